@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::plan::Plan;
+use crate::plan::ExperimentPlan;
 use crate::way::Goal;
 
 /// A method and its share of the calls.
-pub type Share = (&'static str, f64);
+pub type MethodShare = (&'static str, f64);
 
 /// What plans may send to one target.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +25,8 @@ pub struct Forecast {
 
 impl Forecast {
     /// Adds up `plans`, played at `goal`.
-    pub fn of(goal: &Goal, plans: &[Box<dyn Plan>]) -> Self {
-        let one = |plan: &dyn Plan| {
+    pub fn of(goal: &Goal, plans: &[Box<dyn ExperimentPlan>]) -> Self {
+        let one = |plan: &dyn ExperimentPlan| {
             let calls = plan.calls_max();
             let methods = plan.methods();
             let each: Option<f64> = methods
@@ -47,8 +47,12 @@ impl Forecast {
 
     /// Of an inquiry: by part its name, the methods that it asks with their shares, and calls at
     /// most.
-    pub fn told(goal: &Goal, parts: &[(&'static str, Vec<Share>, u64)], lasts: Duration) -> Self {
-        let one = |(name, methods, calls): &(&'static str, Vec<Share>, u64)| {
+    pub fn told(
+        goal: &Goal,
+        parts: &[(&'static str, Vec<MethodShare>, u64)],
+        lasts: Duration,
+    ) -> Self {
+        let one = |(name, methods, calls): &(&'static str, Vec<MethodShare>, u64)| {
             let each: Option<f64> = methods
                 .iter()
                 .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
@@ -86,14 +90,14 @@ mod tests {
     use wellhead_telemetry::SecretUrl;
 
     use super::*;
-    use crate::plan::{Rate, Streams};
+    use crate::plan::{RatePlan, StreamsPlan};
 
     fn forecast(url: &str) -> Forecast {
         let goal = Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"));
         let second = Duration::from_secs(1);
-        let plans: Vec<Box<dyn Plan>> = vec![
-            Box::new(Rate::new(10.0, 20.0, 2.0, second, second)),
-            Box::new(Streams::new(8, 64, second)),
+        let plans: Vec<Box<dyn ExperimentPlan>> = vec![
+            Box::new(RatePlan::new(10.0, 20.0, 2.0, second, second)),
+            Box::new(StreamsPlan::new(8, 64, second)),
         ];
         Forecast::of(&goal, &plans)
     }

@@ -6,7 +6,7 @@ const TEXT: &str = include_str!("../data/differences.txt");
 
 /// How two answers may differ in a member and mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DifferenceKind {
     /// One has it, another has not.
     Absent,
     /// Each writes it in its own way.
@@ -21,7 +21,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     /// How.
-    pub kind: Kind,
+    pub kind: DifferenceKind,
     /// Of which methods: names with commas between, or `*`.
     pub methods: &'static str,
     /// The last names of the path, with dots between.
@@ -59,10 +59,10 @@ fn read(line: &'static str) -> Option<Difference> {
         Some(word)
     };
     let kind = match word()? {
-        "absent" => Kind::Absent,
-        "apart" => Kind::Apart,
-        "padded" => Kind::Padded,
-        "digits" => Kind::Digits,
+        "absent" => DifferenceKind::Absent,
+        "apart" => DifferenceKind::Apart,
+        "padded" => DifferenceKind::Padded,
+        "digits" => DifferenceKind::Digits,
         _ => return None,
     };
     let (methods, member) = (word()?, word()?);

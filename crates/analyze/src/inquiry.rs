@@ -20,7 +20,7 @@ use serde_json::Value;
 use wellhead_jsonrpc::{ReplyOutcome, scan};
 
 use crate::run::Finished;
-use crate::way::Done;
+use crate::way::FinishedCall;
 
 type Factors = BTreeMap<String, String>;
 
@@ -30,7 +30,7 @@ fn factors<const N: usize>(pairs: [(&str, String); N]) -> Factors {
 }
 
 /// The raw result of a call, where it has one.
-fn result(done: &Done) -> Option<Bytes> {
+fn result(done: &FinishedCall) -> Option<Bytes> {
     match scan(&done.body).ok()?.outcome {
         ReplyOutcome::Result(span) => Some(done.body.slice_ref(span.of(&done.body))),
         ReplyOutcome::Error(_) => None,

@@ -39,7 +39,7 @@ pub struct Knocking {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Phase {
+enum KnockPhase {
     /// Since then.
     Flood(Duration),
     /// Since then, and since the last one that passed.
@@ -50,7 +50,7 @@ enum Phase {
 #[derive(Debug, Clone)]
 pub struct Knocker {
     terms: Knocking,
-    phase: Phase,
+    phase: KnockPhase,
     due: Duration,
     refused_run: u32,
     passed_run: u64,
@@ -70,7 +70,7 @@ impl Knocker {
     pub fn new(terms: Knocking) -> Self {
         Self {
             terms,
-            phase: Phase::Flood(Duration::ZERO),
+            phase: KnockPhase::Flood(Duration::ZERO),
             due: terms.settle,
             refused_run: 0,
             passed_run: 0,
@@ -96,8 +96,8 @@ impl Knocker {
     /// The call that was due has been sent.
     pub fn sent(&mut self) {
         let gap = match self.phase {
-            Phase::Flood(_) => Duration::from_secs_f64(1.0 / self.terms.per_second),
-            Phase::Knock { since, .. } => {
+            KnockPhase::Flood(_) => Duration::from_secs_f64(1.0 / self.terms.per_second),
+            KnockPhase::Knock { since, .. } => {
                 GAP_MIN.max(self.due.saturating_sub(since).mul_f64(GAP_SHARE))
             }
         };
@@ -116,22 +116,22 @@ impl Knocker {
             self.end_run();
         }
         match self.phase {
-            Phase::Flood(since) if begun >= since && self.refused_run >= REFUSED_RUN => {
-                self.phase = Phase::Knock { begun: now, since: now };
+            KnockPhase::Flood(since) if begun >= since && self.refused_run >= REFUSED_RUN => {
+                self.phase = KnockPhase::Knock { begun: now, since: now };
                 self.due = now + GAP_MIN;
             }
             // What was sent in the flood and is heard late says nothing of the wait.
-            Phase::Knock { begun: from, since } if begun >= from && passed => {
+            KnockPhase::Knock { begun: from, since } if begun >= from && passed => {
                 self.over |= self.long_runs > 0;
                 if self.passed_run >= PASSED_RUN {
-                    self.phase = Phase::Flood(now);
+                    self.phase = KnockPhase::Flood(now);
                     self.due = now;
                 } else {
-                    self.phase = Phase::Knock { begun: from, since: since.max(begun) };
+                    self.phase = KnockPhase::Knock { begun: from, since: since.max(begun) };
                     self.due = self.due.min(now + GAP_MIN);
                 }
             }
-            Phase::Flood(_) | Phase::Knock { .. } => {}
+            KnockPhase::Flood(_) | KnockPhase::Knock { .. } => {}
         }
     }
 
@@ -154,8 +154,8 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::stat::bucket::Served;
-    use crate::stat::refill::{Kind, Limit, read};
+    use crate::stat::bucket::TimedCall;
+    use crate::stat::refill::{RefillKind, RefillLimit, read};
 
     /// Lets calls pass or not, by their time in seconds.
     type Meter = Box<dyn FnMut(f64) -> bool>;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Plays it with answers after 30 ms; what became of each call.
-    fn play(mut meter: Meter) -> Vec<Served> {
+    fn play(mut meter: Meter) -> Vec<TimedCall> {
         let terms = Knocking {
             settle: Duration::from_secs(1),
             per_second: 400.0,
@@ -219,14 +219,14 @@ mod tests {
             }
             let at = knocker.due();
             let passed = meter(at.as_secs_f64());
-            served.push(Served { at: at.as_secs_f64(), passed });
+            served.push(TimedCall { at: at.as_secs_f64(), passed });
             under_way.push_back((at, passed));
             knocker.sent();
         }
         served
     }
 
-    fn found(meter: Meter) -> (Limit, usize) {
+    fn found(meter: Meter) -> (RefillLimit, usize) {
         let calls = play(meter);
         let sent = calls.len();
         (read(&[calls]).expect("it refuses"), sent)
@@ -242,7 +242,7 @@ mod tests {
             [(20.0, 20.0), (125.0, 125.0), (200.0, 20.0), (2_000.0, 200.0), (600.0, 10.0)]
         {
             let (limit, sent) = found(steady(size, per_second));
-            assert_eq!(limit.kind, Kind::Steady, "{size}: {limit:?}");
+            assert_eq!(limit.kind, RefillKind::Steady, "{size}: {limit:?}");
             near(limit.size, size);
             near(limit.per_second, per_second);
             assert!((sent as f64) < 2.5 * size + 1_500.0, "{sent} calls for {size}");
@@ -254,7 +254,7 @@ mod tests {
         for (size, window) in [(20, 1.0), (200, 1.0), (300, 10.0), (1_000, 60.0)] {
             for phase in [0.0, 0.3, 0.9] {
                 let (limit, sent) = found(fixed(size, window, phase * window));
-                assert_eq!(limit.kind, Kind::Reset, "{size} in {window}: {limit:?}");
+                assert_eq!(limit.kind, RefillKind::Reset, "{size} in {window}: {limit:?}");
                 assert_eq!(limit.size.round() as u32, size, "{phase}");
                 near(limit.window, window);
                 assert!(sent < 4 * size as usize + 800, "{sent} calls for {size}");
@@ -266,7 +266,7 @@ mod tests {
     fn windows_that_slide() {
         for (size, window) in [(20, 1.0), (200, 1.0), (300, 10.0), (1_000, 60.0)] {
             let (limit, _) = found(sliding(size, window));
-            assert_eq!(limit.kind, Kind::Reset, "{size} in {window}: {limit:?}");
+            assert_eq!(limit.kind, RefillKind::Reset, "{size} in {window}: {limit:?}");
             near(limit.size, size as f64);
             near(limit.window, window);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::work::Ask;
+use crate::work::WorkCall;
 
 const TEXT: &str = include_str!("../data/reach.txt");
 
@@ -19,7 +19,7 @@ pub struct Listed {
 
 /// What parameters are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct SampleValues {
     pub(crate) block: String,
     pub(crate) hash: String,
     pub(crate) tx: String,
@@ -28,14 +28,14 @@ pub(crate) struct Known {
 
 impl Listed {
     /// The call.
-    pub(crate) fn ask(&self, known: &Known) -> Ask {
+    pub(crate) fn ask(&self, known: &SampleValues) -> WorkCall {
         let params = self
             .params
             .replace("{block}", &known.block)
             .replace("{hash}", &known.hash)
             .replace("{tx}", &known.tx)
             .replace("{address}", &known.address);
-        Ask { method: self.name, params }
+        WorkCall { method: self.name, params }
     }
 }
 
@@ -67,8 +67,12 @@ mod tests {
     #[test]
     fn each_is_known_can_be_asked_and_changes_nothing() {
         let word = |digits: usize| format!("0x{:0>digits$}", "a");
-        let known =
-            Known { block: "0x1".to_owned(), hash: word(64), tx: word(64), address: word(40) };
+        let known = SampleValues {
+            block: "0x1".to_owned(),
+            hash: word(64),
+            tx: word(64),
+            address: word(40),
+        };
         assert!(methods().len() > 60);
         for listed in methods() {
             let row = MethodTable::standard().row(listed.name);

@@ -22,24 +22,24 @@ use std::time::Duration;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::Call;
+use crate::record::CallRecord;
 use crate::schedule::Schedule;
-use crate::stat::bucket::Served;
+use crate::stat::bucket::TimedCall;
 use crate::verdict::see;
 use crate::way::{Means, WARMING_MAX};
-use crate::work::Work;
+use crate::work::WorkKind;
 
-pub use bodies::Bodies;
-pub use connection::Connection;
-pub use cost::Cost;
-pub use latency::Latency;
-pub use load::{Load, PER_USER, Stage};
-pub use protocol::{Protocol, Sweep};
-pub use rate::Rate;
-pub use soak::{Pace, Soak};
-pub use streams::Streams;
-pub use throttle::Throttle;
-pub use window::Window;
+pub use bodies::BodiesPlan;
+pub use connection::ConnectionPlan;
+pub use cost::CostPlan;
+pub use latency::LatencyPlan;
+pub use load::{LoadPlan, PER_USER, Stage};
+pub use protocol::{ProtocolPlan, Sweep};
+pub use rate::RatePlan;
+pub use soak::{SoakLoad, SoakPlan};
+pub use streams::StreamsPlan;
+pub use throttle::ThrottlePlan;
+pub use window::WindowPlan;
 
 /// One cell to be played.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +51,7 @@ pub struct Ordered {
     /// Connections and protocol; all fresh.
     pub means: Means,
     /// What is asked.
-    pub work: Work,
+    pub work: WorkKind,
     /// When.
     pub schedule: Schedule,
     /// Whether connections are opened by calls that are not recorded.
@@ -66,7 +66,7 @@ pub struct Ordered {
 
 /// What came of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CellOutcome {
     /// Calls that were made.
     pub calls: u64,
     /// Of these, those that were refused for their rate.
@@ -85,9 +85,9 @@ pub struct Outcome {
     pub silent_ms: Option<u64>,
 }
 
-impl Outcome {
+impl CellOutcome {
     /// Counts one call that is over. What the first connection did is not counted here.
-    pub fn add(&mut self, call: &Call) {
+    pub fn add(&mut self, call: &CallRecord) {
         self.calls += 1;
         if call.class == VerdictClass::Throttled.word() {
             self.throttled += 1;
@@ -98,9 +98,9 @@ impl Outcome {
     }
 }
 
-impl Served {
+impl TimedCall {
     /// What became of a call, with its time in seconds after `begun_at`, in microseconds.
-    pub(crate) fn of(call: &Call, begun_at: u64) -> Self {
+    pub(crate) fn of(call: &CallRecord, begun_at: u64) -> Self {
         let at = call.begun_at.saturating_sub(begun_at) + call.queue.unwrap_or(0);
         let passed = call.class != VerdictClass::Throttled.word();
         Self { at: Duration::from_micros(at).as_secs_f64(), passed }
@@ -116,7 +116,7 @@ impl Ordered {
 }
 
 /// An experiment.
-pub trait Plan: Debug {
+pub trait ExperimentPlan: Debug {
     /// Its name, as records and verdicts have it.
     fn name(&self) -> &'static str;
 
@@ -127,7 +127,7 @@ pub trait Plan: Debug {
     fn calls_max(&self) -> u64;
 
     /// What is asked, for a prediction of what it costs.
-    fn work(&self) -> Work;
+    fn work(&self) -> WorkKind;
 
     /// Methods that it asks and their shares, likewise.
     fn methods(&self) -> Vec<(&'static str, f64)> {
@@ -138,11 +138,11 @@ pub trait Plan: Debug {
     fn lasts(&self) -> Duration;
 
     /// The cell to be played now; `None` when it is over. `last` is what came of the one before.
-    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered>;
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered>;
 
     /// What became of each call of the cell before, in order of time, where its schedule leans on
     /// a limit; otherwise nothing.
-    fn saw(&mut self, _: &[Served]) {}
+    fn saw(&mut self, _: &[TimedCall]) {}
 
     /// Where it says how often, calls are not written one by one, but what became of them so
     /// often: a long run would fill the disk.

@@ -13,12 +13,13 @@ use std::fmt::Write as _;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
-use crate::record::{Run, Target};
+use crate::record::{MeasuredTarget, RunRecord};
 use crate::text::is_bidi_control;
 use crate::verdict::{
-    CapWay, Confidence, Extent, Finding, Refilled, RefusalWay, Scope, Verdict, figure,
+    CapWay, Confidence, ExperimentVerdict, Extent, Finding, Refilled, RefusalWay, ShapingScope,
+    figure,
 };
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Of the requests after which a connection ends so many percent are made on it.
 const REQUESTS_PERCENT: u64 = 90;
@@ -36,7 +37,7 @@ const WINDOW_SECONDS: f64 = 1.5;
 const DENIED_MAX: usize = 100;
 
 /// The settings that follow from the verdicts of a run.
-pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
+pub fn profile(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> String {
     let mut out = format!(
         "# What was measured with wellhead {}, seed {}: name this file under `profile` of an\n\
          # upstream. Where there are several, the one with its host, chain and id counts.\n\
@@ -46,7 +47,7 @@ pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
         date(run.started_unix),
     );
     for (index, target) in run.targets.iter().enumerate() {
-        let own: Vec<&Verdict> =
+        let own: Vec<&ExperimentVerdict> =
             verdicts.iter().filter(|verdict| verdict.target as usize == index).collect();
         upstream(&mut out, target, &own);
     }
@@ -56,22 +57,22 @@ pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
 /// What a target's verdicts come to.
 struct Settings<'a> {
     provider: Option<&'a Provider>,
-    http: Option<Line>,
+    http: Option<ProfileLine>,
     /// HTTP/1.1 is quicker in every setting in which it was compared with HTTP/2.
     quicker_h1: bool,
-    connection: Vec<(&'static str, Line)>,
-    budget: Vec<(&'static str, Line)>,
-    history: Vec<(&'static str, Line)>,
+    connection: Vec<(&'static str, ProfileLine)>,
+    budget: Vec<(&'static str, ProfileLine)>,
+    history: Vec<(&'static str, ProfileLine)>,
     deny: Option<(Vec<String>, String)>,
     comments: Vec<String>,
 }
 
-struct Line {
+struct ProfileLine {
     value: String,
     why: String,
 }
 
-fn upstream(out: &mut String, target: &Target, verdicts: &[&Verdict]) {
+fn upstream(out: &mut String, target: &MeasuredTarget, verdicts: &[&ExperimentVerdict]) {
     let mut settings = Settings {
         provider: target.provider.as_deref().and_then(Provider::named),
         http: None,
@@ -97,7 +98,7 @@ fn upstream(out: &mut String, target: &Target, verdicts: &[&Verdict]) {
 }
 
 impl Settings<'_> {
-    fn add(&mut self, verdict: &Verdict) {
+    fn add(&mut self, verdict: &ExperimentVerdict) {
         let why = format!("{}: {}", verdict.experiment, plain(&verdict.sentence));
         if verdict.confidence <= Confidence::Low {
             self.comments.push(format!("{why} (confidence {})", verdict.confidence.word()));
@@ -125,25 +126,30 @@ impl Settings<'_> {
             Finding::Recycle { after_calls, .. } => {
                 let value = (after_calls * REQUESTS_PERCENT / 100).max(1).to_string();
                 let why = format!("nine tenths, {why}");
-                set(&mut self.connection, "requests_max", Line { value, why }, true);
+                set(&mut self.connection, "requests_max", ProfileLine { value, why }, true);
             }
             // The shortest that the setting takes.
             Finding::IdleClose { after_ms } if after_ms * IDLE_PERCENT / 100 >= 100 => {
                 let ms = (after_ms * IDLE_PERCENT / 100).min(3_600_000);
                 let (value, why) = (duration(ms), format!("four fifths, {why}"));
-                set(&mut self.connection, "idle", Line { value, why }, true);
+                set(&mut self.connection, "idle", ProfileLine { value, why }, true);
             }
             // HTTP/2 is taken where it is offered anyway.
             Finding::Faster { what, .. }
                 if what == HTTP1 && self.quicker_h1 && self.http.is_none() =>
             {
-                self.http = Some(Line { value: "\"1.1\"".to_owned(), why });
+                self.http = Some(ProfileLine { value: "\"1.1\"".to_owned(), why });
             }
             Finding::Faster { .. } => self.comments.push(why),
             Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } if *up_to > 0 => {
                 match key(*what) {
                     Some(key) => {
-                        set(&mut self.history, key, Line { value: up_to.to_string(), why }, true);
+                        set(
+                            &mut self.history,
+                            key,
+                            ProfileLine { value: up_to.to_string(), why },
+                            true,
+                        );
                     }
                     None => self.comments.push(why),
                 }
@@ -194,7 +200,7 @@ impl Settings<'_> {
             None => ("calls_per_second", per_second.floor(), why.to_owned()),
         };
         if value >= 1.0 {
-            set(&mut self.budget, name, Line { value: value.to_string(), why }, direct);
+            set(&mut self.budget, name, ProfileLine { value: value.to_string(), why }, direct);
         }
     }
 
@@ -206,7 +212,7 @@ impl Settings<'_> {
             return None;
         }
         let tariff = Tariff::of(provider);
-        let methods = Work::Cheap.methods();
+        let methods = WorkKind::Cheap.methods();
         let each = |method: &str| f64::from(tariff.throughput(MethodTable::standard().row(method)));
         let credits: f64 = methods.iter().map(|(method, share)| each(method) * share).sum();
         (credits > 0.0).then_some((provider.unit.as_str(), credits))
@@ -217,12 +223,17 @@ impl Settings<'_> {
         let steady = refill == Refilled::Evenly && size >= 1;
         if window_s > WINDOW_SECONDS {
             let value = duration((window_s.min(86_400.0) * 1_000.0).round() as u64);
-            set(&mut self.budget, "calls_window", Line { value, why: why.clone() }, true);
+            set(&mut self.budget, "calls_window", ProfileLine { value, why: why.clone() }, true);
         } else if !steady {
             self.comments.push(why.clone());
         }
         if steady {
-            set(&mut self.budget, "calls_burst", Line { value: size.to_string(), why }, true);
+            set(
+                &mut self.budget,
+                "calls_burst",
+                ProfileLine { value: size.to_string(), why },
+                true,
+            );
         }
     }
 
@@ -244,19 +255,19 @@ impl Settings<'_> {
     fn at_once(&mut self, calls: u32, why: String) {
         let known = self.connection.iter().find(|(name, _)| *name == "streams_max");
         let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u32::MAX);
-        let line = Line { value: calls.clamp(1, 1_000).to_string(), why };
+        let line = ProfileLine { value: calls.clamp(1, 1_000).to_string(), why };
         set(&mut self.connection, "streams_max", line, calls < known);
     }
 
-    fn knee(&mut self, scope: Scope, knee: f64, why: &str) {
+    fn knee(&mut self, scope: ShapingScope, knee: f64, why: &str) {
         let at_once = (knee * BEYOND_KNEE).ceil().max(1.0);
         let why = format!("a quarter above the knee, more only takes longer, {why}");
         match scope {
-            Scope::Account | Scope::Open => {
+            ShapingScope::Account | ShapingScope::Open => {
                 let value = at_once.min(65_536.0).to_string();
-                set(&mut self.budget, "in_flight", Line { value, why }, true);
+                set(&mut self.budget, "in_flight", ProfileLine { value, why }, true);
             }
-            Scope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
+            ShapingScope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
         }
     }
 
@@ -295,7 +306,7 @@ const HTTP1: &str = "http/1.1";
 
 /// Whether a verdict is no reason against HTTP/1.1: it says that it is quicker, or does not compare
 /// it. A comparison that was not made may have failed.
-fn leaves_http1(verdict: &Verdict) -> bool {
+fn leaves_http1(verdict: &ExperimentVerdict) -> bool {
     match &verdict.finding {
         Finding::Faster { what, than, .. } | Finding::NoDifference { what, than, .. }
             if what == HTTP1 || than == HTTP1 =>
@@ -309,7 +320,12 @@ fn leaves_http1(verdict: &Verdict) -> bool {
 }
 
 /// Sets a line; one that is there gives way only where `over`.
-fn set(lines: &mut Vec<(&'static str, Line)>, name: &'static str, line: Line, over: bool) {
+fn set(
+    lines: &mut Vec<(&'static str, ProfileLine)>,
+    name: &'static str,
+    line: ProfileLine,
+    over: bool,
+) {
     match lines.iter_mut().find(|(known, _)| *known == name) {
         Some((_, known)) if over => *known = line,
         Some(_) => {}

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The format that [`Run::format`] names.
+/// The format that [`RunRecord::format`] names.
 pub const FORMAT: u32 = 1;
 
 /// A longer line is no record: the longest has a few hundred bytes, and a text from outside
@@ -31,9 +31,9 @@ const FIGURE_MAX: f64 = 1e15;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Record {
     /// One call.
-    Call(Call),
+    Call(CallRecord),
     /// What a connection did.
-    Wire(Wire),
+    Wire(WireRecord),
     /// One cell of an experiment, written when it has ended.
     Cell(Cell),
     /// What became of many calls, where they are not written one by one.
@@ -42,12 +42,12 @@ pub enum Record {
 
 impl Record {
     /// The call, if it is one.
-    pub fn call(&self) -> Option<&Call> {
+    pub fn call(&self) -> Option<&CallRecord> {
         if let Self::Call(call) = self { Some(call) } else { None }
     }
 
     /// What a connection did, if it tells that.
-    pub fn wire(&self) -> Option<&Wire> {
+    pub fn wire(&self) -> Option<&WireRecord> {
         if let Self::Wire(wire) = self { Some(wire) } else { None }
     }
 
@@ -65,12 +65,12 @@ impl Record {
 /// One call. Times are microseconds: `*_at` since the start of the run, the others lengths.
 /// What did not happen is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct CallRecord {
     /// The name of the experiment, such as `rate`.
     pub experiment: String,
     /// [`Cell::cell`] of the cell that it belongs to.
     pub cell: u32,
-    /// Index in [`Run::targets`].
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// Number within the cell, in the order of intended starts.
     pub n: u64,
@@ -144,16 +144,16 @@ pub struct Call {
 
 /// What a connection did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Wire {
+pub struct WireRecord {
     /// The name of the experiment.
     pub experiment: String,
     /// The cell.
     pub cell: u32,
-    /// Index in [`Run::targets`].
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// When, microseconds since the start of the run.
     pub at: u64,
-    /// The connection, as in [`Call::connection`].
+    /// The connection, as in [`CallRecord::connection`].
     pub connection: u64,
     /// What happened.
     #[serde(flatten)]
@@ -234,14 +234,14 @@ impl WireEvent {
 /// Why nothing is concluded from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
+pub enum CellDoubt {
     /// The generator fell behind or had no processor left.
     Behind,
     /// Calls waited here for each other, because all of our connections were full.
     Full,
 }
 
-impl Doubt {
+impl CellDoubt {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
@@ -265,7 +265,7 @@ pub struct Cell {
     /// How often the run had been gone on with when it was played.
     #[serde(default, skip_serializing_if = "is_first")]
     pub part: u32,
-    /// Index in [`Run::targets`].
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// What is varied and held, such as `{"protocol":"h2","connections":"1"}`.
     pub factors: BTreeMap<String, String>,
@@ -289,13 +289,13 @@ pub struct Cell {
     pub saturated: bool,
     /// Why, where that is so; not told by runs of before there were several reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<CellDoubt>,
 }
 
 impl Cell {
     /// Why nothing is concluded from it; `None` where something may be.
-    pub fn doubted(&self) -> Option<Doubt> {
-        self.saturated.then(|| self.doubt.unwrap_or(Doubt::Behind))
+    pub fn doubted(&self) -> Option<CellDoubt> {
+        self.saturated.then(|| self.doubt.unwrap_or(CellDoubt::Behind))
     }
 }
 
@@ -312,7 +312,7 @@ pub struct Rollup {
     pub experiment: String,
     /// The cell.
     pub cell: u32,
-    /// Index in [`Run::targets`].
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// When it begins.
     pub begun_at: u64,
@@ -356,19 +356,19 @@ pub struct Rollup {
     pub saturated: bool,
     /// Why, as a cell has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<CellDoubt>,
 }
 
 impl Rollup {
     /// Why nothing is concluded from it; `None` where something may be.
-    pub fn doubted(&self) -> Option<Doubt> {
-        self.saturated.then(|| self.doubt.unwrap_or(Doubt::Behind))
+    pub fn doubted(&self) -> Option<CellDoubt> {
+        self.saturated.then(|| self.doubt.unwrap_or(CellDoubt::Behind))
     }
 }
 
 /// One run, `run.json`. It names no path, no query and no key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRecord {
     /// [`FORMAT`].
     pub format: u32,
     /// The version of wellhead that played it.
@@ -378,7 +378,7 @@ pub struct Run {
     /// When it began, seconds since 1970.
     pub started_unix: u64,
     /// Who was measured.
-    pub targets: Vec<Target>,
+    pub targets: Vec<MeasuredTarget>,
     /// Names of the experiments, in the order in which they are told.
     pub experiments: Vec<String>,
     /// Where it ran.
@@ -395,7 +395,7 @@ pub struct Run {
 
 /// One who was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct MeasuredTarget {
     /// Its name in this run.
     pub id: String,
     /// The host, and the port where it is not the usual one: never a path or query, which may
@@ -443,14 +443,14 @@ pub enum ReadError {
 /// [`torn`](Self::torn) tells its number. Any other line that is no record is an error, told once;
 /// nothing is read after it. Empty lines are skipped.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct RecordReader<R> {
     from: R,
     line: u64,
     torn: Option<u64>,
     over: bool,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> RecordReader<R> {
     /// Reads from the start of `from`.
     pub fn new(from: R) -> Self {
         Self { from, line: 0, torn: None, over: false }
@@ -493,7 +493,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
+impl<R: BufRead> Iterator for RecordReader<R> {
     type Item = Result<Record, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -549,7 +549,7 @@ fn flaw(record: &Record) -> Option<&'static str> {
 ///
 /// Where a line that is not the last one is no record, or the reading fails.
 pub fn read_all(from: impl BufRead) -> Result<(Vec<Record>, Option<u64>), ReadError> {
-    let mut reader = Reader::new(from);
+    let mut reader = RecordReader::new(from);
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
     Ok((records, reader.torn()))
 }

@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 
 fn call(n: u64) -> Record {
-    Record::Call(Call {
+    Record::Call(CallRecord {
         experiment: "rate".to_owned(),
         n,
         method: "eth_chainId".to_owned(),
@@ -13,13 +13,13 @@ fn call(n: u64) -> Record {
         status: Some(200),
         class: "answer".to_owned(),
         rule: "result".to_owned(),
-        ..Call::default()
+        ..CallRecord::default()
     })
 }
 
 fn wire() -> Record {
     let event = WireEvent::Goaway { code: 11, last_stream: 199, debug: "<b>too\nmany".to_owned() };
-    Record::Wire(Wire {
+    Record::Wire(WireRecord {
         experiment: "streams".to_owned(),
         cell: 3,
         target: 1,
@@ -79,7 +79,7 @@ fn a_cell_of_an_older_run_is_read() {
                 \"late_p99\":4,\"cpu\":0.9,\"saturated\":true}\n";
     let (read, torn) = read_all(line.as_bytes()).expect("it is a record");
     let [Record::Cell(cell)] = &read[..] else { panic!("{read:?}") };
-    assert_eq!((cell.doubted(), cell.lag_p99, torn), (Some(Doubt::Behind), 0, None));
+    assert_eq!((cell.doubted(), cell.lag_p99, torn), (Some(CellDoubt::Behind), 0, None));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_line_without_an_end_is_not_read_into_memory() {
 fn after_an_error_nothing_is_read() {
     let mut out = b"no\n".to_vec();
     out.extend(text(&[call(1)]));
-    let mut reader = Reader::new(out.as_slice());
+    let mut reader = RecordReader::new(out.as_slice());
     assert!(reader.next().is_some_and(|item| item.is_err()));
     assert!(reader.next().is_none());
 }
@@ -155,14 +155,14 @@ fn a_new_file_is_begun() {
 
 #[test]
 fn a_run_is_read_as_written() {
-    let run = Run {
+    let run = RunRecord {
         format: FORMAT,
         seed: u64::MAX,
-        targets: vec![Target { id: "a".to_owned(), ..Target::default() }],
-        ..Run::default()
+        targets: vec![MeasuredTarget { id: "a".to_owned(), ..MeasuredTarget::default() }],
+        ..RunRecord::default()
     };
     let text = serde_json::to_string(&run).expect("plain data");
-    assert_eq!(serde_json::from_str::<Run>(&text).expect("plain data"), run);
+    assert_eq!(serde_json::from_str::<RunRecord>(&text).expect("plain data"), run);
 }
 
 #[test]

@@ -14,8 +14,8 @@ mod html;
 mod table;
 
 use crate::profile;
-use crate::record::{Record, Run};
-use crate::verdict::{Verdict, verdicts};
+use crate::record::{Record, RunRecord};
+use crate::verdict::{ExperimentVerdict, verdicts};
 
 pub use compare::{Comparison, Side, compare};
 
@@ -25,7 +25,7 @@ pub const FILES: [&str; 5] =
 
 /// One file of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct ReportFile {
     /// Its name, beside `records.jsonl`.
     pub name: &'static str,
     /// What is in it.
@@ -34,18 +34,18 @@ pub struct File {
 
 /// All files of the report on a run: `report.html`, `summary.csv`, `summary.md`,
 /// `verdicts.json` and `profile.yaml`.
-pub fn report(run: &Run, records: &[Record]) -> Vec<File> {
+pub fn report(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
     let verdicts = verdicts(run, records);
     vec![
-        File { name: "report.html", text: html::page(run, records, &verdicts) },
-        File { name: "summary.csv", text: table::csv(run, records) },
-        File { name: "summary.md", text: table::markdown(run, &verdicts) },
-        File { name: "verdicts.json", text: json(&verdicts) },
-        File { name: "profile.yaml", text: profile::profile(run, &verdicts) },
+        ReportFile { name: "report.html", text: html::page(run, records, &verdicts) },
+        ReportFile { name: "summary.csv", text: table::csv(run, records) },
+        ReportFile { name: "summary.md", text: table::markdown(run, &verdicts) },
+        ReportFile { name: "verdicts.json", text: json(&verdicts) },
+        ReportFile { name: "profile.yaml", text: profile::profile(run, &verdicts) },
     ]
 }
 
-fn json(verdicts: &[Verdict]) -> String {
+fn json(verdicts: &[ExperimentVerdict]) -> String {
     let mut text = serde_json::to_string_pretty(verdicts)
         .expect("verdicts are plain data with finite numbers and text keys");
     text.push('\n');

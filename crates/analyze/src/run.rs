@@ -2,7 +2,7 @@
 //!
 //! Records go to `records.jsonl` as they come and `run.json` lies beside them, so that a run that
 //! is cut has lost nothing but its last cell. What they mean is computed afterwards. Two bounds
-//! hold whatever a plan wants: [`Budget`], and [`Stop`], which whoever is in front of the terminal
+//! hold whatever a plan wants: [`CallBudget`], and [`StopSignal`], which whoever is in front of the terminal
 //! sets.
 
 mod beat;
@@ -15,7 +15,7 @@ mod rollup;
 mod sample;
 mod strain;
 
-pub use panel::{Ended, Finished, Member, Panel};
+pub use panel::{Finished, Panel, PanelMember, UnlessStopped};
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -32,15 +32,15 @@ use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
-pub use resume::{Earlier, ResumeError};
-pub use strain::{CpuClock, Taken};
+pub use resume::{EarlierRun, ResumeError};
+pub use strain::{CpuClock, CpuTime};
 
-use crate::plan::{Ordered, Outcome, Plan};
-use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
+use crate::plan::{CellOutcome, ExperimentPlan, Ordered};
+use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
 use crate::report;
 use crate::schedule::Schedule;
-use crate::way::{Done, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
-use crate::work::Ask;
+use crate::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
+use crate::work::WorkCall;
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
 const H1_CONNECTIONS: usize = 64;
@@ -75,12 +75,12 @@ pub enum RunError {
 
 /// A bound on calls. Not one more is sent, by whichever experiment.
 #[derive(Debug)]
-pub struct Budget {
+pub struct CallBudget {
     max: u64,
     left: AtomicU64,
 }
 
-impl Budget {
+impl CallBudget {
     /// So many calls.
     pub fn new(max: u64) -> Self {
         Self { max, left: AtomicU64::new(max) }
@@ -121,12 +121,12 @@ impl Budget {
 
 /// Asks a run to end. What was played to the end is kept and concluded from.
 #[derive(Debug, Default)]
-pub struct Stop {
+pub struct StopSignal {
     set: AtomicBool,
     told: Notify,
 }
 
-impl Stop {
+impl StopSignal {
     /// Ends the run.
     pub fn set(&self) {
         self.set.store(true, Relaxed);
@@ -153,13 +153,13 @@ impl Stop {
 /// Is told how a run goes.
 pub trait Watch {
     /// A cell has ended.
-    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &Outcome);
+    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &CellOutcome);
 
     /// A cell begins, after its rest.
     fn begins(&mut self, _experiment: &str, _target: u32, _ordered: &Ordered) {}
 
     /// A call is over.
-    fn over(&mut self, _call: &Call) {}
+    fn over(&mut self, _call: &CallRecord) {}
 
     /// A target has not answered for so long that it is asked no more.
     fn silent(&mut self, _experiment: &str, _target: u32) {}
@@ -209,13 +209,13 @@ pub struct Greeting {
 #[derive(Debug)]
 pub struct Player<'a> {
     dir: PathBuf,
-    run: Run,
+    run: RunRecord,
     records: Writer<BufWriter<File>>,
-    budget: &'a Budget,
-    stop: &'a Stop,
+    budget: &'a CallBudget,
+    stop: &'a StopSignal,
     numbers: Numbers,
     origin: Origin,
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierRun>,
     /// Nothing was played since the run was cut.
     goes_on: bool,
     precise: bool,
@@ -229,7 +229,7 @@ pub struct Player<'a> {
 
 /// What a run is made with.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct RunTerms {
     /// What all chance comes from.
     pub seed: u64,
     /// When it begins, seconds since 1970.
@@ -249,10 +249,10 @@ impl<'a> Player<'a> {
     /// written to.
     pub fn begin(
         dir: &Path,
-        terms: Terms,
+        terms: RunTerms,
         goals: &[Goal],
-        budget: &'a Budget,
-        stop: &'a Stop,
+        budget: &'a CallBudget,
+        stop: &'a StopSignal,
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         fs::create_dir_all(dir).map_err(write)?;
@@ -264,7 +264,7 @@ impl<'a> Player<'a> {
         }
         let file = File::create_new(dir.join("records.jsonl")).map_err(write)?;
         let records = Writer::new(file).buffered(RECORDS_BYTES);
-        let run = Run {
+        let run = RunRecord {
             format: FORMAT,
             wellhead: terms.wellhead,
             seed: terms.seed,
@@ -304,17 +304,17 @@ impl<'a> Player<'a> {
 
     /// Goes on with the run in `dir`, which `earlier` is read from: cells that were played to
     /// their end are not played again. `budget` has to know what the run has
-    /// [spent](Run::spent). `now_unix` are seconds since 1970.
+    /// [spent](RunRecord::spent). `now_unix` are seconds since 1970.
     ///
     /// # Errors
     ///
     /// Where `dir` cannot be written to.
     pub fn resume(
         dir: &Path,
-        earlier: Earlier,
+        earlier: EarlierRun,
         now_unix: u64,
-        budget: &'a Budget,
-        stop: &'a Stop,
+        budget: &'a CallBudget,
+        stop: &'a StopSignal,
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         let (records, _) = Writer::append(&dir.join("records.jsonl")).map_err(write)?;
@@ -339,7 +339,7 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// Remembers what was asked for, see [`Run::asked`].
+    /// Remembers what was asked for, see [`RunRecord::asked`].
     ///
     /// # Errors
     ///
@@ -358,7 +358,7 @@ impl<'a> Player<'a> {
     }
 
     /// The run so far.
-    pub fn run(&self) -> &Run {
+    pub fn run(&self) -> &RunRecord {
         &self.run
     }
 
@@ -377,7 +377,7 @@ impl<'a> Player<'a> {
             }
             let done = tokio::select! {
                 () = self.stop.wait() => break,
-                done = way.call(Ask::bare(method)) => done,
+                done = way.call(WorkCall::bare(method)) => done,
             };
             if done.call.error.is_none() {
                 greeting.takes = greeting.takes.max(done.on_the_wire());
@@ -393,7 +393,7 @@ impl<'a> Player<'a> {
             }
             let is_told = if is_client { text.is_some() } else { number.is_some() };
             if !is_told {
-                let Call { class, rule, .. } = &done.call;
+                let CallRecord { class, rule, .. } = &done.call;
                 let why = if class == VerdictClass::Answer.word() {
                     let what = "an answer that is no hexadecimal number of 64 bits";
                     if is_client { "an answer that is no text" } else { what }.to_owned()
@@ -419,14 +419,14 @@ impl<'a> Player<'a> {
     /// Where nothing can be sent or written.
     pub async fn play(
         &mut self,
-        plan: &mut dyn Plan,
+        plan: &mut dyn ExperimentPlan,
         target: u32,
         goal: &Goal,
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<(), RunError> {
         self.note(plan.name())?;
-        let mut turn = Turn::new(self, plan, target);
+        let mut turn = PlanTurn::new(self, plan, target);
         while self.step(&mut turn, plan, goal, greeting, watch).await? {}
         self.records.flush().map_err(|error| self.unwritten(error))
     }
@@ -440,14 +440,15 @@ impl<'a> Player<'a> {
     /// Where nothing can be sent or written.
     pub async fn play_in_turn(
         &mut self,
-        parts: &mut [Part<'_>],
+        parts: &mut [PlacedPlan<'_>],
         watch: &mut dyn Watch,
     ) -> Result<(), RunError> {
         for part in &*parts {
             self.note(part.plan.name())?;
         }
-        let begin = |part: &mut Part<'_>| Some(Turn::new(self, &mut *part.plan, part.target));
-        let mut turns: Vec<Option<Turn>> = parts.iter_mut().map(begin).collect();
+        let begin =
+            |part: &mut PlacedPlan<'_>| Some(PlanTurn::new(self, &mut *part.plan, part.target));
+        let mut turns: Vec<Option<PlanTurn>> = parts.iter_mut().map(begin).collect();
         let drawn = self.seed(0, "order", 0);
         for round in 0.. {
             if turns.iter().all(Option::is_none) {
@@ -456,7 +457,7 @@ impl<'a> Player<'a> {
             for index in in_turn(parts.len(), drawn, round) {
                 let (slot, part) = (&mut turns[index], &mut parts[index]);
                 let Some(turn) = slot else { continue };
-                let Part { plan, goal, greeting, target: _ } = part;
+                let PlacedPlan { plan, goal, greeting, target: _ } = part;
                 if !self.step(turn, &mut **plan, goal, greeting, watch).await? {
                     *slot = None;
                 }
@@ -476,8 +477,8 @@ impl<'a> Player<'a> {
     /// Plays the next cell; `false` when there is none, or it was not played to its end.
     async fn step(
         &mut self,
-        turn: &mut Turn,
-        plan: &mut dyn Plan,
+        turn: &mut PlanTurn,
+        plan: &mut dyn ExperimentPlan,
         goal: &Goal,
         greeting: &Greeting,
         watch: &mut dyn Watch,
@@ -489,7 +490,7 @@ impl<'a> Player<'a> {
         let ordered = suited(ordered, greeting);
         let seed = self.seed(turn.target, plan.name(), turn.index);
         turn.index += 1;
-        if let Some(resume::Done { cell, outcome, served }) = turn.earlier.pop_front() {
+        if let Some(resume::ResumedCell { cell, outcome, served }) = turn.earlier.pop_front() {
             let same = cell.version == plan.version()
                 && cell.factors == ordered.factors
                 && cell.repeat == ordered.repeat;
@@ -509,7 +510,7 @@ impl<'a> Player<'a> {
         }
         let target = turn.target;
         watch.begins(plan.name(), target, &ordered);
-        let place = cell::Place {
+        let place = cell::CellPlace {
             experiment: plan.name(),
             version: plan.version(),
             cell: self.cells,
@@ -533,12 +534,12 @@ impl<'a> Player<'a> {
         };
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
         let mut played = match played.map_err(|error| self.unwritten(error))? {
-            cell::Ended::Played(played) => *played,
-            cell::Ended::Cut => {
+            cell::CellEnd::Played(played) => *played,
+            cell::CellEnd::Cut => {
                 self.save()?;
                 return Ok(false);
             }
-            cell::Ended::Silent => {
+            cell::CellEnd::Silent => {
                 self.silent.insert(target);
                 watch.silent(plan.name(), target);
                 self.save()?;
@@ -559,7 +560,7 @@ impl<'a> Player<'a> {
         for (at, connection, event) in events.into_iter().filter(|_| place.rolled.is_none()) {
             let experiment = plan.name().to_owned();
             let cell = place.cell;
-            let wire = Wire { experiment, cell, target, at, connection, event };
+            let wire = WireRecord { experiment, cell, target, at, connection, event };
             self.write(&Record::Wire(wire))?;
         }
         watch.played(plan.name(), &played.record, &played.outcome);
@@ -627,10 +628,10 @@ impl<'a> Player<'a> {
 
 /// A plan and where it is played.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct PlacedPlan<'a> {
     /// The plan.
-    pub plan: Box<dyn Plan>,
-    /// Index in [`Run::targets`].
+    pub plan: Box<dyn ExperimentPlan>,
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// That target.
     pub goal: &'a Goal,
@@ -639,16 +640,16 @@ pub struct Part<'a> {
 }
 
 /// How far a plan is.
-struct Turn {
+struct PlanTurn {
     target: u32,
-    earlier: VecDeque<resume::Done>,
-    last: Option<Outcome>,
+    earlier: VecDeque<resume::ResumedCell>,
+    last: Option<CellOutcome>,
     first: bool,
     index: u64,
 }
 
-impl Turn {
-    fn new(player: &mut Player<'_>, plan: &mut dyn Plan, target: u32) -> Self {
+impl PlanTurn {
+    fn new(player: &mut Player<'_>, plan: &mut dyn ExperimentPlan, target: u32) -> Self {
         let mut turn = Self { target, earlier: VecDeque::new(), last: None, first: true, index: 0 };
         if let Some(earlier) = &mut player.earlier {
             plan.watched(earlier.watched(target, plan.name()));
@@ -710,7 +711,7 @@ fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
 }
 
 /// The text that an answer is. Nothing else in it is read, however large it is.
-fn said(done: &Done) -> Option<String> {
+fn said(done: &FinishedCall) -> Option<String> {
     match scan(&done.body).ok()?.outcome {
         ReplyOutcome::Result(span) => serde_json::from_slice(span.of(&done.body)).ok(),
         ReplyOutcome::Error(_) => None,
@@ -730,7 +731,7 @@ mod tests {
 
     #[test]
     fn a_budget_gives_no_more_than_it_has() {
-        let budget = Budget::new(2);
+        let budget = CallBudget::new(2);
         assert!(budget.take() && budget.take() && !budget.take() && !budget.take());
         assert_eq!((budget.spent(), budget.is_over()), (2, true));
     }
@@ -740,7 +741,7 @@ mod tests {
             factors: [("connections".to_owned(), "2".to_owned())].into(),
             repeat: 0,
             means: Means { connections: 2, ..Means::ONE },
-            work: crate::work::Work::Cheap,
+            work: crate::work::WorkKind::Cheap,
             schedule,
             warmed: false,
             until_failure: false,
@@ -821,7 +822,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_the_end_is_told() {
-        let stop = Stop::default();
+        let stop = StopSignal::default();
         let waiting = stop.wait();
         stop.set();
         waiting.await;

@@ -66,7 +66,7 @@ pub enum Schedule {
 
 /// How far a cell has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct CellProgress {
     /// Calls that were begun.
     pub begun: u64,
     /// Of these, those under way.
@@ -79,7 +79,7 @@ pub struct Progress {
 
 /// Which call is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum NextCall {
     /// One as the cell says.
     Usual,
     /// A large one.
@@ -123,8 +123,8 @@ impl Schedule {
     }
 
     /// Which call may begin as things stand; `None` where something has to end first.
-    pub fn turn(&self, now: &Progress) -> Option<Turn> {
-        let usual = |may: bool| may.then_some(Turn::Usual);
+    pub fn turn(&self, now: &CellProgress) -> Option<NextCall> {
+        let usual = |may: bool| may.then_some(NextCall::Usual);
         match self {
             Self::Open { .. } | Self::At(_) | Self::Knock(_) => usual(true),
             Self::Closed { at_once, .. } => usual(now.under_way < *at_once),
@@ -133,13 +133,13 @@ impl Schedule {
                 let at_once = if now.begun < *alone_from { *at_once } else { 1 };
                 usual(now.under_way < at_once.max(1))
             }
-            Self::Beside { large, .. } if now.large_under_way < *large => Some(Turn::Large),
+            Self::Beside { large, .. } if now.large_under_way < *large => Some(NextCall::Large),
             Self::Beside { .. } => usual(now.under_way == now.large_under_way),
         }
     }
 
     /// Whether no further call begins, `after` so long.
-    pub fn is_over(&self, now: &Progress, after: Duration) -> bool {
+    pub fn is_over(&self, now: &CellProgress, after: Duration) -> bool {
         let enough = now.begun >= self.calls();
         match self {
             Self::Open { .. }
@@ -235,28 +235,29 @@ mod tests {
         begun: u64,
         under_way: usize,
         large: (u64, usize),
-    ) -> Option<Turn> {
+    ) -> Option<NextCall> {
         let (large_begun, large_under_way) = large;
-        schedule.turn(&Progress { begun, under_way, large_begun, large_under_way })
+        schedule.turn(&CellProgress { begun, under_way, large_begun, large_under_way })
     }
 
     #[test]
     fn towards_the_end_of_a_connection_calls_go_alone() {
         let one = Schedule::OneConnection { at_once: 8, alone_from: 20, calls: 30 };
-        assert_eq!(turn(&one, 19, 7, (0, 0)), Some(Turn::Usual));
+        assert_eq!(turn(&one, 19, 7, (0, 0)), Some(NextCall::Usual));
         assert_eq!(turn(&one, 19, 8, (0, 0)), None);
         assert_eq!(turn(&one, 20, 1, (0, 0)), None);
-        assert_eq!(turn(&one, 20, 0, (0, 0)), Some(Turn::Usual));
+        assert_eq!(turn(&one, 20, 0, (0, 0)), Some(NextCall::Usual));
     }
 
     #[test]
     fn large_calls_are_kept_under_way_beside_small_ones() {
         let beside = Schedule::Beside { large: 2, small: 3 };
-        assert_eq!(turn(&beside, 1, 1, (1, 1)), Some(Turn::Large));
-        assert_eq!(turn(&beside, 2, 2, (2, 2)), Some(Turn::Usual));
+        assert_eq!(turn(&beside, 1, 1, (1, 1)), Some(NextCall::Large));
+        assert_eq!(turn(&beside, 2, 2, (2, 2)), Some(NextCall::Usual));
         assert_eq!(turn(&beside, 3, 3, (2, 2)), None);
-        assert_eq!(turn(&beside, 3, 2, (2, 1)), Some(Turn::Large));
-        let progress = |begun, large_begun| Progress { begun, large_begun, ..Progress::default() };
+        assert_eq!(turn(&beside, 3, 2, (2, 1)), Some(NextCall::Large));
+        let progress =
+            |begun, large_begun| CellProgress { begun, large_begun, ..CellProgress::default() };
         assert!(!beside.is_over(&progress(6, 4), Duration::ZERO));
         assert!(beside.is_over(&progress(7, 4), Duration::ZERO));
         // However quick the large ones are.

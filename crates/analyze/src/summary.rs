@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::inquiry::{agree, fresh, reach};
-use crate::record::{Call, Cell, Doubt, Record, Rollup, Run, Target};
+use crate::record::{CallRecord, Cell, CellDoubt, MeasuredTarget, Record, Rollup, RunRecord};
 use crate::stat::quantile;
 use crate::verdict::see;
 
@@ -12,10 +12,10 @@ const PARTS_MAX: usize = 30;
 
 /// What lines call the targets: by their names, and by the host where none was given. Where that
 /// would be the same for two, those have what the run calls them.
-pub fn names<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<String> {
-    let targets: Vec<&Target> = targets.into_iter().collect();
-    let is_unnamed = |(index, target): (usize, &Target)| target.id == given(index);
-    let called = |(index, target): (usize, &&Target)| {
+pub fn names<'a>(targets: impl IntoIterator<Item = &'a MeasuredTarget>) -> Vec<String> {
+    let targets: Vec<&MeasuredTarget> = targets.into_iter().collect();
+    let is_unnamed = |(index, target): (usize, &MeasuredTarget)| target.id == given(index);
+    let called = |(index, target): (usize, &&MeasuredTarget)| {
         let alike = targets.iter().enumerate();
         let alike = alike.filter(|(at, it)| it.host == target.host && is_unnamed((*at, it)));
         match is_unnamed((index, target)) && alike.count() == 1 {
@@ -32,9 +32,9 @@ pub fn given(index: usize) -> String {
 }
 
 /// The lines.
-pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
+pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut calls: BTreeMap<(&str, u32, u32), Vec<&Call>> = BTreeMap::new();
+    let mut calls: BTreeMap<(&str, u32, u32), Vec<&CallRecord>> = BTreeMap::new();
     for call in records.iter().filter_map(Record::call) {
         calls.entry((call.experiment.as_str(), call.target, call.cell)).or_default().push(call);
     }
@@ -93,7 +93,7 @@ fn part(rollup: &Rollup) -> String {
 
 /// One cell. Times are those of calls that were served, from when they should have begun; what was
 /// neither served nor refused has failed, whether an answer came or not.
-fn line(cell: &Cell, calls: &[&Call]) -> String {
+fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
     let took: Vec<f64> = calls
         .iter()
         .filter(|call| see::served(call))
@@ -119,22 +119,22 @@ fn line(cell: &Cell, calls: &[&Call]) -> String {
     )
 }
 
-fn left_out(doubt: Option<Doubt>) -> String {
+fn left_out(doubt: Option<CellDoubt>) -> String {
     doubt.map(|why| format!(", {}: left out", why.words())).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Target;
+    use crate::record::MeasuredTarget;
 
     #[test]
     fn targets_are_called_by_their_names() {
         let called = |targets: &[(&str, &str)]| {
-            let target = |(id, host): &(&str, &str)| Target {
+            let target = |(id, host): &(&str, &str)| MeasuredTarget {
                 id: (*id).to_owned(),
                 host: (*host).to_owned(),
-                ..Target::default()
+                ..MeasuredTarget::default()
             };
             names(&targets.iter().map(target).collect::<Vec<_>>())
         };
@@ -153,9 +153,13 @@ mod tests {
             let experiment = "agree".to_owned();
             Record::Cell(Cell { experiment, calls, ..Cell::default() })
         };
-        let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
+        let target = MeasuredTarget {
+            id: "a".to_owned(),
+            host: "h".to_owned(),
+            ..MeasuredTarget::default()
+        };
         let experiments = vec!["agree".to_owned()];
-        let run = Run { targets: vec![target], experiments, ..Run::default() };
+        let run = RunRecord { targets: vec![target], experiments, ..RunRecord::default() };
         let told = lines(&run, &[cell(1), cell(2)]);
         assert_eq!(told[1..], ["  agree: 3 calls in 2 cells"]);
     }
@@ -163,12 +167,12 @@ mod tests {
     #[test]
     fn a_cell_is_told_by_its_calls() {
         let call = |ms: u64, class: &str, error: Option<&str>| {
-            Record::Call(Call {
+            Record::Call(CallRecord {
                 experiment: "rate".to_owned(),
                 class: class.to_owned(),
                 error: error.map(str::to_owned),
                 ended_at: ms * 1_000,
-                ..Call::default()
+                ..CallRecord::default()
             })
         };
         let cell = Cell {
@@ -186,8 +190,12 @@ mod tests {
             call(1, "fault", None),
             Record::Cell(cell),
         ];
-        let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
-        let run = Run { targets: vec![target], ..Run::default() };
+        let target = MeasuredTarget {
+            id: "a".to_owned(),
+            host: "h".to_owned(),
+            ..MeasuredTarget::default()
+        };
+        let run = RunRecord { targets: vec![target], ..RunRecord::default() };
         assert_eq!(
             lines(&run, &records),
             [

@@ -26,12 +26,13 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope, Served,
+    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
+    ServedUsers, ShapingScope,
 };
 pub use sentence::figure;
-pub use trial::{Played, Trial, trials};
+pub use trial::{PlayedCell, Trial, trials};
 
-use crate::record::{Record, Run};
+use crate::record::{Record, RunRecord};
 
 /// How a report sees calls and cells: with the same eyes as the verdicts.
 pub(crate) mod see {
@@ -41,7 +42,7 @@ pub(crate) mod see {
     pub(crate) use super::fresh::{Distance, lags_ms, sights};
     pub(crate) use super::limits::{fit_of, order, sustained};
     pub(crate) use super::load::level_of;
-    pub(crate) use super::reach::{Fate, methods};
+    pub(crate) use super::reach::{TryFate, methods};
     pub(crate) use super::trial::{served, throttled, took_ms};
 }
 
@@ -81,10 +82,10 @@ impl Confidence {
 
 /// What one experiment says of one target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct ExperimentVerdict {
     /// The name of the experiment.
     pub experiment: String,
-    /// Index in [`Run::targets`].
+    /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// What was found.
     #[serde(flatten)]
@@ -98,13 +99,13 @@ pub struct Verdict {
 }
 
 /// A finding on its way to a verdict.
-struct Found {
+struct DraftVerdict {
     finding: Finding,
     confidence: Confidence,
     evidence: Vec<String>,
 }
 
-impl Found {
+impl DraftVerdict {
     fn new(finding: Finding, confidence: Confidence, evidence: Vec<String>) -> Self {
         Self { finding, confidence, evidence }
     }
@@ -115,7 +116,7 @@ impl Found {
 }
 
 /// All verdicts of a run, in the order of its experiments and targets.
-pub fn verdicts(run: &Run, records: &[Record]) -> Vec<Verdict> {
+pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
     let trials = trials(records);
     let place = |name: &str| run.experiments.iter().position(|known| known == name);
     let mut order: Vec<&Trial<'_>> = trials.iter().collect();
@@ -124,7 +125,7 @@ pub fn verdicts(run: &Run, records: &[Record]) -> Vec<Verdict> {
     for trial in order {
         for found in judge(run, trial, &trials) {
             let finding = found.finding.rounded();
-            told.push(Verdict {
+            told.push(ExperimentVerdict {
                 experiment: trial.experiment.to_owned(),
                 target: trial.target,
                 sentence: finding.to_string(),
@@ -137,7 +138,7 @@ pub fn verdicts(run: &Run, records: &[Record]) -> Vec<Verdict> {
     told
 }
 
-fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
+fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerdict> {
     let (sound, left_out) = trial.sound();
     // These look at answers, not at times.
     let timeless = matches!(trial.experiment, "agree" | "reach");
@@ -149,7 +150,7 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         let why: Vec<String> = doubts
             .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
             .collect();
-        return vec![Found::cannot_tell(why.join(", "))];
+        return vec![DraftVerdict::cannot_tell(why.join(", "))];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let mut found = match trial.experiment {

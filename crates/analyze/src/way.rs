@@ -2,7 +2,7 @@
 //! as an experiment asks for.
 //!
 //! The transport notes what connections do and what each call meets (`net`'s journal), which
-//! becomes records here: `event` for connections, [`Call`] for calls.
+//! becomes records here: `event` for connections, [`CallRecord`] for calls.
 
 mod event;
 
@@ -24,13 +24,13 @@ use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportError
 use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
 
 use self::event::Secrets;
-use crate::record::{Call, NUMBER_MAX, Target, WireEvent};
-use crate::work::Ask;
+use crate::record::{CallRecord, MeasuredTarget, NUMBER_MAX, WireEvent};
+use crate::work::WorkCall;
 
 mod batch;
 mod socket;
 
-pub use socket::{Socket, SocketError};
+pub use socket::{SocketError, WsSession};
 
 /// A call without an answer for so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -61,7 +61,7 @@ pub enum WayError {
 pub struct Goal {
     url: SecretUrl,
     /// What the run says of it.
-    pub target: Target,
+    pub target: MeasuredTarget,
     tariff: Option<Tariff>,
     provider: Option<&'static Provider>,
 }
@@ -70,7 +70,7 @@ impl Goal {
     /// The target at `url`, to be called `id`.
     pub fn new(id: String, url: SecretUrl) -> Self {
         let provider = Provider::of_host(url.expose().host_str().unwrap_or_default());
-        let target = Target {
+        let target = MeasuredTarget {
             id,
             host: host(&url),
             provider: provider.map(|provider| provider.id.clone()),
@@ -143,14 +143,14 @@ impl Numbers {
 /// A fresh set of connections to one target. Nothing is opened before the first call.
 #[derive(Debug)]
 pub struct Way {
-    lines: Vec<Arc<Line>>,
+    lines: Vec<Arc<WayPool>>,
     journal: Arc<Journal>,
     secrets: Arc<Secrets>,
 }
 
 /// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
 #[derive(Debug)]
-struct Line {
+struct WayPool {
     transport: HttpTransport,
     version: HttpVersion,
     connections: usize,
@@ -161,9 +161,9 @@ struct Line {
 
 /// One call that is over: what a record says of it but for where it belongs.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedCall {
     /// The record, with times of this call and no place in a run.
-    pub call: Call,
+    pub call: CallRecord,
     /// When it began.
     pub begun: Instant,
     /// When it was over.
@@ -176,11 +176,11 @@ pub struct Done {
     pub places: usize,
 }
 
-impl Done {
+impl FinishedCall {
     /// What it took, without waiting for a connection and opening one.
     pub(crate) fn on_the_wire(&self) -> Duration {
         let took = self.ended.saturating_duration_since(self.begun);
-        let Call { dns, tcp, tls, .. } = self.call;
+        let CallRecord { dns, tcp, tls, .. } = self.call;
         let set_up = [dns, tcp, tls].into_iter().flatten().sum();
         took.saturating_sub(self.queued()).saturating_sub(Duration::from_micros(set_up))
     }
@@ -240,7 +240,14 @@ impl Way {
             let (version, connections) = (means.version, each);
             let (streams_max, under_way) = (means.streams_max, AtomicUsize::new(0));
             let secrets = Arc::clone(&secrets);
-            Ok(Arc::new(Line { transport, version, connections, streams_max, under_way, secrets }))
+            Ok(Arc::new(WayPool {
+                transport,
+                version,
+                connections,
+                streams_max,
+                under_way,
+                secrets,
+            }))
         };
         let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
         Ok(Self { lines, journal, secrets })
@@ -253,7 +260,7 @@ impl Way {
 
     /// Opens each connection with a call, and again where that fails, up to three times. What
     /// comes of it is not told: the calls that follow will say.
-    pub async fn warm(&self, ask: &Ask, mut may: impl FnMut() -> bool) {
+    pub async fn warm(&self, ask: &WorkCall, mut may: impl FnMut() -> bool) {
         for line in &self.lines {
             for _ in 0..WARMING_MAX {
                 if !may() {
@@ -268,14 +275,14 @@ impl Way {
     }
 
     /// A call, over the connection with the fewest under way. Counts from here on.
-    pub fn call(&self, ask: Ask) -> impl Future<Output = Done> + Send + use<> {
+    pub fn call(&self, ask: WorkCall) -> impl Future<Output = FinishedCall> + Send + use<> {
         let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
         let line = Arc::clone(line.expect("a way has at least one line"));
         let places = line.places();
         let under_way = line.under_way.fetch_add(1, Relaxed);
         async move {
             let _leave = Leave(&line.under_way);
-            Done { under_way, places, ..Arc::clone(&line).call(ask).await }
+            FinishedCall { under_way, places, ..Arc::clone(&line).call(ask).await }
         }
     }
 
@@ -306,7 +313,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-impl Line {
+impl WayPool {
     /// Calls that it bears at once; without end while that is not known.
     fn places(&self) -> usize {
         let protocol = match self.version {
@@ -325,15 +332,18 @@ impl Line {
         }
     }
 
-    async fn call(self: Arc<Self>, ask: Ask) -> Done {
+    async fn call(self: Arc<Self>, ask: WorkCall) -> FinishedCall {
         let body = Bytes::from(ask.body(CALL_ID));
         self.carry(ask.method, body).await
     }
 
     /// Sends a body whose answer is judged as one to a call of `method`.
-    async fn carry(self: Arc<Self>, method: &'static str, body: Bytes) -> Done {
-        let mut call =
-            Call { method: method.to_owned(), bytes_out: body.len() as u64, ..Call::default() };
+    async fn carry(self: Arc<Self>, method: &'static str, body: Bytes) -> FinishedCall {
+        let mut call = CallRecord {
+            method: method.to_owned(),
+            bytes_out: body.len() as u64,
+            ..CallRecord::default()
+        };
         let begun = Instant::now();
         let deadline = begun + PATIENCE;
         let exchange =
@@ -350,7 +360,7 @@ impl Line {
             Ok(reply) => answered(&mut call, method, reply),
             Err(error) => failed(&mut call, &error),
         };
-        Done { call, begun, ended, body, under_way: 0, places: usize::MAX }
+        FinishedCall { call, begun, ended, body, under_way: 0, places: usize::MAX }
     }
 }
 
@@ -367,7 +377,7 @@ fn micros(length: Duration) -> u64 {
 }
 
 /// How the call travelled. What did not happen is absent.
-fn travelled(call: &mut Call, passage: ExchangeTimeline, secrets: &Secrets) {
+fn travelled(call: &mut CallRecord, passage: ExchangeTimeline, secrets: &Secrets) {
     let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
     call.protocol = passage.protocol.and_then(word);
     call.connection = passage.connection;
@@ -383,7 +393,7 @@ fn travelled(call: &mut Call, passage: ExchangeTimeline, secrets: &Secrets) {
     call.limits = passage.limits.into_iter().filter(harmless).collect();
 }
 
-fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
+fn answered(call: &mut CallRecord, method: &str, reply: WireReply) -> Bytes {
     let verdict = Judge::standard().reply(MethodTable::standard().row(method), &reply);
     let timing = reply.timing;
     call.class = verdict.class.word().to_owned();
@@ -399,7 +409,7 @@ fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
 }
 
 /// A call that has no answer, and so no body.
-fn failed(call: &mut Call, error: &TransportError) -> Bytes {
+fn failed(call: &mut CallRecord, error: &TransportError) -> Bytes {
     let verdict = Judge::standard().transport(error);
     call.class = verdict.class.word().to_owned();
     call.rule = verdict.rule.to_owned();

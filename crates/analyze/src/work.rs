@@ -10,14 +10,14 @@ const RECENT: u64 = 100;
 
 /// One call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct WorkCall {
     /// The method.
     pub method: &'static str,
     /// Its parameters, as JSON.
     pub params: String,
 }
 
-impl Ask {
+impl WorkCall {
     /// A call without parameters.
     pub fn bare(method: &'static str) -> Self {
         Self { method, params: "[]".to_owned() }
@@ -32,7 +32,7 @@ impl Ask {
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum WorkKind {
     /// `eth_blockNumber`: as cheap as a call gets.
     Cheap,
     /// Blocks of late, without their transactions.
@@ -45,7 +45,7 @@ pub enum Work {
     Only(&'static str),
 }
 
-/// Methods that [`Work::Only`] can ask: of public knowledge, cheap for the one who answers.
+/// Methods that [`WorkKind::Only`] can ask: of public knowledge, cheap for the one who answers.
 pub const METHODS: [&str; 10] = [
     "eth_chainId",
     "eth_blockNumber",
@@ -65,7 +65,7 @@ pub(crate) fn may_be_null(method: &str) -> bool {
     method == "eth_getBlockByNumber" || !METHODS.contains(&method)
 }
 
-/// Shares of the methods of [`Work::Mix`], in percent. Ours: no provider publishes its own.
+/// Shares of the methods of [`WorkKind::Mix`], in percent. Ours: no provider publishes its own.
 pub const MIX: [(&str, u32); 9] = [
     ("eth_call", 25),
     ("eth_getBalance", 15),
@@ -78,7 +78,7 @@ pub const MIX: [(&str, u32); 9] = [
     ("eth_feeHistory", 2),
 ];
 
-impl Work {
+impl WorkKind {
     /// For people and factors.
     pub fn word(self) -> &'static str {
         match self {
@@ -103,9 +103,9 @@ impl Work {
     }
 
     /// The next call, of a chain whose head was `head`.
-    pub fn next(self, head: u64, rng: &mut impl Rng) -> Ask {
+    pub fn next(self, head: u64, rng: &mut impl Rng) -> WorkCall {
         match self {
-            Self::Cheap => Ask::bare("eth_blockNumber"),
+            Self::Cheap => WorkCall::bare("eth_blockNumber"),
             Self::SmallBlocks => block(head, false, rng),
             Self::LargeBlocks => block(head, true, rng),
             Self::Mix => mixed(head, rng),
@@ -118,16 +118,16 @@ fn recent(head: u64, rng: &mut impl Rng) -> u64 {
     rng.random_range(head.saturating_sub(RECENT)..=head)
 }
 
-fn block(head: u64, full: bool, rng: &mut impl Rng) -> Ask {
+fn block(head: u64, full: bool, rng: &mut impl Rng) -> WorkCall {
     let params = format!(r#"["0x{:x}",{full}]"#, recent(head, rng));
-    Ask { method: "eth_getBlockByNumber", params }
+    WorkCall { method: "eth_getBlockByNumber", params }
 }
 
 fn address(rng: &mut impl Rng) -> String {
     format!("0x{:08x}{:016x}{:016x}", rng.random::<u32>(), rng.random::<u64>(), rng.random::<u64>())
 }
 
-fn mixed(head: u64, rng: &mut impl Rng) -> Ask {
+fn mixed(head: u64, rng: &mut impl Rng) -> WorkCall {
     let mut drawn = rng.random_range(0..100);
     let mut method = MIX[0].0;
     for (name, share) in MIX {
@@ -140,7 +140,7 @@ fn mixed(head: u64, rng: &mut impl Rng) -> Ask {
     only(method, head, rng)
 }
 
-fn only(method: &'static str, head: u64, rng: &mut impl Rng) -> Ask {
+fn only(method: &'static str, head: u64, rng: &mut impl Rng) -> WorkCall {
     let params = match method {
         "eth_call" => format!(r#"[{{"to":"{}","data":"0x06fdde03"}},"latest"]"#, address(rng)),
         "eth_getBalance" | "eth_getTransactionCount" | "eth_getCode" => {
@@ -157,7 +157,7 @@ fn only(method: &'static str, head: u64, rng: &mut impl Rng) -> Ask {
         "eth_feeHistory" => r#"["0x5","latest",[50]]"#.to_owned(),
         _ => "[]".to_owned(),
     };
-    Ask { method, params }
+    WorkCall { method, params }
 }
 
 #[cfg(test)]
@@ -167,9 +167,10 @@ mod tests {
 
     use super::*;
 
-    fn all() -> Vec<Work> {
-        let several = [Work::Cheap, Work::SmallBlocks, Work::LargeBlocks, Work::Mix];
-        several.into_iter().chain(METHODS.map(Work::Only)).collect()
+    fn all() -> Vec<WorkKind> {
+        let several =
+            [WorkKind::Cheap, WorkKind::SmallBlocks, WorkKind::LargeBlocks, WorkKind::Mix];
+        several.into_iter().chain(METHODS.map(WorkKind::Only)).collect()
     }
 
     #[test]
@@ -203,7 +204,7 @@ mod tests {
     fn the_mix_is_whole_and_drawn_by_its_shares() {
         assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
         let mut rng = SmallRng::seed_from_u64(3);
-        let drawn: Vec<Ask> = (0..20_000).map(|_| Work::Mix.next(50, &mut rng)).collect();
+        let drawn: Vec<WorkCall> = (0..20_000).map(|_| WorkKind::Mix.next(50, &mut rng)).collect();
         for (name, share) in MIX {
             let seen = drawn.iter().filter(|ask| ask.method == name).count() as f64 / 200.0;
             assert!((seen - f64::from(share)).abs() < 1.5, "{name}: {seen} % for {share} %");

@@ -13,13 +13,15 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Bodies, Connection, Outcome, Plan, Protocol, Sweep};
-use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
+use wellhead_analyze::plan::{
+    BodiesPlan, CellOutcome, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep,
+};
+use wellhead_analyze::record::{self, CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{Finding, Flow, verdicts};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{Finding, PacedFlow, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
 use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, RefusalForm};
@@ -32,11 +34,11 @@ const SEEDS: u64 = 20;
 struct Quiet;
 
 impl Watch for Quiet {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 struct Played {
-    run: Run,
+    run: RunRecord,
     records: Vec<Record>,
 }
 
@@ -45,7 +47,7 @@ impl Played {
         verdicts(&self.run, &self.records).into_iter().map(|verdict| verdict.finding).collect()
     }
 
-    fn calls(&self) -> impl Iterator<Item = &Call> {
+    fn calls(&self) -> impl Iterator<Item = &CallRecord> {
         self.records.iter().filter_map(Record::call)
     }
 
@@ -59,14 +61,14 @@ fn world(txs_per_block: u32) -> Arc<World> {
     World::new(WorldConfig { history_blocks: 4, txs_per_block, ..WorldConfig::default() })
 }
 
-async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl Plan) -> Played {
+async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl ExperimentPlan) -> Played {
     let provider = FakeProvider::start("provider", Arc::clone(world), dials).unwrap();
     let url = SecretUrl::parse(&provider.url()).unwrap();
     let goals = [Goal::new("target-1".to_owned(), url)];
     let dir = TempDir::new().unwrap();
-    let (budget, stop) = (Budget::new(u64::MAX), Stop::default());
+    let (budget, stop) = (CallBudget::new(u64::MAX), StopSignal::default());
     let machine = Machine::default();
-    let terms = Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
+    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
     let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
     // Paused time does not pass while we work: no share of a core can be told from it.
     let mut player = player.with_cpu(|| None);
@@ -91,7 +93,7 @@ async fn how_connections_end_is_found() {
     for seed in 0..SEEDS {
         let (dials, truth) = ProviderDials::draw_ends(&mut SmallRng::seed_from_u64(seed));
         let EndTruth { requests, orderly: gently, idle } = truth;
-        let plan = Connection::new(1_200, SECOND * 6, HttpVersion::Auto, SECOND);
+        let plan = ConnectionPlan::new(1_200, SECOND * 6, HttpVersion::Auto, SECOND);
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:?}");
@@ -145,11 +147,11 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
         let sweep = Sweep {
             connections: vec![1, 4],
             at_once: vec![4],
-            bodies: vec![Work::Cheap],
+            bodies: vec![WorkKind::Cheap],
             calls: 60,
             repeats: 3,
         };
-        let plan = Protocol::new(sweep, SECOND, &mut SmallRng::seed_from_u64(seed));
+        let plan = ProtocolPlan::new(sweep, SECOND, &mut SmallRng::seed_from_u64(seed));
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:#?}");
@@ -176,7 +178,7 @@ async fn how_bodies_flow_is_found() {
         let (dials, truth) = ProviderDials::draw_bodies(&mut SmallRng::seed_from_u64(seed));
         let BodyTruth { per_second, in_turn } = truth;
         let mut rng = SmallRng::seed_from_u64(seed);
-        let plan = Bodies::new(5, 4, 3, HttpVersion::Auto, SECOND, &mut rng);
+        let plan = BodiesPlan::new(5, 4, 3, HttpVersion::Auto, SECOND, &mut rng);
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:?}");
@@ -184,7 +186,7 @@ async fn how_bodies_flow_is_found() {
         match (per_second, pace) {
             (Some(truth), Finding::BodyPace { bytes_per_second, of }) => {
                 near(*bytes_per_second, truth as f64, &what);
-                assert_eq!(*of == Flow::Together, in_turn, "{what}");
+                assert_eq!(*of == PacedFlow::Together, in_turn, "{what}");
             }
             (None, Finding::NoBodyPace { up_to_bytes_per_second }) => {
                 assert!(*up_to_bytes_per_second > 100_000.0, "{what}");
@@ -220,12 +222,12 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let sweep = Sweep {
         connections: vec![1, 2],
         at_once: vec![2],
-        bodies: vec![Work::SmallBlocks],
+        bodies: vec![WorkKind::SmallBlocks],
         calls: 8,
         repeats: 1,
     };
     let mut rng = SmallRng::seed_from_u64(1);
-    let protocol = Protocol::new(sweep, SECOND, &mut rng);
+    let protocol = ProtocolPlan::new(sweep, SECOND, &mut rng);
     let drawn = charts(&play(&world, dials.clone(), protocol).await);
     let waterfalls: Vec<_> =
         drawn.iter().filter(|(_, chart)| chart["kind"] == "waterfall").collect();
@@ -243,7 +245,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
         let word = chart["word"][0].as_str().unwrap();
         assert!(word.contains(", connection "), "{word}");
     }
-    let plan = Connection::new(50, SECOND, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(50, SECOND, HttpVersion::Auto, SECOND);
     let drawn = charts(&play(&world, dials.clone(), plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     assert_eq!(
@@ -254,7 +256,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let last = serde_json::json!(["connection 3", [30.0, 0.0]]);
     assert_eq!((bars.len(), bars.last()), (3, Some(&last)));
     let auto = HttpVersion::Auto;
-    let plan = Bodies::new(2, 2, 1, auto, SECOND, &mut SmallRng::seed_from_u64(1));
+    let plan = BodiesPlan::new(2, 2, 1, auto, SECOND, &mut SmallRng::seed_from_u64(1));
     let drawn = charts(&play(&world, dials, plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     let phases = "phases of a small call, medians";
@@ -270,7 +272,7 @@ fn dials() -> ProviderDials {
 async fn records_tell_the_connection_the_stream_and_the_farewell() {
     let world = world(1);
     let dials = ProviderDials { recycle_after: Some(40), ..dials() };
-    let plan = Connection::new(100, Duration::ZERO, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(100, Duration::ZERO, HttpVersion::Auto, SECOND);
     let played = play(&world, dials, plan).await;
     let mut last = None;
     for call in played.calls() {
@@ -311,7 +313,7 @@ async fn records_tell_what_headers_say_of_limits() {
     for http2 in [true, false] {
         let refusal = RefusalForm::too_many(Some(SECOND * 7));
         let barred = ProviderDials { barred: Some(refusal), http2, ..dials() };
-        let plan = Connection::new(3, Duration::ZERO, HttpVersion::Auto, SECOND);
+        let plan = ConnectionPlan::new(3, Duration::ZERO, HttpVersion::Auto, SECOND);
         let played = play(&world, barred, plan).await;
         let mut calls = 0;
         for call in played.calls() {

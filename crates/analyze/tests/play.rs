@@ -14,12 +14,14 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Latency, Load, Outcome, Plan, Rate, Stage, Streams, Throttle};
-use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
-use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, Scope as Whose, verdicts};
+use wellhead_analyze::plan::{
+    CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, Stage, StreamsPlan, ThrottlePlan,
+};
+use wellhead_analyze::record::{self, CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, ShapingScope as Whose, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
 use wellhead_sim::provider::{
@@ -31,10 +33,10 @@ use wellhead_telemetry::SecretUrl;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Sets the stop after so many cells.
-struct After<'a>(usize, &'a Stop);
+struct After<'a>(usize, &'a StopSignal);
 
 impl Watch for After<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {
         self.0 -= 1;
         if self.0 == 0 {
             self.1.set();
@@ -46,7 +48,7 @@ impl Watch for After<'_> {
 struct Hangs<'a>(&'a FakeProvider, Vec<String>);
 
 impl Watch for Hangs<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {
         self.0.turn(|dials| dials.latency = Pace::even(SECOND * 3_600, Duration::ZERO));
     }
 
@@ -57,7 +59,7 @@ impl Watch for Hangs<'_> {
 
 struct Played {
     dir: TempDir,
-    run: Run,
+    run: RunRecord,
     records: Vec<Record>,
     /// Calls that arrived.
     arrived: u64,
@@ -70,7 +72,7 @@ impl Played {
         cells
     }
 
-    fn calls(&self) -> impl Iterator<Item = &Call> {
+    fn calls(&self) -> impl Iterator<Item = &CallRecord> {
         self.records.iter().filter_map(Record::call)
     }
 
@@ -79,7 +81,7 @@ impl Played {
     }
 
     /// By the value of a factor: how many of its calls are such.
-    fn count(&self, factor: &str, is: impl Fn(&Call) -> bool) -> BTreeMap<u64, Vec<u64>> {
+    fn count(&self, factor: &str, is: impl Fn(&CallRecord) -> bool) -> BTreeMap<u64, Vec<u64>> {
         let mut found: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for cell in self.cells() {
             let value: f64 = cell.factors[factor].parse().unwrap();
@@ -95,18 +97,18 @@ fn dials() -> ProviderDials {
     ProviderDials { latency, ..ProviderDials::default() }
 }
 
-async fn play(dials: ProviderDials, plan: impl Plan) -> Played {
+async fn play(dials: ProviderDials, plan: impl ExperimentPlan) -> Played {
     play_within(dials, plan, u64::MAX, usize::MAX).await
 }
 
-fn terms() -> Terms {
+fn terms() -> RunTerms {
     let machine = Machine::default();
-    Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine }
+    RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine }
 }
 
 async fn play_within(
     dials: ProviderDials,
-    mut plan: impl Plan,
+    mut plan: impl ExperimentPlan,
     calls_max: u64,
     cells_max: usize,
 ) -> Played {
@@ -115,7 +117,7 @@ async fn play_within(
     let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
     let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&url).unwrap())];
     let dir = TempDir::new().unwrap();
-    let (budget, stop) = (Budget::new(calls_max), Stop::default());
+    let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
     let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
@@ -128,7 +130,7 @@ async fn play_within(
     Played { dir, run, records, arrived }
 }
 
-fn read(dir: &Path) -> (Run, Vec<Record>) {
+fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
     let run = fs::read_to_string(dir.join("run.json")).unwrap();
     let records = File::open(dir.join("records.jsonl")).unwrap();
     let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
@@ -138,7 +140,7 @@ fn read(dir: &Path) -> (Run, Vec<Record>) {
 
 async fn streams(cap: Option<(u32, StreamWay)>) -> Played {
     let stream_cap = cap.map(|(max, way)| StreamCap { max, way });
-    play(ProviderDials { stream_cap, ..dials() }, Streams::new(8, 128, SECOND)).await
+    play(ProviderDials { stream_cap, ..dials() }, StreamsPlan::new(8, 128, SECOND)).await
 }
 
 /// The largest number with no failure in three cells, where one more failed in three.
@@ -210,7 +212,7 @@ async fn the_rates_that_pass_are_those_below_the_limit() {
     for refusal in [RefusalForm::too_many(Some(SECOND)), RefusalForm::too_many_in_body()] {
         let in_body = matches!(refusal, RefusalForm::InBody { .. });
         let buckets = vec![CreditBucket::steady(50.0, SECOND, refusal)];
-        let plan = Rate::new(20.0, 200.0, 1.25, SECOND * 10, SECOND * 2);
+        let plan = RatePlan::new(20.0, 200.0, 1.25, SECOND * 10, SECOND * 2);
         let played = play(ProviderDials { buckets, ..dials() }, plan).await;
         let refused = played.count("rate", |call| call.class == "throttled");
         for (rate, cells) in &refused {
@@ -254,7 +256,7 @@ async fn verdicts_name_the_cap_and_its_way() {
 #[tokio::test(start_paused = true)]
 async fn verdicts_name_the_rate() {
     let buckets = vec![CreditBucket::steady(50.0, SECOND, RefusalForm::too_many(None))];
-    let plan = || Rate::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
+    let plan = || RatePlan::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
     let found = finding(&play(ProviderDials { buckets, ..dials() }, plan()).await);
     match found {
         Finding::Rate { per_second, way: RefusalWay::Status429 } => {
@@ -275,7 +277,7 @@ async fn verdicts_name_silent_shaping_and_whose_it_is() {
         let mut rng = SmallRng::seed_from_u64(1);
         let sizes = [2, 5, 20, 40, 60, 80, 100];
         let auto = HttpVersion::Auto;
-        let plan = Throttle::new(&sizes, &[2, 4], 400, auto, SECOND, &mut rng);
+        let plan = ThrottlePlan::new(&sizes, &[2, 4], 400, auto, SECOND, &mut rng);
         let found = finding(&play(ProviderDials { shaping, ..dials() }, plan).await);
         match found {
             Finding::Shaped { calls_per_second, scope, .. } => {
@@ -289,8 +291,8 @@ async fn verdicts_name_silent_shaping_and_whose_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_is_kept_to_by_the_clock() {
-    let played = play(dials(), Rate::new(40.0, 40.0, 2.0, SECOND * 5, SECOND)).await;
-    let mut calls: Vec<&Call> = played.calls().collect();
+    let played = play(dials(), RatePlan::new(40.0, 40.0, 2.0, SECOND * 5, SECOND)).await;
+    let mut calls: Vec<&CallRecord> = played.calls().collect();
     calls.sort_by_key(|call| call.n);
     assert_eq!(calls.len(), 200);
     let first = calls[0].intended_at;
@@ -304,7 +306,7 @@ async fn a_rate_is_kept_to_by_the_clock() {
 async fn connections_of_throttle_are_as_many_as_it_says() {
     let mut rng = SmallRng::seed_from_u64(1);
     let auto = HttpVersion::Auto;
-    let plan = Throttle::new(&[2, 12], &[2, 4], 40, auto, SECOND, &mut rng);
+    let plan = ThrottlePlan::new(&[2, 12], &[2, 4], 40, auto, SECOND, &mut rng);
     let played = play(dials(), plan).await;
     for cell in played.cells() {
         let mut used: Vec<Option<u64>> = played
@@ -321,9 +323,10 @@ async fn connections_of_throttle_are_as_many_as_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mix_is_answered() {
-    let plan = Load::new(vec![Stage::Rate(50.0), Stage::Users(3)], SECOND * 2, Work::Mix, 2);
+    let plan =
+        LoadPlan::new(vec![Stage::Rate(50.0), Stage::Users(3)], SECOND * 2, WorkKind::Mix, 2);
     let played = play(dials(), plan).await;
-    let odd: Vec<&Call> = played.calls().filter(|call| call.class != "answer").collect();
+    let odd: Vec<&CallRecord> = played.calls().filter(|call| call.class != "answer").collect();
     assert!(odd.is_empty(), "{odd:?}");
     assert!(played.calls().count() > 100);
 }
@@ -331,7 +334,7 @@ async fn a_mix_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn not_one_call_more_than_the_budget_is_sent() {
     for budget in [0, 2, 3, 4, 37] {
-        let plan = Streams::new(8, 64, SECOND);
+        let plan = StreamsPlan::new(8, 64, SECOND);
         let played = play_within(dials(), plan, budget, usize::MAX).await;
         assert_eq!(played.arrived, budget);
     }
@@ -342,19 +345,20 @@ async fn not_one_call_more_than_the_budget_is_sent() {
 async fn a_cell_that_the_budget_cuts_is_none() {
     // Three that greet, and with each cell one that warms up.
     let budget = 3 + (1 + 256) + (1 + 40);
-    let played = play_within(dials(), Streams::new(64, 256, SECOND), budget, usize::MAX).await;
+    let played = play_within(dials(), StreamsPlan::new(64, 256, SECOND), budget, usize::MAX).await;
     assert_eq!(played.arrived, budget);
     let sizes: Vec<&str> = played.cells().iter().map(|cell| &cell.factors["streams"][..]).collect();
     assert_eq!(sizes, ["64"]);
     let found = finding(&played);
     assert!(matches!(found, Finding::NoStreamCap { up_to: 64 }), "{found:?}");
-    let played = play_within(dials(), Streams::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
+    let played =
+        play_within(dials(), StreamsPlan::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
     assert!(verdicts(&played.run, &played.records).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_stopped_keeps_what_was_played() {
-    let played = play_within(dials(), Streams::new(8, 64, SECOND), u64::MAX, 2).await;
+    let played = play_within(dials(), StreamsPlan::new(8, 64, SECOND), u64::MAX, 2).await;
     assert_eq!(played.cells().len(), 2);
     assert_eq!(played.run.experiments, ["streams"]);
     assert_eq!(played.run.targets[0].chain_id, Some(1337));
@@ -362,7 +366,7 @@ async fn a_run_that_is_stopped_keeps_what_was_played() {
 
 #[tokio::test(start_paused = true)]
 async fn no_file_tells_a_key() {
-    let played = play(dials(), Latency::new(5)).await;
+    let played = play(dials(), LatencyPlan::new(5)).await;
     let mut files = 0;
     for file in fs::read_dir(played.dir.path()).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -374,8 +378,8 @@ async fn no_file_tells_a_key() {
 
 #[tokio::test(start_paused = true)]
 async fn records_of_another_run_are_left_alone() {
-    let played = play(dials(), Latency::new(1)).await;
-    let (budget, stop) = (Budget::new(1), Stop::default());
+    let played = play(dials(), LatencyPlan::new(1)).await;
+    let (budget, stop) = (CallBudget::new(1), StopSignal::default());
     let again = Player::begin(played.dir.path(), terms(), &[], &budget, &stop);
     assert!(again.is_err());
     assert_eq!(read(played.dir.path()).1, played.records);
@@ -389,13 +393,13 @@ async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
     let provider = FakeProvider::start("provider", world, dials()).unwrap();
     let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&provider.url()).unwrap())];
     let dir = TempDir::new().unwrap();
-    let (budget, stop) = (Budget::new(10_000), Stop::default());
+    let (budget, stop) = (CallBudget::new(10_000), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
     let greeting = player.greet(0, &goals[0]).await.unwrap();
     let begun = tokio::time::Instant::now();
     let mut watch = Hangs(&provider, Vec::new());
     for calls in [600, 50] {
-        let mut plan = Throttle::new(
+        let mut plan = ThrottlePlan::new(
             &[1, 2],
             &[2, 4],
             calls,

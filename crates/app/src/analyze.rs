@@ -19,21 +19,24 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_analyze::budget::Forecast;
-use wellhead_analyze::plan::{self, Plan, Stage};
+use wellhead_analyze::plan::{self, ExperimentPlan, Stage};
 use wellhead_analyze::profile::plain;
 use wellhead_analyze::record::{self, FORMAT, Machine, Record};
-use wellhead_analyze::run::{Budget, Earlier, Greeting, Part, Player, RunError, Stop, Terms};
+use wellhead_analyze::run::{
+    CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
+};
 use wellhead_analyze::summary;
-use wellhead_analyze::verdict::{Verdict, verdicts};
+use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::{SecretUrl, clock};
 use wellhead_upstream::Metering;
 
 use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::{
-    BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, RateArgs, WorkChoice,
+    BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, ProtocolArgs, RateArgs,
+    ThrottleArgs, WorkChoice,
 };
 use crate::serve;
 use crate::terminal::{CommandError, complain, say};
@@ -61,37 +64,18 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         Experiment::Quick(it) => measure(&it.common, &quick),
         Experiment::Rate(it) => measure(&it.common, &|goal| vec![rate(it, goal)]),
         Experiment::Streams(it) => {
-            let plan = || Box::new(plan::Streams::new(8, it.up_to, REST));
+            let plan = || Box::new(plan::StreamsPlan::new(8, it.up_to, REST));
             measure(&it.common, &|_| vec![plan()])
         }
         Experiment::Throttle(it) => {
-            let plan = || {
-                let mut rng = SmallRng::seed_from_u64(it.common.seed);
-                let (auto, calls) = (HttpVersion::Auto, it.calls.max(1));
-                plan::Throttle::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng)
-            };
             if it.at_once.contains(&0) || it.connections.contains(&0) {
                 return Err(CommandError::Config(
                     "`--at-once` and `--connections` begin at 1".into(),
                 ));
             }
-            measure(&it.common, &|_| vec![Box::new(plan())])
+            measure(&it.common, &|_| vec![throttle(it)])
         }
-        Experiment::Protocol(it) => {
-            let many = |counts: &[u16]| counts.iter().map(|n| usize::from(*n)).collect();
-            let sweep = plan::Sweep {
-                connections: many(&it.connections),
-                at_once: many(&it.at_once),
-                bodies: it.bodies.iter().map(|kind| work(*kind)).collect(),
-                calls: it.calls,
-                repeats: it.repeats,
-            };
-            let plan = || {
-                let mut rng = SmallRng::seed_from_u64(it.common.seed);
-                Box::new(plan::Protocol::new(sweep.clone(), REST, &mut rng))
-            };
-            measure(&it.common, &|_| vec![plan()])
-        }
+        Experiment::Protocol(it) => measure(&it.common, &|_| vec![protocol(it)]),
         Experiment::Connection(it) => measure(&it.common, &|_| vec![connection(it)]),
         Experiment::Bodies(it) => measure(&it.common, &|_| vec![bodies(it)]),
         Experiment::Agree(it) => together::measure(&it.common, &together::Inquiry::Agree(it)),
@@ -118,22 +102,41 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
     }
 }
 
-type Plans = Vec<Box<dyn Plan>>;
+type Plans = Vec<Box<dyn ExperimentPlan>>;
+
+fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
+    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let (auto, calls) = (HttpVersion::Auto, it.calls.max(1));
+    Box::new(plan::ThrottlePlan::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng))
+}
+
+fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
+    let many = |counts: &[u16]| counts.iter().map(|n| usize::from(*n)).collect();
+    let sweep = plan::Sweep {
+        connections: many(&it.connections),
+        at_once: many(&it.at_once),
+        bodies: it.bodies.iter().map(|kind| work(*kind)).collect(),
+        calls: it.calls,
+        repeats: it.repeats,
+    };
+    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    Box::new(plan::ProtocolPlan::new(sweep, REST, &mut rng))
+}
 
 fn quick(_: &Goal) -> Plans {
     vec![
-        Box::new(plan::Latency::new(QUICK_LATENCY_CALLS)),
-        Box::new(plan::Streams::new(32, QUICK_STREAMS, REST)),
-        Box::new(plan::Rate::new(10.0, 40.0, 2.0, Duration::from_secs(3), RATE_REST)),
+        Box::new(plan::LatencyPlan::new(QUICK_LATENCY_CALLS)),
+        Box::new(plan::StreamsPlan::new(32, QUICK_STREAMS, REST)),
+        Box::new(plan::RatePlan::new(10.0, 40.0, 2.0, Duration::from_secs(3), RATE_REST)),
     ]
 }
 
-fn rate(it: &RateArgs, goal: &Goal) -> Box<dyn Plan> {
+fn rate(it: &RateArgs, goal: &Goal) -> Box<dyn ExperimentPlan> {
     let window = window(goal);
     let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
     let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
     let lasting = lasting.max(Duration::from_secs(1));
-    Box::new(plan::Rate::new(it.from.min(it.to), it.to, it.step, lasting, rest))
+    Box::new(plan::RatePlan::new(it.from.min(it.to), it.to, it.step, lasting, rest))
 }
 
 /// The window of a provider that is known.
@@ -147,7 +150,7 @@ fn rest_between_rates(goal: &Goal) -> Duration {
     RATE_REST.max(window(goal) * 2)
 }
 
-fn load(it: &LoadArgs) -> Box<dyn Plan> {
+fn load(it: &LoadArgs) -> Box<dyn ExperimentPlan> {
     let stages = if it.users.is_empty() {
         it.rates.iter().map(|rate| Stage::Rate(*rate)).collect()
     } else {
@@ -161,31 +164,31 @@ fn load(it: &LoadArgs) -> Box<dyn Plan> {
         Http::H2 => HttpVersion::H2,
     };
     let plan = match it.spike[..] {
-        [usual, peak] => plan::Load::spike((usual, peak), lasting, work, connections),
-        _ => plan::Load::new(stages, lasting, work, connections),
+        [usual, peak] => plan::LoadPlan::spike((usual, peak), lasting, work, connections),
+        _ => plan::LoadPlan::new(stages, lasting, work, connections),
     };
     let think = Duration::from_millis(it.think);
     Box::new(plan.with_users(think, it.per_user).over(version))
 }
 
-fn work(kind: WorkChoice) -> Work {
+fn work(kind: WorkChoice) -> WorkKind {
     match kind {
-        WorkChoice::Cheap => Work::Cheap,
-        WorkChoice::Small => Work::SmallBlocks,
-        WorkChoice::Large => Work::LargeBlocks,
-        WorkChoice::Mix => Work::Mix,
+        WorkChoice::Cheap => WorkKind::Cheap,
+        WorkChoice::Small => WorkKind::SmallBlocks,
+        WorkChoice::Large => WorkKind::LargeBlocks,
+        WorkChoice::Mix => WorkKind::Mix,
     }
 }
 
-fn connection(it: &ConnectionArgs) -> Box<dyn Plan> {
+fn connection(it: &ConnectionArgs) -> Box<dyn ExperimentPlan> {
     let idle = Duration::from_secs(it.idle);
-    Box::new(plan::Connection::new(it.requests, idle, HttpVersion::Auto, REST))
+    Box::new(plan::ConnectionPlan::new(it.requests, idle, HttpVersion::Auto, REST))
 }
 
-fn bodies(it: &BodiesArgs) -> Box<dyn Plan> {
+fn bodies(it: &BodiesArgs) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
     let (at_once, auto) = (it.at_once.into(), HttpVersion::Auto);
-    Box::new(plan::Bodies::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
+    Box::new(plan::BodiesPlan::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
 }
 
 fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
@@ -357,7 +360,7 @@ struct ExperimentRun<'a> {
     now: u64,
     goals: &'a [Goal],
     most: u64,
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierRun>,
     ahead: Ahead,
 }
 
@@ -370,8 +373,8 @@ async fn play(
     let ExperimentRun { dir, now, goals, most, earlier, ahead } = going;
     let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = Budget::new(most).after(spent);
-    let stop = Arc::new(Stop::default());
+    let budget = CallBudget::new(most).after(spent);
+    let stop = Arc::new(StopSignal::default());
     let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
     let term = std::env::var("TERM").ok();
     let drawn = draws(std::io::stderr().is_terminal(), term.as_deref());
@@ -410,7 +413,7 @@ async fn play(
                     live.line(&format!("{plan}: left out, for {name} does not speak HTTP/2"));
                     continue;
                 }
-                parts.push(Part { plan, target: *target, goal, greeting });
+                parts.push(PlacedPlan { plan, target: *target, goal, greeting });
             }
             if parts.is_empty() && left.iter().all(|plans| plans.as_slice().is_empty()) {
                 break;
@@ -443,14 +446,14 @@ fn ended(error: &RunError) -> CommandError {
     }
 }
 
-fn terms(common: &CommonArgs, now: u64) -> Terms {
+fn terms(common: &CommonArgs, now: u64) -> RunTerms {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let machine = Machine {
         os: std::env::consts::OS.to_owned(),
         cores: u32::try_from(cores).unwrap_or(u32::MAX),
         note: common.note.clone(),
     };
-    Terms {
+    RunTerms {
         seed: common.seed,
         started_unix: now,
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
@@ -460,7 +463,7 @@ fn terms(common: &CommonArgs, now: u64) -> Terms {
 
 /// Ends the run at the first signal, and the process at the second. On a thread of its own: a
 /// report that takes long is written while the runtime of the run is not driven.
-async fn interrupted(stop: Arc<Stop>) {
+async fn interrupted(stop: Arc<StopSignal>) {
     let listen = move || {
         let Ok(runtime) = serve::runtime() else { return };
         runtime.block_on(signals(&stop));
@@ -468,7 +471,7 @@ async fn interrupted(stop: Arc<Stop>) {
     let _ = std::thread::Builder::new().name("wellhead-signal".to_owned()).spawn(listen);
 }
 
-async fn signals(stop: &Stop) {
+async fn signals(stop: &StopSignal) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -536,12 +539,12 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), CommandError> {
 }
 
 /// A run and its records.
-fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), CommandError> {
+fn read(dir: &Path) -> Result<(record::RunRecord, Vec<Record>), CommandError> {
     let unread = |why: &dyn std::fmt::Display| {
         CommandError::Config(format!("`{}` is not a readable run: {why}", dir.display()))
     };
     let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
-    let run: record::Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
+    let run: record::RunRecord = serde_json::from_str(&run).map_err(|error| unread(&error))?;
     if run.format != FORMAT {
         let why = format!("it has format {}, and this wellhead reads {FORMAT}", run.format);
         return Err(unread(&why));
@@ -556,7 +559,7 @@ fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), CommandError> {
 }
 
 /// What was found out, and what each sentence rests on.
-fn concluded(run: &record::Run, verdicts: &[Verdict]) -> Vec<String> {
+fn concluded(run: &record::RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<String> {
     let mut lines = Vec::new();
     let names = summary::names(&run.targets);
     for verdict in verdicts {
@@ -639,9 +642,9 @@ mod tests {
         let told = greeted("h.example", &goals[0], &greeting);
         assert!(told.starts_with("h.example: "), "{told}");
         let targets = goals.into_iter().map(|goal| goal.target).collect();
-        let run = record::Run { targets, ..record::Run::default() };
+        let run = record::RunRecord { targets, ..record::RunRecord::default() };
         let finding = Finding::NoStreamCap { up_to: 128 };
-        let verdict = Verdict {
+        let verdict = ExperimentVerdict {
             experiment: "streams".to_owned(),
             target: 0,
             sentence: finding.to_string(),
@@ -696,7 +699,7 @@ mod tests {
     #[test]
     fn a_run_of_another_format_is_not_concluded_from() {
         let place = tempfile::tempdir().expect("a directory");
-        let run = record::Run { format: FORMAT + 1, ..record::Run::default() };
+        let run = record::RunRecord { format: FORMAT + 1, ..record::RunRecord::default() };
         let text = serde_json::to_string(&run).expect("plain data");
         fs::write(place.path().join("run.json"), text).expect("it can be written");
         fs::write(place.path().join("records.jsonl"), "").expect("it can be written");

@@ -22,14 +22,14 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde_json::Value;
 
-use self::earlier::Earlier;
-use super::compare::{Compared, Parting, Reply};
+use self::earlier::EarlierQuestions;
+use super::compare::{ComparedAnswers, Parting, TargetReply};
 use super::material::Material;
 use super::smaller::smaller;
 use super::{Factors, factors, plain, quantity, value};
-use crate::run::{Ended, Finished, Panel, RunError};
-use crate::way::Done;
-use crate::work::Ask;
+use crate::run::{Finished, Panel, RunError, UnlessStopped};
+use crate::way::FinishedCall;
+use crate::work::WorkCall;
 
 /// As records and verdicts have it.
 pub const NAME: &str = "agree";
@@ -49,7 +49,7 @@ const BEFORE: u64 = 3;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct AgreeTerms {
     /// The newest block that is asked about; else the newest that is final everywhere.
     pub block: Option<u64>,
     /// Blocks that are looked into.
@@ -62,13 +62,13 @@ pub struct Terms {
     pub seed: u64,
 }
 
-impl Default for Terms {
+impl Default for AgreeTerms {
     fn default() -> Self {
         Self { block: None, blocks: 12, depth: 64, asks: 200, seed: 1 }
     }
 }
 
-impl Terms {
+impl AgreeTerms {
     /// Calls to one target at most: each question twice, and those that make differences small.
     pub fn calls_max(&self) -> u64 {
         BEFORE + 2 * self.asks as u64 + (SMALLER_MAX * STEPS_MAX * 2) as u64
@@ -104,19 +104,19 @@ impl Terms {
 /// # Errors
 ///
 /// Where records cannot be written.
-pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunError> {
-    let earlier = Earlier::of(panel.take_earlier());
+pub async fn play(panel: &mut Panel<'_, '_>, terms: &AgreeTerms) -> Result<(), RunError> {
+    let earlier = EarlierQuestions::of(panel.take_earlier());
     let Some(pin) = pin(panel, terms, &earlier).await? else { return Ok(()) };
     let Some(chosen) = choose(panel, terms, pin, &earlier).await? else { return Ok(()) };
     let (material, asked) = (Material::default(), Vec::new());
-    let mut table = Table { panel, earlier, material, asked, smaller: 0 };
+    let mut table = QuestionTable { panel, earlier, material, asked, smaller: 0 };
     let mut first =
-        vec![Ask { method: "eth_getBlockByNumber", params: r#"["0x0",false]"#.to_owned() }];
+        vec![WorkCall { method: "eth_getBlockByNumber", params: r#"["0x0",false]"#.to_owned() }];
     for number in chosen {
         let params = format!(r#"["0x{number:x}",true]"#);
-        first.push(Ask { method: "eth_getBlockByNumber", params });
+        first.push(WorkCall { method: "eth_getBlockByNumber", params });
         let params = format!(r#"[{{"fromBlock":"0x{number:x}","toBlock":"0x{number:x}"}}]"#);
-        first.push(Ask { method: "eth_getLogs", params });
+        first.push(WorkCall { method: "eth_getLogs", params });
     }
     first.truncate(terms.asks);
     for ask in first {
@@ -135,7 +135,11 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
 }
 
 /// The newest block that is asked about.
-async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms, earlier: &Earlier) -> Ended<u64> {
+async fn pin(
+    panel: &mut Panel<'_, '_>,
+    terms: &AgreeTerms,
+    earlier: &EarlierQuestions,
+) -> UnlessStopped<u64> {
     let cell =
         |block: u64, how: &str| factors([("pin", block.to_string()), ("how", how.to_owned())]);
     if let Some((block, how)) = &earlier.pin {
@@ -146,9 +150,12 @@ async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms, earlier: &Earlier) -> End
         }
         return Ok(Some(*block));
     }
-    let tag = Ask { method: "eth_getBlockByNumber", params: r#"["finalized",false]"#.to_owned() };
+    let tag =
+        WorkCall { method: "eth_getBlockByNumber", params: r#"["finalized",false]"#.to_owned() };
     let Some(finals) = panel.ask_all(&tag).await? else { return Ok(None) };
-    let Some(heads) = panel.ask_all(&Ask::bare("eth_blockNumber")).await? else { return Ok(None) };
+    let Some(heads) = panel.ask_all(&WorkCall::bare("eth_blockNumber")).await? else {
+        return Ok(None);
+    };
     let number = |finished: &Finished| quantity(value(finished)?.get("number")?);
     let told: Vec<u64> = finals.iter().filter_map(number).collect();
     let heights: Vec<u64> = heads.iter().filter_map(|head| quantity(&value(head)?)).collect();
@@ -170,17 +177,17 @@ async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms, earlier: &Earlier) -> End
 /// Which blocks are looked into: three of four have transactions, as far as that is known.
 async fn choose(
     panel: &mut Panel<'_, '_>,
-    terms: &Terms,
+    terms: &AgreeTerms,
     pin: u64,
-    earlier: &Earlier,
-) -> Ended<Vec<u64>> {
+    earlier: &EarlierQuestions,
+) -> UnlessStopped<Vec<u64>> {
     if let Some(chosen) = &earlier.chosen {
         return Ok(Some(chosen.clone()));
     }
     let count = terms.depth.clamp(1, pin + 1);
     let lowest = pin + 1 - count;
     let ask =
-        Ask { method: "eth_feeHistory", params: format!(r#"["0x{count:x}","0x{pin:x}",[]]"#) };
+        WorkCall { method: "eth_feeHistory", params: format!(r#"["0x{count:x}","0x{pin:x}",[]]"#) };
     let mut busy: Vec<u64> = Vec::new();
     let mut told: Vec<Finished> = Vec::new();
     for who in 0..panel.len() {
@@ -214,26 +221,26 @@ async fn choose(
 }
 
 /// Where questions are asked.
-struct Table<'t, 'p, 'a> {
+struct QuestionTable<'t, 'p, 'a> {
     panel: &'t mut Panel<'p, 'a>,
     /// Before the run was cut.
-    earlier: Earlier,
+    earlier: EarlierQuestions,
     material: Material,
-    asked: Vec<Ask>,
+    asked: Vec<WorkCall>,
     /// Differences that were made smaller.
     smaller: usize,
 }
 
 /// A call that shows a difference, and where.
 #[derive(Clone)]
-struct Shown {
-    ask: Ask,
+struct Disagreement {
+    ask: WorkCall,
     parting: Parting,
 }
 
-impl Table<'_, '_, '_> {
+impl QuestionTable<'_, '_, '_> {
     /// One question; `looks` where further ones are drawn from what it finds.
-    async fn question(&mut self, ask: Ask, looks: bool) -> Ended<()> {
+    async fn question(&mut self, ask: WorkCall, looks: bool) -> UnlessStopped<()> {
         let number = self.asked.len();
         let targets: Vec<u32> =
             (0..self.panel.len()).map(|who| self.panel.member(who).target).collect();
@@ -244,15 +251,15 @@ impl Table<'_, '_, '_> {
             return Ok(Some(()));
         }
         let Some(finished) = self.panel.ask_all(&ask).await? else { return Ok(None) };
-        let mut replies: Vec<Reply> = finished.iter().map(Reply::of).collect();
-        let mut tries: Vec<Vec<Done>> = finished.into_iter().map(|it| it.tries).collect();
-        let mut compared = Compared::of(ask.method, &replies);
+        let mut replies: Vec<TargetReply> = finished.iter().map(TargetReply::of).collect();
+        let mut tries: Vec<Vec<FinishedCall>> = finished.into_iter().map(|it| it.tries).collect();
+        let mut compared = ComparedAnswers::of(ask.method, &replies);
         let mut faded = false;
         if !compared.apart().is_empty() {
             let Some(again) = self.panel.ask_all(&ask).await? else { return Ok(None) };
-            replies = again.iter().map(Reply::of).collect();
+            replies = again.iter().map(TargetReply::of).collect();
             keep(&mut tries, again.into_iter().enumerate());
-            compared = Compared::of(ask.method, &replies);
+            compared = ComparedAnswers::of(ask.method, &replies);
             faded = compared.apart().is_empty();
         }
         let mut cells: Vec<Factors> = Vec::new();
@@ -276,8 +283,8 @@ impl Table<'_, '_, '_> {
             }
             match (&compared.digests[who], reply) {
                 (Some(digest), _) => set("digest", digest.clone()),
-                (None, Reply::Untold(class)) => set("unanswered", class.word().to_owned()),
-                (None, Reply::Told(_)) => None,
+                (None, TargetReply::Untold(class)) => set("unanswered", class.word().to_owned()),
+                (None, TargetReply::Told(_)) => None,
             };
             cells.push(factors);
         }
@@ -293,7 +300,7 @@ impl Table<'_, '_, '_> {
     }
 
     /// Takes in what an answer tells of the chain, and says what of that is new.
-    fn look(&mut self, ask: &Ask, result: &Value) -> Option<String> {
+    fn look(&mut self, ask: &WorkCall, result: &Value) -> Option<String> {
         let mut told = Material::default();
         match ask.method {
             "eth_getBlockByNumber" => told.take_block(result),
@@ -309,13 +316,13 @@ impl Table<'_, '_, '_> {
     /// Says of each who differs where, and by which smaller call.
     async fn differences(
         &mut self,
-        ask: &Ask,
-        compared: &Compared,
+        ask: &WorkCall,
+        compared: &ComparedAnswers,
         cells: &mut [Factors],
-        tries: &mut [Vec<Done>],
-    ) -> Ended<()> {
+        tries: &mut [Vec<FinishedCall>],
+    ) -> UnlessStopped<()> {
         // Two who contradict each other do so by the same small call.
-        let mut small: Vec<((usize, usize), Option<Shown>)> = Vec::new();
+        let mut small: Vec<((usize, usize), Option<Disagreement>)> = Vec::new();
         for (who, against) in compared.apart() {
             let Some(parting) = compared.parting(who, against) else { continue };
             let target = self.panel.member(against).target;
@@ -323,18 +330,18 @@ impl Table<'_, '_, '_> {
             cells[who].insert("against".to_owned(), target.to_string());
             let known = small.iter().find(|(pair, _)| *pair == (against, who));
             let shown = match known {
-                Some((_, shown)) => shown.clone().map(Shown::turned),
+                Some((_, shown)) => shown.clone().map(Disagreement::turned),
                 None if self.smaller < SMALLER_MAX => {
                     self.smaller += 1;
                     let values = [compared.value(who).cloned(), compared.value(against).cloned()];
-                    let whole = Shown { ask: ask.clone(), parting };
+                    let whole = Disagreement { ask: ask.clone(), parting };
                     let shown = self.shrink(whole, [who, against], values, tries).await?;
                     let Some(shown) = shown else { return Ok(None) };
                     Some(shown).filter(|shown| shown.ask != *ask)
                 }
                 None => None,
             };
-            if let Some(Shown { ask, parting }) = &shown {
+            if let Some(Disagreement { ask, parting }) = &shown {
                 cells[who].insert("small_method".to_owned(), ask.method.to_owned());
                 cells[who].insert("small_params".to_owned(), plain(&ask.params, PARAMS_MAX));
                 describe(&mut cells[who], "small_", parting);
@@ -348,11 +355,11 @@ impl Table<'_, '_, '_> {
     /// smaller one.
     async fn shrink(
         &mut self,
-        from: Shown,
+        from: Disagreement,
         pair: [usize; 2],
         mut values: [Option<Value>; 2],
-        tries: &mut [Vec<Done>],
-    ) -> Ended<Shown> {
+        tries: &mut [Vec<FinishedCall>],
+    ) -> UnlessStopped<Disagreement> {
         let mut smallest = from;
         for _ in 0..STEPS_MAX {
             let sides = [values[0].as_ref(), values[1].as_ref()];
@@ -360,14 +367,14 @@ impl Table<'_, '_, '_> {
             for ask in smaller(&smallest.ask, &smallest.parting, sides).into_iter().take(2) {
                 let asks = pair.map(|who| (who, ask.clone()));
                 let Some(finished) = self.panel.ask(&asks).await? else { return Ok(None) };
-                let replies: Vec<Reply> = finished.iter().map(Reply::of).collect();
+                let replies: Vec<TargetReply> = finished.iter().map(TargetReply::of).collect();
                 keep(tries, pair.into_iter().zip(finished));
-                let compared = Compared::of(ask.method, &replies);
+                let compared = ComparedAnswers::of(ask.method, &replies);
                 if let Some((here, there)) = compared.apart().first()
                     && let Some(parting) = compared.parting(*here, *there)
                 {
                     values = [compared.value(0).cloned(), compared.value(1).cloned()];
-                    next = Some(Shown { ask, parting });
+                    next = Some(Disagreement { ask, parting });
                     break;
                 }
             }
@@ -378,7 +385,7 @@ impl Table<'_, '_, '_> {
     }
 }
 
-impl Shown {
+impl Disagreement {
     /// As the other one of the two sees it.
     fn turned(self) -> Self {
         let Parting { path, here, there } = self.parting;
@@ -386,7 +393,7 @@ impl Shown {
     }
 }
 
-fn keep(tries: &mut [Vec<Done>], finished: impl Iterator<Item = (usize, Finished)>) {
+fn keep(tries: &mut [Vec<FinishedCall>], finished: impl Iterator<Item = (usize, Finished)>) {
     for (who, finished) in finished {
         tries[who].extend(finished.tries);
     }

@@ -14,7 +14,7 @@ use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_upstream::VerdictClass;
 
 use super::plain;
-use crate::difference::{Kind, known_differences};
+use crate::difference::{DifferenceKind, known_differences};
 use crate::run::Finished;
 
 /// Letters of a value that a record holds.
@@ -22,14 +22,14 @@ const SHOWN_MAX: usize = 100;
 
 /// What one target said.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum TargetReply {
     /// `{"result": ..}`, or `{"error": {"class": ..}}` where whoever is asked should say so.
     Told(Value),
     /// It has not got it, will not tell, or failed.
     Untold(VerdictClass),
 }
 
-impl Reply {
+impl TargetReply {
     pub(super) fn of(finished: &Finished) -> Self {
         let class = finished.class();
         let told = match class {
@@ -83,7 +83,7 @@ fn data(finished: &Finished) -> Value {
 
 /// The answers to one call, beside each other.
 #[derive(Debug)]
-pub(super) struct Compared {
+pub(super) struct ComparedAnswers {
     /// Settled; in the order of the replies.
     values: Vec<Option<Value>>,
     /// Of each that told something: equal where they mean the same.
@@ -96,7 +96,7 @@ pub(super) struct Compared {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Parting {
     /// From `result` or `error` on.
-    pub(super) path: Vec<Step>,
+    pub(super) path: Vec<JsonStep>,
     /// Absent where this one has no such thing.
     pub(super) here: Option<Value>,
     /// Likewise.
@@ -104,7 +104,7 @@ pub(super) struct Parting {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum JsonStep {
     Name(String),
     Place(usize),
 }
@@ -115,9 +115,9 @@ impl Parting {
         let mut out = String::new();
         for step in &self.path {
             match step {
-                Step::Name(name) if out.is_empty() => out.push_str(name),
-                Step::Name(name) => out.push_str(&format!(".{name}")),
-                Step::Place(place) => out.push_str(&format!("[{place}]")),
+                JsonStep::Name(name) if out.is_empty() => out.push_str(name),
+                JsonStep::Name(name) => out.push_str(&format!(".{name}")),
+                JsonStep::Place(place) => out.push_str(&format!("[{place}]")),
             }
         }
         plain(&out, SHOWN_MAX)
@@ -136,13 +136,13 @@ fn shown(value: Option<&Value>) -> String {
     value.map_or("nothing".to_owned(), |value| plain(&value.to_string(), SHOWN_MAX))
 }
 
-impl Compared {
-    pub(super) fn of(method: &str, replies: &[Reply]) -> Self {
+impl ComparedAnswers {
+    pub(super) fn of(method: &str, replies: &[TargetReply]) -> Self {
         let mut values: Vec<Option<Value>> = replies
             .iter()
             .map(|reply| match reply {
-                Reply::Told(value) => Some(value.clone()),
-                Reply::Untold(_) => None,
+                TargetReply::Told(value) => Some(value.clone()),
+                TargetReply::Untold(_) => None,
             })
             .collect();
         let mut settling = Settling { method, path: Vec::new(), known: BTreeSet::new() };
@@ -219,7 +219,7 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    fn rule(&self, kind: Kind) -> Option<&'static str> {
+    fn rule(&self, kind: DifferenceKind) -> Option<&'static str> {
         let about = known_differences()
             .iter()
             .find(|known| known.kind == kind && known.is_about(self.method, &self.path));
@@ -255,8 +255,10 @@ impl Settling<'_> {
             let all = values.iter().all(|value| value.get(name).is_some());
             let rule = match all {
                 true if alike(values, name) => None,
-                true => self.rule(Kind::Apart),
-                false => self.rule(Kind::Apart).or_else(|| self.rule(Kind::Absent)),
+                true => self.rule(DifferenceKind::Apart),
+                false => {
+                    self.rule(DifferenceKind::Apart).or_else(|| self.rule(DifferenceKind::Absent))
+                }
             };
             if let Some(rule) = rule {
                 self.known.insert(rule);
@@ -277,7 +279,7 @@ impl Settling<'_> {
         if values.iter().all(|value| *value == values[0]) {
             return;
         }
-        let Some(rule) = self.rule(Kind::Padded) else { return };
+        let Some(rule) = self.rule(DifferenceKind::Padded) else { return };
         let forms: Vec<Option<String>> = values.iter().map(|value| stripped(value)).collect();
         if forms.iter().any(Option::is_none) {
             return;
@@ -293,7 +295,7 @@ impl Settling<'_> {
     }
 
     fn digits(&mut self, values: &mut [&mut Value]) {
-        let Some(rule) = self.rule(Kind::Digits) else { return };
+        let Some(rule) = self.rule(DifferenceKind::Digits) else { return };
         let Some(first) = values[0].as_f64() else { return };
         let base = values[0].clone();
         for value in values.iter_mut() {
@@ -338,7 +340,7 @@ fn stripped(value: &Value) -> Option<String> {
 type Sides = (Option<Value>, Option<Value>);
 
 /// The first place in which they differ; `path` leads there.
-fn part(here: Option<&Value>, there: Option<&Value>, path: &mut Vec<Step>) -> Option<Sides> {
+fn part(here: Option<&Value>, there: Option<&Value>, path: &mut Vec<JsonStep>) -> Option<Sides> {
     let (Some(one), Some(other)) = (here, there) else {
         let told = here.or(there).is_some_and(|value| !value.is_null());
         return told.then(|| (here.cloned(), there.cloned()));
@@ -350,7 +352,7 @@ fn part(here: Option<&Value>, there: Option<&Value>, path: &mut Vec<Step>) -> Op
         (Value::Object(ours), Value::Object(theirs)) => {
             let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
             for name in names {
-                path.push(Step::Name(name.clone()));
+                path.push(JsonStep::Name(name.clone()));
                 // In the form of an object that has this member alone, it may be nothing.
                 let alone = |value: Option<&Value>| form(&json!({ name.as_str(): value }));
                 let (ours, theirs) = (ours.get(name), theirs.get(name));
@@ -365,7 +367,7 @@ fn part(here: Option<&Value>, there: Option<&Value>, path: &mut Vec<Step>) -> Op
         }
         (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
             for (place, (one, other)) in ours.iter().zip(theirs).enumerate() {
-                path.push(Step::Place(place));
+                path.push(JsonStep::Place(place));
                 if let Some(found) = part(Some(one), Some(other), path) {
                     return Some(found);
                 }
@@ -379,13 +381,13 @@ fn part(here: Option<&Value>, there: Option<&Value>, path: &mut Vec<Step>) -> Op
 }
 
 /// Of two lists of different length: what the longer one has and the shorter one has not.
-fn missing(ours: &[Value], theirs: &[Value], path: &mut Vec<Step>) -> Sides {
+fn missing(ours: &[Value], theirs: &[Value], path: &mut Vec<JsonStep>) -> Sides {
     let (long, short) = if ours.len() > theirs.len() { (ours, theirs) } else { (theirs, ours) };
     let forms: BTreeSet<Vec<u8>> = short.iter().map(form).collect();
     let lost = long.iter().position(|item| !forms.contains(&form(item)));
     // Else an item is there twice: the last one is too much.
     let place = lost.unwrap_or(long.len() - 1);
-    path.push(Step::Place(place));
+    path.push(JsonStep::Place(place));
     let item = Some(long[place].clone());
     if ours.len() > theirs.len() { (item, None) } else { (None, item) }
 }
@@ -394,15 +396,15 @@ fn missing(ours: &[Value], theirs: &[Value], path: &mut Vec<Step>) -> Sides {
 mod tests {
     use super::*;
 
-    fn told(value: &Value) -> Reply {
-        Reply::Told(json!({ "result": value }))
+    fn told(value: &Value) -> TargetReply {
+        TargetReply::Told(json!({ "result": value }))
     }
 
     /// Who differs from whom, where, and what is known.
     #[track_caller]
     fn check(method: &str, answers: &[Value], apart: &[(usize, usize, &str)], known: &[&str]) {
-        let replies: Vec<Reply> = answers.iter().map(told).collect();
-        let compared = Compared::of(method, &replies);
+        let replies: Vec<TargetReply> = answers.iter().map(told).collect();
+        let compared = ComparedAnswers::of(method, &replies);
         let seen: Vec<(usize, usize, String)> = compared
             .apart()
             .into_iter()
@@ -475,17 +477,17 @@ mod tests {
     }
     #[test]
     fn errors_are_compared_by_class() {
-        let error = |class: &str| Reply::Told(json!({ "error": { "class": class } }));
-        let compared = Compared::of("eth_call", &[error("reverted"), error("reverted")]);
+        let error = |class: &str| TargetReply::Told(json!({ "error": { "class": class } }));
+        let compared = ComparedAnswers::of("eth_call", &[error("reverted"), error("reverted")]);
         assert_eq!(compared.apart(), []);
-        let compared = Compared::of("eth_call", &[error("reverted"), told(&json!("0x"))]);
+        let compared = ComparedAnswers::of("eth_call", &[error("reverted"), told(&json!("0x"))]);
         let parting = compared.parting(0, 1).expect("they differ");
         assert_eq!(parting.path_text(), "error");
     }
     #[test]
     fn whoever_says_nothing_is_left_out() {
-        let untold = Reply::Untold(VerdictClass::MissingData);
-        let compared = Compared::of("eth_call", &[untold, told(&json!(1)), told(&json!(1))]);
+        let untold = TargetReply::Untold(VerdictClass::MissingData);
+        let compared = ComparedAnswers::of("eth_call", &[untold, told(&json!(1)), told(&json!(1))]);
         assert_eq!((compared.apart(), compared.digests[0].as_ref()), (Vec::new(), None));
     }
 }

@@ -4,7 +4,7 @@
 
 /// What became of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum SizeFate {
     /// Served.
     Served,
     /// Refused for its size.
@@ -13,7 +13,7 @@ pub(super) enum Fate {
     Open,
 }
 
-impl Fate {
+impl SizeFate {
     /// As records have it.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Fate {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(super) struct Search {
+pub(super) struct ExtentSearch {
     /// The smallest that is tried.
     first: u64,
     max: u64,
@@ -39,11 +39,11 @@ pub(super) struct Search {
     low: u64,
     /// The smallest that was refused.
     high: Option<u64>,
-    phase: Phase,
+    phase: SearchPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum SearchPhase {
     /// This size is next.
     Doubling(u64),
     Bisecting,
@@ -52,16 +52,16 @@ enum Phase {
     Over,
 }
 
-impl Search {
+impl ExtentSearch {
     /// From `first` up to `max`, both at least 1.
     pub(super) fn new(first: u64, max: u64) -> Self {
         let max = max.max(1);
         let first = first.clamp(1, max);
-        Self { first, max, low: first - 1, high: None, phase: Phase::Doubling(first) }
+        Self { first, max, low: first - 1, high: None, phase: SearchPhase::Doubling(first) }
     }
 
     /// The search as it stands after these sizes, up to the first that it would not have tried.
-    pub(super) fn after(mut self, tried: &[(u64, Fate)]) -> Self {
+    pub(super) fn after(mut self, tried: &[(u64, SizeFate)]) -> Self {
         for (size, fate) in tried {
             if self.next() != Some(*size) {
                 break;
@@ -73,12 +73,12 @@ impl Search {
 
     /// Goes up to `max` where nothing smaller was refused: what is searched has grown meanwhile.
     pub(super) fn widen(&mut self, max: u64) {
-        if let Phase::Doubling(_) = self.phase
+        if let SearchPhase::Doubling(_) = self.phase
             && max > self.max
         {
             self.max = max;
             if self.served() > 0 {
-                self.phase = Phase::Doubling(self.low.saturating_mul(2).min(max));
+                self.phase = SearchPhase::Doubling(self.low.saturating_mul(2).min(max));
             }
         }
     }
@@ -101,42 +101,42 @@ impl Search {
     /// The size to be tried; `None` when it is over.
     pub(super) fn next(&self) -> Option<u64> {
         match (self.phase, self.high) {
-            (Phase::Doubling(size), _) => Some(size),
-            (Phase::Bisecting, Some(high)) => Some(self.low + (high - self.low) / 2),
-            (Phase::Confirming(0), Some(high)) => Some(high),
-            (Phase::Confirming(_), _) => Some(self.served()).filter(|low| *low > 0),
-            (Phase::Bisecting | Phase::Over, _) => None,
+            (SearchPhase::Doubling(size), _) => Some(size),
+            (SearchPhase::Bisecting, Some(high)) => Some(self.low + (high - self.low) / 2),
+            (SearchPhase::Confirming(0), Some(high)) => Some(high),
+            (SearchPhase::Confirming(_), _) => Some(self.served()).filter(|low| *low > 0),
+            (SearchPhase::Bisecting | SearchPhase::Over, _) => None,
         }
     }
 
     /// Takes in what became of [`next`](Self::next).
-    pub(super) fn learn(&mut self, fate: Fate) {
+    pub(super) fn learn(&mut self, fate: SizeFate) {
         let Some(tried) = self.next() else { return };
         self.phase = match (self.phase, fate) {
-            (_, Fate::Open) | (Phase::Over, _) => Phase::Over,
-            (Phase::Doubling(_), Fate::Served) if tried >= self.max => {
+            (_, SizeFate::Open) | (SearchPhase::Over, _) => SearchPhase::Over,
+            (SearchPhase::Doubling(_), SizeFate::Served) if tried >= self.max => {
                 self.low = tried;
-                Phase::Over
+                SearchPhase::Over
             }
-            (Phase::Doubling(_), Fate::Served) => {
+            (SearchPhase::Doubling(_), SizeFate::Served) => {
                 self.low = tried;
-                Phase::Doubling((tried.saturating_mul(2)).min(self.max))
+                SearchPhase::Doubling((tried.saturating_mul(2)).min(self.max))
             }
-            (Phase::Doubling(_) | Phase::Bisecting, Fate::Refused) => {
+            (SearchPhase::Doubling(_) | SearchPhase::Bisecting, SizeFate::Refused) => {
                 self.high = Some(tried);
                 self.closing(tried)
             }
-            (Phase::Bisecting, Fate::Served) => {
+            (SearchPhase::Bisecting, SizeFate::Served) => {
                 self.low = tried;
                 self.closing(self.high.unwrap_or(tried))
             }
-            (Phase::Confirming(0), _) => Phase::Confirming(1),
-            (Phase::Confirming(_), _) => Phase::Over,
+            (SearchPhase::Confirming(0), _) => SearchPhase::Confirming(1),
+            (SearchPhase::Confirming(_), _) => SearchPhase::Over,
         };
     }
 
-    fn closing(&self, high: u64) -> Phase {
-        if high - self.low > 1 { Phase::Bisecting } else { Phase::Confirming(0) }
+    fn closing(&self, high: u64) -> SearchPhase {
+        if high - self.low > 1 { SearchPhase::Bisecting } else { SearchPhase::Confirming(0) }
     }
 
     /// Sizes that are tried at most.
@@ -162,11 +162,11 @@ mod tests {
 
     /// All sizes that are tried where more than `limit` is refused.
     fn play(first: u64, max: u64, limit: u64) -> Vec<u64> {
-        let mut search = Search::new(first, max);
+        let mut search = ExtentSearch::new(first, max);
         let mut tried = Vec::new();
         while let Some(size) = search.next() {
             tried.push(size);
-            search.learn(if size <= limit { Fate::Served } else { Fate::Refused });
+            search.learn(if size <= limit { SizeFate::Served } else { SizeFate::Refused });
         }
         tried
     }
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn nothing_smaller_than_the_first_is_tried() {
         assert_eq!(play(3, 100, 2), [3, 3]);
-        let mut search = Search::new(3, 100);
+        let mut search = ExtentSearch::new(3, 100);
         assert_eq!((search.served(), search.is_least(3), search.is_least(4)), (0, true, false));
-        search.learn(Fate::Refused);
+        search.learn(SizeFate::Refused);
         assert_eq!((search.served(), search.next()), (0, Some(3)));
-        search.learn(Fate::Refused);
+        search.learn(SizeFate::Refused);
         assert_eq!((search.served(), search.next()), (0, None));
     }
 
@@ -204,9 +204,12 @@ mod tests {
                 let refused = tried.iter().filter(|size| **size > limit).min();
                 assert_eq!(refused.copied(), (limit < max).then_some(limit + 1));
                 let refusals = tried.iter().filter(|size| **size > limit).count() as u64;
-                assert!(refusals <= Search::refusals_max(max), "{max}: {tried:?}");
-                assert!(tried.len() as u64 <= Search::tries_max(max), "{max}: {tried:?}");
-                assert!(tried.iter().sum::<u64>() <= Search::calls_max(max), "{max}: {tried:?}");
+                assert!(refusals <= ExtentSearch::refusals_max(max), "{max}: {tried:?}");
+                assert!(tried.len() as u64 <= ExtentSearch::tries_max(max), "{max}: {tried:?}");
+                assert!(
+                    tried.iter().sum::<u64>() <= ExtentSearch::calls_max(max),
+                    "{max}: {tried:?}"
+                );
             }
         }
     }
@@ -215,10 +218,11 @@ mod tests {
     fn cut_anywhere_it_tries_what_was_left() {
         for limit in [0, 5, 9, 10, 100] {
             let tried = play(1, 10, limit);
-            let fate = |size: &u64| if *size <= limit { Fate::Served } else { Fate::Refused };
-            let told: Vec<(u64, Fate)> = tried.iter().map(|size| (*size, fate(size))).collect();
+            let fate =
+                |size: &u64| if *size <= limit { SizeFate::Served } else { SizeFate::Refused };
+            let told: Vec<(u64, SizeFate)> = tried.iter().map(|size| (*size, fate(size))).collect();
             for cut in 0..=tried.len() {
-                let search = Search::new(1, 10).after(&told[..cut]);
+                let search = ExtentSearch::new(1, 10).after(&told[..cut]);
                 assert_eq!(search.next(), tried.get(cut).copied(), "{limit}, {cut}");
             }
         }
@@ -226,26 +230,26 @@ mod tests {
 
     #[test]
     fn what_has_grown_is_searched_further() {
-        let served = |sizes: &[u64]| -> Vec<(u64, Fate)> {
-            sizes.iter().map(|size| (*size, Fate::Served)).collect()
+        let served = |sizes: &[u64]| -> Vec<(u64, SizeFate)> {
+            sizes.iter().map(|size| (*size, SizeFate::Served)).collect()
         };
-        let widened = |mut search: Search| {
+        let widened = |mut search: ExtentSearch| {
             search.widen(12);
             (search.max(), search.next())
         };
-        assert_eq!(widened(Search::new(1, 10)), (12, Some(1)));
-        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4]))), (12, Some(8)));
-        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4, 8]))), (12, Some(12)));
-        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4, 8, 10]))), (10, None));
-        let refused = [(1, Fate::Served), (2, Fate::Served), (4, Fate::Refused)];
-        assert_eq!(widened(Search::new(1, 10).after(&refused)), (10, Some(3)));
+        assert_eq!(widened(ExtentSearch::new(1, 10)), (12, Some(1)));
+        assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4]))), (12, Some(8)));
+        assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4, 8]))), (12, Some(12)));
+        assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4, 8, 10]))), (10, None));
+        let refused = [(1, SizeFate::Served), (2, SizeFate::Served), (4, SizeFate::Refused)];
+        assert_eq!(widened(ExtentSearch::new(1, 10).after(&refused)), (10, Some(3)));
     }
 
     #[test]
     fn what_fails_in_another_way_ends_it() {
-        let mut search = Search::new(1, 100);
-        search.learn(Fate::Served);
-        search.learn(Fate::Open);
+        let mut search = ExtentSearch::new(1, 100);
+        search.learn(SizeFate::Served);
+        search.learn(SizeFate::Open);
         assert_eq!(search.next(), None);
     }
 }

@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{factors, quantity};
 use crate::record::Cell;
 use crate::run::{Panel, RunError};
-use crate::way::Done;
-use crate::work::Ask;
+use crate::way::FinishedCall;
+use crate::work::WorkCall;
 
 /// As records and verdicts have it.
 pub const NAME: &str = "fresh";
@@ -38,7 +38,7 @@ const LEAP_MAX: u64 = 256;
 
 /// How long, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct FreshTerms {
     /// How long all targets are watched.
     pub lasting: Duration,
     /// Between two polls of one target, on the average.
@@ -47,13 +47,13 @@ pub struct Terms {
     pub seed: u64,
 }
 
-impl Default for Terms {
+impl Default for FreshTerms {
     fn default() -> Self {
         Self { lasting: Duration::from_secs(300), every: Duration::from_millis(500), seed: 1 }
     }
 }
 
-impl Terms {
+impl FreshTerms {
     /// Calls to one target at most.
     pub fn calls_max(&self) -> u64 {
         let polls = self.lasting.as_secs_f64() / self.every.as_secs_f64().max(1e-3);
@@ -70,7 +70,7 @@ struct Watched {
     due: Instant,
     under_way: bool,
     /// Since the last cell.
-    polls: Vec<Done>,
+    polls: Vec<FinishedCall>,
     count: u64,
     failed: u64,
 }
@@ -81,7 +81,7 @@ struct Watched {
 /// # Errors
 ///
 /// Where records cannot be written.
-pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunError> {
+pub async fn play(panel: &mut Panel<'_, '_>, terms: &FreshTerms) -> Result<(), RunError> {
     let lasting = terms.lasting.saturating_sub(watched(&panel.take_earlier()));
     if lasting.is_zero() {
         return Ok(());
@@ -99,7 +99,7 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
         failed: 0,
     };
     let mut watched: Vec<Watched> = (0..panel.len()).map(fresh).collect();
-    let mut calls: JoinSet<(usize, Done)> = JoinSet::new();
+    let mut calls: JoinSet<(usize, FinishedCall)> = JoinSet::new();
     let mut left = terms.calls_max() * panel.len() as u64;
     let mut lasted = None;
     loop {
@@ -120,7 +120,7 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
                 note(panel, who, &mut watched[who], done)?;
             }
             who = until(next), if next.is_some() => {
-                let ask = Ask::bare("eth_blockNumber");
+                let ask = WorkCall::bare("eth_blockNumber");
                 let call = if left == 0 { None } else { panel.launch(who, ask)? };
                 let Some(call) = call else { break };
                 left -= 1;
@@ -176,7 +176,7 @@ fn note(
     panel: &mut Panel<'_, '_>,
     who: usize,
     it: &mut Watched,
-    done: Done,
+    done: FinishedCall,
 ) -> Result<(), RunError> {
     let told = super::result(&done).and_then(|raw| serde_json::from_slice(&raw).ok());
     let height = told.as_ref().and_then(quantity);

@@ -13,7 +13,7 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 use serde_json::Value;
 
-use crate::work::Ask;
+use crate::work::WorkCall;
 
 /// Transactions of one block that are looked at.
 const TRANSACTIONS_MAX: usize = 40;
@@ -172,15 +172,15 @@ impl Material {
         &self,
         pin: u64,
         calls_max: usize,
-        asked: &[Ask],
+        asked: &[WorkCall],
         rng: &mut impl Rng,
-    ) -> Vec<Ask> {
+    ) -> Vec<WorkCall> {
         let mut kinds = self.kinds(pin, rng);
         for kind in &mut kinds {
             kind.retain(|ask| !asked.contains(ask));
             kind.shuffle(rng);
         }
-        let mut asks: Vec<Ask> = Vec::new();
+        let mut asks: Vec<WorkCall> = Vec::new();
         while asks.len() < calls_max && kinds.iter().any(|kind| !kind.is_empty()) {
             for kind in &mut kinds {
                 if asks.len() < calls_max
@@ -194,10 +194,10 @@ impl Material {
         asks
     }
 
-    fn kinds(&self, pin: u64, rng: &mut impl Rng) -> Vec<Vec<Ask>> {
-        let mut kinds: BTreeMap<&'static str, Vec<Ask>> = BTreeMap::new();
+    fn kinds(&self, pin: u64, rng: &mut impl Rng) -> Vec<Vec<WorkCall>> {
+        let mut kinds: BTreeMap<&'static str, Vec<WorkCall>> = BTreeMap::new();
         let mut add = |method: &'static str, params: String| {
-            kinds.entry(method).or_default().push(Ask { method, params });
+            kinds.entry(method).or_default().push(WorkCall { method, params });
         };
         for (number, hashes) in &self.blocks {
             add("eth_getBlockByNumber", format!(r#"["0x{number:x}",false]"#));

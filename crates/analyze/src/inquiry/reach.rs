@@ -24,13 +24,13 @@ use tokio::time::{Instant, sleep};
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::VerdictClass;
 
-use super::extent::{Fate, Search};
+use super::extent::{ExtentSearch, SizeFate};
 use super::{factors, quantity, value};
-use crate::method_list::{Known, Listed, methods};
+use crate::method_list::{Listed, SampleValues, methods};
 use crate::record::Cell;
-use crate::run::{Ended, Finished, Panel, RunError};
-use crate::way::{Done, Socket};
-use crate::work::Ask;
+use crate::run::{Finished, Panel, RunError, UnlessStopped};
+use crate::way::{FinishedCall, WsSession};
+use crate::work::WorkCall;
 
 /// As records and verdicts have it.
 pub const NAME: &str = "reach";
@@ -57,27 +57,27 @@ const NOBODY: &str = "0x00000000000000000000000000000000000a11ce";
 
 /// How far it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct ReachTerms {
     /// Blocks in one search at most.
     pub range_max: u64,
     /// Calls in one batch at most.
     pub batch_max: u64,
 }
 
-impl Default for Terms {
+impl Default for ReachTerms {
     fn default() -> Self {
         Self { range_max: 100_000, batch_max: 128 }
     }
 }
 
-impl Terms {
+impl ReachTerms {
     /// Calls to one target at most, by part: its name, a method that costs as much, calls.
     pub fn parts(&self) -> [(&'static str, &'static str, u64); 8] {
-        let past = Search::tries_max(PAST_MAX) + AGAIN_MAX;
-        let range = Search::tries_max(self.range_max) + AGAIN_MAX;
+        let past = ExtentSearch::tries_max(PAST_MAX) + AGAIN_MAX;
+        let range = ExtentSearch::tries_max(self.range_max) + AGAIN_MAX;
         let methods = 2 * methods().len() as u64;
         // After any refusal, and after the last try of a batch.
-        let refusals = Search::refusals_max(PAST_MAX) + AGAIN_MAX;
+        let refusals = ExtentSearch::refusals_max(PAST_MAX) + AGAIN_MAX;
         let controls = methods + 5 * refusals + 1;
         [
             ("reach: methods", "eth_call", methods + OTHERS),
@@ -86,7 +86,11 @@ impl Terms {
             ("reach: logs", "eth_getLogs", 2 * past),
             ("reach: traces", "trace_block", past),
             ("reach: range", "eth_getLogs", range),
-            ("reach: batch, heads", "eth_blockNumber", Search::calls_max(self.batch_max) + past),
+            (
+                "reach: batch, heads",
+                "eth_blockNumber",
+                ExtentSearch::calls_max(self.batch_max) + past,
+            ),
             ("reach: whether it is the account", "eth_blockNumber", controls),
         ]
     }
@@ -106,13 +110,14 @@ pub fn methods_count() -> u64 {
 /// Where records cannot be written.
 pub async fn play(
     panel: &mut Panel<'_, '_>,
-    terms: &Terms,
+    terms: &ReachTerms,
     sockets: &[Option<SecretUrl>],
 ) -> Result<(), RunError> {
     let mut earlier = panel.take_earlier();
     for who in 0..panel.len() {
         let socket = sockets.get(who).and_then(Option::as_ref);
-        let tried = Tried::of(&earlier.remove(&panel.member(who).target).unwrap_or_default());
+        let tried =
+            EarlierProbes::of(&earlier.remove(&panel.member(who).target).unwrap_or_default());
         let aside = Vec::new();
         let panel = &mut *panel;
         let barred = false;
@@ -128,12 +133,12 @@ pub async fn play(
 struct Visit<'t, 'p, 'a> {
     panel: &'t mut Panel<'p, 'a>,
     who: usize,
-    tried: Tried,
+    tried: EarlierProbes,
     head: Option<(u64, Instant)>,
     /// The method by which the traces of a block can be asked for.
     traced_by: Option<&'static str>,
     /// Calls for the head and the like, which the next cell counts as its own.
-    aside: Vec<Done>,
+    aside: Vec<FinishedCall>,
     /// The account was refused: nothing more is asked here.
     barred: bool,
 }
@@ -141,18 +146,18 @@ struct Visit<'t, 'p, 'a> {
 /// What was tried before the run was cut: by probe the values, with what became of them, in their
 /// order.
 #[derive(Debug, Default)]
-struct Tried {
-    fates: BTreeMap<String, Vec<(String, Fate)>>,
+struct EarlierProbes {
+    fates: BTreeMap<String, Vec<(String, SizeFate)>>,
     /// By probe: how far the search went at most.
     of: BTreeMap<String, u64>,
 }
 
-impl Tried {
+impl EarlierProbes {
     fn of(cells: &[Cell]) -> Self {
         let mut tried = Self::default();
         for cell in cells {
             let factor = |name: &str| cell.factors.get(name).cloned();
-            let fate = factor("fate").and_then(|word| Fate::from_word(&word));
+            let fate = factor("fate").and_then(|word| SizeFate::from_word(&word));
             let (Some(probe), Some(value), Some(fate)) = (factor("probe"), factor("value"), fate)
             else {
                 continue;
@@ -166,16 +171,16 @@ impl Tried {
         tried
     }
 
-    fn fate(&self, probe: &str, value: &str) -> Option<Fate> {
+    fn fate(&self, probe: &str, value: &str) -> Option<SizeFate> {
         let mut fates = self.fates.get(probe)?.iter();
         fates.find(|(tried, _)| tried == value).map(|(_, fate)| *fate)
     }
 
     /// The search as far as it went; `None` where it was not begun.
-    fn search(&self, probe: &str, first: u64) -> Option<Search> {
-        let size = |(size, fate): &(String, Fate)| Some((size.parse().ok()?, *fate));
-        let sizes: Vec<(u64, Fate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
-        Some(Search::new(first, *self.of.get(probe)?).after(&sizes))
+    fn search(&self, probe: &str, first: u64) -> Option<ExtentSearch> {
+        let size = |(size, fate): &(String, SizeFate)| Some((size.parse().ok()?, *fate));
+        let sizes: Vec<(u64, SizeFate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
+        Some(ExtentSearch::new(first, *self.of.get(probe)?).after(&sizes))
     }
 }
 
@@ -203,7 +208,7 @@ impl Past {
 }
 
 impl Visit<'_, '_, '_> {
-    async fn all(&mut self, terms: &Terms, socket: Option<&SecretUrl>) -> Ended<()> {
+    async fn all(&mut self, terms: &ReachTerms, socket: Option<&SecretUrl>) -> UnlessStopped<()> {
         if self.methods().await?.is_none() || self.websocket(socket).await?.is_none() {
             return Ok(None);
         }
@@ -225,12 +230,12 @@ impl Visit<'_, '_, '_> {
         self.batch(terms.batch_max).await
     }
 
-    async fn ask(&mut self, method: &'static str, params: &Value) -> Ended<Finished> {
-        self.panel.ask_one(self.who, Ask { method, params: params.to_string() }).await
+    async fn ask(&mut self, method: &'static str, params: &Value) -> UnlessStopped<Finished> {
+        self.panel.ask_one(self.who, WorkCall { method, params: params.to_string() }).await
     }
 
     /// The newest block; `None` where it was never told.
-    async fn height(&mut self) -> Ended<Option<u64>> {
+    async fn height(&mut self) -> UnlessStopped<Option<u64>> {
         if let Some((head, at)) = self.head
             && at.elapsed() < HEAD_AGE_MAX
         {
@@ -252,9 +257,9 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         class: VerdictClass,
-        fate: Fate,
-        mut calls: Vec<Done>,
-    ) -> Ended<(Fate, Vec<Done>)> {
+        fate: SizeFate,
+        mut calls: Vec<FinishedCall>,
+    ) -> UnlessStopped<(SizeFate, Vec<FinishedCall>)> {
         if !is_of_account(class) {
             return Ok(Some((fate, calls)));
         }
@@ -265,15 +270,15 @@ impl Visit<'_, '_, '_> {
         calls.extend(control.tries);
         if is_of_account(class) {
             self.barred = true;
-            self.close("account", probe, Fate::Open, calls)?;
+            self.close("account", probe, SizeFate::Open, calls)?;
             return Ok(None);
         }
-        let fate = if class == VerdictClass::Answer { fate } else { Fate::Open };
+        let fate = if class == VerdictClass::Answer { fate } else { SizeFate::Open };
         Ok(Some((fate, calls)))
     }
 
     /// Waits before what was refused with `calls` is asked for again.
-    async fn wait(&mut self, calls: Vec<Done>) -> Option<()> {
+    async fn wait(&mut self, calls: Vec<FinishedCall>) -> Option<()> {
         self.aside.extend(calls);
         tokio::select! {
             biased;
@@ -283,7 +288,7 @@ impl Visit<'_, '_, '_> {
     }
 
     /// What parameters of methods are made of; nobody's where it does not tell.
-    async fn known(&mut self) -> Ended<Known> {
+    async fn known(&mut self) -> UnlessStopped<SampleValues> {
         let Some(head) = self.height().await? else { return Ok(None) };
         let block = format!("0x{:x}", head.unwrap_or(0).saturating_sub(BELOW_HEAD));
         let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
@@ -296,7 +301,7 @@ impl Visit<'_, '_, '_> {
         };
         let none = format!("0x{:064x}", 1);
         self.aside.extend(finished.tries);
-        Ok(Some(Known {
+        Ok(Some(SampleValues {
             block,
             hash: text(told.get("hash"), none.clone()),
             tx: text(told.get("transactions").and_then(|list| list.get(0)), none),
@@ -308,8 +313,8 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         tried: &str,
-        fate: Fate,
-        calls: Vec<Done>,
+        fate: SizeFate,
+        calls: Vec<FinishedCall>,
     ) -> Result<(), RunError> {
         self.close_with(probe, tried, fate, calls, [])
     }
@@ -318,9 +323,9 @@ impl Visit<'_, '_, '_> {
     fn close_size(
         &mut self,
         probe: &str,
-        search: &mut Search,
+        search: &mut ExtentSearch,
         size: u64,
-        (fate, calls): (Fate, Vec<Done>),
+        (fate, calls): (SizeFate, Vec<FinishedCall>),
         whole: bool,
     ) -> Result<(), RunError> {
         let whole = whole.then(|| ("whole", "1".to_owned()));
@@ -334,8 +339,8 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         tried: &str,
-        fate: Fate,
-        calls: Vec<Done>,
+        fate: SizeFate,
+        calls: Vec<FinishedCall>,
         more: impl IntoIterator<Item = (&'static str, String)>,
     ) -> Result<(), RunError> {
         let mut factors = factors([
@@ -348,14 +353,14 @@ impl Visit<'_, '_, '_> {
         self.panel.close(self.who, factors, calls, None)
     }
 
-    async fn methods(&mut self) -> Ended<()> {
-        let mut known: Option<Known> = None;
+    async fn methods(&mut self) -> UnlessStopped<()> {
+        let mut known: Option<SampleValues> = None;
         let mut missing = Vec::new();
         for listed in methods() {
             let Some(fate) = self.method(listed, &mut known, false).await? else {
                 return Ok(None);
             };
-            if fate == Fate::Refused {
+            if fate == SizeFate::Refused {
                 missing.push(listed);
             }
         }
@@ -371,9 +376,9 @@ impl Visit<'_, '_, '_> {
     async fn method(
         &mut self,
         listed: &Listed,
-        known: &mut Option<Known>,
+        known: &mut Option<SampleValues>,
         again: bool,
-    ) -> Ended<Fate> {
+    ) -> UnlessStopped<SizeFate> {
         let tried = self.tried.fate(if again { AGAIN } else { "method" }, listed.name);
         let fate = match tried {
             Some(fate) => fate,
@@ -393,20 +398,20 @@ impl Visit<'_, '_, '_> {
                 fate
             }
         };
-        if fate == Fate::Served && self.traced_by.is_none() {
+        if fate == SizeFate::Served && self.traced_by.is_none() {
             let traces = ["trace_block", "debug_traceBlockByNumber"];
             self.traced_by = traces.into_iter().find(|name| *name == listed.name);
         }
         Ok(Some(fate))
     }
 
-    async fn websocket(&mut self, url: Option<&SecretUrl>) -> Ended<()> {
+    async fn websocket(&mut self, url: Option<&SecretUrl>) -> UnlessStopped<()> {
         let goal = self.panel.member(self.who).goal;
         let asks = [
-            ("calls", Ask::bare("eth_blockNumber")),
+            ("calls", WorkCall::bare("eth_blockNumber")),
             (
                 "subscriptions",
-                Ask { method: "eth_subscribe", params: r#"["newHeads"]"#.to_owned() },
+                WorkCall { method: "eth_subscribe", params: r#"["newHeads"]"#.to_owned() },
             ),
         ];
         let left: Vec<_> = asks
@@ -419,7 +424,7 @@ impl Visit<'_, '_, '_> {
         let mut open = tokio::select! {
             biased;
             () = self.panel.stop().wait() => return Ok(None),
-            open = Socket::open(goal, url) => open.ok(),
+            open = WsSession::open(goal, url) => open.ok(),
         };
         for (tried, ask) in left {
             if open.is_some() && !self.panel.pay(1)? {
@@ -436,7 +441,7 @@ impl Visit<'_, '_, '_> {
                     let Some(came) = came else { return Ok(None) };
                     came
                 }
-                None => (Fate::Refused, Vec::new()),
+                None => (SizeFate::Refused, Vec::new()),
             };
             self.close("websocket", tried, fate, calls)?;
         }
@@ -444,7 +449,7 @@ impl Visit<'_, '_, '_> {
     }
 
     /// How many of the newest blocks it has so much of.
-    async fn past(&mut self, past: Past) -> Ended<u64> {
+    async fn past(&mut self, past: Past) -> UnlessStopped<u64> {
         // Nothing ran in the very first block, and some call that an error.
         let oldest = u64::from(past == Past::Traces);
         let all = |head: u64| (head + 1).saturating_sub(oldest);
@@ -453,14 +458,14 @@ impl Visit<'_, '_, '_> {
             begun => {
                 let Some(head) = self.height().await? else { return Ok(None) };
                 let Some(head) = head else { return self.unknown(past.word(), FIRST).map(Some) };
-                let mut search = begun.unwrap_or_else(|| Search::new(FIRST, all(head)));
+                let mut search = begun.unwrap_or_else(|| ExtentSearch::new(FIRST, all(head)));
                 search.widen(all(head));
                 search
             }
         };
         while let Some(size) = search.next() {
             let Some(mut came) = self.has(past, size, oldest).await? else { return Ok(None) };
-            if came.fate == Fate::Refused && search.is_least(size) {
+            if came.fate == SizeFate::Refused && search.is_least(size) {
                 if self.wait(came.calls).await.is_none() {
                     return Ok(None);
                 }
@@ -475,13 +480,13 @@ impl Visit<'_, '_, '_> {
 
     /// Nothing can be searched for without a head.
     fn unknown(&mut self, probe: &str, first: u64) -> Result<u64, RunError> {
-        let mut search = Search::new(first, first);
-        self.close_size(probe, &mut search, first, (Fate::Open, Vec::new()), false)?;
+        let mut search = ExtentSearch::new(first, first);
+        self.close_size(probe, &mut search, first, (SizeFate::Open, Vec::new()), false)?;
         Ok(0)
     }
 
     /// Whether it has this of the oldest of so many newest blocks.
-    async fn has(&mut self, past: Past, size: u64, oldest: u64) -> Ended<Came> {
+    async fn has(&mut self, past: Past, size: u64, oldest: u64) -> UnlessStopped<Came> {
         let Some(head) = self.height().await? else { return Ok(None) };
         let number = (head.unwrap_or(0) + 1).saturating_sub(size).max(oldest);
         let block = format!("0x{number:x}");
@@ -498,20 +503,20 @@ impl Visit<'_, '_, '_> {
         let (class, found) = (finished.class(), value(&finished));
         let its = match depth(class) {
             // The newest blocks are in every plan: there is not enough left for this method.
-            Fate::Refused if class == VerdictClass::Billing && size <= FIRST => Fate::Open,
+            SizeFate::Refused if class == VerdictClass::Billing && size <= FIRST => SizeFate::Open,
             fate => fate,
         };
         let came = self.weigh(past.word(), class, its, finished.tries).await?;
         let Some((mut fate, mut calls)) = came else { return Ok(None) };
         let is_empty = found.as_ref().and_then(Value::as_array).is_some_and(Vec::is_empty);
-        if past == Past::Logs && fate == Fate::Served && is_empty {
+        if past == Past::Logs && fate == SizeFate::Served && is_empty {
             // Some say "none" of what they have thrown away. The header knows better.
             let header = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
             let Some(header) = header else { return Ok(None) };
             let bloom =
                 value(&header).and_then(|it| Some(it.get("logsBloom")?.as_str()?.to_owned()));
             if bloom.is_some_and(|bloom| bloom.bytes().skip(2).any(|digit| digit != b'0')) {
-                fate = Fate::Refused;
+                fate = SizeFate::Refused;
             }
             calls.extend(header.tries);
         }
@@ -519,7 +524,7 @@ impl Visit<'_, '_, '_> {
     }
 
     /// Over how many blocks one search may go.
-    async fn range(&mut self, range_max: u64) -> Ended<()> {
+    async fn range(&mut self, range_max: u64) -> UnlessStopped<()> {
         let begun = self.tried.search("range", 1);
         if begun.as_ref().is_some_and(|search| search.next().is_none()) {
             return Ok(Some(()));
@@ -528,11 +533,11 @@ impl Visit<'_, '_, '_> {
         let Some(head) = head else { return self.unknown("range", 1).map(|_| Some(())) };
         let top = head.saturating_sub(BELOW_HEAD);
         let max = range_max.min(top + 1);
-        let mut search = begun.unwrap_or_else(|| Search::new(1, max));
+        let mut search = begun.unwrap_or_else(|| ExtentSearch::new(1, max));
         search.widen(max);
         while let Some(size) = search.next() {
             let Some(mut came) = self.searches(top, size).await? else { return Ok(None) };
-            if came.fate == Fate::Refused && search.is_least(size) {
+            if came.fate == SizeFate::Refused && search.is_least(size) {
                 if self.wait(came.calls).await.is_none() {
                     return Ok(None);
                 }
@@ -546,7 +551,7 @@ impl Visit<'_, '_, '_> {
     }
 
     /// Whether it searches so many blocks, up to this one.
-    async fn searches(&mut self, top: u64, size: u64) -> Ended<Came> {
+    async fn searches(&mut self, top: u64, size: u64) -> UnlessStopped<Came> {
         let from = (top + 1).saturating_sub(size);
         let params = json!([{
             "fromBlock": format!("0x{from:x}"),
@@ -560,11 +565,11 @@ impl Visit<'_, '_, '_> {
     }
 
     /// How many calls go in one request.
-    async fn batch(&mut self, batch_max: u64) -> Ended<()> {
+    async fn batch(&mut self, batch_max: u64) -> UnlessStopped<()> {
         let begun = self.tried.search("batch", 1);
-        let mut search = begun.unwrap_or_else(|| Search::new(1, batch_max));
+        let mut search = begun.unwrap_or_else(|| ExtentSearch::new(1, batch_max));
         while let Some(size) = search.next() {
-            let ask = Ask::bare("eth_blockNumber");
+            let ask = WorkCall::bare("eth_blockNumber");
             let finished = self.panel.batch(self.who, &ask, size).await?;
             let Some(finished) = finished else { return Ok(None) };
             let (class, fate) = (finished.class(), batch(&finished));
@@ -578,8 +583,8 @@ impl Visit<'_, '_, '_> {
 
 /// What became of a size.
 struct Came {
-    fate: Fate,
-    calls: Vec<Done>,
+    fate: SizeFate,
+    calls: Vec<FinishedCall>,
     /// It is all that there is.
     whole: bool,
 }
@@ -592,7 +597,7 @@ fn is_of_account(class: VerdictClass) -> bool {
 
 /// Whether a method is there: whoever refuses our parameters knows it. One that is refused for
 /// payment may be dearer than what is left, and be there when that is paid.
-fn method(class: VerdictClass) -> Fate {
+fn method(class: VerdictClass) -> SizeFate {
     match class {
         VerdictClass::Answer
         | VerdictClass::Null
@@ -602,26 +607,26 @@ fn method(class: VerdictClass) -> Fate {
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
         | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge => Fate::Served,
-        VerdictClass::Unsupported | VerdictClass::Auth => Fate::Refused,
+        | VerdictClass::FilterTooLarge => SizeFate::Served,
+        VerdictClass::Unsupported | VerdictClass::Auth => SizeFate::Refused,
         VerdictClass::Billing
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => Fate::Open,
+        | VerdictClass::Unknown => SizeFate::Open,
     }
 }
 
 /// Whether data of a block is there.
-fn depth(class: VerdictClass) -> Fate {
+fn depth(class: VerdictClass) -> SizeFate {
     match class {
-        VerdictClass::Answer => Fate::Served,
+        VerdictClass::Answer => SizeFate::Served,
         VerdictClass::Null
         | VerdictClass::MissingData
         // Plans that end at some age say so in these ways.
         | VerdictClass::Unsupported
         | VerdictClass::Billing
-        | VerdictClass::Auth => Fate::Refused,
+        | VerdictClass::Auth => SizeFate::Refused,
         VerdictClass::Reverted
         | VerdictClass::CallerFault
         | VerdictClass::TransactionKnown
@@ -631,15 +636,15 @@ fn depth(class: VerdictClass) -> Fate {
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => Fate::Open,
+        | VerdictClass::Unknown => SizeFate::Open,
     }
 }
 
 /// Whether a search may be so wide. One that reaches what is no longer kept says nothing of that.
-fn range(class: VerdictClass) -> Fate {
+fn range(class: VerdictClass) -> SizeFate {
     match class {
-        VerdictClass::Answer => Fate::Served,
-        VerdictClass::RangeTooLarge | VerdictClass::CallerFault => Fate::Refused,
+        VerdictClass::Answer => SizeFate::Served,
+        VerdictClass::RangeTooLarge | VerdictClass::CallerFault => SizeFate::Refused,
         VerdictClass::Null
         | VerdictClass::FilterTooLarge
         | VerdictClass::MissingData
@@ -652,18 +657,18 @@ fn range(class: VerdictClass) -> Fate {
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => Fate::Open,
+        | VerdictClass::Unknown => SizeFate::Open,
     }
 }
 
 /// Whether a batch may have so many. There are many words for that, and one is as good as
 /// another; but who was asked too much, or did not answer at all, says nothing of batches.
-fn batch(finished: &Finished) -> Fate {
+fn batch(finished: &Finished) -> SizeFate {
     let failed = finished.last().is_none_or(|done| done.call.error.is_some());
     match finished.class() {
-        VerdictClass::Answer => Fate::Served,
-        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => Fate::Open,
-        VerdictClass::Fault if failed => Fate::Open,
+        VerdictClass::Answer => SizeFate::Served,
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => SizeFate::Open,
+        VerdictClass::Fault if failed => SizeFate::Open,
         VerdictClass::Fault
         | VerdictClass::Null
         | VerdictClass::MissingData
@@ -675,6 +680,6 @@ fn batch(finished: &Finished) -> Fate {
         | VerdictClass::RangeTooLarge
         | VerdictClass::FilterTooLarge
         | VerdictClass::Void
-        | VerdictClass::Unknown => Fate::Refused,
+        | VerdictClass::Unknown => SizeFate::Refused,
     }
 }

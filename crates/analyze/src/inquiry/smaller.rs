@@ -3,11 +3,15 @@
 
 use serde_json::Value;
 
-use super::compare::{Parting, Step};
-use crate::work::Ask;
+use super::compare::{JsonStep, Parting};
+use crate::work::WorkCall;
 
 /// Calls to try instead of `ask`, the smallest first; `values` are the two answers that part.
-pub(super) fn smaller(ask: &Ask, parting: &Parting, values: [Option<&Value>; 2]) -> Vec<Ask> {
+pub(super) fn smaller(
+    ask: &WorkCall,
+    parting: &Parting,
+    values: [Option<&Value>; 2],
+) -> Vec<WorkCall> {
     let item = item(parting, values);
     let hash = |name: &str| item.and_then(|item| hex(item, name, 66));
     let mut asks = Vec::new();
@@ -17,19 +21,19 @@ pub(super) fn smaller(ask: &Ask, parting: &Parting, values: [Option<&Value>; 2])
             let own = item.and_then(Value::as_str).map(str::to_owned);
             if let Some(hash) = hash("hash").or(own).filter(|_| is_within(parting, "transactions"))
             {
-                asks.push(Ask {
+                asks.push(WorkCall {
                     method: "eth_getTransactionByHash",
                     params: format!(r#"["{hash}"]"#),
                 });
             }
             if let Some(block) = ask.params.strip_suffix(",true]") {
-                asks.push(Ask { method: ask.method, params: format!("{block},false]") });
+                asks.push(WorkCall { method: ask.method, params: format!("{block},false]") });
             }
         }
         "eth_getBlockReceipts" => {
             if let Some(hash) = hash("transactionHash") {
                 let params = format!(r#"["{hash}"]"#);
-                asks.push(Ask { method: "eth_getTransactionReceipt", params });
+                asks.push(WorkCall { method: "eth_getTransactionReceipt", params });
             }
         }
         "eth_getLogs" => asks.extend(item.and_then(one_log)),
@@ -38,7 +42,7 @@ pub(super) fn smaller(ask: &Ask, parting: &Parting, values: [Option<&Value>; 2])
             let newest = params.as_ref().and_then(|params| params.get(1)?.as_str());
             if let Some(newest) = newest {
                 let params = format!(r#"["0x1","{newest}",[]]"#);
-                asks.push(Ask { method: ask.method, params });
+                asks.push(WorkCall { method: ask.method, params });
             }
         }
         _ => {}
@@ -52,8 +56,8 @@ fn item<'a>(parting: &Parting, values: [Option<&'a Value>; 2]) -> Option<&'a Val
     let find = |mut value: &'a Value| {
         for step in &parting.path {
             match step {
-                Step::Name(name) => value = value.get(name)?,
-                Step::Place(place) => return value.get(*place),
+                JsonStep::Name(name) => value = value.get(name)?,
+                JsonStep::Place(place) => return value.get(*place),
             }
         }
         None
@@ -64,16 +68,16 @@ fn item<'a>(parting: &Parting, values: [Option<&'a Value>; 2]) -> Option<&'a Val
     here.and_then(find).or_else(|| there.and_then(find))
 }
 
-fn is_place(step: &&Step) -> bool {
-    matches!(step, Step::Place(_))
+fn is_place(step: &&JsonStep) -> bool {
+    matches!(step, JsonStep::Place(_))
 }
 
 fn is_within(parting: &Parting, list: &str) -> bool {
-    parting.path.iter().any(|step| matches!(step, Step::Name(name) if name == list))
+    parting.path.iter().any(|step| matches!(step, JsonStep::Name(name) if name == list))
 }
 
 /// A search for this log and its like in its own block.
-fn one_log(log: &Value) -> Option<Ask> {
+fn one_log(log: &Value) -> Option<WorkCall> {
     let number = super::quantity(log.get("blockNumber")?)?;
     let address = hex(log, "address", 42)?;
     let mut filter =
@@ -82,7 +86,7 @@ fn one_log(log: &Value) -> Option<Ask> {
     if let Some(topic) = topic.filter(|topic| is_hex(topic, 66)) {
         filter.push_str(&format!(r#","topics":["{topic}"]"#));
     }
-    Some(Ask { method: "eth_getLogs", params: format!("[{{{filter}}}]") })
+    Some(WorkCall { method: "eth_getLogs", params: format!("[{{{filter}}}]") })
 }
 
 fn hex(value: &Value, name: &str, length: usize) -> Option<String> {
@@ -100,15 +104,15 @@ fn is_hex(text: &str, length: usize) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::compare::{Compared, Reply};
+    use super::super::compare::{ComparedAnswers, TargetReply};
     use super::*;
 
     #[track_caller]
     fn check(method: &'static str, params: &str, here: &Value, there: &Value, expected: &[&str]) {
-        let told = |result: &Value| Reply::Told(json!({ "result": result }));
-        let compared = Compared::of(method, &[told(here), told(there)]);
+        let told = |result: &Value| TargetReply::Told(json!({ "result": result }));
+        let compared = ComparedAnswers::of(method, &[told(here), told(there)]);
         let parting = compared.parting(0, 1).expect("they differ");
-        let ask = Ask { method, params: params.to_owned() };
+        let ask = WorkCall { method, params: params.to_owned() };
         let found = smaller(&ask, &parting, [compared.value(0), compared.value(1)]);
         let found: Vec<String> =
             found.iter().map(|ask| format!("{} {}", ask.method, ask.params)).collect();

@@ -10,17 +10,17 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Small calls for each large one.
 const SMALL_EACH: u64 = 4;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Bodies {
+pub struct BodiesPlan {
     calls: u64,
     at_once: usize,
     repeats: u32,
@@ -30,7 +30,7 @@ pub struct Bodies {
     cells: Vec<(usize, bool, u32)>,
 }
 
-impl Bodies {
+impl BodiesPlan {
     /// `calls` large ones in a cell, alone and `at_once` at a time, `repeats` times.
     pub fn new(
         calls: u64,
@@ -68,7 +68,7 @@ impl Bodies {
     }
 }
 
-impl Plan for Bodies {
+impl ExperimentPlan for BodiesPlan {
     fn name(&self) -> &'static str {
         "bodies"
     }
@@ -85,15 +85,15 @@ impl Plan for Bodies {
         u64::from(self.repeats) * (calls + 3 * round.len() as u64)
     }
 
-    fn work(&self) -> Work {
-        Work::LargeBlocks
+    fn work(&self) -> WorkKind {
+        WorkKind::LargeBlocks
     }
 
     fn lasts(&self) -> Duration {
         self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (large, small, repeat) = self.cells.pop()?;
         Some(Ordered {
             factors: factors([
@@ -103,7 +103,7 @@ impl Plan for Bodies {
             ]),
             repeat,
             means: Means { version: self.version, streams_max: self.at_once + 1, ..Means::ONE },
-            work: if small { Work::Cheap } else { Work::LargeBlocks },
+            work: if small { WorkKind::Cheap } else { WorkKind::LargeBlocks },
             schedule: self.schedule(large, small),
             warmed: true,
             until_failure: false,
@@ -124,7 +124,7 @@ mod tests {
     fn four_kinds_of_cells_come_in_rounds() {
         let mut rng = SmallRng::seed_from_u64(1);
         let auto = HttpVersion::Auto;
-        let mut plan = Bodies::new(10, 4, 3, auto, Duration::ZERO, &mut rng);
+        let mut plan = BodiesPlan::new(10, 4, 3, auto, Duration::ZERO, &mut rng);
         // Ten alone, forty at once, forty small ones, and those beside four times as many.
         assert_eq!(plan.calls_max(), 3 * (10 + 40 + 40 + 200 + 12));
         let mut cells = Vec::new();

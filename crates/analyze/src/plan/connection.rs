@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Calls at a time while the end is far.
 const AT_ONCE: usize = 8;
@@ -35,16 +35,16 @@ const TIMED_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Connection {
+pub struct ConnectionPlan {
     requests: u64,
     idle: Duration,
     version: HttpVersion,
     rest: Duration,
-    phase: Phase,
+    phase: ConnectionPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Phase {
+enum ConnectionPhase {
     /// Which connection, from 0, and from which call on calls go alone.
     Requests {
         nth: u32,
@@ -65,27 +65,27 @@ enum Phase {
     Over,
 }
 
-impl Connection {
+impl ConnectionPlan {
     /// Up to `requests` calls on a connection, and a silence of up to `idle`; where one is zero
     /// that half is left out.
     pub fn new(requests: u64, idle: Duration, version: HttpVersion, rest: Duration) -> Self {
         let phase = match (requests, idle.is_zero()) {
-            (0, true) => Phase::Over,
-            (0, false) => Phase::Longest,
-            (_, _) => Phase::Requests { nth: 0, alone_from: u64::MAX },
+            (0, true) => ConnectionPhase::Over,
+            (0, false) => ConnectionPhase::Longest,
+            (_, _) => ConnectionPhase::Requests { nth: 0, alone_from: u64::MAX },
         };
         Self { requests, idle, version, rest, phase }
     }
 
-    fn after_requests(&self) -> Phase {
-        if self.idle.is_zero() { Phase::Over } else { Phase::Longest }
+    fn after_requests(&self) -> ConnectionPhase {
+        if self.idle.is_zero() { ConnectionPhase::Over } else { ConnectionPhase::Longest }
     }
 
     /// What follows the cell that was played in this phase.
-    fn learn(&mut self, last: &Outcome) {
+    fn learn(&mut self, last: &CellOutcome) {
         let seen = last.silent_ms.map(Duration::from_millis);
         self.phase = match self.phase {
-            Phase::Requests { nth, alone_from } => {
+            ConnectionPhase::Requests { nth, alone_from } => {
                 // One that was seen to end is looked for closely from then on.
                 let alone_from = match last.first_ended {
                     true => alone_from.min(last.on_first.saturating_sub(ALONE)),
@@ -93,26 +93,28 @@ impl Connection {
                 };
                 let wanted = if alone_from == u64::MAX { HOLDS } else { ENDS };
                 match nth + 1 < wanted {
-                    true => Phase::Requests { nth: nth + 1, alone_from },
+                    true => ConnectionPhase::Requests { nth: nth + 1, alone_from },
                     false => self.after_requests(),
                 }
             }
-            Phase::Longest => match (seen, last.first_ended) {
-                (Some(after), _) => Phase::Shown { after, played: 0 },
-                (None, true) => Phase::Bisecting { low: SILENCE_MIN, high: self.idle },
-                (None, false) => Phase::Over,
+            ConnectionPhase::Longest => match (seen, last.first_ended) {
+                (Some(after), _) => ConnectionPhase::Shown { after, played: 0 },
+                (None, true) => ConnectionPhase::Bisecting { low: SILENCE_MIN, high: self.idle },
+                (None, false) => ConnectionPhase::Over,
             },
-            Phase::Shown { played: 2.., .. } => Phase::Over,
-            Phase::Shown { after, played } => Phase::Shown { after, played: played + 1 },
-            Phase::Bisecting { low, high } => {
+            ConnectionPhase::Shown { played: 2.., .. } => ConnectionPhase::Over,
+            ConnectionPhase::Shown { after, played } => {
+                ConnectionPhase::Shown { after, played: played + 1 }
+            }
+            ConnectionPhase::Bisecting { low, high } => {
                 let tried = middle(low, high);
                 let (low, high) = if last.first_ended { (low, tried) } else { (tried, high) };
                 match high > low.mul_f64(NEAR) {
-                    true => Phase::Bisecting { low, high },
-                    false => Phase::Over,
+                    true => ConnectionPhase::Bisecting { low, high },
+                    false => ConnectionPhase::Over,
                 }
             }
-            Phase::Over => Phase::Over,
+            ConnectionPhase::Over => ConnectionPhase::Over,
         };
     }
 
@@ -134,7 +136,7 @@ impl Connection {
             factors: factors(held),
             repeat,
             means: Means { version: self.version, streams_max: AT_ONCE, ..Means::ONE },
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule,
             // All requests of the connection are to be counted.
             warmed: false,
@@ -150,7 +152,7 @@ fn middle(low: Duration, high: Duration) -> Duration {
     Duration::from_secs_f64((low.as_secs_f64() * high.as_secs_f64()).sqrt())
 }
 
-impl Plan for Connection {
+impl ExperimentPlan for ConnectionPlan {
     fn name(&self) -> &'static str {
         "connection"
     }
@@ -166,30 +168,32 @@ impl Plan for Connection {
         if self.requests == 0 { silences } else { requests + silences }
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         self.idle + self.rest * HOLDS
     }
 
-    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
         if let Some(last) = last {
             self.learn(last);
         }
         match self.phase {
-            Phase::Requests { nth, alone_from } => {
+            ConnectionPhase::Requests { nth, alone_from } => {
                 let calls = self.requests;
                 let schedule = Schedule::OneConnection { at_once: AT_ONCE, alone_from, calls };
                 let held = [("requests", calls.to_string()), ("connections", "1".to_owned())];
                 Some(self.cell(held, schedule, nth))
             }
-            Phase::Longest => Some(self.silent(self.idle, 0)),
-            Phase::Shown { after, played: 0 } => Some(self.silent(after.mul_f64(0.9), 0)),
-            Phase::Shown { after, played } => Some(self.silent(after.mul_f64(1.5), played)),
-            Phase::Bisecting { low, high } => Some(self.silent(middle(low, high), 0)),
-            Phase::Over => None,
+            ConnectionPhase::Longest => Some(self.silent(self.idle, 0)),
+            ConnectionPhase::Shown { after, played: 0 } => Some(self.silent(after.mul_f64(0.9), 0)),
+            ConnectionPhase::Shown { after, played } => {
+                Some(self.silent(after.mul_f64(1.5), played))
+            }
+            ConnectionPhase::Bisecting { low, high } => Some(self.silent(middle(low, high), 0)),
+            ConnectionPhase::Over => None,
         }
     }
 }
@@ -211,10 +215,10 @@ mod tests {
         ends: Option<u64>,
         silence: Option<(u64, bool)>,
     ) -> String {
-        let mut plan = Connection::new(requests, MS * idle_ms as u32, HttpVersion::Auto, MS);
+        let mut plan = ConnectionPlan::new(requests, MS * idle_ms as u32, HttpVersion::Auto, MS);
         let (mut cells, mut calls, mut last) = (Vec::new(), 0, None);
         while let Some(cell) = plan.next(last.as_ref()) {
-            let mut outcome = Outcome::default();
+            let mut outcome = CellOutcome::default();
             match cell.schedule {
                 Schedule::OneConnection { at_once, alone_from, calls: up_to } => {
                     let late = if alone_from == u64::MAX { at_once as u64 - 1 } else { 0 };

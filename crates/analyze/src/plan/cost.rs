@@ -9,25 +9,25 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 
 use super::window::{CONNECTIONS, STREAMS_MAX};
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::knock::Knocking;
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// How often each method is played.
 const REPEATS: u32 = 2;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Cost {
+pub struct CostPlan {
     /// Methods and repeats, the next one last.
     cells: Vec<(&'static str, u32)>,
     terms: Knocking,
     rest: Duration,
 }
 
-impl Cost {
+impl CostPlan {
     /// Floods each of `methods`, of [`crate::work::METHODS`], on these `terms`, with `rest` between
     /// cells, in an order drawn from `rng`.
     pub fn new(
@@ -46,7 +46,7 @@ impl Cost {
     }
 }
 
-impl Plan for Cost {
+impl ExperimentPlan for CostPlan {
     fn name(&self) -> &'static str {
         "cost"
     }
@@ -59,8 +59,8 @@ impl Plan for Cost {
         self.cells.len() as u64 * (self.terms.calls + 3 * CONNECTIONS as u64)
     }
 
-    fn work(&self) -> Work {
-        self.cells.last().map_or(Work::Cheap, |(method, _)| Work::Only(method))
+    fn work(&self) -> WorkKind {
+        self.cells.last().map_or(WorkKind::Cheap, |(method, _)| WorkKind::Only(method))
     }
 
     fn methods(&self) -> Vec<(&'static str, f64)> {
@@ -72,13 +72,13 @@ impl Plan for Cost {
         self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (method, repeat) = self.cells.pop()?;
         Some(Ordered {
             factors: factors([("method", method.to_owned())]),
             repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: Work::Only(method),
+            work: WorkKind::Only(method),
             schedule: Schedule::Knock(self.terms),
             warmed: true,
             until_failure: false,
@@ -100,7 +100,7 @@ mod tests {
         let terms = Knocking { settle: second, per_second: 50.0, calls: 100, within: second * 60 };
         let mut rng = SmallRng::seed_from_u64(seed);
         let methods = ["eth_call", "eth_getLogs", "eth_chainId"];
-        let mut plan = Cost::new(&methods, terms, second, &mut rng);
+        let mut plan = CostPlan::new(&methods, terms, second, &mut rng);
         assert_eq!(plan.calls_max(), 6 * 112);
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Latency {
+pub struct LatencyPlan {
     calls: u64,
     over: bool,
 }
 
-impl Latency {
+impl LatencyPlan {
     /// So many calls.
     pub fn new(calls: u64) -> Self {
         Self { calls, over: false }
     }
 }
 
-impl Plan for Latency {
+impl ExperimentPlan for LatencyPlan {
     fn name(&self) -> &'static str {
         "latency"
     }
@@ -34,20 +34,20 @@ impl Plan for Latency {
         self.calls + 3
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         (!std::mem::replace(&mut self.over, true)).then(|| Ordered {
             factors: factors([("concurrency", "1".to_owned())]),
             repeat: 0,
             means: Means::ONE,
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule: Schedule::Closed { at_once: 1, calls: self.calls, within: None },
             warmed: true,
             until_failure: false,

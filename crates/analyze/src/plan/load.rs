@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Calls at once on one connection, as the proxy has it where nothing else is known.
 const STREAMS_MAX: usize = 90;
@@ -31,9 +31,9 @@ pub enum Stage {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct LoadPlan {
     stages: Vec<(Stage, Duration)>,
-    work: Work,
+    work: WorkKind,
     connections: usize,
     rest: Duration,
     think: Duration,
@@ -42,9 +42,9 @@ pub struct Load {
     next: usize,
 }
 
-impl Load {
+impl LoadPlan {
     /// Plays `stages`, each for `lasting`, over `connections` connections.
-    pub fn new(stages: Vec<Stage>, lasting: Duration, work: Work, connections: usize) -> Self {
+    pub fn new(stages: Vec<Stage>, lasting: Duration, work: WorkKind, connections: usize) -> Self {
         let stages = stages.into_iter().map(|stage| (stage, lasting)).collect();
         let (rest, think) = (Duration::ZERO, Duration::ZERO);
         let (version, per_user) = (HttpVersion::Auto, PER_USER);
@@ -55,7 +55,7 @@ impl Load {
     pub fn spike(
         (usual, peak): (f64, f64),
         lasting: Duration,
-        work: Work,
+        work: WorkKind,
         connections: usize,
     ) -> Self {
         let short = (lasting / PEAK_SHARE).max(Duration::from_secs(1));
@@ -102,7 +102,7 @@ impl Load {
     }
 }
 
-impl Plan for Load {
+impl ExperimentPlan for LoadPlan {
     fn name(&self) -> &'static str {
         "load"
     }
@@ -117,7 +117,7 @@ impl Plan for Load {
         self.stages.iter().map(|stage| calls(stage) + warming).sum()
     }
 
-    fn work(&self) -> Work {
+    fn work(&self) -> WorkKind {
         self.work
     }
 
@@ -125,7 +125,7 @@ impl Plan for Load {
         self.stages.iter().map(|(_, lasting)| *lasting + self.rest).sum()
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (stage, lasting) = *self.stages.get(self.next)?;
         let number = self.next;
         self.next += 1;
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn stages_come_in_their_order() {
         let stages = vec![Stage::Rate(10.0), Stage::Rate(50.0), Stage::Users(4)];
-        let mut plan = Load::new(stages, Duration::from_secs(2), Work::Mix, 2);
+        let mut plan = LoadPlan::new(stages, Duration::from_secs(2), WorkKind::Mix, 2);
         assert_eq!(plan.calls_max(), (20 + 6) + (100 + 6) + (160 + 6));
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_spike_is_short_and_between_two_times_of_the_usual() {
-        let mut plan = Load::spike((8.0, 400.0), Duration::from_secs(6), Work::Cheap, 1);
+        let mut plan = LoadPlan::spike((8.0, 400.0), Duration::from_secs(6), WorkKind::Cheap, 1);
         assert_eq!(plan.lasts(), Duration::from_secs(14));
         let cells = std::iter::from_fn(|| plan.next(None));
         let told: Vec<_> = cells
@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn users_who_think_ask_less() {
         let (second, stages) = (Duration::from_secs(1), vec![Stage::Users(5)]);
-        let plan = Load::new(stages, second * 10, Work::Mix, 1).with_users(second * 2, PER_USER);
+        let plan =
+            LoadPlan::new(stages, second * 10, WorkKind::Mix, 1).with_users(second * 2, PER_USER);
         assert_eq!(plan.calls_max(), 5 * 6 + 3);
     }
 }

@@ -10,10 +10,10 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// What is swept.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Sweep {
     /// Calls at a time.
     pub at_once: Vec<usize>,
     /// What is asked.
-    pub bodies: Vec<Work>,
+    pub bodies: Vec<WorkKind>,
     /// Calls of a cell.
     pub calls: u64,
     /// How often each cell is played.
@@ -32,23 +32,23 @@ pub struct Sweep {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Protocol {
+pub struct ProtocolPlan {
     sweep: Sweep,
     /// The next one last.
-    cells: Vec<Setting>,
+    cells: Vec<ProtocolSetting>,
     rest: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Setting {
+struct ProtocolSetting {
     version: HttpVersion,
     connections: usize,
     at_once: usize,
-    body: Work,
+    body: WorkKind,
     repeat: u32,
 }
 
-impl Protocol {
+impl ProtocolPlan {
     /// All of `sweep` over both protocols, in an order drawn from `rng`.
     pub fn new(sweep: Sweep, rest: Duration, rng: &mut impl Rng) -> Self {
         let mut cells = Vec::new();
@@ -60,7 +60,13 @@ impl Protocol {
                         for version in [HttpVersion::H1, HttpVersion::H2] {
                             let (connections, at_once) = ((*connections).max(1), (*at_once).max(1));
                             let body = *body;
-                            round.push(Setting { version, connections, at_once, body, repeat });
+                            round.push(ProtocolSetting {
+                                version,
+                                connections,
+                                at_once,
+                                body,
+                                repeat,
+                            });
                         }
                     }
                 }
@@ -73,17 +79,17 @@ impl Protocol {
 }
 
 /// As a factor names it.
-fn body(work: Work) -> &'static str {
+fn body(work: WorkKind) -> &'static str {
     match work {
-        Work::Cheap => "small",
-        Work::SmallBlocks => "medium",
-        Work::LargeBlocks => "large",
-        Work::Mix => "mixed",
-        Work::Only(method) => method,
+        WorkKind::Cheap => "small",
+        WorkKind::SmallBlocks => "medium",
+        WorkKind::LargeBlocks => "large",
+        WorkKind::Mix => "mixed",
+        WorkKind::Only(method) => method,
     }
 }
 
-impl Plan for Protocol {
+impl ExperimentPlan for ProtocolPlan {
     fn name(&self) -> &'static str {
         "protocol"
     }
@@ -98,17 +104,18 @@ impl Plan for Protocol {
         calls * u64::from(*repeats) * cells as u64
     }
 
-    fn work(&self) -> Work {
-        let costly = self.sweep.bodies.iter().find(|work| **work != Work::Cheap);
-        costly.copied().unwrap_or(Work::Cheap)
+    fn work(&self) -> WorkKind {
+        let costly = self.sweep.bodies.iter().find(|work| **work != WorkKind::Cheap);
+        costly.copied().unwrap_or(WorkKind::Cheap)
     }
 
     fn lasts(&self) -> Duration {
         self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
-        let Setting { version, connections, at_once, body: work, repeat } = self.cells.pop()?;
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
+        let ProtocolSetting { version, connections, at_once, body: work, repeat } =
+            self.cells.pop()?;
         let protocol = if version == HttpVersion::H1 { "http/1.1" } else { "h2" };
         Some(Ordered {
             factors: factors([
@@ -142,13 +149,13 @@ mod tests {
         let sweep = Sweep {
             connections: vec![1, 4],
             at_once: vec![10, 50],
-            bodies: vec![Work::Cheap, Work::LargeBlocks],
+            bodies: vec![WorkKind::Cheap, WorkKind::LargeBlocks],
             calls: 100,
             repeats: 3,
         };
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut plan = Protocol::new(sweep, Duration::ZERO, &mut rng);
-        assert_eq!((plan.calls_max(), plan.work()), (4_800, Work::LargeBlocks));
+        let mut plan = ProtocolPlan::new(sweep, Duration::ZERO, &mut rng);
+        assert_eq!((plan.calls_max(), plan.work()), (4_800, WorkKind::LargeBlocks));
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {
             cells.push(format!("{} {:?}", cell.repeat, cell.factors));

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Cells that are played from the first refusal on.
 const BEYOND: u32 = 2;
@@ -23,7 +23,7 @@ const RATES_MAX: usize = 100;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Rate {
+pub struct RatePlan {
     rates: Vec<f64>,
     lasting: Duration,
     rest: Duration,
@@ -32,7 +32,7 @@ pub struct Rate {
     repeat: u32,
 }
 
-impl Rate {
+impl RatePlan {
     /// From `from` up to `up_to` calls a second, times `step` each time, each for `lasting` and
     /// with `rest` between them.
     pub fn new(from: f64, up_to: f64, step: f64, lasting: Duration, rest: Duration) -> Self {
@@ -47,7 +47,7 @@ impl Rate {
     }
 }
 
-impl Plan for Rate {
+impl ExperimentPlan for RatePlan {
     fn name(&self) -> &'static str {
         "rate"
     }
@@ -63,15 +63,15 @@ impl Plan for Rate {
         self.rates.iter().map(calls).sum::<u64>() + again
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         (self.lasting + self.rest) * u32::try_from(self.rates.len()).unwrap_or(u32::MAX)
     }
 
-    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
         // As the verdict counts it: one in a thousand is no limit.
         if last.is_some_and(|last| last.throttled * 1_000 >= last.calls.max(1)) {
             self.refused += 1;
@@ -92,7 +92,7 @@ impl Plan for Rate {
             factors: factors([("rate", rate.to_string())]),
             repeat: self.repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule: Schedule::rate(rate, self.lasting),
             warmed: true,
             until_failure: false,
@@ -108,14 +108,14 @@ mod tests {
 
     fn play(limit: f64) -> Vec<f64> {
         let second = Duration::from_secs(1);
-        let mut plan = Rate::new(10.0, 40.0, 1.25, second, second);
+        let mut plan = RatePlan::new(10.0, 40.0, 1.25, second, second);
         let (mut rates, mut last) = (Vec::new(), None);
         while let Some(cell) = plan.next(last.as_ref()) {
             let rate = cell.factors["rate"].parse().expect("a number");
             rates.push(rate);
             let calls = cell.schedule.calls();
             let throttled = u64::from(rate > limit);
-            last = Some(Outcome { calls, throttled, ..Outcome::default() });
+            last = Some(CellOutcome { calls, throttled, ..CellOutcome::default() });
         }
         rates
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn no_more_is_sent_than_was_told() {
         let second = Duration::from_secs(1);
-        let plan = Rate::new(10.0, 40.0, 2.0, second, second);
+        let plan = RatePlan::new(10.0, 40.0, 2.0, second, second);
         assert_eq!(plan.calls_max(), 10 + 20 + 40 + 40 + 4 * 12);
     }
 }

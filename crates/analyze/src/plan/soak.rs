@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Calls at once on one connection, as the proxy has it where nothing else is known.
 const STREAMS_MAX: usize = 90;
@@ -18,7 +18,7 @@ const USERS_PER_SECOND: u64 = 20;
 
 /// The load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub enum SoakLoad {
     /// Calls a second, open loop.
     Rate(f64),
     /// So many users who each ask again when they have an answer, closed loop.
@@ -27,23 +27,23 @@ pub enum Pace {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Soak {
-    pace: Pace,
+pub struct SoakPlan {
+    pace: SoakLoad,
     lasting: Duration,
     every: Duration,
-    work: Work,
+    work: WorkKind,
     connections: usize,
     over: bool,
 }
 
-impl Soak {
+impl SoakPlan {
     /// Keeps up `pace` for `lasting` over `connections` connections, and writes a line `every` so
     /// often.
     pub fn new(
-        pace: Pace,
+        pace: SoakLoad,
         lasting: Duration,
         every: Duration,
-        work: Work,
+        work: WorkKind,
         connections: usize,
     ) -> Self {
         Self { pace, lasting, every, work, connections, over: false }
@@ -51,8 +51,8 @@ impl Soak {
 
     fn schedule(&self) -> Schedule {
         match self.pace {
-            Pace::Rate(rate) => Schedule::rate(rate, self.lasting),
-            Pace::Users(users) => {
+            SoakLoad::Rate(rate) => Schedule::rate(rate, self.lasting),
+            SoakLoad::Users(users) => {
                 let users = users.max(1);
                 let calls = users as u64 * USERS_PER_SECOND * self.lasting.as_secs().max(1);
                 Schedule::Closed { at_once: users, calls, within: Some(self.lasting) }
@@ -61,7 +61,7 @@ impl Soak {
     }
 }
 
-impl Plan for Soak {
+impl ExperimentPlan for SoakPlan {
     fn name(&self) -> &'static str {
         "soak"
     }
@@ -74,7 +74,7 @@ impl Plan for Soak {
         self.schedule().calls() + 3 * self.connections as u64
     }
 
-    fn work(&self) -> Work {
+    fn work(&self) -> WorkKind {
         self.work
     }
 
@@ -91,13 +91,13 @@ impl Plan for Soak {
         self.over = self.over || self.lasting.is_zero();
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         if std::mem::replace(&mut self.over, true) {
             return None;
         }
         let load = match self.pace {
-            Pace::Rate(rate) => ("rate", rate.to_string()),
-            Pace::Users(users) => ("users", users.to_string()),
+            SoakLoad::Rate(rate) => ("rate", rate.to_string()),
+            SoakLoad::Users(users) => ("users", users.to_string()),
         };
         Some(Ordered {
             factors: factors([load, ("work", self.work.word().to_owned())]),
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn one_cell_that_is_bounded() {
         let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
-        for (pace, calls) in [(Pace::Rate(5.0), 300), (Pace::Users(3), 3_600)] {
-            let mut plan = Soak::new(pace, minute, second * 10, Work::Mix, 2);
+        for (pace, calls) in [(SoakLoad::Rate(5.0), 300), (SoakLoad::Users(3), 3_600)] {
+            let mut plan = SoakPlan::new(pace, minute, second * 10, WorkKind::Mix, 2);
             assert_eq!(plan.calls_max(), calls + 6);
             let cell = plan.next(None).expect("one cell");
             assert_eq!(cell.schedule.calls(), calls);

@@ -8,86 +8,93 @@ use std::time::Duration;
 
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// How often the two numbers that decide are played.
 const REPEATS: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Streams {
+pub struct StreamsPlan {
     up_to: u64,
     rest: Duration,
     low: u64,
     high: Option<u64>,
-    phase: Phase,
+    phase: StreamsPhase,
     /// The number of the cell that was played last.
     trying: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StreamsPhase {
     Doubling(u64),
     Bisecting,
     Confirming { left: u32 },
     Over,
 }
 
-impl Streams {
+impl StreamsPlan {
     /// Doubles from `from` up to `up_to`, with `rest` between cells.
     pub fn new(from: u64, up_to: u64, rest: Duration) -> Self {
         let up_to = up_to.max(1);
         let first = from.clamp(1, up_to);
-        Self { up_to, rest, low: 0, high: None, phase: Phase::Doubling(first), trying: first }
+        Self {
+            up_to,
+            rest,
+            low: 0,
+            high: None,
+            phase: StreamsPhase::Doubling(first),
+            trying: first,
+        }
     }
 
     fn learn(&mut self, failed: bool) {
         let tried = self.trying;
         match self.phase {
-            Phase::Doubling(_) | Phase::Bisecting => {
+            StreamsPhase::Doubling(_) | StreamsPhase::Bisecting => {
                 if failed {
                     self.high = Some(tried);
                 } else {
                     self.low = tried;
                 }
                 self.phase = match self.high {
-                    None if tried >= self.up_to => Phase::Confirming { left: REPEATS - 1 },
-                    None => Phase::Doubling((tried * 2).min(self.up_to)),
-                    Some(high) if high > self.low + 1 => Phase::Bisecting,
-                    Some(_) => Phase::Confirming { left: 2 * (REPEATS - 1) },
+                    None if tried >= self.up_to => StreamsPhase::Confirming { left: REPEATS - 1 },
+                    None => StreamsPhase::Doubling((tried * 2).min(self.up_to)),
+                    Some(high) if high > self.low + 1 => StreamsPhase::Bisecting,
+                    Some(_) => StreamsPhase::Confirming { left: 2 * (REPEATS - 1) },
                 };
             }
-            Phase::Confirming { left } => {
+            StreamsPhase::Confirming { left } => {
                 self.phase = match left {
-                    0 | 1 => Phase::Over,
-                    more => Phase::Confirming { left: more - 1 },
+                    0 | 1 => StreamsPhase::Over,
+                    more => StreamsPhase::Confirming { left: more - 1 },
                 };
             }
-            Phase::Over => {}
+            StreamsPhase::Over => {}
         }
     }
 
     /// The size and the repeat of the cell that is next.
     fn size(&self) -> Option<(u64, u32)> {
         match (self.phase, self.high) {
-            (Phase::Doubling(size), _) => Some((size, 0)),
-            (Phase::Bisecting, Some(high)) => Some((self.low + (high - self.low) / 2, 0)),
-            (Phase::Confirming { left }, None) => Some((self.low, REPEATS - left)),
+            (StreamsPhase::Doubling(size), _) => Some((size, 0)),
+            (StreamsPhase::Bisecting, Some(high)) => Some((self.low + (high - self.low) / 2, 0)),
+            (StreamsPhase::Confirming { left }, None) => Some((self.low, REPEATS - left)),
             // In turns: what changes with time meets both.
-            (Phase::Confirming { left }, Some(high)) => {
+            (StreamsPhase::Confirming { left }, Some(high)) => {
                 let repeat = REPEATS - left.div_ceil(2);
                 let size = if left % 2 == 0 { self.low } else { high };
                 Some((size.max(1), repeat))
             }
-            (Phase::Bisecting, None) | (Phase::Over, _) => None,
+            (StreamsPhase::Bisecting, None) | (StreamsPhase::Over, _) => None,
         }
     }
 }
 
-impl Plan for Streams {
+impl ExperimentPlan for StreamsPlan {
     fn name(&self) -> &'static str {
         "streams"
     }
@@ -102,15 +109,15 @@ impl Plan for Streams {
         cells * (self.up_to + 1)
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         self.rest * (self.up_to.ilog2() + REPEATS)
     }
 
-    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
         if let Some(last) = last {
             self.learn(last.failed > 0);
         }
@@ -121,7 +128,7 @@ impl Plan for Streams {
             factors: factors([("streams", size.to_string())]),
             repeat,
             means: Means { version: HttpVersion::H2, connections: 1, streams_max: at_once },
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule: Schedule::Closed { at_once, calls: self.up_to, within: None },
             // The number of streams is known when the settings are.
             warmed: true,
@@ -138,14 +145,14 @@ mod tests {
 
     /// Plays it against a connection that bears `cap`; the sizes and what was found.
     fn play(up_to: u64, cap: u64) -> (Vec<(u64, u32)>, u64) {
-        let mut plan = Streams::new(8, up_to, Duration::ZERO);
+        let mut plan = StreamsPlan::new(8, up_to, Duration::ZERO);
         let (mut played, mut calls, mut last) = (Vec::new(), 0, None);
         while let Some(cell) = plan.next(last.as_ref()) {
             let size = cell.factors["streams"].parse().expect("a number");
             played.push((size, cell.repeat));
             calls += cell.schedule.calls() + 1;
             let failed = u64::from(size > cap);
-            last = Some(Outcome { calls: 1, failed, ..Outcome::default() });
+            last = Some(CellOutcome { calls: 1, failed, ..CellOutcome::default() });
         }
         assert!(calls <= plan.calls_max(), "{calls} calls, {} told", plan.calls_max());
         (played, calls)

@@ -9,14 +9,14 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 use wellhead_net::HttpVersion;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Throttle {
+pub struct ThrottlePlan {
     /// Connections and calls at once, the next one last.
     cells: Vec<(usize, usize)>,
     calls: u64,
@@ -24,7 +24,7 @@ pub struct Throttle {
     rest: Duration,
 }
 
-impl Throttle {
+impl ThrottlePlan {
     /// Each of `at_once` over each of `connections`, `calls` calls each, in an order drawn from
     /// `rng`.
     pub fn new(
@@ -44,7 +44,7 @@ impl Throttle {
     }
 }
 
-impl Plan for Throttle {
+impl ExperimentPlan for ThrottlePlan {
     fn name(&self) -> &'static str {
         "throttle"
     }
@@ -58,15 +58,15 @@ impl Plan for Throttle {
         self.calls * self.cells.len() as u64 + warming as u64
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (connections, at_once) = self.cells.pop()?;
         Some(Ordered {
             factors: factors([
@@ -80,7 +80,7 @@ impl Plan for Throttle {
                 // Not one more than its share: the connections are the factor.
                 streams_max: at_once.div_ceil(connections.max(1)),
             },
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule: Schedule::Closed { at_once, calls: self.calls, within: None },
             warmed: true,
             until_failure: false,
@@ -100,7 +100,8 @@ mod tests {
     fn play(seed: u64) -> Vec<String> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let auto = HttpVersion::Auto;
-        let mut plan = Throttle::new(&[5, 10, 20], &[5, 10], 60, auto, Duration::ZERO, &mut rng);
+        let mut plan =
+            ThrottlePlan::new(&[5, 10, 20], &[5, 10], 60, auto, Duration::ZERO, &mut rng);
         assert_eq!(plan.calls_max(), 360 + 3 * 45);
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {

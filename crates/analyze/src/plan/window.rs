@@ -18,13 +18,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ordered, Outcome, Plan, factors};
+use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::knock::Knocking;
 use crate::schedule::Schedule;
-use crate::stat::bucket::Served;
-use crate::stat::refill::{Kind, Limit, begins_by_a_clock, read};
+use crate::stat::bucket::TimedCall;
+use crate::stat::refill::{RefillKind, RefillLimit, begins_by_a_clock, read};
 use crate::way::Means;
-use crate::work::Work;
+use crate::work::WorkKind;
 
 /// Floods in all.
 const FLOODS: usize = 3;
@@ -49,12 +49,12 @@ const EMPTYING_MORE: f64 = 8.0;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub struct Window {
+pub struct WindowPlan {
     per_second: f64,
     calls: u64,
     within: Duration,
     settle: Duration,
-    floods: Vec<Vec<Served>>,
+    floods: Vec<Vec<TimedCall>>,
     /// The last cell was a flood, whose calls are to come.
     flooding: bool,
     /// The longest pause that was asked for.
@@ -63,7 +63,7 @@ pub struct Window {
     over: bool,
 }
 
-impl Window {
+impl WindowPlan {
     /// Floods at `per_second`, with `calls` calls and `within` at most each time. `settle` is the
     /// silence before the first.
     pub fn new(per_second: f64, calls: u64, within: Duration, settle: Duration) -> Self {
@@ -98,7 +98,7 @@ impl Window {
             factors,
             repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule,
             warmed: true,
             until_failure: false,
@@ -109,7 +109,7 @@ impl Window {
 
     /// Empties the limit, is silent for as long as was asked for, and sends one call. `None` where
     /// nobody is asked to wait, or longer than anybody waits here, or it takes too many calls.
-    fn heed(&mut self, limit: &Limit, by_a_clock: bool) -> Option<Ordered> {
+    fn heed(&mut self, limit: &RefillLimit, by_a_clock: bool) -> Option<Ordered> {
         let pause = self.pause.filter(|pause| *pause <= self.within)?;
         let times = if by_a_clock { HEEDED_MAX } else { 1 };
         let left = 1.0 - limit.per_second / self.per_second;
@@ -118,8 +118,8 @@ impl Window {
         }
         // A window lets no more pass while it lasts; a bucket fills meanwhile.
         let passing = match limit.kind {
-            Kind::Steady => limit.size / left,
-            Kind::Reset => limit.size,
+            RefillKind::Steady => limit.size / left,
+            RefillKind::Reset => limit.size,
         };
         let calls = (EMPTYING * passing + EMPTYING_MORE).ceil();
         if calls + 1.0 > self.calls as f64 {
@@ -159,7 +159,7 @@ impl Window {
     }
 }
 
-impl Plan for Window {
+impl ExperimentPlan for WindowPlan {
     fn name(&self) -> &'static str {
         "window"
     }
@@ -173,21 +173,21 @@ impl Plan for Window {
         cells * (self.calls + 3 * CONNECTIONS as u64)
     }
 
-    fn work(&self) -> Work {
-        Work::Cheap
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
         self.settle + Duration::from_secs_f64(self.calls as f64 / self.per_second)
     }
 
-    fn saw(&mut self, served: &[Served]) {
+    fn saw(&mut self, served: &[TimedCall]) {
         if std::mem::take(&mut self.flooding) {
             self.floods.push(served.to_vec());
         }
     }
 
-    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
         let asked = last.and_then(|last| last.pause_ms).map(Duration::from_millis);
         if self.heeded == 0 {
             self.pause = self.pause.max(asked);
@@ -208,7 +208,7 @@ impl Plan for Window {
             return Some(cell);
         }
         self.over = true;
-        let parts = limit.kind == Kind::Reset
+        let parts = limit.kind == RefillKind::Reset
             && !by_a_clock
             && limit.size >= 4.0
             && self.per_second >= 1.95 * limit.per_second;
@@ -220,9 +220,9 @@ impl Plan for Window {
 mod tests {
     use super::*;
 
-    fn plan() -> Window {
+    fn plan() -> WindowPlan {
         let second = Duration::from_secs(1);
-        Window::new(100.0, 1_000, second * 60, second * 2)
+        WindowPlan::new(100.0, 1_000, second * 60, second * 2)
     }
 
     #[test]
@@ -230,21 +230,22 @@ mod tests {
         let mut plan = plan();
         let first = plan.next(None).expect("a flood");
         assert_eq!(first.factors["silence_ms"], "2000");
-        plan.saw(&[Served { at: 2.0, passed: true }; 1_000]);
-        assert_eq!(plan.next(Some(&Outcome::default())), None);
+        plan.saw(&[TimedCall { at: 2.0, passed: true }; 1_000]);
+        assert_eq!(plan.next(Some(&CellOutcome::default())), None);
     }
 
     /// Ten in each window of a second; those at which `phase` of the window is over first.
-    fn windows(phase: f64) -> Vec<Served> {
+    fn windows(phase: f64) -> Vec<TimedCall> {
         let mut calls = Vec::new();
         let mut begin = 0.0;
         let mut end = 1.0 - phase;
         while begin < 3.0 {
-            let passed = (0..10).map(|n| Served { at: begin + f64::from(n) / 100.0, passed: true });
+            let passed =
+                (0..10).map(|n| TimedCall { at: begin + f64::from(n) / 100.0, passed: true });
             calls.extend(passed);
             let mut at = begin + 0.1;
             while at < end {
-                calls.push(Served { at, passed: false });
+                calls.push(TimedCall { at, passed: false });
                 at += 0.01;
             }
             begin = end;
@@ -260,7 +261,7 @@ mod tests {
     fn asking(phases: [f64; 3], pause_ms: Option<u64>) -> Vec<Ordered> {
         let mut plan = plan();
         let mut cells = Vec::new();
-        let last = Outcome { pause_ms, ..Outcome::default() };
+        let last = CellOutcome { pause_ms, ..CellOutcome::default() };
         while let Some(cell) = plan.next(Some(&last).filter(|_| !cells.is_empty())) {
             let served = phases.get(cells.len()).map(|phase| windows(*phase)).unwrap_or_default();
             plan.saw(&served);

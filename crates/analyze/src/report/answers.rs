@@ -5,28 +5,28 @@ use std::fmt::Write as _;
 
 use super::html::escaped;
 use crate::method_list::methods;
-use crate::record::Run;
+use crate::record::RunRecord;
 use crate::verdict::{Trial, see};
 
 /// Differences that are listed.
 const EXAMPLES_MAX: usize = 20;
 
 /// What stands below an experiment's chart of one target.
-pub(super) fn of_target(out: &mut String, run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) {
+pub(super) fn of_target(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) {
     if trial.experiment == "agree" {
         differences(out, run, trial, all);
     }
 }
 
 /// What stands below all targets of an experiment.
-pub(super) fn of_all(out: &mut String, run: &Run, experiment: &str, all: &[Trial<'_>]) {
+pub(super) fn of_all(out: &mut String, run: &RunRecord, experiment: &str, all: &[Trial<'_>]) {
     if experiment == "reach" {
         served(out, run, all);
     }
 }
 
 /// Calls that show a difference, the smallest first, each with a line for a shell.
-fn differences(out: &mut String, run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) {
+fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) {
     let questions = see::questions(all);
     let mut shown: Vec<_> = questions
         .values()
@@ -65,8 +65,8 @@ fn differences(out: &mut String, run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]
 }
 
 /// Methods by namespace, the targets side by side.
-fn served(out: &mut String, run: &Run, all: &[Trial<'_>]) {
-    let found: BTreeMap<u32, BTreeMap<&str, see::Fate>> = all
+fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
+    let found: BTreeMap<u32, BTreeMap<&str, see::TryFate>> = all
         .iter()
         .filter(|trial| trial.experiment == "reach")
         .map(|trial| (trial.target, see::methods(trial)))
@@ -98,11 +98,11 @@ fn served(out: &mut String, run: &Run, all: &[Trial<'_>]) {
     for (space, names) in &spaces {
         let _ = write!(out, "<tr><td>{}</td>", escaped(space));
         for target in 0..run.targets.len() {
-            let fates: Vec<see::Fate> = names
+            let fates: Vec<see::TryFate> = names
                 .iter()
                 .filter_map(|name| its(target).and_then(|its| its.get(name).copied()))
                 .collect();
-            let served = fates.iter().filter(|fate| **fate == see::Fate::Served).count();
+            let served = fates.iter().filter(|fate| **fate == see::TryFate::Served).count();
             let text = match fates.len() {
                 0 => String::new(),
                 tried => format!("{served} of {tried}"),
@@ -118,9 +118,9 @@ fn served(out: &mut String, run: &Run, all: &[Trial<'_>]) {
         let _ = write!(out, "<tr><td>{}</td>", escaped(name));
         for target in 0..run.targets.len() {
             out.push_str(match its(target).and_then(|its| its.get(name)) {
-                Some(see::Fate::Served) => "<td class=\"n\">yes</td>",
-                Some(see::Fate::Refused) => "<td class=\"n bad\">no</td>",
-                Some(see::Fate::Open) => "<td class=\"n\">?</td>",
+                Some(see::TryFate::Served) => "<td class=\"n\">yes</td>",
+                Some(see::TryFate::Refused) => "<td class=\"n bad\">no</td>",
+                Some(see::TryFate::Open) => "<td class=\"n\">?</td>",
                 None => "<td></td>",
             });
         }

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::html::escaped;
-use crate::record::{Doubt, Run};
+use crate::record::{CellDoubt, RunRecord};
 use crate::stat::median;
-use crate::verdict::{Played, Trial, figure, see};
+use crate::verdict::{PlayedCell, Trial, figure, see};
 
 /// Settings that are listed.
 const ROWS_MAX: usize = 200;
 
 /// One table for an experiment whose cells are settings that repeat; nothing for others.
-pub(super) fn table(out: &mut String, run: &Run, experiment: &str, all: &[Trial<'_>]) {
+pub(super) fn table(out: &mut String, run: &RunRecord, experiment: &str, all: &[Trial<'_>]) {
     if matches!(experiment, "agree" | "fresh" | "reach" | "soak" | "window") {
         return;
     }
     // In the order in which the settings sort, numbers as numbers.
-    let mut rows: BTreeMap<Vec<Word<'_>>, Vec<Vec<&Played<'_>>>> = BTreeMap::new();
+    let mut rows: BTreeMap<Vec<FactorWord<'_>>, Vec<Vec<&PlayedCell<'_>>>> = BTreeMap::new();
     for trial in all.iter().filter(|trial| trial.experiment == experiment) {
         for played in &trial.played {
             let factors = played.cell.factors.iter();
-            let setting = factors.map(|(name, value)| Word::of(name, value)).collect();
+            let setting = factors.map(|(name, value)| FactorWord::of(name, value)).collect();
             let row = rows.entry(setting).or_insert_with(|| vec![Vec::new(); run.targets.len()]);
             if let Some(cells) = row.get_mut(trial.target as usize) {
                 cells.push(played);
@@ -67,18 +67,18 @@ pub(super) fn table(out: &mut String, run: &Run, experiment: &str, all: &[Trial<
 }
 
 /// Medians over the repeats; cells that conclude nothing are left out.
-fn figures(out: &mut String, cells: &[&Played<'_>]) {
+fn figures(out: &mut String, cells: &[&PlayedCell<'_>]) {
     let sound = || cells.iter().filter(|played| !played.cell.saturated);
     if sound().next().is_none() {
         let why = match cells.first().and_then(|played| played.cell.doubted()) {
-            Some(Doubt::Behind) => "fell behind",
-            Some(Doubt::Full) => "connections full",
+            Some(CellDoubt::Behind) => "fell behind",
+            Some(CellDoubt::Full) => "connections full",
             None => "",
         };
         let _ = write!(out, "<td class=\"n\">{why}</td><td></td><td></td><td></td>");
         return;
     }
-    let middle = |of: &dyn Fn(&Played<'_>) -> Option<f64>| {
+    let middle = |of: &dyn Fn(&PlayedCell<'_>) -> Option<f64>| {
         let values: Vec<f64> = sound().filter_map(|played| of(played)).collect();
         median(&values).map(figure).unwrap_or_default()
     };
@@ -99,14 +99,14 @@ fn figures(out: &mut String, cells: &[&Played<'_>]) {
 
 /// A factor that sorts by its number, where it is one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Word<'a> {
+struct FactorWord<'a> {
     name: &'a str,
     /// Thousandths.
     number: Option<u64>,
     value: &'a str,
 }
 
-impl<'a> Word<'a> {
+impl<'a> FactorWord<'a> {
     fn of(name: &'a str, value: &'a str) -> Self {
         let number = value.parse::<f64>().ok().filter(|number| *number >= 0.0);
         Self { name, number: number.map(|number| (number * 1_000.0) as u64), value }

@@ -46,7 +46,7 @@ pub(super) struct Series {
 
 /// A line across, with a word.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Mark {
+pub(super) struct ChartMark {
     pub(super) x: Option<f64>,
     pub(super) y: Option<f64>,
     pub(super) label: String,
@@ -63,7 +63,7 @@ pub(super) struct Plot {
     pub(super) second: Option<Axis>,
     pub(super) xs: Vec<f64>,
     pub(super) series: Vec<Series>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<ChartMark>,
 }
 
 /// Calls in time, a row each.
@@ -137,7 +137,7 @@ impl Series {
     }
 }
 
-impl Mark {
+impl ChartMark {
     pub(super) fn x(at: f64, label: impl Into<String>) -> Self {
         Self { x: Some(at), y: None, label: label.into(), predicted: false }
     }

@@ -12,11 +12,11 @@ use std::fmt::Write as _;
 use super::html::{escaped, wrap};
 use super::table::{cell, sentences};
 use crate::profile::date;
-use crate::record::{Record, Run};
+use crate::record::{Record, RunRecord};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;
 use crate::stat::ratio::{Ratio, family, tells};
-use crate::verdict::{Verdict, figure, trials, verdicts};
+use crate::verdict::{ExperimentVerdict, figure, trials, verdicts};
 
 /// Settings that are listed; those that differ go first.
 const SETTINGS_MAX: usize = 100;
@@ -27,7 +27,7 @@ pub struct Side<'a> {
     /// What it is called.
     pub name: &'a str,
     /// The run.
-    pub run: &'a Run,
+    pub run: &'a RunRecord,
     /// Its records.
     pub records: &'a [Record],
 }
@@ -45,7 +45,7 @@ pub struct Comparison {
     pub html: String,
 }
 
-struct Line {
+struct TimingChange {
     target: String,
     setting: String,
     before_ms: f64,
@@ -54,7 +54,7 @@ struct Line {
     change: Option<Interval>,
 }
 
-impl Line {
+impl TimingChange {
     fn differs(&self) -> bool {
         self.change.as_ref().is_some_and(tells)
     }
@@ -75,7 +75,7 @@ impl Line {
     }
 }
 
-struct Row {
+struct FindingRow {
     experiment: String,
     target: String,
     before: String,
@@ -89,7 +89,7 @@ pub fn compare(before: Side<'_>, after: Side<'_>) -> Comparison {
     let rows = said(before, after);
     let lines = times(before, after);
     Comparison {
-        differs: rows.iter().any(|row| row.changed) || lines.iter().any(Line::differs),
+        differs: rows.iter().any(|row| row.changed) || lines.iter().any(TimingChange::differs),
         text: text(before, after, &rows, &lines),
         markdown: markdown(before, after, &rows, &lines),
         html: html(before, after, &rows, &lines),
@@ -101,7 +101,7 @@ fn ids(side: Side<'_>) -> Vec<&str> {
 }
 
 /// What both say, experiment by experiment.
-fn said(before: Side<'_>, after: Side<'_>) -> Vec<Row> {
+fn said(before: Side<'_>, after: Side<'_>) -> Vec<FindingRow> {
     let told = |side: Side<'_>| verdicts(side.run, side.records);
     let (first, second) = (told(before), told(after));
     let mut names: Vec<&str> = Vec::new();
@@ -116,12 +116,12 @@ fn said(before: Side<'_>, after: Side<'_>) -> Vec<Row> {
         for target in &targets {
             let one = own(before, &first, experiment, target);
             let other = own(after, &second, experiment, target);
-            let words = |told: &[&Verdict]| {
+            let words = |told: &[&ExperimentVerdict]| {
                 let sentences = told.iter().map(|verdict| verdict.sentence.as_str());
                 sentences.collect::<Vec<_>>().join("; ")
             };
             let pairs = || one.iter().zip(&other);
-            let row = Row {
+            let row = FindingRow {
                 experiment: experiment.to_owned(),
                 target: (*target).to_owned(),
                 before: words(&one),
@@ -139,16 +139,21 @@ fn said(before: Side<'_>, after: Side<'_>) -> Vec<Row> {
 }
 
 /// What one side says of one experiment at one target, by its id.
-fn own<'a>(side: Side<'_>, told: &'a [Verdict], experiment: &'a str, id: &str) -> Vec<&'a Verdict> {
+fn own<'a>(
+    side: Side<'_>,
+    told: &'a [ExperimentVerdict],
+    experiment: &'a str,
+    id: &str,
+) -> Vec<&'a ExperimentVerdict> {
     let index = side.run.targets.iter().position(|target| target.id == id);
     index.map(|index| sentences(told, experiment, index).collect()).unwrap_or_default()
 }
 
-type Times = BTreeMap<(String, String), Vec<f64>>;
+type TimesBySetting = BTreeMap<(String, String), Vec<f64>>;
 
 /// The medians of the cells of each setting; cells that conclude nothing are left out.
-fn settings(side: Side<'_>) -> Times {
-    let mut times: Times = BTreeMap::new();
+fn settings(side: Side<'_>) -> TimesBySetting {
+    let mut times: TimesBySetting = BTreeMap::new();
     for trial in trials(side.records) {
         let Some(target) = side.run.targets.get(trial.target as usize) else { continue };
         for played in trial.sound().0 {
@@ -164,7 +169,7 @@ fn settings(side: Side<'_>) -> Times {
     times
 }
 
-fn times(before: Side<'_>, after: Side<'_>) -> Vec<Line> {
+fn times(before: Side<'_>, after: Side<'_>) -> Vec<TimingChange> {
     let (first, second) = (settings(before), settings(after));
     let mut lines = Vec::new();
     let mut ratios = Vec::new();
@@ -174,7 +179,7 @@ fn times(before: Side<'_>, after: Side<'_>) -> Vec<Line> {
         let Some((before_ms, after_ms)) = median(&before).zip(median(after)) else { continue };
         let (target, setting) = key;
         ratios.push(Ratio::of_cells(after, &before));
-        lines.push(Line { target, setting, before_ms, after_ms, change: None });
+        lines.push(TimingChange { target, setting, before_ms, after_ms, change: None });
     }
     let mut intervals = family(&ratios.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
     for (line, ratio) in lines.iter_mut().zip(ratios) {
@@ -185,7 +190,7 @@ fn times(before: Side<'_>, after: Side<'_>) -> Vec<Line> {
 }
 
 /// How many settings differ, of how many, and how many cannot be told.
-fn counted(lines: &[Line], how: &str) -> String {
+fn counted(lines: &[TimingChange], how: &str) -> String {
     let differ = lines.iter().filter(|line| line.differs()).count();
     let told = lines.iter().filter(|line| line.change.is_some()).count();
     let mut out = format!("{differ} of {told} settings take another time ({how})");
@@ -200,7 +205,7 @@ fn counted(lines: &[Line], how: &str) -> String {
 }
 
 /// What is not listed.
-fn unlisted(lines: &[Line]) -> Option<String> {
+fn unlisted(lines: &[TimingChange]) -> Option<String> {
     let more = lines.len().saturating_sub(SETTINGS_MAX);
     (more > 0).then(|| format!("{more} settings more are not listed, none of which differs more"))
 }
@@ -209,7 +214,7 @@ fn title(side: Side<'_>) -> String {
     format!("{} ({} UTC)", side.name, date(side.run.started_unix))
 }
 
-fn text(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+fn text(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingChange]) -> String {
     let mut out = format!("before: {}\nafter:  {}\n", title(before), title(after));
     let changed = rows.iter().filter(|row| row.changed).count();
     let _ = writeln!(out, "\n{changed} of {} verdicts changed", rows.len());
@@ -243,7 +248,12 @@ fn text(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
     out.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
-fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+fn markdown(
+    before: Side<'_>,
+    after: Side<'_>,
+    rows: &[FindingRow],
+    lines: &[TimingChange],
+) -> String {
     let (first, second) = (cell(&title(before)), cell(&title(after)));
     let mut out =
         format!("### Two runs compared\n\n| | | {first} | {second} | |\n|---|---|---|---|---|\n");
@@ -277,7 +287,7 @@ fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> 
     out
 }
 
-fn html(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingChange]) -> String {
     let (first, second) = (escaped(&title(before)), escaped(&title(after)));
     let mut out = format!(
         "<header>\n<h1>Two runs compared</h1>\n<p class=\"facts\">{first} and {second}</p>\n\

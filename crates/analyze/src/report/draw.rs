@@ -12,10 +12,10 @@ use wellhead_upstream::{Provider, Tariff};
 
 use self::connection::{bodies, connection};
 use self::protocol::{cdf, phases, protocol};
-use super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Stack, Style, rounded};
-use crate::record::{Run, Target};
+use super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
+use crate::record::{MeasuredTarget, RunRecord};
 use crate::stat::median;
-use crate::verdict::{Finding, Played, Trial, Verdict, figure, see};
+use crate::verdict::{ExperimentVerdict, Finding, PlayedCell, Trial, figure, see};
 
 /// Points of a cloud, in one chart.
 const POINTS_MAX: usize = 1_500;
@@ -27,8 +27,12 @@ const FACETS_MAX: usize = 12;
 const METHODS_MAX: usize = 60;
 
 /// The charts of one experiment at one target, of the cells that its verdicts rest on.
-pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> Vec<Chart> {
-    let cells: Vec<&Played<'_>> = match trial.experiment {
+pub(super) fn of_trial(
+    run: &RunRecord,
+    trial: &Trial<'_>,
+    verdicts: &[&ExperimentVerdict],
+) -> Vec<Chart> {
+    let cells: Vec<&PlayedCell<'_>> = match trial.experiment {
         // What counts there is a number and not a time.
         "streams" | "connection" => trial.played.iter().collect(),
         _ => trial.sound().0,
@@ -55,7 +59,7 @@ pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> V
 }
 
 /// The charts of one experiment that hold all targets.
-pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Chart> {
+pub(super) fn of_all(run: &RunRecord, experiment: &str, all: &[Trial<'_>]) -> Vec<Chart> {
     let trials: Vec<&Trial<'_>> =
         all.iter().filter(|trial| trial.experiment == experiment).collect();
     let name = |trial: &Trial<'_>| {
@@ -66,10 +70,10 @@ pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Char
         "load" if trials.len() > 1 => {
             let times = |trial: &&Trial<'_>| {
                 let lowest = trial.sound().0.into_iter().min_by(|a, b| {
-                    let rate = |played: &Played<'_>| played.number("rate").unwrap_or(f64::MAX);
+                    let rate = |played: &PlayedCell<'_>| played.number("rate").unwrap_or(f64::MAX);
                     rate(a).total_cmp(&rate(b))
                 });
-                (name(trial), lowest.map(Played::times).unwrap_or_default())
+                (name(trial), lowest.map(PlayedCell::times).unwrap_or_default())
             };
             let title = "time of a call at the lowest load, all targets";
             cdf(title, "time, ms", trials.iter().map(times).collect())
@@ -84,7 +88,12 @@ fn ms(us: u64) -> f64 {
 }
 
 /// The share of failed calls over a factor.
-fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdict]) -> Chart {
+fn failures(
+    cells: &[&PlayedCell<'_>],
+    factor: &str,
+    label: &str,
+    verdicts: &[&ExperimentVerdict],
+) -> Chart {
     let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         if let Some(size) = cell.count(factor) {
@@ -97,7 +106,7 @@ fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdi
     let data = shares.values().map(mean).collect();
     let marks = verdicts.iter().filter_map(|verdict| {
         let Finding::StreamCap { streams, .. } = &verdict.finding else { return None };
-        Some(Mark::x(f64::from(*streams), format!("{streams}")))
+        Some(ChartMark::x(f64::from(*streams), format!("{streams}")))
     });
     Chart::Plot(Plot {
         title: format!("calls that fail, by {label}"),
@@ -111,13 +120,13 @@ fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdi
 }
 
 fn offered(
-    run: &Run,
+    run: &RunRecord,
     trial: &Trial<'_>,
-    cells: &[&Played<'_>],
-    verdicts: &[&Verdict],
+    cells: &[&PlayedCell<'_>],
+    verdicts: &[&ExperimentVerdict],
 ) -> Vec<Chart> {
     let by_users = cells.iter().any(|cell| cell.number("users").is_some());
-    let mut levels: Vec<(f64, f64, f64, &Played<'_>)> = cells
+    let mut levels: Vec<(f64, f64, f64, &PlayedCell<'_>)> = cells
         .iter()
         .filter_map(|cell| {
             let level = see::level_of(cell)?;
@@ -130,13 +139,13 @@ fn offered(
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let xs: Vec<f64> = levels.iter().map(|level| rounded(level.0)).collect();
     let highest = xs.last().copied().unwrap_or(0.0);
-    let mut marks: Vec<Mark> = verdicts
+    let mut marks: Vec<ChartMark> = verdicts
         .iter()
         .filter_map(|verdict| {
             if let Finding::Rate { per_second, .. } = verdict.finding {
-                Some(Mark::x(per_second, format!("measured {}", figure(per_second))))
+                Some(ChartMark::x(per_second, format!("measured {}", figure(per_second))))
             } else if let Finding::Capacity { per_second, .. } = verdict.finding {
-                Some(Mark::x(per_second, format!("bears {}", figure(per_second))))
+                Some(ChartMark::x(per_second, format!("bears {}", figure(per_second))))
             } else {
                 None
             }
@@ -192,7 +201,7 @@ fn opt(values: impl Iterator<Item = f64>) -> Vec<Option<f64>> {
 
 /// Where the catalogue expects limits for these calls, by plan: calls a second, or credits in a
 /// window over what a call counts and the window's length.
-fn predicted(target: &Target, cells: &[&Played<'_>], highest: f64) -> Vec<Mark> {
+fn predicted(target: &MeasuredTarget, cells: &[&PlayedCell<'_>], highest: f64) -> Vec<ChartMark> {
     let Some(provider) = target.provider.as_deref().and_then(Provider::named) else {
         return Vec::new();
     };
@@ -201,7 +210,7 @@ fn predicted(target: &Target, cells: &[&Played<'_>], highest: f64) -> Vec<Mark> 
     let row = MethodTable::standard().row(method.unwrap_or_default());
     let cost = f64::from(tariff.throughput(row));
     let window = provider.rate.as_ref().map(|rate| rate.window().as_secs_f64());
-    let mut marks: Vec<Mark> = Vec::new();
+    let mut marks: Vec<ChartMark> = Vec::new();
     for plan in &provider.plans {
         let by_calls = plan.calls_per_second.map(|calls| calls as f64);
         let by_credits = plan.credits.zip(window).filter(|(_, window)| *window > 0.0 && cost > 0.0);
@@ -209,15 +218,15 @@ fn predicted(target: &Target, cells: &[&Played<'_>], highest: f64) -> Vec<Mark> 
         let limit = by_calls.unwrap_or(f64::INFINITY).min(by_credits.unwrap_or(f64::INFINITY));
         if limit <= highest * 1.02 {
             let label = format!("plan {}: {}", plan.name, figure(limit));
-            marks.push(Mark { predicted: true, ..Mark::x(limit, label) });
+            marks.push(ChartMark { predicted: true, ..ChartMark::x(limit, label) });
         }
     }
     marks.truncate(3);
     marks
 }
 
-fn throttle(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
-    let mut sweeps: BTreeMap<u64, Vec<&Played<'_>>> = BTreeMap::new();
+fn throttle(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
+    let mut sweeps: BTreeMap<u64, Vec<&PlayedCell<'_>>> = BTreeMap::new();
     for cell in cells {
         sweeps.entry(cell.count("connections").unwrap_or(0)).or_default().push(cell);
     }
@@ -228,7 +237,7 @@ fn throttle(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
 }
 
 /// Every call by its concurrency and time, failed ones in their own colour.
-fn cloud(connections: u64, cells: &[&Played<'_>]) -> Chart {
+fn cloud(connections: u64, cells: &[&PlayedCell<'_>]) -> Chart {
     let total: usize = cells.iter().map(|cell| cell.calls.len()).sum();
     let every = total.div_ceil(POINTS_MAX).max(1);
     // x, time, and whether it was served; a middle has no call.
@@ -274,7 +283,10 @@ fn over(connections: u64) -> String {
 }
 
 /// Throughput over concurrency with the nearest `min(c / W0, Xmax)`.
-fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -> Chart {
+fn flattening(
+    sweeps: &BTreeMap<u64, Vec<&PlayedCell<'_>>>,
+    verdicts: &[&ExperimentVerdict],
+) -> Chart {
     let mut xs: Vec<f64> =
         sweeps.values().flatten().filter_map(|cell| cell.number("concurrency")).collect();
     xs.sort_by(f64::total_cmp);
@@ -294,7 +306,7 @@ fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -
     }
     let marks = verdicts.iter().filter_map(|verdict| {
         let Finding::Shaped { knee, .. } = verdict.finding else { return None };
-        Some(Mark::x(knee, format!("knee {}", figure(knee))))
+        Some(ChartMark::x(knee, format!("knee {}", figure(knee))))
     });
     Chart::Plot(Plot {
         title: "throughput by concurrency".to_owned(),
@@ -308,7 +320,7 @@ fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -
 }
 
 /// What methods count, the cheapest first.
-fn cost(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
+fn cost(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Chart {
     let mut counts: Vec<(String, Vec<f64>)> = Vec::new();
     for verdict in verdicts {
         if let Finding::Cost { method, base, observed_ratio, .. } = &verdict.finding {

@@ -11,9 +11,9 @@ use super::chart::Chart;
 use super::table::sentences;
 use super::{answers, beside, draw};
 use crate::profile::date;
-use crate::record::{Doubt, Record, Run, WireEvent};
+use crate::record::{CellDoubt, Record, RunRecord, WireEvent};
 use crate::text::is_bidi_control;
-use crate::verdict::{Confidence, Trial, Verdict, trials};
+use crate::verdict::{Confidence, ExperimentVerdict, Trial, trials};
 
 const STYLE: &str = include_str!("../../assets/report.css");
 const SCRIPT: &str = include_str!("../../assets/report.js");
@@ -46,7 +46,7 @@ fn question(experiment: &str) -> &'static str {
 }
 
 /// The whole page.
-pub(super) fn page(run: &Run, records: &[Record], verdicts: &[Verdict]) -> String {
+pub(super) fn page(run: &RunRecord, records: &[Record], verdicts: &[ExperimentVerdict]) -> String {
     let trials = trials(records);
     let mut charts: Vec<Chart> = Vec::new();
     let mut body = String::new();
@@ -89,7 +89,7 @@ pub(super) fn wrap(title: &str, body: &str, charts: &[Chart]) -> String {
 }
 
 /// Those of the run, in its order, then any others that verdicts name.
-fn experiments(run: &Run, verdicts: &[Verdict]) -> Vec<String> {
+fn experiments(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let known = run
         .experiments
@@ -103,7 +103,7 @@ fn experiments(run: &Run, verdicts: &[Verdict]) -> Vec<String> {
     names
 }
 
-fn header(out: &mut String, run: &Run, records: &[Record]) {
+fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
     let (mut calls, mut cells, mut credits) = (0_u64, 0_u64, 0.0);
     let (mut behind, mut full) = (0_u64, 0_u64);
     for record in records {
@@ -114,8 +114,8 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
             }
             Record::Cell(cell) => {
                 cells += 1;
-                behind += u64::from(cell.doubted() == Some(Doubt::Behind));
-                full += u64::from(cell.doubted() == Some(Doubt::Full));
+                behind += u64::from(cell.doubted() == Some(CellDoubt::Behind));
+                full += u64::from(cell.doubted() == Some(CellDoubt::Full));
             }
             Record::Rollup(rollup) => {
                 calls += rollup.calls;
@@ -160,7 +160,7 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
 }
 
 /// The targets side by side.
-fn overview(out: &mut String, run: &Run, verdicts: &[Verdict]) {
+fn overview(out: &mut String, run: &RunRecord, verdicts: &[ExperimentVerdict]) {
     out.push_str(
         "<section id=\"overview\">\n<div class=\"wide\"><table class=\"overview\">\n\
          <thead><tr><th></th>",
@@ -206,10 +206,10 @@ fn tone(confidence: Confidence) -> &'static str {
 
 fn section(
     out: &mut String,
-    run: &Run,
+    run: &RunRecord,
     experiment: &str,
     trials: &[Trial<'_>],
-    verdicts: &[Verdict],
+    verdicts: &[ExperimentVerdict],
     charts: &mut Vec<Chart>,
 ) {
     let name = escaped(experiment);
@@ -226,7 +226,7 @@ fn section(
     }
     out.push_str("<div class=\"cards\">\n");
     for (index, target) in run.targets.iter().enumerate() {
-        let own: Vec<&Verdict> = sentences(verdicts, experiment, index).collect();
+        let own: Vec<&ExperimentVerdict> = sentences(verdicts, experiment, index).collect();
         if own.is_empty() {
             continue;
         }
@@ -261,7 +261,7 @@ fn section(
 }
 
 /// The sentence, how sure it is, and behind a click what it rests on.
-fn say(out: &mut String, verdict: &Verdict) {
+fn say(out: &mut String, verdict: &ExperimentVerdict) {
     let _ = write!(
         out,
         "<div class=\"verdict {}\"><p>{}</p>",

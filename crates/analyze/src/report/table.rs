@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::profile::date;
-use crate::record::{Record, Run};
+use crate::record::{Record, RunRecord};
 use crate::stat::quantile_of_sorted;
 use crate::text::is_bidi_control;
-use crate::verdict::{Confidence, Verdict, see, trials};
+use crate::verdict::{Confidence, ExperimentVerdict, see, trials};
 
 /// The verdicts of one experiment at one target.
 pub(super) fn sentences<'a>(
-    verdicts: &'a [Verdict],
+    verdicts: &'a [ExperimentVerdict],
     experiment: &'a str,
     target: usize,
-) -> impl Iterator<Item = &'a Verdict> {
+) -> impl Iterator<Item = &'a ExperimentVerdict> {
     verdicts.iter().filter(move |verdict| {
         verdict.experiment == experiment && verdict.target as usize == target
     })
@@ -21,7 +21,7 @@ pub(super) fn sentences<'a>(
 
 /// One line a cell, in the order of records, and one for each part of a cell that is rolled up. Times are milliseconds from the intended start, of
 /// calls that were served; empty where none was.
-pub(super) fn csv(run: &Run, records: &[Record]) -> String {
+pub(super) fn csv(run: &RunRecord, records: &[Record]) -> String {
     let mut out = String::from(
         "experiment,target,cell,repeat,factors,calls,served,throttled,failed,\
          calls_per_second,p50_ms,p95_ms,p99_ms,late_p99_ms,cpu,saturated\n",
@@ -100,7 +100,7 @@ fn field(text: &str) -> String {
 }
 
 /// A table of experiments and targets.
-pub(super) fn markdown(run: &Run, verdicts: &[Verdict]) -> String {
+pub(super) fn markdown(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> String {
     let mut out = format!(
         "### What was measured\n\n{} UTC, wellhead {}, seed {}.\n\n| |",
         date(run.started_unix),

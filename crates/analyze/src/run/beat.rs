@@ -20,12 +20,12 @@ const APART_MIN: Duration = Duration::from_micros(100);
 /// A thread that tells when calls are due, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Beat {
-    shared: Arc<Shared>,
+    shared: Arc<BeatShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct BeatShared {
     told: Notify,
     over: AtomicBool,
 }
@@ -33,7 +33,7 @@ struct Shared {
 impl Beat {
     /// Begins to tell of calls that are due at `begun + n / per_second`.
     pub(super) fn start(begun: Instant, per_second: f64, calls: u64) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<BeatShared>::default();
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("wellhead-beat".to_owned())
@@ -64,7 +64,7 @@ impl Drop for Beat {
     }
 }
 
-impl Shared {
+impl BeatShared {
     fn run(&self, begun: Instant, per_second: f64, calls: u64) {
         let due = |n: u64| begun + Duration::from_secs_f64(n as f64 / per_second);
         let mut n = 0;

@@ -15,18 +15,18 @@ use wellhead_transport::TransportErrorKind;
 use super::beat::Beat;
 use super::crowd::Crowd;
 use super::first::First;
-use super::rollup::Roll;
+use super::rollup::RollupWindow;
 use super::sample::Sample;
-use super::strain::{CpuClock, Pulse, Shares, is_behind, next_lag};
-use super::{Budget, Origin, Stop, Watch};
+use super::strain::{CpuClock, CpuShares, LagTicks, is_behind, next_lag};
+use super::{CallBudget, Origin, StopSignal, Watch};
 use crate::knock::Knocker;
-use crate::plan::{Ordered, Outcome};
-use crate::record::{Cell, Doubt, Record, Writer};
-use crate::schedule::{Progress, Schedule, Turn};
-use crate::stat::bucket::Served;
+use crate::plan::{CellOutcome, Ordered};
+use crate::record::{Cell, CellDoubt, Record, Writer};
+use crate::schedule::{CellProgress, NextCall, Schedule};
+use crate::stat::bucket::TimedCall;
 use crate::stat::quantile;
-use crate::way::{Done, Way};
-use crate::work::Work;
+use crate::way::{FinishedCall, Way};
+use crate::work::WorkKind;
 
 /// Calls under way at once; one more than that ends the cell, which concludes nothing.
 const UNDER_WAY_MAX: usize = 20_000;
@@ -35,7 +35,7 @@ const UNDER_WAY_MAX: usize = 20_000;
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 /// Where a cell belongs.
-pub(super) struct Place<'a> {
+pub(super) struct CellPlace<'a> {
     pub(super) experiment: &'a str,
     pub(super) version: u32,
     pub(super) cell: u32,
@@ -51,27 +51,27 @@ pub(super) struct Hand<'a> {
     /// Whether calls leave by a beat that is finer than the runtime's timer.
     pub(super) precise: bool,
     pub(super) watch: &'a mut dyn Watch,
-    pub(super) budget: &'a Budget,
-    pub(super) stop: &'a Stop,
+    pub(super) budget: &'a CallBudget,
+    pub(super) stop: &'a StopSignal,
     pub(super) records: &'a mut Writer<BufWriter<File>>,
     pub(super) credits: &'a dyn Fn(&str) -> Option<f64>,
     pub(super) cpu: CpuClock,
 }
 
 /// A cell that was played.
-pub(super) struct Played {
+pub(super) struct CellResult {
     pub(super) record: Cell,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CellOutcome,
     /// Its first connection, and when the last answer on it was whole.
     pub(super) first: First,
     /// What became of each call, in order of time, where its schedule leans on a limit.
-    pub(super) served: Vec<Served>,
+    pub(super) served: Vec<TimedCall>,
 }
 
 /// How a cell ended.
-pub(super) enum Ended {
+pub(super) enum CellEnd {
     /// As it was meant to.
-    Played(Box<Played>),
+    Played(Box<CellResult>),
     /// By whoever stops the run, or for want of calls.
     Cut,
     /// By a target that answers nothing any more.
@@ -79,9 +79,9 @@ pub(super) enum Ended {
 }
 
 /// What happens next in a cell.
-enum Next {
+enum CellEvent {
     /// A call is due.
-    Send(Turn),
+    Send(NextCall),
     /// One is over; `None` where what became of it is not known.
     Over(Option<Box<Numbered>>),
     /// The loop saw a tick so late.
@@ -96,40 +96,40 @@ struct Numbered {
     n: u64,
     /// When it should have begun, where a clock says so.
     intended: Option<Instant>,
-    turn: Turn,
-    done: Done,
+    turn: NextCall,
+    done: FinishedCall,
 }
 
 /// Plays a cell; `None` where the run is to end before it is over, or the budget does.
 pub(super) async fn play(
     hand: &mut Hand<'_>,
-    place: &Place<'_>,
+    place: &CellPlace<'_>,
     ordered: &Ordered,
     way: &Way,
     head: u64,
     seed: u64,
-) -> io::Result<Ended> {
+) -> io::Result<CellEnd> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if ordered.warmed {
         let ask = ordered.work.next(head, &mut rng);
         let warm = way.warm(&ask, || !hand.stop.is_set() && hand.budget.take());
         tokio::select! {
             () = warm => {}
-            () = hand.stop.wait() => return Ok(Ended::Cut),
+            () = hand.stop.wait() => return Ok(CellEnd::Cut),
         }
     }
     let mut calls = JoinSet::new();
-    let mut tally = Tally::default();
+    let mut tally = CellTally::default();
     let (begun, cpu) = (Instant::now(), (hand.cpu)());
     let is_open = late_max_us(&ordered.schedule).is_some();
-    tally.roll = place.rolled.map(|every| Roll::begin(every, is_open, begun, cpu));
+    tally.roll = place.rolled.map(|every| RollupWindow::begin(every, is_open, begun, cpu));
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
     let beat = beat(hand.precise, &ordered.schedule, begun);
     let mut look = look(hand.watch.every(), begun);
-    let mut pulse = ordered.timed.then(|| Pulse::begin(begun));
-    let (mut progress, mut over, mut cut) = (Progress::default(), false, false);
+    let mut pulse = ordered.timed.then(|| LagTicks::begin(begun));
+    let (mut progress, mut over, mut cut) = (CellProgress::default(), false, false);
     let mut silence = Silence::default();
     loop {
         progress.under_way = calls.len();
@@ -146,29 +146,29 @@ pub(super) async fn play(
         let next = match turn.filter(|_| is_closed && !hand.stop.is_set()) {
             // What is free is taken before a further answer is heard: where many come at once, there
             // would be fewer under way than the cell says until all of them were.
-            Some(turn) => Next::Send(turn),
+            Some(turn) => CellEvent::Send(turn),
             None => tokio::select! {
                 biased;
-                () = hand.stop.wait() => Next::End,
-                lag = next_lag(pulse.as_mut()) => Next::Lagged(lag),
-                Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
+                () = hand.stop.wait() => CellEvent::End,
+                lag = next_lag(pulse.as_mut()) => CellEvent::Lagged(lag),
+                Some(done) = calls.join_next() => CellEvent::Over(done.ok().map(Box::new)),
                 Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
-                    Next::Send(turn)
+                    CellEvent::Send(turn)
                 }
-                () = next_look(look.as_mut()) => Next::Look,
+                () = next_look(look.as_mut()) => CellEvent::Look,
             },
         };
         match next {
-            Next::End => {
+            CellEvent::End => {
                 // What was rolled up so far is worth keeping.
                 tally.roll_up(hand, place, way, true)?;
-                return Ok(Ended::Cut);
+                return Ok(CellEnd::Cut);
             }
-            Next::Over(Some(done)) => {
+            CellEvent::Over(Some(done)) => {
                 tally.add(hand, place, begun, &done)?;
                 // An open loop ends by the clock, and one that is watched for long may come back.
                 if !is_open && place.rolled.is_none() && silence.hears(&done.done) {
-                    return Ok(Ended::Silent);
+                    return Ok(CellEnd::Silent);
                 }
                 // Our own memory for answers was full, which says nothing of the target.
                 let no_room = TransportErrorKind::NoRoom.word();
@@ -176,12 +176,12 @@ pub(super) async fn play(
                 over = over || (ordered.until_failure && done.done.call.error.is_some());
                 let one = matches!(ordered.schedule, Schedule::OneConnection { .. });
                 over = over || (one && tally.outcome.first_ended);
-                progress.large_under_way -= usize::from(done.turn == Turn::Large);
+                progress.large_under_way -= usize::from(done.turn == NextCall::Large);
             }
-            Next::Over(None) => tally.lost = true,
-            Next::Lagged(lag) => tally.lagged(lag),
-            Next::Look => hand.watch.look(),
-            Next::Send(turn) => {
+            CellEvent::Over(None) => tally.lost = true,
+            CellEvent::Lagged(lag) => tally.lagged(lag),
+            CellEvent::Look => hand.watch.look(),
+            CellEvent::Send(turn) => {
                 if calls.len() >= UNDER_WAY_MAX {
                     (tally.lost, over) = (true, true);
                     continue;
@@ -191,8 +191,8 @@ pub(super) async fn play(
                     continue;
                 }
                 let (work, large) = match turn {
-                    Turn::Usual => (ordered.work, false),
-                    Turn::Large => (Work::LargeBlocks, true),
+                    NextCall::Usual => (ordered.work, false),
+                    NextCall::Large => (WorkKind::LargeBlocks, true),
                 };
                 let call = way.call(work.next(head, &mut rng));
                 let n = progress.begun;
@@ -215,10 +215,10 @@ pub(super) async fn play(
     tally.roll_up(hand, place, way, true)?;
     // Less than the cell says would look like all of it, and borne.
     if cut {
-        return Ok(Ended::Cut);
+        return Ok(CellEnd::Cut);
     }
     let ended = Instant::now();
-    let shares = Shares::of(cpu, (hand.cpu)(), ended - begun);
+    let shares = CpuShares::of(cpu, (hand.cpu)(), ended - begun);
     let (late_p99, lag_p99) = tally.lateness();
     let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
     let record = Cell {
@@ -240,8 +240,8 @@ pub(super) async fn play(
         doubt,
     };
     tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
-    let Tally { outcome, first, served, .. } = tally;
-    Ok(Ended::Played(Box::new(Played { record, outcome, first, served })))
+    let CellTally { outcome, first, served, .. } = tally;
+    Ok(CellEnd::Played(Box::new(CellResult { record, outcome, first, served })))
 }
 
 /// How long nobody may answer before a target counts as silent, and after how many calls.
@@ -259,7 +259,7 @@ struct Silence {
 
 impl Silence {
     /// Notes a call that is over. `true` where the target is silent.
-    fn hears(&mut self, done: &Done) -> bool {
+    fn hears(&mut self, done: &FinishedCall) -> bool {
         if done.call.error.is_none() {
             self.since = None;
             return false;
@@ -271,7 +271,11 @@ impl Silence {
 }
 
 /// At once where no clock says when.
-async fn until(due: Option<Instant>, beat: Option<&Beat>, turn: Option<Turn>) -> Option<Turn> {
+async fn until(
+    due: Option<Instant>,
+    beat: Option<&Beat>,
+    turn: Option<NextCall>,
+) -> Option<NextCall> {
     match (due, beat) {
         (Some(due), Some(beat)) => beat.until(due).await,
         (Some(due), None) => sleep_until(due).await,
@@ -335,8 +339,8 @@ pub(super) async fn next_look(look: Option<&mut Interval>) {
 }
 
 #[derive(Default)]
-struct Tally {
-    outcome: Outcome,
+struct CellTally {
+    outcome: CellOutcome,
     /// Microseconds, of calls that had a time. Empty where calls are rolled up.
     late: Vec<f64>,
     /// How late the loop saw ticks, likewise.
@@ -346,15 +350,15 @@ struct Tally {
     lost: bool,
     first: First,
     knocker: Option<Knocker>,
-    served: Vec<Served>,
-    roll: Option<Roll>,
+    served: Vec<TimedCall>,
+    roll: Option<RollupWindow>,
 }
 
-impl Tally {
+impl CellTally {
     fn add(
         &mut self,
         hand: &mut Hand<'_>,
-        place: &Place<'_>,
+        place: &CellPlace<'_>,
         origin: Instant,
         it: &Numbered,
     ) -> io::Result<()> {
@@ -374,7 +378,7 @@ impl Tally {
         hand.watch.over(&call);
         let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
         if let Some(knocker) = &mut self.knocker {
-            let served = Served::of(&call, hand.origin.micros(origin));
+            let served = TimedCall::of(&call, hand.origin.micros(origin));
             knocker.heard(intended - origin, done.ended - origin, served.passed);
             self.served.push(served);
         }
@@ -399,7 +403,7 @@ impl Tally {
     fn roll_up(
         &mut self,
         hand: &mut Hand<'_>,
-        place: &Place<'_>,
+        place: &CellPlace<'_>,
         way: &Way,
         last: bool,
     ) -> io::Result<()> {
@@ -431,9 +435,9 @@ impl Tally {
     }
 
     /// Why times of the cell may be our own.
-    fn doubt(&self, schedule: &Schedule, shares: Shares) -> Option<Doubt> {
+    fn doubt(&self, schedule: &Schedule, shares: CpuShares) -> Option<CellDoubt> {
         if self.lost {
-            return Some(Doubt::Behind);
+            return Some(CellDoubt::Behind);
         }
         // Where it is rolled up, each part says for itself whether it may be believed.
         if let Some(roll) = &self.roll {
@@ -442,8 +446,8 @@ impl Tally {
         let (late, lag) = self.lateness();
         let late_max = late_max_us(schedule);
         if late_max.is_some_and(|max| late > max) || is_behind(lag, shares) {
-            return Some(Doubt::Behind);
+            return Some(CellDoubt::Behind);
         }
-        late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| Doubt::Full)
+        late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| CellDoubt::Full)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::sample::Sample;
 use crate::verdict::see;
-use crate::way::Done;
+use crate::way::FinishedCall;
 
 /// The provider has grown slow where calls take so many times what they took at first.
 const GROWN: f64 = 1.5;
@@ -30,7 +30,7 @@ pub(super) struct Crowd {
 
 impl Crowd {
     /// A call that began `late_us` after it should have is over.
-    pub(super) fn add(&mut self, done: &Done, late_us: f64) {
+    pub(super) fn add(&mut self, done: &FinishedCall, late_us: f64) {
         let us = |length: Duration| length.as_secs_f64() * 1e6;
         let is_full = done.under_way >= done.places;
         self.late.add(late_us + if is_full { us(done.queued()) } else { 0.0 });
@@ -69,7 +69,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::record::Call;
+    use crate::record::CallRecord;
 
     const PLACES: usize = 8;
 
@@ -82,9 +82,9 @@ mod tests {
             let queue = if under_way(n) >= PLACES { waits } else { 0 };
             let ended = begun + Duration::from_millis(queue + takes(n));
             let class = "answer".to_owned();
-            let call = Call { queue: Some(queue * 1_000), class, ..Call::default() };
+            let call = CallRecord { queue: Some(queue * 1_000), class, ..CallRecord::default() };
             let (under_way, places) = (under_way(n), PLACES);
-            let done = Done { call, begun, ended, body: Bytes::new(), under_way, places };
+            let done = FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places };
             crowd.add(&done, 500.0);
         }
         crowd
@@ -120,9 +120,13 @@ mod tests {
         assert!(!next.is_ours(10_000.0), "nothing is over yet");
         let begun = Instant::now();
         let ended = begun + Duration::from_millis(1_300);
-        let call = Call { queue: Some(300_000), class: "answer".to_owned(), ..Call::default() };
+        let call = CallRecord {
+            queue: Some(300_000),
+            class: "answer".to_owned(),
+            ..CallRecord::default()
+        };
         let (under_way, places) = (PLACES, PLACES);
-        next.add(&Done { call, begun, ended, body: Bytes::new(), under_way, places }, 0.0);
+        next.add(&FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places }, 0.0);
         assert!(!next.is_ours(10_000.0), "it takes five times as long");
     }
 }

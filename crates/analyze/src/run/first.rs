@@ -1,8 +1,8 @@
 //! What became of the first connection of a cell, from the records of its calls: for plans that ask
 //! how long one lasts.
 
-use crate::plan::Outcome;
-use crate::record::{Call, WireEvent};
+use crate::plan::CellOutcome;
+use crate::record::{CallRecord, WireEvent};
 
 /// The first connection, and when the last answer on it was whole, microseconds of the run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,7 +10,7 @@ pub(super) struct First(Option<(u64, u64)>);
 
 impl First {
     /// What it carried, and whether it still does. Calls come in the order in which they ended.
-    pub(super) fn follow(&mut self, call: &Call, outcome: &mut Outcome) {
+    pub(super) fn follow(&mut self, call: &CallRecord, outcome: &mut CellOutcome) {
         let failed = call.error.is_some();
         match (&mut self.0, call.connection) {
             (none @ None, Some(connection)) => {

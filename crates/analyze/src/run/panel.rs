@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_upstream::VerdictClass;
 
-use super::{Greeting, Player, RunError, Stop, Watch};
-use crate::plan::Outcome;
-use crate::record::{Cell, Record, Wire};
-use crate::way::{Done, Goal, Means, Way};
-use crate::work::Ask;
+use super::{Greeting, Player, RunError, StopSignal, Watch};
+use crate::plan::CellOutcome;
+use crate::record::{Cell, Record, WireRecord};
+use crate::way::{FinishedCall, Goal, Means, Way};
+use crate::work::WorkCall;
 
 /// Times that a call is made until it is answered.
 const TRIES_MAX: u32 = 3;
@@ -30,11 +30,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const FAILING: u32 = 4;
 
 /// `None` where the run is to end instead.
-pub type Ended<T> = Result<Option<T>, RunError>;
+pub type UnlessStopped<T> = Result<Option<T>, RunError>;
 
 /// One target of a panel.
 #[derive(Debug, Clone, Copy)]
-pub struct Member<'a> {
+pub struct PanelMember<'a> {
     /// Index in the run.
     pub target: u32,
     /// Who it is.
@@ -45,7 +45,7 @@ pub struct Member<'a> {
 
 #[derive(Debug)]
 struct Seat<'p> {
-    member: Member<'p>,
+    member: PanelMember<'p>,
     way: Way,
     free_at: Instant,
     failing: u32,
@@ -55,12 +55,12 @@ struct Seat<'p> {
 #[derive(Debug, Default)]
 pub struct Finished {
     /// In the order of time; empty where what became of it is not known.
-    pub tries: Vec<Done>,
+    pub tries: Vec<FinishedCall>,
 }
 
 impl Finished {
     /// The last try.
-    pub fn last(&self) -> Option<&Done> {
+    pub fn last(&self) -> Option<&FinishedCall> {
         self.tries.last()
     }
 
@@ -99,7 +99,7 @@ impl<'a> Player<'a> {
         &'p mut self,
         experiment: &'static str,
         version: u32,
-        members: &[Member<'p>],
+        members: &[PanelMember<'p>],
         gap: Duration,
         watch: &'p mut dyn Watch,
     ) -> Result<Panel<'p, 'a>, RunError> {
@@ -132,12 +132,12 @@ impl<'p> Panel<'p, '_> {
     }
 
     /// Who sits there.
-    pub fn member(&self, who: usize) -> Member<'p> {
+    pub fn member(&self, who: usize) -> PanelMember<'p> {
         self.seats[who].member
     }
 
     /// What ends the run.
-    pub fn stop(&self) -> &Stop {
+    pub fn stop(&self) -> &StopSignal {
         self.player.stop
     }
 
@@ -157,8 +157,8 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// Where it cannot be written that calls are sent, as for all that ask.
-    pub async fn ask_all(&mut self, ask: &Ask) -> Ended<Vec<Finished>> {
-        let asks: Vec<(usize, Ask)> = (0..self.len()).map(|who| (who, ask.clone())).collect();
+    pub async fn ask_all(&mut self, ask: &WorkCall) -> UnlessStopped<Vec<Finished>> {
+        let asks: Vec<(usize, WorkCall)> = (0..self.len()).map(|who| (who, ask.clone())).collect();
         self.ask(&asks).await
     }
 
@@ -167,7 +167,7 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// See [`ask_all`](Self::ask_all).
-    pub async fn ask_one(&mut self, who: usize, ask: Ask) -> Ended<Finished> {
+    pub async fn ask_one(&mut self, who: usize, ask: WorkCall) -> UnlessStopped<Finished> {
         Ok(self.ask(&[(who, ask)]).await?.and_then(|mut finished| finished.pop()))
     }
 
@@ -177,7 +177,7 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// See [`ask_all`](Self::ask_all).
-    pub async fn ask(&mut self, asks: &[(usize, Ask)]) -> Ended<Vec<Finished>> {
+    pub async fn ask(&mut self, asks: &[(usize, WorkCall)]) -> UnlessStopped<Vec<Finished>> {
         self.play(asks, |way, ask| Box::pin(way.call(ask.clone())), 1).await
     }
 
@@ -186,8 +186,13 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// See [`ask_all`](Self::ask_all).
-    pub async fn batch(&mut self, who: usize, ask: &Ask, calls: u64) -> Ended<Finished> {
-        let send = |way: &Way, ask: &Ask| -> Call { Box::pin(way.batch(ask, calls)) };
+    pub async fn batch(
+        &mut self,
+        who: usize,
+        ask: &WorkCall,
+        calls: u64,
+    ) -> UnlessStopped<Finished> {
+        let send = |way: &Way, ask: &WorkCall| -> PendingCall { Box::pin(way.batch(ask, calls)) };
         let finished = self.play(&[(who, ask.clone())], send, calls).await?;
         Ok(finished.and_then(|mut finished| finished.pop()))
     }
@@ -208,10 +213,10 @@ impl<'p> Panel<'p, '_> {
 
     async fn play(
         &mut self,
-        asks: &[(usize, Ask)],
-        send: impl Fn(&Way, &Ask) -> Call,
+        asks: &[(usize, WorkCall)],
+        send: impl Fn(&Way, &WorkCall) -> PendingCall,
         cost: u64,
-    ) -> Ended<Vec<Finished>> {
+    ) -> UnlessStopped<Vec<Finished>> {
         let mut finished: Vec<Finished> = asks.iter().map(|_| Finished::default()).collect();
         let mut open: Vec<usize> = (0..asks.len()).collect();
         let mut pause = Duration::ZERO;
@@ -269,13 +274,13 @@ impl<'p> Panel<'p, '_> {
     pub fn launch(
         &mut self,
         who: usize,
-        ask: Ask,
-    ) -> Ended<impl Future<Output = Done> + Send + use<>> {
+        ask: WorkCall,
+    ) -> UnlessStopped<impl Future<Output = FinishedCall> + Send + use<>> {
         Ok(self.pay(1)?.then(|| self.seats[who].way.call(ask)))
     }
 
     /// A call is over.
-    pub fn over(&mut self, done: &Done) {
+    pub fn over(&mut self, done: &FinishedCall) {
         self.watch.over(&done.call);
     }
 
@@ -289,16 +294,16 @@ impl<'p> Panel<'p, '_> {
         &mut self,
         who: usize,
         factors: BTreeMap<String, String>,
-        calls: Vec<Done>,
+        calls: Vec<FinishedCall>,
         within: Option<(Instant, Instant)>,
     ) -> Result<(), RunError> {
         let now = Instant::now();
         let first = calls.iter().map(|done| done.begun).min().unwrap_or(now);
         let last = calls.iter().map(|done| done.ended).max().unwrap_or(now);
         let (from, to) = within.unwrap_or((first, last));
-        let Member { target, goal, .. } = self.seats[who].member;
+        let PanelMember { target, goal, .. } = self.seats[who].member;
         let origin = self.player.origin;
-        let mut outcome = Outcome::default();
+        let mut outcome = CellOutcome::default();
         let number = self.player.cells;
         self.player.cells += 1;
         for (n, done) in calls.into_iter().enumerate() {
@@ -335,7 +340,7 @@ impl<'p> Panel<'p, '_> {
         for (at, connection, event) in self.seats[who].way.events() {
             let at = origin.micros(at).min(cell.ended_at);
             let experiment = self.experiment.to_owned();
-            let wire = Wire { experiment, cell: number, target, at, connection, event };
+            let wire = WireRecord { experiment, cell: number, target, at, connection, event };
             self.player.write(&Record::Wire(wire))?;
         }
         self.watch.played(self.experiment, &cell, &outcome);
@@ -344,10 +349,10 @@ impl<'p> Panel<'p, '_> {
     }
 }
 
-type Call = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
+type PendingCall = std::pin::Pin<Box<dyn Future<Output = FinishedCall> + Send>>;
 
 /// Whether it may go better a moment later.
-fn passes(done: &Done) -> bool {
+fn passes(done: &FinishedCall) -> bool {
     let word = done.call.class.as_str();
     done.call.error.is_some()
         || word == VerdictClass::Throttled.word()

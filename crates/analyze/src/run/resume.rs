@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::first::First;
-use crate::plan::Outcome;
-use crate::record::{Cell, FORMAT, Record, Run, read_all};
-use crate::stat::bucket::Served;
+use crate::plan::CellOutcome;
+use crate::record::{Cell, FORMAT, Record, RunRecord, read_all};
+use crate::stat::bucket::TimedCall;
 use crate::verdict::trials;
 
 /// Why a run cannot be gone on with.
@@ -30,19 +30,19 @@ pub enum ResumeError {
 
 /// A cell that was played to its end.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct ResumedCell {
     pub(super) cell: Cell,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CellOutcome,
     /// What became of each call, in order of time.
-    pub(super) served: Vec<Served>,
+    pub(super) served: Vec<TimedCall>,
 }
 
 /// A run that was cut.
 #[derive(Debug)]
-pub struct Earlier {
-    run: Run,
+pub struct EarlierRun {
+    run: RunRecord,
     /// By target and experiment, in the order in which they were played.
-    cells: BTreeMap<(u32, String), VecDeque<Done>>,
+    cells: BTreeMap<(u32, String), VecDeque<ResumedCell>>,
     /// Likewise, for how long a cell was watched that was rolled up and cut.
     watched: BTreeMap<(u32, String), Duration>,
     next_cell: u32,
@@ -52,7 +52,7 @@ pub struct Earlier {
     ended_at: u64,
 }
 
-impl Earlier {
+impl EarlierRun {
     /// Reads what is in `dir`. A torn last line is left out.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Earlier {
     pub fn read(dir: &Path) -> Result<Self, ResumeError> {
         let unread = |why: &dyn std::fmt::Display| ResumeError::Unread(why.to_string());
         let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
-        let run: Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
+        let run: RunRecord = serde_json::from_str(&run).map_err(|error| unread(&error))?;
         if run.format != FORMAT {
             return Err(ResumeError::Format(run.format));
         }
@@ -70,7 +70,7 @@ impl Earlier {
         Ok(Self::of(run, &records))
     }
 
-    fn of(run: Run, records: &[Record]) -> Self {
+    fn of(run: RunRecord, records: &[Record]) -> Self {
         let mut earlier = Self {
             run,
             cells: BTreeMap::new(),
@@ -102,26 +102,26 @@ impl Earlier {
             }
             let cells = earlier.cells.entry(key).or_default();
             for played in &trial.played {
-                let (mut outcome, mut first) = (Outcome::default(), First::default());
+                let (mut outcome, mut first) = (CellOutcome::default(), First::default());
                 let mut served = Vec::new();
                 let mut calls = played.calls.clone();
                 calls.sort_by_key(|call| call.ended_at);
                 for call in calls {
                     outcome.add(call);
                     first.follow(call, &mut outcome);
-                    served.push(Served::of(call, played.cell.begun_at));
+                    served.push(TimedCall::of(call, played.cell.begun_at));
                 }
                 served.sort_by(|a, b| a.at.total_cmp(&b.at));
                 let events = played.wires.iter().map(|it| (it.at, it.connection, &it.event));
                 outcome.silent_ms = first.silent_ms(events);
-                cells.push_back(Done { cell: played.cell.clone(), outcome, served });
+                cells.push_back(ResumedCell { cell: played.cell.clone(), outcome, served });
             }
         }
         earlier
     }
 
     /// The run.
-    pub fn run(&self) -> &Run {
+    pub fn run(&self) -> &RunRecord {
         &self.run
     }
 
@@ -149,7 +149,7 @@ impl Earlier {
     }
 
     /// The cells that were played of this experiment at this target.
-    pub(super) fn take(&mut self, target: u32, experiment: &str) -> VecDeque<Done> {
+    pub(super) fn take(&mut self, target: u32, experiment: &str) -> VecDeque<ResumedCell> {
         self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
     }
 

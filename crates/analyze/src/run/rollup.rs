@@ -10,19 +10,19 @@ use super::Origin;
 use super::cell::LATE_MAX;
 use super::crowd::Crowd;
 use super::sample::Sample;
-use super::strain::{Shares, Taken, is_behind};
-use crate::record::{Call, Doubt, Rollup};
+use super::strain::{CpuShares, CpuTime, is_behind};
+use crate::record::{CallRecord, CellDoubt, Rollup};
 use crate::stat::quantile_of_sorted;
 use crate::verdict::see;
-use crate::way::Done;
+use crate::way::FinishedCall;
 
 /// Calls since the last line.
-pub(super) struct Roll {
+pub(super) struct RollupWindow {
     every: Duration,
     /// A clock says when calls begin.
     is_open: bool,
     begun: Instant,
-    cpu: Option<Taken>,
+    cpu: Option<CpuTime>,
     calls: u64,
     unserved: BTreeMap<String, u64>,
     /// `None` where the catalogue does not tell.
@@ -39,12 +39,12 @@ pub(super) struct Roll {
     full: u64,
 }
 
-impl Roll {
+impl RollupWindow {
     pub(super) fn begin(
         every: Duration,
         is_open: bool,
         begun: Instant,
-        cpu: Option<Taken>,
+        cpu: Option<CpuTime>,
     ) -> Self {
         Self {
             every,
@@ -71,7 +71,13 @@ impl Roll {
     }
 
     /// A call is over, which began so late, in microseconds.
-    pub(super) fn add(&mut self, done: &Done, call: &Call, intended: Instant, late_us: f64) {
+    pub(super) fn add(
+        &mut self,
+        done: &FinishedCall,
+        call: &CallRecord,
+        intended: Instant,
+        late_us: f64,
+    ) {
         self.calls += 1;
         self.credits = self.credits.zip(call.credits).map(|(all, one)| all + one);
         self.late.add(late_us);
@@ -94,7 +100,7 @@ impl Roll {
         &mut self,
         now: Instant,
         origin: Origin,
-        cpu: Option<Taken>,
+        cpu: Option<CpuTime>,
     ) -> Option<Rollup> {
         let late_max = LATE_MAX.as_secs_f64() * 1e6;
         let is_full = self.is_open && self.crowd.is_ours(late_max);
@@ -111,18 +117,18 @@ impl Roll {
         if part.calls == 0 {
             return None;
         }
-        let shares = Shares::of(part.cpu, cpu, now - part.begun);
+        let shares = CpuShares::of(part.cpu, cpu, now - part.begun);
         let (times, late) = (part.times.sorted(), part.late.sorted());
         let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
         let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
         let lag_p99 = part.lags.quantile(0.99).unwrap_or(0.0);
         let doubt = match late_p99 > late_max || is_behind(lag_p99, shares) {
-            true => Some(Doubt::Behind),
-            false => is_full.then_some(Doubt::Full),
+            true => Some(CellDoubt::Behind),
+            false => is_full.then_some(CellDoubt::Full),
         };
         self.parts += 1;
-        self.behind += u64::from(doubt == Some(Doubt::Behind));
-        self.full += u64::from(doubt == Some(Doubt::Full));
+        self.behind += u64::from(doubt == Some(CellDoubt::Behind));
+        self.full += u64::from(doubt == Some(CellDoubt::Full));
         self.late_max = self.late_max.max(late_p99);
         self.lag_max = self.lag_max.max(lag_p99);
         let refused: u64 = part.unserved.values().sum();
@@ -153,8 +159,8 @@ impl Roll {
     }
 
     /// Why most parts conclude nothing, where that is so.
-    pub(super) fn doubt(&self) -> Option<Doubt> {
-        let why = if self.behind >= self.full { Doubt::Behind } else { Doubt::Full };
+    pub(super) fn doubt(&self) -> Option<CellDoubt> {
+        let why = if self.behind >= self.full { CellDoubt::Behind } else { CellDoubt::Full };
         ((self.behind + self.full) * 2 > self.parts).then_some(why)
     }
 }

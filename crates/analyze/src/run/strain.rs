@@ -19,7 +19,7 @@ const CPU_MAX: f64 = 0.7;
 
 /// What a thread has had of the processors, since some moment that stays the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct CpuTime {
     /// It ran for so long.
     pub ran: Duration,
     /// It was ready to run for so long, and others did.
@@ -27,30 +27,30 @@ pub struct Taken {
 }
 
 /// What the thread that sends has had; `None` where nobody knows.
-pub type CpuClock = fn() -> Option<Taken>;
+pub type CpuClock = fn() -> Option<CpuTime>;
 
 /// What this thread, which does all the sending, has had. `None` where the system does not tell.
-pub(super) fn cpu_time() -> Option<Taken> {
+pub(super) fn cpu_time() -> Option<CpuTime> {
     taken(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
 /// Nanoseconds on a processor, nanoseconds of waiting for one, and turns, which nobody needs.
-fn taken(schedstat: &str) -> Option<Taken> {
+fn taken(schedstat: &str) -> Option<CpuTime> {
     let mut fields = schedstat.split_whitespace();
     let mut next = || fields.next()?.parse().ok().map(Duration::from_nanos);
-    Some(Taken { ran: next()?, waited: next()? })
+    Some(CpuTime { ran: next()?, waited: next()? })
 }
 
 /// Shares of one core.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct CpuShares {
     pub(super) ran: f64,
     pub(super) waited: f64,
 }
 
-impl Shares {
+impl CpuShares {
     /// What was had between the two; nothing where the system does not tell.
-    pub(super) fn of(from: Option<Taken>, to: Option<Taken>, took: Duration) -> Self {
+    pub(super) fn of(from: Option<CpuTime>, to: Option<CpuTime>, took: Duration) -> Self {
         let Some((from, to)) = from.zip(to).filter(|_| !took.is_zero()) else {
             return Self::default();
         };
@@ -65,16 +65,16 @@ impl Shares {
 
 /// Whether the times of calls may be our own, where the loop was so late, 99th percentile in
 /// microseconds, and its thread had such shares.
-pub(super) fn is_behind(lag_us: f64, shares: Shares) -> bool {
+pub(super) fn is_behind(lag_us: f64, shares: CpuShares) -> bool {
     lag_us > LAG_MAX.as_secs_f64() * 1e6 || shares.are_too_much()
 }
 
 /// Ticks that fall due in a loop, each of them however late: a pause of a second is seen two
 /// hundred times, as a second of the cell is.
 #[derive(Debug)]
-pub(super) struct Pulse(Interval);
+pub(super) struct LagTicks(Interval);
 
-impl Pulse {
+impl LagTicks {
     pub(super) fn begin(now: Instant) -> Self {
         let mut ticks = interval_at(now + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -89,7 +89,7 @@ impl Pulse {
 }
 
 /// Never where there is none.
-pub(super) async fn next_lag(pulse: Option<&mut Pulse>) -> Duration {
+pub(super) async fn next_lag(pulse: Option<&mut LagTicks>) -> Duration {
     match pulse {
         Some(pulse) => pulse.lag().await,
         None => std::future::pending().await,
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_the_system_tells_is_read() {
         let ms = Duration::from_millis;
-        assert_eq!(taken("3000000 5000000 12\n"), Some(Taken { ran: ms(3), waited: ms(5) }));
+        assert_eq!(taken("3000000 5000000 12\n"), Some(CpuTime { ran: ms(3), waited: ms(5) }));
         for text in ["", "3000000", "a b c"] {
             assert_eq!(taken(text), None, "{text:?}");
         }
@@ -112,9 +112,9 @@ mod tests {
     #[track_caller]
     fn check(ran_ms: u64, waited_ms: u64, too_much: bool) {
         let ms = Duration::from_millis;
-        let from = Taken { ran: ms(500), waited: ms(90) };
-        let to = Taken { ran: from.ran + ms(ran_ms), waited: from.waited + ms(waited_ms) };
-        let shares = Shares::of(Some(from), Some(to), ms(1_000));
+        let from = CpuTime { ran: ms(500), waited: ms(90) };
+        let to = CpuTime { ran: from.ran + ms(ran_ms), waited: from.waited + ms(waited_ms) };
+        let shares = CpuShares::of(Some(from), Some(to), ms(1_000));
         assert_eq!(shares.are_too_much(), too_much, "{shares:?}");
     }
 
@@ -130,14 +130,14 @@ mod tests {
     #[test]
     fn where_nobody_knows_it_is_nothing() {
         let second = Duration::from_secs(1);
-        assert_eq!(Shares::of(None, Some(Taken::default()), second), Shares::default());
-        let all = Taken { ran: second, waited: second };
-        assert_eq!(Shares::of(Some(all), Some(all), Duration::ZERO), Shares::default());
+        assert_eq!(CpuShares::of(None, Some(CpuTime::default()), second), CpuShares::default());
+        let all = CpuTime { ran: second, waited: second };
+        assert_eq!(CpuShares::of(Some(all), Some(all), Duration::ZERO), CpuShares::default());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_is_seen_by_all_ticks_that_fell_into_it() {
-        let mut pulse = Pulse::begin(Instant::now());
+        let mut pulse = LagTicks::begin(Instant::now());
         assert_eq!(pulse.lag().await, Duration::ZERO);
         tokio::time::advance(Duration::from_millis(23)).await;
         let mut lags = Vec::new();

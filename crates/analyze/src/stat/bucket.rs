@@ -5,7 +5,7 @@
 
 /// One call: when it was sent, in seconds, and whether it passed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Served {
+pub struct TimedCall {
     /// Seconds.
     pub at: f64,
     /// Not refused for its rate.
@@ -14,7 +14,7 @@ pub struct Served {
 
 /// How many pass in a second while more are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct PassRate {
     /// Calls a second.
     pub per_second: f64,
     /// That many passed in that time.
@@ -40,7 +40,7 @@ struct Wait {
 /// half the longest or more, and those after which as many pass at once as ever, make up most of
 /// the time, only those: the others are calls that overtook each other. `calls` are in order of
 /// time.
-pub fn waits(calls: &[Served]) -> Vec<usize> {
+pub fn waits(calls: &[TimedCall]) -> Vec<usize> {
     let mut found: Vec<Wait> = Vec::new();
     let mut at = 0;
     for pair in calls.chunk_by(|a, b| a.passed == b.passed) {
@@ -71,11 +71,11 @@ pub fn waits(calls: &[Served]) -> Vec<usize> {
 /// wait to the end of the last one: a full bucket at the begin adds nothing, and a window that
 /// starts anew is counted a whole number of times, wherever in it the first call came. `None`
 /// where fewer than two waits ended. `calls` are in order of time.
-pub fn pace(calls: &[Served]) -> Option<Pace> {
+pub fn pace(calls: &[TimedCall]) -> Option<PassRate> {
     let ends = waits(calls);
     let (first, last) = (*ends.first()?, *ends.last()?);
     let seconds = calls[last].at - calls[first].at;
     let passed = calls[first..last].iter().filter(|call| call.passed).count();
     let found = passed > 0 && seconds > 0.0;
-    found.then(|| Pace { per_second: passed as f64 / seconds, passed, seconds })
+    found.then(|| PassRate { per_second: passed as f64 / seconds, passed, seconds })
 }

@@ -31,7 +31,7 @@ const USUAL: f64 = 0.9;
 
 /// One call of an open loop, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offer {
+pub struct OfferedCall {
     /// When it should have begun.
     pub intended: f64,
     /// When it was over.
@@ -42,7 +42,7 @@ pub struct Offer {
 
 /// What became of one offered rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Level {
+pub struct OfferedLevel {
     /// Calls a second that were sent.
     pub offered: f64,
     /// Calls a second that were served.
@@ -57,7 +57,7 @@ pub struct Level {
     pub behind: u64,
 }
 
-impl Level {
+impl OfferedLevel {
     /// Whether the rate is borne: no more fail than 0.1 % explains, and no more than 5 % of them
     /// are left behind.
     pub fn holds(&self) -> bool {
@@ -82,13 +82,13 @@ impl Level {
 /// served is the offered rate times the share that succeeds; where it is not, it is counted over
 /// the time in which calls were sent, later by what the quickest of them took. `None` with fewer
 /// than two calls.
-pub fn level(offered: f64, calls: &[Offer]) -> Option<Level> {
+pub fn level(offered: f64, calls: &[OfferedCall]) -> Option<OfferedLevel> {
     if calls.len() < 2 {
         return None;
     }
     let last = calls.iter().map(|call| call.intended).fold(f64::NEG_INFINITY, f64::max);
     let good = || calls.iter().filter(|call| call.good);
-    let times = |calls: &[Offer]| -> Vec<f64> {
+    let times = |calls: &[OfferedCall]| -> Vec<f64> {
         let good = calls.iter().filter(|call| call.good);
         good.map(|call| call.ended - call.intended).collect()
     };
@@ -99,7 +99,8 @@ pub fn level(offered: f64, calls: &[Offer]) -> Option<Level> {
     let behind = good().filter(|call| call.ended > last + usual).count() as u64;
     let (n, served) = (calls.len() as u64, all.len() as u64);
     let success = served as f64 / n as f64;
-    let mut level = Level { offered, achieved: 0.0, success, calls: n, failed: n - served, behind };
+    let mut level =
+        OfferedLevel { offered, achieved: 0.0, success, calls: n, failed: n - served, behind };
     let share = if level.is_behind(BEHIND_MAX) { by(last + quick) / n as f64 } else { success };
     level.achieved = offered * share;
     Some(level)
@@ -115,10 +116,10 @@ pub struct Saturation {
 }
 
 /// Finds it. Levels of one rate are repeats: all have to be borne.
-pub fn saturation(levels: &[Level]) -> Saturation {
+pub fn saturation(levels: &[OfferedLevel]) -> Saturation {
     let breaks =
         levels.iter().filter(|level| !level.holds()).map(|level| level.offered).reduce(f64::min);
-    let below = |level: &&Level| breaks.is_none_or(|breaks| level.offered < breaks);
+    let below = |level: &&OfferedLevel| breaks.is_none_or(|breaks| level.offered < breaks);
     let holds = levels.iter().filter(below).map(|level| level.offered).reduce(f64::max);
     Saturation { holds, breaks }
 }

@@ -22,7 +22,7 @@ const R_SQUARED_MIN: f64 = 0.9;
 
 /// One measured cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub struct SweepPoint {
     /// Calls at a time.
     pub concurrency: f64,
     /// Calls a second.
@@ -56,7 +56,7 @@ impl Fit {
 
 /// What a sweep shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Shape {
+pub enum SweepShape {
     /// A plateau: more at a time only takes longer.
     Plateau(Fit),
     /// It rises to the end.
@@ -68,7 +68,7 @@ pub enum Shape {
 /// The nearest fit by least squares. For each place where the plateau may begin, the slope is
 /// that of the line through the origin and the plateau the mean; the place with the smallest
 /// sum of squares is taken. `None` with fewer than three points, or none above zero.
-pub fn fit(points: &[Point]) -> Option<Fit> {
+pub fn fit(points: &[SweepPoint]) -> Option<Fit> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
     if points.len() < 3 {
@@ -84,7 +84,7 @@ pub fn fit(points: &[Point]) -> Option<Fit> {
     rated.max_by(|a, b| a.r_squared.total_cmp(&b.r_squared))
 }
 
-fn split(points: &[Point], rising: usize) -> Option<Fit> {
+fn split(points: &[SweepPoint], rising: usize) -> Option<Fit> {
     let (slope_part, flat_part) = points.split_at(rising);
     let line: Vec<(f64, f64)> = slope_part.iter().map(|p| (p.concurrency, p.throughput)).collect();
     let per_call = slope_through_origin(&line).filter(|s| *s > 0.0)?;
@@ -101,19 +101,19 @@ fn split(points: &[Point], rising: usize) -> Option<Fit> {
 /// half as far again, their slope is below 5 % of the first one, and their times grow as
 /// `c / Xmax` with R² above 0.9. It rises where the last point is still above 80 % of `c / W0`.
 /// Calls that failed are none of this function's business: the caller leaves such cells out.
-pub fn shape(points: &[Point]) -> Option<Shape> {
+pub fn shape(points: &[SweepPoint]) -> Option<SweepShape> {
     let fit = fit(points)?;
     let end = points.iter().max_by(|a, b| a.concurrency.total_cmp(&b.concurrency))?;
     if end.throughput > 0.8 * end.concurrency / fit.w0 {
-        return Some(Shape::Rising(Fit { knee: None, ..fit }));
+        return Some(SweepShape::Rising(Fit { knee: None, ..fit }));
     }
-    let Some(knee) = fit.knee else { return Some(Shape::Unclear(fit)) };
-    let past: Vec<Point> = points.iter().copied().filter(|p| p.concurrency > knee).collect();
+    let Some(knee) = fit.knee else { return Some(SweepShape::Unclear(fit)) };
+    let past: Vec<SweepPoint> = points.iter().copied().filter(|p| p.concurrency > knee).collect();
     let line: Vec<(f64, f64)> = past.iter().map(|p| (p.concurrency, p.throughput)).collect();
     let flat = slope(&line).is_some_and(|s| s.abs() < FLAT / fit.w0);
     let seen: Vec<f64> = past.iter().map(|p| p.latency).collect();
     let expected: Vec<f64> = past.iter().map(|p| p.concurrency / fit.x_max).collect();
     let long = past.len() >= POINTS_MIN && end.concurrency >= PAST_KNEE * knee;
     let plateau = long && flat && r_squared(&seen, &expected) > R_SQUARED_MIN;
-    Some(if plateau { Shape::Plateau(fit) } else { Shape::Unclear(fit) })
+    Some(if plateau { SweepShape::Plateau(fit) } else { SweepShape::Unclear(fit) })
 }

@@ -5,7 +5,7 @@
 //! that passes for ever, counted over whole waits; a window tells its length as well, and a
 //! bucket its size by what passed before the first refusal.
 
-use super::bucket::{Served, pace, waits};
+use super::bucket::{TimedCall, pace, waits};
 use super::median;
 
 /// After the wait, so much of what passed at first: a window. Fewer: a bucket.
@@ -15,7 +15,7 @@ const LONG_RUN_MIN: f64 = 3.0;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RefillKind {
     /// Fills bit by bit.
     Steady,
     /// Lets many pass at once, after a while.
@@ -24,9 +24,9 @@ pub enum Kind {
 
 /// A limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limit {
+pub struct RefillLimit {
     /// Which kind.
-    pub kind: Kind,
+    pub kind: RefillKind,
     /// Calls that pass at once, or in one window.
     pub size: f64,
     /// Calls a second that pass for ever.
@@ -55,7 +55,7 @@ pub struct Flood {
 }
 
 /// Reads one flood, its calls in order of time. `None` where nothing was refused.
-pub fn flood(calls: &[Served]) -> Option<Flood> {
+pub fn flood(calls: &[TimedCall]) -> Option<Flood> {
     let refused = calls.iter().position(|call| !call.passed)?;
     let begin = calls[0].at;
     let ends: Vec<usize> = waits(calls);
@@ -73,8 +73,8 @@ pub fn flood(calls: &[Served]) -> Option<Flood> {
     })
 }
 
-fn stretch(calls: &[Served]) -> f64 {
-    let longest = calls.split(|call| !call.passed).map(<[Served]>::len).max();
+fn stretch(calls: &[TimedCall]) -> f64 {
+    let longest = calls.split(|call| !call.passed).map(<[TimedCall]>::len).max();
     longest.unwrap_or(0) as f64
 }
 
@@ -84,7 +84,7 @@ fn stretch(calls: &[Served]) -> f64 {
 /// few that were sent long before the flood pass on their own before the others do. A bucket's is
 /// what passed before the first refusal, less what came back meanwhile, and half a call: the last
 /// one was refused for want of some part of it.
-pub fn read(floods: &[Vec<Served>]) -> Option<Limit> {
+pub fn read(floods: &[Vec<TimedCall>]) -> Option<RefillLimit> {
     let floods: Vec<Flood> = floods.iter().filter_map(|calls| flood(calls)).collect();
     let per_second = median(&floods.iter().filter_map(|it| it.per_second).collect::<Vec<_>>())?;
     let runs: Vec<f64> = floods.iter().flat_map(|it| it.runs.iter().copied()).collect();
@@ -92,13 +92,13 @@ pub fn read(floods: &[Vec<Served>]) -> Option<Limit> {
     let first = median(&floods.iter().map(|it| it.first).collect::<Vec<_>>())?;
     let (run, stretch) = (middle_by_weight(&runs)?, middle_by_weight(&stretches)?);
     let (kind, size) = if stretch >= (LONG_RUN * first).max(LONG_RUN_MIN) {
-        (Kind::Reset, run)
+        (RefillKind::Reset, run)
     } else {
         let sizes = floods.iter().map(|it| it.first - per_second * it.first_seconds + 0.5);
-        (Kind::Steady, median(&sizes.collect::<Vec<_>>())?.max(1.0))
+        (RefillKind::Steady, median(&sizes.collect::<Vec<_>>())?.max(1.0))
     };
     let window = size / per_second;
-    Some(Limit { kind, size, per_second, window, waits: runs.len() })
+    Some(RefillLimit { kind, size, per_second, window, waits: runs.len() })
 }
 
 /// The middle one of `values`, each counted as often as it is large.
@@ -116,7 +116,7 @@ fn middle_by_weight(values: &[f64]) -> Option<f64> {
 /// Whether windows begin by a clock of the provider and not with the first call: in a flood after
 /// a silence of more than one window, the first wait then ends earlier than one window after the
 /// first call, or more pass at first than one window holds.
-pub fn begins_by_a_clock(rested: &[Vec<Served>], limit: &Limit) -> bool {
+pub fn begins_by_a_clock(rested: &[Vec<TimedCall>], limit: &RefillLimit) -> bool {
     let floods = rested.iter().filter_map(|calls| flood(calls));
     let mut seen = floods.filter_map(|it| Some((it.first, it.until_again?)));
     seen.any(|(first, until)| {

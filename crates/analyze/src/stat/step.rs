@@ -2,7 +2,7 @@
 
 /// What was tried at one size, over its repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tried {
+pub struct TriedSize {
     /// Streams, or milliseconds.
     pub size: u64,
     /// Whether anything failed.
@@ -23,7 +23,7 @@ pub struct Tipping {
 }
 
 /// Finds it; nothing is assumed of the order. `None` where nothing was tried.
-pub fn tipping(tried: &[Tried]) -> Option<Tipping> {
+pub fn tipping(tried: &[TriedSize]) -> Option<Tipping> {
     let mut sizes: Vec<u64> = tried.iter().map(|tried| tried.size).collect();
     sizes.sort_unstable();
     sizes.dedup();

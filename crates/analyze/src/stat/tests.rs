@@ -4,10 +4,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::bootstrap::{median_difference, median_ratio, worst_difference};
-use super::bucket::{Served, pace};
-use super::offered::{Level, Offer, Saturation, level, saturation};
-use super::plateau::{Point, Shape, fit, shape};
-use super::step::{Recycling, Tipping, Tried, recycling, tipping};
+use super::bucket::{TimedCall, pace};
+use super::offered::{OfferedCall, OfferedLevel, Saturation, level, saturation};
+use super::plateau::{SweepPoint, SweepShape, fit, shape};
+use super::step::{Recycling, Tipping, TriedSize, recycling, tipping};
 use super::*;
 
 fn near(seen: f64, expected: f64, percent: f64) {
@@ -106,14 +106,14 @@ fn a_slow_cell_widens_the_interval() {
     assert!(uneven.high - uneven.low > 3.0 * (even.high - even.low));
 }
 
-fn sweep(w0: f64, x_max: f64, noise: f64, seed: u64) -> Vec<Point> {
+fn sweep(w0: f64, x_max: f64, noise: f64, seed: u64) -> Vec<SweepPoint> {
     let mut rng = rng(seed);
     let point = |n: i32| {
         let concurrency = f64::from(n) * 5.0;
         let throughput = (concurrency / w0).min(x_max);
         let by = |rng: &mut SmallRng| 1.0 + noise * (2.0 * rng.random::<f64>() - 1.0);
         let latency = concurrency / throughput * by(&mut rng);
-        Point { concurrency, throughput: throughput * by(&mut rng), latency }
+        SweepPoint { concurrency, throughput: throughput * by(&mut rng), latency }
     };
     (1..=24).map(point).collect()
 }
@@ -121,7 +121,7 @@ fn sweep(w0: f64, x_max: f64, noise: f64, seed: u64) -> Vec<Point> {
 #[test]
 fn a_plateau_is_found_within_its_noise() {
     for seed in 0..20 {
-        let Some(Shape::Plateau(fit)) = shape(&sweep(0.080, 252.0, 0.08, seed)) else {
+        let Some(SweepShape::Plateau(fit)) = shape(&sweep(0.080, 252.0, 0.08, seed)) else {
             panic!("seed {seed}: {:?}", shape(&sweep(0.080, 252.0, 0.08, seed)));
         };
         near(fit.x_max, 252.0, 4.0);
@@ -135,7 +135,7 @@ fn a_plateau_is_found_within_its_noise() {
 fn no_plateau_where_there_is_none() {
     for seed in 0..20 {
         let found = shape(&sweep(0.050, f64::INFINITY, 0.08, seed));
-        assert!(matches!(found, Some(Shape::Rising(_))), "seed {seed}: {found:?}");
+        assert!(matches!(found, Some(SweepShape::Rising(_))), "seed {seed}: {found:?}");
     }
 }
 
@@ -143,13 +143,13 @@ fn no_plateau_where_there_is_none() {
 fn a_plateau_that_is_only_touched_is_not_believed() {
     // The knee is at 110 of 120.
     let found = shape(&sweep(0.1, 1_100.0, 0.02, 1));
-    assert!(matches!(found, Some(Shape::Rising(_))), "{found:?}");
+    assert!(matches!(found, Some(SweepShape::Rising(_))), "{found:?}");
 }
 
 #[test]
 fn too_few_points_fit_nothing() {
     assert_eq!(fit(&sweep(0.1, 100.0, 0.0, 1)[..2]), None);
-    let silent = Point { concurrency: 5.0, throughput: 0.0, latency: 0.0 };
+    let silent = SweepPoint { concurrency: 5.0, throughput: 0.0, latency: 0.0 };
     assert_eq!(fit(&[silent; 5]), None);
 }
 
@@ -172,7 +172,7 @@ impl Meter {
         Self { window: Some(window), ..Self::steady(size, 0.0) }
     }
 
-    fn send(&mut self, at: f64) -> Served {
+    fn send(&mut self, at: f64) -> TimedCall {
         match self.window {
             None => {
                 self.tokens = (self.tokens + self.refill * (at - self.last)).min(self.size);
@@ -185,11 +185,11 @@ impl Meter {
         }
         let passed = self.tokens >= 1.0;
         self.tokens -= f64::from(u8::from(passed));
-        Served { at, passed }
+        TimedCall { at, passed }
     }
 }
 
-fn steady_calls(mut meter: Meter, rate: f64, seconds: f64, seed: u64) -> Vec<Served> {
+fn steady_calls(mut meter: Meter, rate: f64, seconds: f64, seed: u64) -> Vec<TimedCall> {
     let mut rng = rng(seed);
     let mut at = 100.0;
     let mut calls = Vec::new();
@@ -240,13 +240,13 @@ fn calls_that_overtook_each_other_are_no_window() {
 #[test]
 fn no_pace_without_a_refusal_or_with_nothing_else() {
     assert_eq!(pace(&steady_calls(Meter::steady(1e9, 1e9), 100.0, 5.0, 1)), None);
-    assert_eq!(pace(&[Served { at: 1.0, passed: false }; 5]), None);
+    assert_eq!(pace(&[TimedCall { at: 1.0, passed: false }; 5]), None);
     assert_eq!(pace(&[]), None);
 }
 
 fn tip(sizes: &[(u64, &str)]) -> Option<Tipping> {
     let tried = sizes.iter().flat_map(|(size, repeats)| {
-        repeats.chars().map(|repeat| Tried { size: *size, failed: repeat == 'x' })
+        repeats.chars().map(|repeat| TriedSize { size: *size, failed: repeat == 'x' })
     });
     tipping(&tried.collect::<Vec<_>>())
 }
@@ -286,11 +286,11 @@ fn connections_that_end() {
     assert_eq!(recycling(&[], &[], 4), Recycling::Nothing);
 }
 
-fn offers(rate: f64, bound: f64, seconds: f64) -> Vec<Offer> {
+fn offers(rate: f64, bound: f64, seconds: f64) -> Vec<OfferedCall> {
     let calls = (rate * seconds) as u32;
     let one = |n: u32| {
         let intended = f64::from(n) / rate;
-        Offer { intended, ended: 0.05 + intended.max(f64::from(n) / bound), good: true }
+        OfferedCall { intended, ended: 0.05 + intended.max(f64::from(n) / bound), good: true }
     };
     (0..calls).map(one).collect()
 }
@@ -315,7 +315,7 @@ fn errors_are_no_throughput() {
 }
 
 /// What becomes of 100 calls/s for 5 s, of which some fail and some take longer by so much.
-fn disturbed(failed: usize, late: &[usize], by: f64) -> Level {
+fn disturbed(failed: usize, late: &[usize], by: f64) -> OfferedLevel {
     let mut calls = offers(100.0, 1e9, 5.0);
     calls.iter_mut().step_by(40).take(failed).for_each(|call| call.good = false);
     late.iter().for_each(|at| calls[*at].ended += by);
@@ -370,7 +370,7 @@ fn a_tenth_too_much_is_seen_however_long_it_is_offered() {
 fn where_load_is_no_longer_borne() {
     let at = |offered: f64, achieved: f64| {
         let behind = (1_000.0 * (1.0 - achieved / offered)) as u64;
-        Level { offered, achieved, success: 1.0, calls: 1_000, failed: 0, behind }
+        OfferedLevel { offered, achieved, success: 1.0, calls: 1_000, failed: 0, behind }
     };
     let levels = [at(100.0, 100.0), at(400.0, 220.0), at(200.0, 199.0), at(800.0, 210.0)];
     assert_eq!(saturation(&levels), Saturation { holds: Some(200.0), breaks: Some(400.0) });

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::finding::Finding;
-use super::trial::{Played, Trial};
-use super::{Confidence, Found};
+use super::trial::{PlayedCell, Trial};
+use super::{Confidence, DraftVerdict};
 use crate::difference::known_differences;
-use crate::record::Run;
+use crate::record::RunRecord;
 
 /// Differences that are shown with a call, of different kinds.
 const SHOWN_MAX: usize = 5;
@@ -24,12 +24,12 @@ pub(crate) struct Question<'a> {
     /// By target.
     pub(crate) digests: BTreeMap<u32, &'a str>,
     /// By target: where it differs.
-    pub(crate) differences: BTreeMap<u32, Shown<'a>>,
+    pub(crate) differences: BTreeMap<u32, ShownDifference<'a>>,
 }
 
 /// Where an answer differs from that of another target, and the smallest call that shows it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ShownDifference<'a> {
     pub(crate) method: &'a str,
     pub(crate) params: &'a str,
     /// Such as `result.status`.
@@ -40,8 +40,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) against: u32,
 }
 
-impl<'a> Shown<'a> {
-    fn of(played: &Played<'a>) -> Option<Self> {
+impl<'a> ShownDifference<'a> {
+    fn of(played: &PlayedCell<'a>) -> Option<Self> {
         let of = |name: &str| played.cell.factors.get(name).map(String::as_str);
         let small = of("small_method").is_some();
         let part = |name: &str, small_name: &str| of(if small { small_name } else { name });
@@ -56,7 +56,7 @@ impl<'a> Shown<'a> {
     }
 
     /// In words.
-    pub(crate) fn text(&self, run: &Run) -> String {
+    pub(crate) fn text(&self, run: &RunRecord) -> String {
         let against = run.targets.get(self.against as usize).map_or("another", |it| &it.id);
         format!("{}: {} here, {} at {against}", self.path, self.here, self.there)
     }
@@ -87,7 +87,7 @@ fn variable(target: u32) -> String {
 
 impl<'a> Question<'a> {
     /// Where this target differs, and by which call.
-    pub(crate) fn shown(&self, target: u32) -> Option<Shown<'a>> {
+    pub(crate) fn shown(&self, target: u32) -> Option<ShownDifference<'a>> {
         self.differences.get(&target).copied()
     }
 
@@ -144,7 +144,7 @@ pub(crate) fn questions<'a>(all: &'a [Trial<'a>]) -> BTreeMap<u64, Question<'a>>
             question.method = of("method").unwrap_or_default();
             question.params = of("params").unwrap_or_default();
             question.digests.insert(trial.target, digest);
-            if let Some(shown) = Shown::of(played) {
+            if let Some(shown) = ShownDifference::of(played) {
                 question.differences.insert(trial.target, shown);
             }
         }
@@ -164,7 +164,7 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
     let mut untold: BTreeMap<&str, u64> = BTreeMap::new();
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
     let mut faded = 0;
-    let is_last = |played: &&Played<'_>| {
+    let is_last = |played: &&PlayedCell<'_>| {
         let part = played.count("ask").and_then(|ask| parts.get(&ask));
         part == Some(&played.cell.part)
     };
@@ -191,7 +191,7 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
     notes
 }
 
-pub(super) fn agree(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Found {
+pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> DraftVerdict {
     let questions = questions(all);
     let compared: Vec<(&Question<'_>, bool)> = questions
         .values()
@@ -201,7 +201,7 @@ pub(super) fn agree(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Found {
     let mut notes = notes(trial, all);
     if of == 0 {
         let why = "no question was answered here and by another target";
-        return Found { evidence: notes, ..Found::cannot_tell(why) };
+        return DraftVerdict { evidence: notes, ..DraftVerdict::cannot_tell(why) };
     }
     let differing: Vec<&Question<'_>> =
         compared.iter().filter(|(_, differs)| *differs).map(|(question, _)| *question).collect();
@@ -219,7 +219,7 @@ pub(super) fn agree(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Found {
             FEW.. => Confidence::Medium,
             _ => Confidence::Low,
         };
-        return Found::new(Finding::Agrees { calls: of }, sure, notes);
+        return DraftVerdict::new(Finding::Agrees { calls: of }, sure, notes);
     };
     let mut by_method: BTreeMap<&str, u64> = BTreeMap::new();
     for question in &differing {
@@ -255,7 +255,7 @@ pub(super) fn agree(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Found {
         params,
         difference: smallest.shown(trial.target).map(|shown| shown.text(run)),
     };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
 }
 
 #[cfg(test)]
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_line_for_a_shell_holds_no_url_and_ends_no_quote() {
-        let shown = Shown {
+        let shown = ShownDifference {
             method: "eth_getBalance",
             params: r#"["it's"]"#,
             path: "result",

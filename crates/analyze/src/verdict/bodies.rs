@@ -6,11 +6,11 @@
 use rand::Rng;
 use wellhead_net::STREAM_WINDOW;
 
-use super::finding::{Finding, Flow};
+use super::finding::{Finding, PacedFlow};
 use super::sentence::bytes;
-use super::trial::{Played, served, took_ms};
-use super::{Confidence, Found};
-use crate::record::Call;
+use super::trial::{PlayedCell, served, took_ms};
+use super::{Confidence, DraftVerdict};
+use crate::record::CallRecord;
 use crate::stat::bootstrap::median_difference;
 use crate::stat::median;
 
@@ -34,13 +34,13 @@ const WAIT_MIN: f64 = 0.1;
 const WAIT_MS_MIN: f64 = 2.0;
 
 /// Whether a call of such a cell is a large one.
-pub(crate) fn is_large(call: &Call) -> bool {
+pub(crate) fn is_large(call: &CallRecord) -> bool {
     call.method == "eth_getBlockByNumber"
 }
 
-pub(super) fn bodies(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> {
-    let of = |large: fn(u64) -> bool, small: u64| -> Vec<&Played<'_>> {
-        let fits = |cell: &&Played<'_>| {
+pub(super) fn bodies(cells: &[&PlayedCell<'_>], rng: &mut impl Rng) -> Vec<DraftVerdict> {
+    let of = |large: fn(u64) -> bool, small: u64| -> Vec<&PlayedCell<'_>> {
+        let fits = |cell: &&PlayedCell<'_>| {
             cell.count("large").is_some_and(large) && cell.count("small") == Some(small)
         };
         cells.iter().copied().filter(fits).collect()
@@ -51,23 +51,23 @@ pub(super) fn bodies(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> {
 }
 
 /// Served large answers of cells, those that are none by their length left out.
-fn large<'a>(cells: &[&Played<'a>]) -> Vec<&'a Call> {
+fn large<'a>(cells: &[&PlayedCell<'a>]) -> Vec<&'a CallRecord> {
     let all = cells.iter().flat_map(|cell| cell.calls.iter().copied());
-    let all: Vec<&Call> = all.filter(|call| is_large(call) && served(call)).collect();
+    let all: Vec<&CallRecord> = all.filter(|call| is_large(call) && served(call)).collect();
     let most = all.iter().map(|call| call.bytes_in).max().unwrap_or(0);
     let least = (most as f64 * LARGE_SHARE) as u64;
     all.into_iter().filter(|call| call.bytes_in >= least.max(LARGE_BYTES_MIN)).collect()
 }
 
-fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
+fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     if let Some(why) = too_many_failed(one).or_else(|| too_many_failed(many)) {
-        return Found::cannot_tell(why);
+        return DraftVerdict::cannot_tell(why);
     }
     let alone = large(one);
     let transfers: Vec<f64> = alone.iter().filter_map(|call| transfer_s(call)).collect();
     let sizes: Vec<f64> = alone.iter().map(|call| call.bytes_in as f64).collect();
     let (Some(took), Some(size)) = (median(&transfers), median(&sizes)) else {
-        return Found::cannot_tell("no answer was large enough to tell a pace");
+        return DraftVerdict::cannot_tell("no answer was large enough to tell a pace");
     };
     let n = alone.len();
     let mut evidence = vec![format!("{n} answers one by one, half of them above {}", bytes(size))];
@@ -79,7 +79,7 @@ fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
             alone.iter().map(|call| call.bytes_in as f64 * 1_000.0 / took_ms(call)).collect();
         let up_to_bytes_per_second = median(&whole).unwrap_or(0.0);
         evidence.push(format!("half were over {TRANSFER_MS_MIN} ms after they began"));
-        return Found::new(Finding::NoBodyPace { up_to_bytes_per_second }, sure, evidence);
+        return DraftVerdict::new(Finding::NoBodyPace { up_to_bytes_per_second }, sure, evidence);
     }
     let paces: Vec<f64> = alone
         .iter()
@@ -95,10 +95,10 @@ fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
             bytes(bytes_per_second),
             bytes(bound)
         );
-        return Found::new(Finding::CannotTell { why }, Confidence::None, evidence);
+        return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     }
     let (Some(by_one), Some(by_many)) = (delivered(one), delivered(many)) else {
-        return Found::cannot_tell("several at a time were not tried");
+        return DraftVerdict::cannot_tell("several at a time were not tried");
     };
     let at_once = many.iter().filter_map(|cell| cell.count("large")).max().unwrap_or(1) as f64;
     let gain = by_many / by_one;
@@ -109,19 +109,19 @@ fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
         bytes(by_one)
     ));
     let of = if gain >= EACH_MIN * at_once {
-        Flow::Each
+        PacedFlow::Each
     } else if gain <= TOGETHER_MAX {
-        Flow::Together
+        PacedFlow::Together
     } else {
         let why = format!("{at_once} at a time came {gain:.1} times as fast in all as one by one");
-        return Found::new(Finding::CannotTell { why }, Confidence::None, evidence);
+        return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     };
-    Found::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
+    DraftVerdict::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
 }
 
 /// What our window lets through at least, bytes a second, where it is smaller than the answers: it
 /// opens again no earlier than a round trip later, and a call that is answered takes one or more.
-fn window_bound(calls: &[&Call], size: f64) -> Option<f64> {
+fn window_bound(calls: &[&CallRecord], size: f64) -> Option<f64> {
     let window = f64::from(STREAM_WINDOW);
     let h2 = calls.iter().all(|call| call.protocol.as_deref() == Some("h2"));
     let waits: Vec<f64> =
@@ -130,18 +130,18 @@ fn window_bound(calls: &[&Call], size: f64) -> Option<f64> {
     (h2 && size > window).then_some(window / wait)
 }
 
-fn too_many_failed(cells: &[&Played<'_>]) -> Option<String> {
+fn too_many_failed(cells: &[&PlayedCell<'_>]) -> Option<String> {
     let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
     (failed > FAILED_MAX).then(|| format!("up to {:.0} % of the calls failed", failed * 100.0))
 }
 
-fn transfer_s(call: &Call) -> Option<f64> {
+fn transfer_s(call: &CallRecord) -> Option<f64> {
     Some(call.transfer? as f64 / 1e6)
 }
 
 /// Bytes a second of all answers, the median of the cells.
-fn delivered(cells: &[&Played<'_>]) -> Option<f64> {
-    let of = |cell: &&Played<'_>| {
+fn delivered(cells: &[&PlayedCell<'_>]) -> Option<f64> {
+    let of = |cell: &&PlayedCell<'_>| {
         let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
         let end = cell.calls.iter().map(|call| call.ended_at).max()?;
         let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
@@ -150,12 +150,12 @@ fn delivered(cells: &[&Played<'_>]) -> Option<f64> {
     median(&cells.iter().filter_map(of).collect::<Vec<_>>())
 }
 
-fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Found {
+fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rng) -> DraftVerdict {
     if let Some(why) = too_many_failed(alone).or_else(|| too_many_failed(beside)) {
-        return Found::cannot_tell(why);
+        return DraftVerdict::cannot_tell(why);
     }
-    let times = |cells: &[&Played<'_>]| -> Vec<Vec<f64>> {
-        let of = |cell: &&Played<'_>| {
+    let times = |cells: &[&PlayedCell<'_>]| -> Vec<Vec<f64>> {
+        let of = |cell: &&PlayedCell<'_>| {
             let small = cell.calls.iter().filter(|call| !is_large(call) && served(call));
             small.map(|call| took_ms(call)).collect()
         };
@@ -165,11 +165,13 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
     let (Some(longer), Some(alone_ms)) =
         (median_difference(&busy, &quiet, rng), median(&quiet.concat()))
     else {
-        return Found::cannot_tell("small calls were not tried both alone and beside large ones");
+        return DraftVerdict::cannot_tell(
+            "small calls were not tried both alone and beside large ones",
+        );
     };
     let large = large(beside).len();
     if large == 0 {
-        return Found::cannot_tell("no answer was large enough to be waited for");
+        return DraftVerdict::cannot_tell("no answer was large enough to be waited for");
     }
     let evidence = vec![
         format!("{} small calls alone, half within {alone_ms:.1} ms", quiet.concat().len()),
@@ -192,7 +194,7 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
     } else {
         Finding::SmallFlow { low, high }
     };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
 }
 
 #[cfg(test)]
@@ -210,7 +212,7 @@ mod tests {
                 .into(),
             ..Cell::default()
         };
-        let call = |n: u64, every_us: f64| Call {
+        let call = |n: u64, every_us: f64| CallRecord {
             n,
             method: "eth_getBlockByNumber".to_owned(),
             class: "answer".to_owned(),
@@ -221,13 +223,13 @@ mod tests {
             begun_at: (n as f64 * every_us) as u64,
             intended_at: (n as f64 * every_us) as u64,
             ended_at: ((n + 1) as f64 * every_us) as u64,
-            ..Call::default()
+            ..CallRecord::default()
         };
         let each = ((first_byte_ms + transfer_ms) * 1_000) as f64;
         let calls = |every: f64| (0..10).map(|n| call(n, every)).collect::<Vec<_>>();
         let (ones, manies) = (calls(each), calls(each / gain));
         let (one, many) = (cell(1), cell(4));
-        let played = |cell, calls| Played { cell, calls, wires: Vec::new() };
+        let played = |cell, calls| PlayedCell { cell, calls, wires: Vec::new() };
         let one = played(&one, ones.iter().collect());
         let many = played(&many, manies.iter().collect());
         pace(&[&one], &[&many]).finding.to_string()
@@ -256,21 +258,21 @@ mod tests {
 
     /// What is said of small calls that take so long alone, and so long beside large ones.
     fn waited(alone_ms: u64, beside_ms: u64, bytes_in: u64) -> String {
-        let call = |method: &str, ms: u64, bytes_in: u64| Call {
+        let call = |method: &str, ms: u64, bytes_in: u64| CallRecord {
             method: method.to_owned(),
             class: "answer".to_owned(),
             bytes_in,
             ended_at: ms * 1_000,
-            ..Call::default()
+            ..CallRecord::default()
         };
         let small = |ms| (0..20).map(move |n| call("eth_blockNumber", ms + n % 2, 40));
-        let quiet: Vec<Call> = small(alone_ms).collect();
+        let quiet: Vec<CallRecord> = small(alone_ms).collect();
         let large = (0..20).map(|_| call("eth_getBlockByNumber", 500, bytes_in));
-        let busy: Vec<Call> = small(beside_ms).chain(large).collect();
+        let busy: Vec<CallRecord> = small(beside_ms).chain(large).collect();
         let cell = Cell::default();
         let (quiet, busy) = (quiet.iter().collect(), busy.iter().collect());
-        let quiet = Played { cell: &cell, calls: quiet, wires: Vec::new() };
-        let busy = Played { cell: &cell, calls: busy, wires: Vec::new() };
+        let quiet = PlayedCell { cell: &cell, calls: quiet, wires: Vec::new() };
+        let busy = PlayedCell { cell: &cell, calls: busy, wires: Vec::new() };
         let mut rng = rand::rngs::SmallRng::seed_from_u64(1);
         wait(&[&quiet], &[&busy], &mut rng).finding.to_string()
     }

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Finding;
-use super::trial::{Played, served};
-use super::{Confidence, Found};
+use super::trial::{PlayedCell, served};
+use super::{Confidence, DraftVerdict};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;
 use crate::stat::ratio::{Ratio, family, tells};
@@ -17,17 +17,17 @@ use crate::stat::ratio::{Ratio, family, tells};
 /// Above this share of failures the times of the others say little.
 const FAILED_MAX: f64 = 0.05;
 
-type Groups<'a> = BTreeMap<Setting, Vec<&'a Played<'a>>>;
+type Groups<'a> = BTreeMap<ComparedSetting, Vec<&'a PlayedCell<'a>>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
+struct ComparedSetting {
     body: String,
     connections: u64,
     concurrency: u64,
     protocol: String,
 }
 
-pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Found> {
+pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     let mut groups: Groups<'_> = BTreeMap::new();
     for cell in cells {
         if let Some(setting) = setting(cell) {
@@ -36,10 +36,10 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Found> {
     }
     let mut pairs = Vec::new();
     let most = groups.keys().map(|setting| setting.concurrency).max();
-    let busiest: Vec<&Setting> =
+    let busiest: Vec<&ComparedSetting> =
         groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
     for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
-        let other = Setting { protocol: "http/1.1".to_owned(), ..setting.clone() };
+        let other = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
         if groups.contains_key(&other) {
             pairs.push((setting.clone(), other, Factor::Protocol));
         }
@@ -59,38 +59,38 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Found> {
         }
     }
     if pairs.is_empty() {
-        return vec![Found::cannot_tell("no two cells differ in one factor alone")];
+        return vec![DraftVerdict::cannot_tell("no two cells differ in one factor alone")];
     }
-    let compared: Vec<Compared> = pairs
+    let compared: Vec<ComparisonOutcome> = pairs
         .iter()
         .map(|(a, b, factor)| match failing(&groups, [a, b], *factor) {
-            Some(why) => Compared::Not(why),
+            Some(why) => ComparisonOutcome::Not(why),
             None => compare(&groups, a, b, *factor),
         })
         .collect();
     let ratios = compared.iter().filter_map(|compared| match compared {
-        Compared::Ratio(ratio) => Some(*ratio),
-        Compared::Not(_) => None,
+        ComparisonOutcome::Ratio(ratio) => Some(*ratio),
+        ComparisonOutcome::Not(_) => None,
     });
     let mut intervals = family(&ratios.collect::<Vec<_>>()).into_iter();
     let of = intervals.len();
     let found = pairs.iter().zip(compared).filter_map(|((a, b, factor), compared)| {
         Some(match compared {
-            Compared::Not(why) => Found::cannot_tell(why),
-            Compared::Ratio(_) => say(&groups, (a, b), *factor, intervals.next()?, of),
+            ComparisonOutcome::Not(why) => DraftVerdict::cannot_tell(why),
+            ComparisonOutcome::Ratio(_) => say(&groups, (a, b), *factor, intervals.next()?, of),
         })
     });
     found.collect()
 }
 
 /// What came of one comparison.
-enum Compared {
+enum ComparisonOutcome {
     Ratio(Ratio),
     Not(String),
 }
 
-fn setting(cell: &Played<'_>) -> Option<Setting> {
-    Some(Setting {
+fn setting(cell: &PlayedCell<'_>) -> Option<ComparedSetting> {
+    Some(ComparedSetting {
         body: cell.factor("body").unwrap_or_default().to_owned(),
         connections: cell.count("connections")?,
         concurrency: cell.count("concurrency")?,
@@ -105,14 +105,14 @@ enum Factor {
 }
 
 impl Factor {
-    fn name(self, setting: &Setting) -> String {
+    fn name(self, setting: &ComparedSetting) -> String {
         match self {
             Self::Protocol => setting.protocol.clone(),
             Self::Connections => connections(setting.connections),
         }
     }
 
-    fn held(self, setting: &Setting) -> String {
+    fn held(self, setting: &ComparedSetting) -> String {
         let first = match self {
             Self::Protocol => connections(setting.connections),
             Self::Connections => setting.protocol.clone(),
@@ -130,7 +130,7 @@ fn connections(n: u64) -> String {
 }
 
 /// Why nothing is said of the times of two settings, where calls of one fail.
-fn failing(groups: &Groups<'_>, settings: [&Setting; 2], factor: Factor) -> Option<String> {
+fn failing(groups: &Groups<'_>, settings: [&ComparedSetting; 2], factor: Factor) -> Option<String> {
     settings.into_iter().find_map(|setting| {
         let cells = &groups[setting];
         let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
@@ -143,8 +143,8 @@ fn failing(groups: &Groups<'_>, settings: [&Setting; 2], factor: Factor) -> Opti
 }
 
 /// The medians of `a` and `b`, by repeat.
-fn pairs(groups: &Groups<'_>, a: &Setting, b: &Setting) -> Vec<(f64, f64)> {
-    let medians = |setting: &Setting| {
+fn pairs(groups: &Groups<'_>, a: &ComparedSetting, b: &ComparedSetting) -> Vec<(f64, f64)> {
+    let medians = |setting: &ComparedSetting| {
         let mut repeats: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for cell in &groups[setting] {
             repeats.entry(cell.cell.repeat).or_default().extend(cell.took(0.5));
@@ -155,17 +155,22 @@ fn pairs(groups: &Groups<'_>, a: &Setting, b: &Setting) -> Vec<(f64, f64)> {
     medians(a).filter_map(|(repeat, a)| Some((a, *others.get(&repeat)?))).collect()
 }
 
-fn compare(groups: &Groups<'_>, a: &Setting, b: &Setting, factor: Factor) -> Compared {
+fn compare(
+    groups: &Groups<'_>,
+    a: &ComparedSetting,
+    b: &ComparedSetting,
+    factor: Factor,
+) -> ComparisonOutcome {
     let held = factor.held(a);
     let pairs = pairs(groups, a, b);
     match (Ratio::of_pairs(&pairs), pairs.first()) {
-        (Some(ratio), _) => Compared::Ratio(ratio),
-        (None, Some((a_ms, b_ms))) => Compared::Not(format!(
+        (Some(ratio), _) => ComparisonOutcome::Ratio(ratio),
+        (None, Some((a_ms, b_ms))) => ComparisonOutcome::Not(format!(
             "one repeat tells no difference: {} took {a_ms:.1} ms, {} {b_ms:.1} ms, {held}",
             factor.name(a),
             factor.name(b)
         )),
-        (None, None) => Compared::Not(format!("too few calls, {held}")),
+        (None, None) => ComparisonOutcome::Not(format!("too few calls, {held}")),
     }
 }
 
@@ -173,11 +178,11 @@ fn compare(groups: &Groups<'_>, a: &Setting, b: &Setting, factor: Factor) -> Com
 /// first.
 fn say(
     groups: &Groups<'_>,
-    (a, b): (&Setting, &Setting),
+    (a, b): (&ComparedSetting, &ComparedSetting),
     factor: Factor,
     ratio: Interval,
     of: usize,
-) -> Found {
+) -> DraftVerdict {
     let (mut first, mut second, mut ratio) = (a, b, ratio);
     if ratio.point > 1.0 {
         (first, second, ratio) = (b, a, ratio.inverted());
@@ -204,10 +209,10 @@ fn say(
         let (low, high) = (less(ratio.high), less(ratio.low));
         Finding::NoDifference { what, than, low, high, held }
     };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
 }
 
-fn told(groups: &Groups<'_>, setting: &Setting, factor: Factor) -> String {
+fn told(groups: &Groups<'_>, setting: &ComparedSetting, factor: Factor) -> String {
     let cells = &groups[setting];
     let took = |q: f64| {
         let times: Vec<f64> = cells.iter().flat_map(|cell| cell.times()).collect();

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use super::finding::{CapWay, Finding};
-use super::trial::{Played, sent_at, throttled};
-use super::{Confidence, Found};
-use crate::record::{Wire, WireEvent};
+use super::trial::{PlayedCell, sent_at, throttled};
+use super::{Confidence, DraftVerdict};
+use crate::record::{WireEvent, WireRecord};
 use crate::stat::median;
-use crate::stat::step::{Recycling, Tipping, Tried, recycling, tipping};
+use crate::stat::step::{Recycling, Tipping, TriedSize, recycling, tipping};
 
 /// The code of `REFUSED_STREAM` (RFC 9113, section 7).
 const REFUSED_STREAM: u32 = 7;
@@ -19,20 +19,20 @@ const REFUSED_STREAM: u32 = 7;
 /// Calls that may be under way on a connection when it ends.
 const SLACK: u64 = 8;
 
-pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
-    let sized: Vec<(u64, &Played<'_>)> =
+pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
+    let sized: Vec<(u64, &PlayedCell<'_>)> =
         cells.iter().filter_map(|cell| Some((cell.count("streams")?, *cell))).collect();
-    let failed = |cell: &Played<'_>| cell.calls.iter().any(|call| call.error.is_some());
+    let failed = |cell: &PlayedCell<'_>| cell.calls.iter().any(|call| call.error.is_some());
     let announced = announced(&sized);
     // A call that is refused for its rate was a stream as well, for as long as it took, and one that
     // is answered was none any more: what counts is how many there were at once.
     let (borne, thin): (Vec<_>, Vec<_>) =
         sized.iter().partition(|(size, cell)| failed(cell) || was_borne(*size, cell, announced));
-    let sized: Vec<(u64, &Played<'_>)> = borne;
-    let tried: Vec<Tried> =
-        sized.iter().map(|(size, cell)| Tried { size: *size, failed: failed(cell) }).collect();
+    let sized: Vec<(u64, &PlayedCell<'_>)> = borne;
+    let tried: Vec<TriedSize> =
+        sized.iter().map(|(size, cell)| TriedSize { size: *size, failed: failed(cell) }).collect();
     let Some(found) = tipping(&tried) else {
-        return Found::cannot_tell(match thin.len() {
+        return DraftVerdict::cannot_tell(match thin.len() {
             0 => "no cell was played to its end",
             _ => "calls were over before there were as many at once as there should be",
         });
@@ -57,15 +57,15 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
         return without_failure(&found, announced, evidence);
     };
     let Some(holds) = found.holds else {
-        return Found::cannot_tell(format!("even {fails_at} streams failed"));
+        return DraftVerdict::cannot_tell(format!("even {fails_at} streams failed"));
     };
     // Who ends connections whatever is open on them ends them at the size that is borne as well.
     let mut held = sized.iter().filter(|(size, _)| *size == holds);
     if held.all(|(_, cell)| connections(cell) > 1) {
         let why = "connections end with few streams as well: `connection` may tell after how many requests";
-        return Found::cannot_tell(why);
+        return DraftVerdict::cannot_tell(why);
     }
-    let failing: Vec<&Played<'_>> =
+    let failing: Vec<&PlayedCell<'_>> =
         sized.iter().filter(|(size, _)| *size == fails_at).map(|(_, cell)| *cell).collect();
     let way = way(&failing, announced, holds);
     let repeats = found.repeats;
@@ -87,22 +87,22 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     };
     let streams = u32::try_from(holds).unwrap_or(u32::MAX);
     let seen = format!("{repeats} of {repeats}");
-    Found::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
+    DraftVerdict::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
 }
 
 /// Whether there were as many streams at once as the cell says, or as are announced.
-fn was_borne(size: u64, cell: &Played<'_>, announced: Option<u32>) -> bool {
+fn was_borne(size: u64, cell: &PlayedCell<'_>, announced: Option<u32>) -> bool {
     let meant = announced.map_or(size, |announced| size.min(announced.into()));
     at_once(cell) >= meant
 }
 
 /// Connections that carried calls of a cell.
-fn connections(cell: &Played<'_>) -> usize {
+fn connections(cell: &PlayedCell<'_>) -> usize {
     cell.calls.iter().filter_map(|call| call.connection).collect::<BTreeSet<u64>>().len()
 }
 
 /// The most calls of a cell that were under way at a time.
-fn at_once(cell: &Played<'_>) -> u64 {
+fn at_once(cell: &PlayedCell<'_>) -> u64 {
     // At the same moment one that ends makes room for one that begins.
     let begins = cell.calls.iter().map(|call| (sent_at(call), true));
     let ends = cell.calls.iter().map(|call| (call.ended_at, false));
@@ -116,10 +116,10 @@ fn at_once(cell: &Played<'_>) -> u64 {
     most
 }
 
-fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String>) -> Found {
+fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String>) -> DraftVerdict {
     let up_to = u32::try_from(found.holds.unwrap_or(0)).unwrap_or(u32::MAX);
     if up_to == 0 {
-        return Found::cannot_tell("at every size some repeats failed and others did not");
+        return DraftVerdict::cannot_tell("at every size some repeats failed and others did not");
     }
     let repeats = found.repeats;
     let confidence = if repeats >= 2 { Confidence::High } else { Confidence::Medium };
@@ -131,12 +131,12 @@ fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String
         }
         Some(_) | None => Finding::NoStreamCap { up_to },
     };
-    Found::new(finding, confidence, evidence)
+    DraftVerdict::new(finding, confidence, evidence)
 }
 
 /// The smallest number that any connection announced.
-fn announced(sized: &[(u64, &Played<'_>)]) -> Option<u32> {
-    let said = |wire: &&Wire| match wire.event {
+fn announced(sized: &[(u64, &PlayedCell<'_>)]) -> Option<u32> {
+    let said = |wire: &&WireRecord| match wire.event {
         WireEvent::Settings { max_streams, .. } => max_streams,
         WireEvent::Opened { .. }
         | WireEvent::Goaway { .. }
@@ -146,7 +146,7 @@ fn announced(sized: &[(u64, &Played<'_>)]) -> Option<u32> {
     sized.iter().flat_map(|(_, cell)| cell.wires.iter().filter_map(said)).min()
 }
 
-fn way(failing: &[&Played<'_>], announced: Option<u32>, holds: u64) -> CapWay {
+fn way(failing: &[&PlayedCell<'_>], announced: Option<u32>, holds: u64) -> CapWay {
     if announced.map(u64::from) == Some(holds) {
         return CapWay::Announced;
     }
@@ -166,7 +166,7 @@ fn way(failing: &[&Played<'_>], announced: Option<u32>, holds: u64) -> CapWay {
 }
 
 /// How the connections of these cells ended, in words.
-fn ends(failing: &[&Played<'_>]) -> Vec<String> {
+fn ends(failing: &[&PlayedCell<'_>]) -> Vec<String> {
     let mut told = BTreeSet::new();
     for wire in failing.iter().flat_map(|cell| &cell.wires) {
         match &wire.event {
@@ -187,8 +187,8 @@ fn ends(failing: &[&Played<'_>]) -> Vec<String> {
     told.into_iter().take(5).collect()
 }
 
-pub(super) fn connection(cells: &[&Played<'_>]) -> Vec<Found> {
-    let of = |factor: &str| -> Vec<(u64, &Played<'_>)> {
+pub(super) fn connection(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
+    let of = |factor: &str| -> Vec<(u64, &PlayedCell<'_>)> {
         cells.iter().filter_map(|cell| Some((cell.count(factor)?, *cell))).collect()
     };
     let (requests, idle) = (of("requests"), of("idle_ms"));
@@ -202,7 +202,7 @@ pub(super) fn connection(cells: &[&Played<'_>]) -> Vec<Found> {
     found
 }
 
-fn recycled(cells: &[(u64, &Played<'_>)]) -> Found {
+fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     let (mut ended, mut held, mut lost) = (Vec::new(), Vec::new(), 0);
     for (asked, cell) in cells {
         match first_end(cell) {
@@ -224,26 +224,28 @@ fn recycled(cells: &[(u64, &Played<'_>)]) -> Found {
     let agreed = if ended.len() >= 3 { Confidence::High } else { Confidence::Medium };
     match recycling(&ended, &held, SLACK) {
         Recycling::After(after_calls) => {
-            Found::new(Finding::Recycle { after_calls, orderly }, agreed, evidence)
+            DraftVerdict::new(Finding::Recycle { after_calls, orderly }, agreed, evidence)
         }
         Recycling::Once(after_calls) => {
-            Found::new(Finding::Recycle { after_calls, orderly }, Confidence::Low, evidence)
+            DraftVerdict::new(Finding::Recycle { after_calls, orderly }, Confidence::Low, evidence)
         }
         Recycling::Never(up_to) => {
             let sure = if held.len() >= 2 { Confidence::High } else { Confidence::Medium };
-            Found::new(Finding::NoRecycle { up_to }, sure, evidence)
+            DraftVerdict::new(Finding::NoRecycle { up_to }, sure, evidence)
         }
         Recycling::Irregular(ended) => {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
             let ended = ended.join(", ");
-            Found::cannot_tell(format!("connections ended after {ended} requests: no one number"))
+            DraftVerdict::cannot_tell(format!(
+                "connections ended after {ended} requests: no one number"
+            ))
         }
-        Recycling::Nothing => Found::cannot_tell("no connection was tried"),
+        Recycling::Nothing => DraftVerdict::cannot_tell("no connection was tried"),
     }
 }
 
-fn ends_told(cells: &[(u64, &Played<'_>)]) -> Vec<String> {
-    let cells: Vec<&Played<'_>> = cells.iter().map(|(_, cell)| *cell).collect();
+fn ends_told(cells: &[(u64, &PlayedCell<'_>)]) -> Vec<String> {
+    let cells: Vec<&PlayedCell<'_>> = cells.iter().map(|(_, cell)| *cell).collect();
     // Where it is announced gently the streams' numbers are chance.
     ends(&cells).into_iter().take(3).collect()
 }
@@ -263,7 +265,7 @@ pub(crate) struct FirstEnd {
 const ALL_STREAMS: u32 = (1 << 31) - 1;
 
 /// How the first connection of a cell ended; `None` where it did not.
-pub(crate) fn first_end(cell: &Played<'_>) -> Option<FirstEnd> {
+pub(crate) fn first_end(cell: &PlayedCell<'_>) -> Option<FirstEnd> {
     let first = cell.wires.iter().map(|wire| wire.connection).min()?;
     let (mut announced, mut rough, mut last, mut closed) = (false, false, None, None);
     for wire in cell.wires.iter().filter(|wire| wire.connection == first) {
@@ -296,20 +298,23 @@ pub(crate) fn first_end(cell: &Played<'_>) -> Option<FirstEnd> {
     Some(FirstEnd { borne: taken - lost.min(taken), announced, lost })
 }
 
-fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
-    let after = |cell: &Played<'_>| closed_after_ms(cell);
-    let tried: Vec<Tried> = cells
+fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
+    let after = |cell: &PlayedCell<'_>| closed_after_ms(cell);
+    let tried: Vec<TriedSize> = cells
         .iter()
-        .map(|(size, cell)| Tried { size: *size, failed: after(cell).is_some() || is_ended(cell) })
+        .map(|(size, cell)| TriedSize {
+            size: *size,
+            failed: after(cell).is_some() || is_ended(cell),
+        })
         .collect();
     let Some(found) = tipping(&tried) else {
-        return Found::cannot_tell("no cell was played to its end");
+        return DraftVerdict::cannot_tell("no cell was played to its end");
     };
     let (Some(fails_at), holds) = (found.fails_at, found.holds) else {
         let up_to_ms = found.holds.unwrap_or(0);
         let evidence = vec![format!("silent for {up_to_ms} ms and then used again")];
         let sure = if found.odd == 0 { Confidence::High } else { Confidence::Low };
-        return Found::new(Finding::NoIdleClose { up_to_ms }, sure, evidence);
+        return DraftVerdict::new(Finding::NoIdleClose { up_to_ms }, sure, evidence);
     };
     let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
     let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);
@@ -326,12 +331,12 @@ fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
         (0, 2) => Confidence::Medium,
         (_, _) => Confidence::Low,
     };
-    Found::new(Finding::IdleClose { after_ms }, sure, evidence)
+    DraftVerdict::new(Finding::IdleClose { after_ms }, sure, evidence)
 }
 
 /// How long the first connection had been silent when the other side ended it, where that was
 /// before the silence of the cell was over. `None` where nobody said that it ended.
-fn closed_after_ms(cell: &Played<'_>) -> Option<f64> {
+fn closed_after_ms(cell: &PlayedCell<'_>) -> Option<f64> {
     let first = cell.wires.iter().map(|wire| wire.connection).min()?;
     let ended = cell.wires.iter().find(|wire| {
         wire.connection == first
@@ -343,7 +348,7 @@ fn closed_after_ms(cell: &Played<'_>) -> Option<f64> {
 }
 
 /// Whether the connection of the first call carried none after it.
-fn is_ended(cell: &Played<'_>) -> bool {
+fn is_ended(cell: &PlayedCell<'_>) -> bool {
     let Some((first, later)) = cell.calls.split_first() else { return false };
     later.iter().any(|call| call.error.is_some() || call.connection != first.connection)
 }
@@ -351,21 +356,21 @@ fn is_ended(cell: &Played<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Call, Cell};
+    use crate::record::{CallRecord, Cell};
 
     /// A cell of 64 streams whose calls begin so many microseconds apart and take 1 ms; some of the
     /// first are served, the others refused for their rate.
-    fn told(apart: u64, served: u64) -> Found {
-        let call = |n: u64| Call {
+    fn told(apart: u64, served: u64) -> DraftVerdict {
+        let call = |n: u64| CallRecord {
             begun_at: n * apart,
             ended_at: n * apart + 1_000,
             class: if n < served { "answer" } else { "throttled" }.to_owned(),
-            ..Call::default()
+            ..CallRecord::default()
         };
-        let calls: Vec<Call> = (0..64).map(call).collect();
+        let calls: Vec<CallRecord> = (0..64).map(call).collect();
         let factors = [("streams".to_owned(), "64".to_owned())].into();
         let cell = Cell { factors, ..Cell::default() };
-        let played = Played { cell: &cell, calls: calls.iter().collect(), wires: Vec::new() };
+        let played = PlayedCell { cell: &cell, calls: calls.iter().collect(), wires: Vec::new() };
         streams(&[&played])
     }
 
@@ -378,22 +383,22 @@ mod tests {
 
     /// One stream at a time is borne, over so many connections, and two are not.
     fn capped(connections: u64) -> Finding {
-        let call = |n: u64, error: Option<&str>| Call {
+        let call = |n: u64, error: Option<&str>| CallRecord {
             begun_at: n,
             ended_at: n + 1,
             connection: Some(n % connections),
             class: "answer".to_owned(),
             error: error.map(str::to_owned),
-            ..Call::default()
+            ..CallRecord::default()
         };
         let size = |size: &str| [("streams".to_owned(), size.to_owned())].into();
         let (one, two) = (
             Cell { factors: size("1"), ..Cell::default() },
             Cell { factors: size("2"), ..Cell::default() },
         );
-        let (good, bad): (Vec<Call>, Vec<Call>) =
+        let (good, bad): (Vec<CallRecord>, Vec<CallRecord>) =
             ((0..8).map(|n| call(n, None)).collect(), vec![call(0, Some("refused"))]);
-        let played = |cell, calls| Played { cell, calls, wires: Vec::new() };
+        let played = |cell, calls| PlayedCell { cell, calls, wires: Vec::new() };
         let (good, bad) = (good.iter().collect(), bad.iter().collect());
         streams(&[&played(&one, good), &played(&two, bad)]).finding
     }

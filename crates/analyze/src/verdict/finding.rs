@@ -42,7 +42,7 @@ pub enum Refilled {
 /// What a `Retry-After` is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pause {
+pub enum RetryAfterWorth {
     /// There is none.
     NotGiven,
     /// Who heeds it is let through.
@@ -66,7 +66,7 @@ pub enum Drifting {
 /// What shaping counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum ShapingScope {
     /// Each connection.
     Connection,
     /// All of them together.
@@ -78,7 +78,7 @@ pub enum Scope {
 /// What comes at a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Flow {
+pub enum PacedFlow {
     /// Each answer, whatever comes beside it.
     Each,
     /// All answers of a connection together.
@@ -120,7 +120,7 @@ impl Extent {
 
 /// What so many users were served who each ask again when they have an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Served {
+pub struct ServedUsers {
     /// Users.
     pub users: u64,
     /// Calls a second.
@@ -203,7 +203,7 @@ pub enum Finding {
         /// How others are refused.
         way: RefusalWay,
         /// Whether they are told when to come again.
-        retry_after: Pause,
+        retry_after: RetryAfterWorth,
     },
     /// A burst passes whole.
     NoBucket {
@@ -215,7 +215,7 @@ pub enum Finding {
         /// Calls a second, whatever is sent.
         calls_per_second: f64,
         /// What is counted.
-        scope: Scope,
+        scope: ShapingScope,
         /// Calls at a time from which on it shows.
         knee: f64,
     },
@@ -257,7 +257,7 @@ pub enum Finding {
         /// Bytes a second.
         bytes_per_second: f64,
         /// Of what.
-        of: Flow,
+        of: PacedFlow,
     },
     /// Large answers come as quickly as can be told.
     NoBodyPace {
@@ -384,7 +384,7 @@ pub enum Finding {
     /// What users were served. They offer no more than that, so it is no capacity.
     Users {
         /// In the order in which they were played.
-        stages: Vec<Served>,
+        stages: Vec<ServedUsers>,
     },
     /// Time that calls take more than at another target, such as one behind a proxy than the
     /// same one without.

@@ -14,8 +14,8 @@ use rand::Rng;
 
 use super::finding::Finding;
 use super::trial::Trial;
-use super::{Confidence, Found};
-use crate::record::Run;
+use super::{Confidence, DraftVerdict};
+use crate::record::RunRecord;
 use crate::stat::bootstrap::{Interval, worst_difference};
 use crate::stat::{median, quantile};
 
@@ -28,7 +28,7 @@ const POLLS_MIN: f64 = 1.0 / 3.0;
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
     /// By part of the run. Nobody looked between two parts, so nothing is counted across.
-    parts: BTreeMap<u32, Span>,
+    parts: BTreeMap<u32, WatchedPart>,
     went_back: u64,
     polls: u64,
     failed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Sight {
 
 /// What it showed in one part of the run.
 #[derive(Debug, Default)]
-struct Span {
+struct WatchedPart {
     /// By block: when it appeared, microseconds, and how long was not looked.
     shown: BTreeMap<u64, (f64, f64)>,
     /// The first height, and when.
@@ -53,7 +53,7 @@ pub(crate) struct Distance {
     pub(crate) end: f64,
 }
 
-impl Span {
+impl WatchedPart {
     /// The height that it showed at a time.
     fn height(&self, at: f64) -> Option<u64> {
         let (start, first) = self.start?;
@@ -110,8 +110,8 @@ impl Sight {
 
     /// Its distance from the highest of `others`, in each part of the run.
     pub(crate) fn behind(&self, others: &[&Self]) -> Vec<Distance> {
-        let distance = |(part, own): (&u32, &Span)| {
-            let others: Vec<&Span> =
+        let distance = |(part, own): (&u32, &WatchedPart)| {
+            let others: Vec<&WatchedPart> =
                 others.iter().filter_map(|other| other.parts.get(part)).collect();
             let all = || others.iter().copied().chain([own]);
             let mut times: Vec<f64> =
@@ -179,33 +179,33 @@ pub(crate) fn lags_ms(target: u32, sights: &BTreeMap<u32, Sight>) -> Option<(u32
     })
 }
 
-pub(super) fn fresh(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>], rng: &mut impl Rng) -> Found {
+pub(super) fn fresh(
+    run: &RunRecord,
+    trial: &Trial<'_>,
+    all: &[Trial<'_>],
+    rng: &mut impl Rng,
+) -> DraftVerdict {
     let sights = sights(all);
     let Some(own) = sights.get(&trial.target).filter(|_| sights.len() > 1) else {
-        return Found::cannot_tell("freshness is counted against others, and there are none");
+        return DraftVerdict::cannot_tell(
+            "freshness is counted against others, and there are none",
+        );
     };
     let others: Vec<&Sight> =
         sights.iter().filter(|(other, _)| **other != trial.target).map(|it| it.1).collect();
     let behind = Behind::of(own, &others);
-    let mut evidence = Vec::new();
-    if own.failed > 0 {
-        evidence.push(format!("{} of {} polls failed", own.failed, own.polls));
-    }
-    if own.went_back > 0 {
-        let times = own.went_back;
-        evidence.push(format!("it told less than a moment before {times} times"));
-    }
+    let mut evidence = trouble(own);
     let Some((against, lags)) = lags_ms(trial.target, &sights) else {
         let found = never_together(own, &others, &behind);
         evidence.splice(0..0, found.evidence);
-        return Found { evidence, ..found };
+        return DraftVerdict { evidence, ..found };
     };
     let name = run.targets.get(against as usize).map_or("another", |target| &target.id);
     let own_lags = std::slice::from_ref(&lags);
     let Some(Interval { point: ms, low: low_ms, high: high_ms }) =
         worst_difference(own_lags, &[vec![0.0]], looked_at(trial.target, &sights), rng)
     else {
-        return Found::cannot_tell("no block was seen here and at another target");
+        return DraftVerdict::cannot_tell("no block was seen here and at another target");
     };
     let seen = lags.len() as u64;
     let blind = own.blind_ms();
@@ -220,7 +220,7 @@ pub(super) fn fresh(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>], rng: &mut i
     if low_ms <= 0.0 || ms < blind * POLLS_MIN {
         // What chance alone would bring about is no lag either.
         let within_ms = high_ms.max(blind * POLLS_MIN);
-        return Found::new(Finding::NoLag { within_ms, seen }, sure, evidence);
+        return DraftVerdict::new(Finding::NoLag { within_ms, seen }, sure, evidence);
     }
     let finding = Finding::Lag {
         ms,
@@ -232,7 +232,20 @@ pub(super) fn fresh(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>], rng: &mut i
         seen,
         behind: name.to_owned(),
     };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
+}
+
+/// What went wrong while it was watched, for people.
+fn trouble(own: &Sight) -> Vec<String> {
+    let mut trouble = Vec::new();
+    if own.failed > 0 {
+        trouble.push(format!("{} of {} polls failed", own.failed, own.polls));
+    }
+    if own.went_back > 0 {
+        let times = own.went_back;
+        trouble.push(format!("it told less than a moment before {times} times"));
+    }
+    trouble
 }
 
 /// How far behind it was, by time.
@@ -269,12 +282,14 @@ impl Behind {
 
 /// Where it showed none of the blocks that the others showed: it is so far behind that they came
 /// before anybody looked, or it stands still, or few blocks came at all.
-fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> Found {
+fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdict {
     let most = others.iter().map(|other| other.shown()).max().unwrap_or(0);
     let pace = others.iter().filter_map(|other| other.pace_ms()).reduce(f64::min);
     let (Some(pace), true) = (pace, most >= SEEN_MIN && behind.median > 0) else {
         let blocks = most.max(own.shown());
-        return Found::cannot_tell(format!("{blocks} new blocks came, and {SEEN_MIN} are needed"));
+        return DraftVerdict::cannot_tell(format!(
+            "{blocks} new blocks came, and {SEEN_MIN} are needed"
+        ));
     };
     let ms = behind.median as f64 * pace;
     let evidence = vec![format!(
@@ -291,5 +306,5 @@ fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> Found {
         seen: 0,
         behind: "the others".to_owned(),
     };
-    Found::new(finding, Confidence::Low, evidence)
+    DraftVerdict::new(finding, Confidence::Low, evidence)
 }

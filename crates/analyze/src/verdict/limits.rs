@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::{Finding, RefusalWay, Scope};
+use super::finding::{Finding, RefusalWay, ShapingScope};
 use super::sentence::figure;
-use super::trial::{Played, seconds, sent_at, sent_per_second, served, throttled};
-use super::{Confidence, Found};
-use crate::record::Call;
-use crate::stat::bucket::{Served, pace};
+use super::trial::{PlayedCell, seconds, sent_at, sent_per_second, served, throttled};
+use super::{Confidence, DraftVerdict};
+use crate::record::CallRecord;
+use crate::stat::bucket::{TimedCall, pace};
 use crate::stat::median;
-use crate::stat::plateau::{Fit, Point, Shape, shape};
+use crate::stat::plateau::{Fit, SweepPoint, SweepShape, shape};
 
 /// A rate at which fewer are refused is below the limit.
 const REFUSED_MAX: f64 = 0.001;
@@ -31,39 +31,40 @@ const KEPT_MIN: f64 = 0.99;
 const SAME: f64 = 0.15;
 
 /// Who passed, in the order in which they were sent.
-pub(crate) fn order(calls: &[&Call]) -> Vec<Served> {
-    let one = |call: &&Call| Served { at: seconds(sent_at(call)), passed: !throttled(call) };
+pub(crate) fn order(calls: &[&CallRecord]) -> Vec<TimedCall> {
+    let one =
+        |call: &&CallRecord| TimedCall { at: seconds(sent_at(call)), passed: !throttled(call) };
     calls.iter().map(one).collect()
 }
 
 /// How most of the refused were refused.
-pub(super) fn refusal_way(cells: &[&Played<'_>]) -> RefusalWay {
+pub(super) fn refusal_way(cells: &[&PlayedCell<'_>]) -> RefusalWay {
     let refused = || cells.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
     let by_status = refused().filter(|call| call.status == Some(429)).count();
     if by_status * 2 >= refused().count() { RefusalWay::Status429 } else { RefusalWay::InBody }
 }
 
 /// Seconds in which calls of a cell were meant to begin.
-fn lasted(cell: &Played<'_>) -> f64 {
+fn lasted(cell: &PlayedCell<'_>) -> f64 {
     let first = cell.calls.iter().map(|call| call.intended_at).min().unwrap_or(0);
     let last = cell.calls.iter().map(|call| call.intended_at).max().unwrap_or(0);
     let gaps = cell.calls.len().saturating_sub(1).max(1) as f64;
     seconds(last - first) * (1.0 + 1.0 / gaps)
 }
 
-pub(super) fn failed_otherwise(call: &Call) -> bool {
+pub(super) fn failed_otherwise(call: &CallRecord) -> bool {
     !served(call) && !throttled(call)
 }
 
-pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
-    let offered: Vec<(f64, &Played<'_>)> =
+pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
+    let offered: Vec<(f64, &PlayedCell<'_>)> =
         cells.iter().filter_map(|cell| Some((cell.number("rate")?, *cell))).collect();
     let (sound, failing): (Vec<_>, Vec<_>) =
         offered.iter().partition(|(_, cell)| cell.share(failed_otherwise) <= FAILED_MAX);
-    let limited = |(_, cell): &&(f64, &Played<'_>)| cell.share(throttled) >= REFUSED_MAX;
-    let above: Vec<(f64, &Played<'_>)> = sound.iter().filter(limited).copied().collect();
+    let limited = |(_, cell): &&(f64, &PlayedCell<'_>)| cell.share(throttled) >= REFUSED_MAX;
+    let above: Vec<(f64, &PlayedCell<'_>)> = sound.iter().filter(limited).copied().collect();
     let breaks = above.iter().map(|(rate, _)| *rate).reduce(f64::min);
-    let below = |(rate, _): &&(f64, &Played<'_>)| breaks.is_none_or(|breaks| *rate < breaks);
+    let below = |(rate, _): &&(f64, &PlayedCell<'_>)| breaks.is_none_or(|breaks| *rate < breaks);
     let passes = sound.iter().filter(below).map(|(rate, _)| *rate).reduce(f64::max);
     let mut evidence = Vec::new();
     if !failing.is_empty() {
@@ -75,7 +76,7 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
     }
     let (Some(breaks), passes) = (breaks, passes) else {
         let Some(up_to_per_second) = passes else {
-            return Found::cannot_tell("every cell failed for other reasons than a limit");
+            return DraftVerdict::cannot_tell("every cell failed for other reasons than a limit");
         };
         evidence.push(format!("nothing refused at {} rates", sound.len()));
         let top = sound.iter().filter(|(rate, _)| *rate == up_to_per_second);
@@ -95,7 +96,7 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
             false => Confidence::Medium,
         };
         let finding = Finding::NoRateLimit { up_to_per_second, kept_s };
-        return Found::new(finding, sure, evidence);
+        return DraftVerdict::new(finding, sure, evidence);
     };
     let paces: Vec<f64> = above
         .iter()
@@ -111,7 +112,7 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
             }
             false => "nothing passed",
         };
-        return Found::cannot_tell(format!("at {} calls/s {why}", figure(breaks)));
+        return DraftVerdict::cannot_tell(format!("at {} calls/s {why}", figure(breaks)));
     };
     match passes {
         Some(rate) => evidence.push(format!("all pass at {} calls/s", figure(rate))),
@@ -125,7 +126,7 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
     ));
     let spread = paces.iter().map(|pace| (pace / per_second - 1.0).abs()).fold(0.0, f64::max);
     // A bucket may let a rate above its own pass for as long as the cell lasts.
-    let hidden = |cell: &Played<'_>| 1.0 + LONG_WINDOW_S / lasted(cell).max(1.0);
+    let hidden = |cell: &PlayedCell<'_>| 1.0 + LONG_WINDOW_S / lasted(cell).max(1.0);
     let most = above.iter().map(|(_, cell)| hidden(cell)).fold(1.1, f64::max);
     let bracketed = passes.is_some_and(|passes| passes <= per_second * most);
     let sure = match (paces.len(), spread < 0.1 && bracketed) {
@@ -133,19 +134,19 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
         (_, true) => Confidence::Medium,
         (_, false) => Confidence::Low,
     };
-    let above: Vec<&Played<'_>> = above.iter().map(|(_, cell)| *cell).collect();
-    Found::new(Finding::Rate { per_second, way: refusal_way(&above) }, sure, evidence)
+    let above: Vec<&PlayedCell<'_>> = above.iter().map(|(_, cell)| *cell).collect();
+    DraftVerdict::new(Finding::Rate { per_second, way: refusal_way(&above) }, sure, evidence)
 }
 
-pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
+pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let refused = cells.iter().filter(|cell| cell.share(throttled) >= REFUSED_MAX).count();
     if refused > 0 {
         let cells = cells.len();
-        return Found::cannot_tell(format!(
+        return DraftVerdict::cannot_tell(format!(
             "calls were refused in {refused} of {cells} cells: a limit that is told, not silent"
         ));
     }
-    let mut sweeps: BTreeMap<u64, Vec<Point>> = BTreeMap::new();
+    let mut sweeps: BTreeMap<u64, Vec<SweepPoint>> = BTreeMap::new();
     let mut failed = 0;
     for cell in cells {
         let Some(point) = point(cell) else {
@@ -156,9 +157,9 @@ pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
     }
     if failed * 4 > cells.len() {
         let cells = cells.len();
-        return Found::cannot_tell(format!("calls failed in {failed} of {cells} cells"));
+        return DraftVerdict::cannot_tell(format!("calls failed in {failed} of {cells} cells"));
     }
-    let shapes: Vec<(u64, Shape)> = sweeps
+    let shapes: Vec<(u64, SweepShape)> = sweeps
         .iter()
         .filter_map(|(connections, points)| Some((*connections, shape(points)?)))
         .collect();
@@ -167,43 +168,50 @@ pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
     let plateaus: Vec<(u64, Fit)> = shapes
         .iter()
         .filter_map(|(connections, shape)| match shape {
-            Shape::Plateau(fit) => Some((*connections, *fit)),
-            Shape::Rising(_) | Shape::Unclear(_) => None,
+            SweepShape::Plateau(fit) => Some((*connections, *fit)),
+            SweepShape::Rising(_) | SweepShape::Unclear(_) => None,
         })
         .collect();
     if shapes.is_empty() {
-        return Found::cannot_tell("fewer than three levels of concurrency were played");
+        return DraftVerdict::cannot_tell("fewer than three levels of concurrency were played");
     }
     if plateaus.is_empty() {
-        if shapes.iter().any(|(_, shape)| matches!(shape, Shape::Unclear(_))) {
-            let mut found = Found::cannot_tell("throughput neither rises nor flattens clearly");
-            found.evidence = evidence;
-            return found;
-        }
-        let up_to = cells.iter().filter_map(|cell| sustained(cell)).fold(0.0, f64::max);
-        return Found::new(Finding::NotShaped { up_to }, Confidence::High, evidence);
+        return without_plateau(cells, &shapes, evidence);
     }
     let (scope, certain) = scope(&plateaus, &shapes);
     let of = |figure: fn(&(u64, Fit)) -> f64| {
         median(&plateaus.iter().map(figure).collect::<Vec<_>>()).unwrap_or(0.0)
     };
     let calls_per_second = match scope {
-        Scope::Account | Scope::Open => of(|(_, fit)| fit.x_max),
-        Scope::Connection => of(|(connections, fit)| fit.x_max / *connections as f64),
+        ShapingScope::Account | ShapingScope::Open => of(|(_, fit)| fit.x_max),
+        ShapingScope::Connection => of(|(connections, fit)| fit.x_max / *connections as f64),
     };
     let w0 = of(|(_, fit)| fit.w0);
     evidence.push(format!("a call takes {} ms when little is sent", figure(w0 * 1_000.0)));
     let finding = Finding::Shaped { calls_per_second, scope, knee: calls_per_second * w0 };
     let sure = if certain { Confidence::High } else { Confidence::Medium };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
+}
+
+fn without_plateau(
+    cells: &[&PlayedCell<'_>],
+    shapes: &[(u64, SweepShape)],
+    evidence: Vec<String>,
+) -> DraftVerdict {
+    if shapes.iter().any(|(_, shape)| matches!(shape, SweepShape::Unclear(_))) {
+        let found = DraftVerdict::cannot_tell("throughput neither rises nor flattens clearly");
+        return DraftVerdict { evidence, ..found };
+    }
+    let up_to = cells.iter().filter_map(|cell| sustained(cell)).fold(0.0, f64::max);
+    DraftVerdict::new(Finding::NotShaped { up_to }, Confidence::High, evidence)
 }
 
 /// `None` where calls failed: that is no silent limit.
-fn point(cell: &Played<'_>) -> Option<Point> {
+fn point(cell: &PlayedCell<'_>) -> Option<SweepPoint> {
     if cell.share(failed_otherwise) > FAILED_MAX {
         return None;
     }
-    Some(Point {
+    Some(SweepPoint {
         concurrency: cell.number("concurrency")?,
         throughput: sustained(cell)?,
         latency: cell.took(0.5)? / 1_000.0,
@@ -213,21 +221,21 @@ fn point(cell: &Played<'_>) -> Option<Point> {
 /// Served calls a second of a closed loop: those under way over the mean time of a call (Little's
 /// law), and of them the share that was served. Counted are calls that began when as many were under
 /// way as should be: what is over at the begin and what runs out at the end adds nothing.
-pub(crate) fn sustained(cell: &Played<'_>) -> Option<f64> {
+pub(crate) fn sustained(cell: &PlayedCell<'_>) -> Option<f64> {
     let at_once = usize::try_from(cell.count("concurrency")?).ok()?;
     let steady = cell.calls.get(at_once..).filter(|calls| calls.len() >= at_once.max(1));
     let Some(steady) = steady else { return cell.throughput() };
-    let took = |call: &&Call| seconds(call.ended_at.saturating_sub(call.begun_at));
+    let took = |call: &&CallRecord| seconds(call.ended_at.saturating_sub(call.begun_at));
     let mean = steady.iter().map(took).sum::<f64>() / steady.len() as f64;
     let share = steady.iter().filter(|call| served(call)).count() as f64 / steady.len() as f64;
     (mean > 0.0).then(|| at_once as f64 / mean * share)
 }
 
-fn told(connections: u64, shape: Shape) -> String {
+fn told(connections: u64, shape: SweepShape) -> String {
     let (word, fit) = match shape {
-        Shape::Plateau(fit) => ("flat at", fit),
-        Shape::Rising(fit) => ("still rising at", fit),
-        Shape::Unclear(fit) => ("unclear, about", fit),
+        SweepShape::Plateau(fit) => ("flat at", fit),
+        SweepShape::Rising(fit) => ("still rising at", fit),
+        SweepShape::Unclear(fit) => ("unclear, about", fit),
     };
     let connections = match connections {
         0 => "a connection for each call".to_owned(),
@@ -238,34 +246,39 @@ fn told(connections: u64, shape: Shape) -> String {
 }
 
 /// Whether plateaus stay when there are more connections, or grow with them.
-fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, Shape)]) -> (Scope, bool) {
+fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, SweepShape)]) -> (ShapingScope, bool) {
     let (Some((fewest, low)), Some((most, high))) = (plateaus.first(), plateaus.last()) else {
-        return (Scope::Open, false);
+        return (ShapingScope::Open, false);
     };
     if fewest == most {
         // It may have risen where there were more connections, because each has its own share.
-        let rises = shapes
-            .iter()
-            .any(|(connections, shape)| connections > most && matches!(shape, Shape::Rising(_)));
-        return if rises { (Scope::Connection, false) } else { (Scope::Open, shapes.len() == 1) };
+        let rises = shapes.iter().any(|(connections, shape)| {
+            connections > most && matches!(shape, SweepShape::Rising(_))
+        });
+        return if rises {
+            (ShapingScope::Connection, false)
+        } else {
+            (ShapingScope::Open, shapes.len() == 1)
+        };
     }
     let ratio = high.x_max / low.x_max;
     let share = *most as f64 / *fewest as f64;
     if (ratio - 1.0).abs() < SAME {
-        (Scope::Account, true)
+        (ShapingScope::Account, true)
     } else if (ratio / share - 1.0).abs() < SAME {
-        (Scope::Connection, true)
+        (ShapingScope::Connection, true)
     } else {
-        (Scope::Open, false)
+        (ShapingScope::Open, false)
     }
 }
 
 /// The nearest `min(c / W0, Xmax)`, or `c / W0` where throughput rises to the end; for charts.
-pub(crate) fn fit_of(cells: &[&Played<'_>]) -> Option<Fit> {
+pub(crate) fn fit_of(cells: &[&PlayedCell<'_>]) -> Option<Fit> {
     if cells.iter().any(|cell| cell.share(throttled) >= REFUSED_MAX) {
         return None;
     }
-    let points: Vec<Point> = cells.iter().filter_map(|cell| point(cell)).collect();
-    let (Shape::Plateau(fit) | Shape::Rising(fit) | Shape::Unclear(fit)) = shape(&points)?;
+    let points: Vec<SweepPoint> = cells.iter().filter_map(|cell| point(cell)).collect();
+    let (SweepShape::Plateau(fit) | SweepShape::Rising(fit) | SweepShape::Unclear(fit)) =
+        shape(&points)?;
     Some(fit)
 }

@@ -6,19 +6,19 @@
 
 use rand::Rng;
 
-use super::finding::{Finding, Served};
+use super::finding::{Finding, ServedUsers};
 use super::sentence::figure;
-use super::trial::{Played, Trial, seconds, served};
-use super::{Confidence, Found};
-use crate::record::Run;
+use super::trial::{PlayedCell, Trial, seconds, served};
+use super::{Confidence, DraftVerdict};
+use crate::record::RunRecord;
 use crate::stat::bootstrap::{Interval, median_difference};
-use crate::stat::offered::{Level, Offer, level, saturation};
+use crate::stat::offered::{OfferedCall, OfferedLevel, level, saturation};
 use crate::stat::quantile;
 
-pub(super) fn load(cells: &[&Played<'_>]) -> Vec<Found> {
-    let by_users: Vec<&Played<'_>> =
+pub(super) fn load(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
+    let by_users: Vec<&PlayedCell<'_>> =
         cells.iter().filter(|cell| cell.count("users").is_some()).copied().collect();
-    let levels: Vec<(Level, &Played<'_>)> = cells
+    let levels: Vec<(OfferedLevel, &PlayedCell<'_>)> = cells
         .iter()
         .filter(|cell| cell.count("users").is_none())
         .filter_map(|cell| Some((level_of(cell)?, *cell)))
@@ -29,19 +29,19 @@ pub(super) fn load(cells: &[&Played<'_>]) -> Vec<Found> {
     }
     found.extend(users(&by_users));
     if found.is_empty() {
-        found.push(Found::cannot_tell("no cell was played to its end"));
+        found.push(DraftVerdict::cannot_tell("no cell was played to its end"));
     }
     found
 }
 
 /// What users were served.
-fn users(cells: &[&Played<'_>]) -> Option<Found> {
-    let stage = |cell: &&Played<'_>| {
+fn users(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
+    let stage = |cell: &&PlayedCell<'_>| {
         let users = cell.count("users")?;
         let (per_second, p99_ms) = (cell.throughput()?, cell.took(0.99)?);
-        Some(Served { users, per_second, p99_ms })
+        Some(ServedUsers { users, per_second, p99_ms })
     };
-    let stages: Vec<Served> = cells.iter().filter_map(stage).collect();
+    let stages: Vec<ServedUsers> = cells.iter().filter_map(stage).collect();
     let evidence = cells
         .iter()
         .map(|cell| {
@@ -54,11 +54,11 @@ fn users(cells: &[&Played<'_>]) -> Option<Found> {
         })
         .collect();
     // One cell of each says nothing of other minutes.
-    let found = Found::new(Finding::Users { stages }, Confidence::Medium, evidence);
+    let found = DraftVerdict::new(Finding::Users { stages }, Confidence::Medium, evidence);
     matches!(&found.finding, Finding::Users { stages } if !stages.is_empty()).then_some(found)
 }
 
-fn capacity(levels: &[(Level, &Played<'_>)]) -> Found {
+fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let found = saturation(&levels.iter().map(|(level, _)| *level).collect::<Vec<_>>());
     let p99_at = |rate: f64| {
         let those = levels.iter().filter(|(level, _)| level.offered == rate);
@@ -66,7 +66,8 @@ fn capacity(levels: &[(Level, &Played<'_>)]) -> Found {
         quantile(&times, 0.99).unwrap_or(0.0)
     };
     let best = levels.iter().map(|(level, _)| level.achieved).fold(0.0, f64::max);
-    let kept = |cell: &Played<'_>| seconds(cell.cell.ended_at.saturating_sub(cell.cell.begun_at));
+    let kept =
+        |cell: &PlayedCell<'_>| seconds(cell.cell.ended_at.saturating_sub(cell.cell.begun_at));
     let shortest = levels.iter().map(|(_, cell)| kept(cell)).fold(f64::INFINITY, f64::min);
     let mut evidence = vec![
         format!("at most {} calls/s were served", figure(best)),
@@ -78,14 +79,14 @@ fn capacity(levels: &[(Level, &Played<'_>)]) -> Found {
     evidence.extend(few_failed(levels));
     let Some(holds) = found.holds else {
         let lowest = found.breaks.unwrap_or(0.0);
-        return Found::cannot_tell(format!(
+        return DraftVerdict::cannot_tell(format!(
             "even {} calls/s are not borne: begin lower",
             figure(lowest)
         ));
     };
     let Some(breaks) = found.breaks else {
         let finding = Finding::NoCapacityLimit { up_to_per_second: holds, p99_ms: p99_at(holds) };
-        return Found::new(finding, Confidence::High, evidence);
+        return DraftVerdict::new(finding, Confidence::High, evidence);
     };
     let at_break = || levels.iter().map(|it| it.0).filter(|level| level.offered == breaks);
     if let Some(level) = at_break().find(|level| !level.holds()) {
@@ -112,11 +113,11 @@ fn capacity(levels: &[(Level, &Played<'_>)]) -> Found {
     if sure == Confidence::Medium {
         evidence.push("seen in one stage alone, and by little: a moment may have done it".into());
     }
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
 }
 
 /// Failures at rates that are borne: so few are nothing that the rate brings about.
-fn few_failed(levels: &[(Level, &Played<'_>)]) -> Option<String> {
+fn few_failed(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> Option<String> {
     let held = levels.iter().map(|it| it.0).filter(|level| level.failed > 0 && level.holds());
     let (failed, calls) =
         held.fold((0, 0), |(failed, calls), it| (failed + it.failed, calls + it.calls));
@@ -130,24 +131,24 @@ const SERVED_MIN: f64 = 0.99;
 
 /// What calls take more here than at the first target, in the stages that both bore.
 pub(super) fn beside(
-    run: &Run,
+    run: &RunRecord,
     trial: &Trial<'_>,
     all: &[Trial<'_>],
     rng: &mut impl Rng,
-) -> Option<Found> {
+) -> Option<DraftVerdict> {
     let first = all.iter().find(|other| other.experiment == trial.experiment)?;
     if first.target == trial.target {
         return None;
     }
-    let bears = |cell: &&&Played<'_>| cell.share(served) >= SERVED_MIN;
+    let bears = |cell: &&&PlayedCell<'_>| cell.share(served) >= SERVED_MIN;
     let (own, others) = (trial.sound().0, first.sound().0);
     let mut found: Vec<(String, Interval, (f64, f64))> = Vec::new();
     for cell in own.iter().filter(bears) {
-        let same = |other: &&&Played<'_>| other.cell.factors == cell.cell.factors;
+        let same = |other: &&&PlayedCell<'_>| other.cell.factors == cell.cell.factors;
         let Some(other) = others.iter().filter(bears).find(same) else { continue };
         let (times, other_times) = (vec![cell.times()], vec![other.times()]);
         let Some(more) = median_difference(&times, &other_times, rng) else { continue };
-        let p99 = |played: &Played<'_>| played.took(0.99).unwrap_or(0.0);
+        let p99 = |played: &PlayedCell<'_>| played.took(0.99).unwrap_or(0.0);
         let factors = cell.cell.factors.iter();
         let setting: Vec<String> = factors.map(|(name, value)| format!("{name} {value}")).collect();
         found.push((setting.join(", "), more, (p99(cell), p99(other))));
@@ -172,16 +173,16 @@ pub(super) fn beside(
     let than = run.targets.get(first.target as usize)?.id.clone();
     let finding = Finding::Adds { than, ms: more.point, low: more.low, high: more.high, held };
     // And few stages say nothing of other minutes.
-    Some(Found::new(finding, sure, evidence))
+    Some(DraftVerdict::new(finding, sure, evidence))
 }
 
 /// What became of one cell, in calls from their intended start.
-pub(crate) fn level_of(cell: &Played<'_>) -> Option<Level> {
+pub(crate) fn level_of(cell: &PlayedCell<'_>) -> Option<OfferedLevel> {
     let offered = cell.number("rate").or_else(|| pace_of(cell))?;
-    let offers: Vec<Offer> = cell
+    let offers: Vec<OfferedCall> = cell
         .calls
         .iter()
-        .map(|call| Offer {
+        .map(|call| OfferedCall {
             intended: seconds(call.intended_at),
             ended: seconds(call.ended_at),
             good: served(call),
@@ -191,7 +192,7 @@ pub(crate) fn level_of(cell: &Played<'_>) -> Option<Level> {
 }
 
 /// Calls a second that were meant to be sent.
-fn pace_of(cell: &Played<'_>) -> Option<f64> {
+fn pace_of(cell: &PlayedCell<'_>) -> Option<f64> {
     let first = cell.calls.iter().map(|call| call.intended_at).min()?;
     let last = cell.calls.iter().map(|call| call.intended_at).max()?;
     (last > first).then(|| (cell.calls.len() - 1) as f64 / seconds(last - first))

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::finding::{Extent, Finding};
-use super::trial::{Played, Trial};
-use super::{Confidence, Found};
+use super::trial::{PlayedCell, Trial};
+use super::{Confidence, DraftVerdict};
 
 /// What became of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TryFate {
     Served,
     Refused,
     Open,
 }
 
-impl Fate {
-    pub(crate) fn of(played: &Played<'_>) -> Option<Self> {
+impl TryFate {
+    pub(crate) fn of(played: &PlayedCell<'_>) -> Option<Self> {
         match played.factor("fate")? {
             "served" => Some(Self::Served),
             "refused" => Some(Self::Refused),
@@ -26,16 +26,16 @@ impl Fate {
 }
 
 /// By method: whether a target serves it.
-pub(crate) fn methods<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, Fate> {
+pub(crate) fn methods<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, TryFate> {
     asked(trial).into_iter().map(|(name, fates)| (name, settled(&fates))).collect()
 }
 
 /// What became of each method, each time that it was tried.
-fn asked<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, Vec<Fate>> {
-    let mut asked: BTreeMap<&str, Vec<Fate>> = BTreeMap::new();
+fn asked<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, Vec<TryFate>> {
+    let mut asked: BTreeMap<&str, Vec<TryFate>> = BTreeMap::new();
     for played in trial.played.iter().filter(|played| played.factor("probe") == Some("method")) {
         let name = played.cell.factors.get("value").map(String::as_str);
-        if let (Some(name), Some(fate)) = (name, Fate::of(played)) {
+        if let (Some(name), Some(fate)) = (name, TryFate::of(played)) {
             asked.entry(name).or_default().push(fate);
         }
     }
@@ -44,11 +44,11 @@ fn asked<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, Vec<Fate>> {
 
 /// A method is missing where it was refused twice: of several nodes behind one URL one may not
 /// have it.
-fn settled(fates: &[Fate]) -> Fate {
+fn settled(fates: &[TryFate]) -> TryFate {
     match fates {
-        _ if fates.contains(&Fate::Served) => Fate::Served,
-        [Fate::Refused, Fate::Refused, ..] => Fate::Refused,
-        _ => Fate::Open,
+        _ if fates.contains(&TryFate::Served) => TryFate::Served,
+        [TryFate::Refused, TryFate::Refused, ..] => TryFate::Refused,
+        _ => TryFate::Open,
     }
 }
 
@@ -61,24 +61,26 @@ fn barred<'a>(trial: &'a Trial<'_>) -> Option<(&'a str, &'a str)> {
     last.factor("value").filter(|_| is_barred).map(|probe| (probe, class))
 }
 
-pub(super) fn reach(trial: &Trial<'_>) -> Vec<Found> {
-    let mut sockets: Vec<(&str, Fate)> = Vec::new();
-    let mut sizes: BTreeMap<&str, Vec<Tried<'_>>> = BTreeMap::new();
+pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
+    let mut sockets: Vec<(&str, TryFate)> = Vec::new();
+    let mut sizes: BTreeMap<&str, Vec<SizeTry<'_>>> = BTreeMap::new();
     for played in &trial.played {
         let (probe, value) = (played.factor("probe"), played.factor("value"));
-        let (Some(probe), Some(value), Some(fate)) = (probe, value, Fate::of(played)) else {
+        let (Some(probe), Some(value), Some(fate)) = (probe, value, TryFate::of(played)) else {
             continue;
         };
         match (probe, value.parse()) {
             ("method" | "account", _) => {}
             ("websocket", _) => sockets.push((value, fate)),
-            (probe, Ok(size)) => sizes.entry(probe).or_default().push(Tried { size, fate, played }),
+            (probe, Ok(size)) => {
+                sizes.entry(probe).or_default().push(SizeTry { size, fate, played })
+            }
             (_, Err(_)) => {}
         }
     }
     let barred = barred(trial);
     let is_cut = |what: &str| barred.is_some_and(|(probe, _)| probe == what);
-    let mut found: Vec<Found> = sizes
+    let mut found: Vec<DraftVerdict> = sizes
         .iter()
         .filter_map(|(probe, tried)| {
             let found = extent(Extent::from_word(probe)?, tried);
@@ -93,29 +95,30 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<Found> {
     found.extend(socket(&sockets));
     if let Some((probe, class)) = barred {
         let why = format!("the account was refused at `{probe}` ({class}): what was left is open");
-        found.push(Found::cannot_tell(why));
+        found.push(DraftVerdict::cannot_tell(why));
     }
     found
 }
 
 /// What was found before the account was refused in the middle of it.
-fn cut(mut found: Found) -> Found {
+fn cut(mut found: DraftVerdict) -> DraftVerdict {
     found.evidence.push("the account was refused before all was tried".to_owned());
     found.confidence = found.confidence.min(Confidence::Low);
     found
 }
 
-fn served(asked: &BTreeMap<&str, Vec<Fate>>) -> Found {
-    let those = |is: &dyn Fn(&[Fate]) -> bool| -> Vec<String> {
+fn served(asked: &BTreeMap<&str, Vec<TryFate>>) -> DraftVerdict {
+    let those = |is: &dyn Fn(&[TryFate]) -> bool| -> Vec<String> {
         let those = asked.iter().filter(|(_, fates)| is(fates));
         those.map(|(name, _)| (*name).to_owned()).collect()
     };
-    let missing = those(&|fates| settled(fates) == Fate::Refused);
-    let open = those(&|fates| settled(fates) == Fate::Open);
-    let varies = |fates: &[Fate]| fates.contains(&Fate::Served) && fates.contains(&Fate::Refused);
+    let missing = those(&|fates| settled(fates) == TryFate::Refused);
+    let open = those(&|fates| settled(fates) == TryFate::Open);
+    let varies =
+        |fates: &[TryFate]| fates.contains(&TryFate::Served) && fates.contains(&TryFate::Refused);
     let varying = those(&varies);
     if open.len() == asked.len() {
-        return Found::cannot_tell(format!(
+        return DraftVerdict::cannot_tell(format!(
             "no method was answered, of {} that were tried",
             open.len()
         ));
@@ -131,37 +134,39 @@ fn served(asked: &BTreeMap<&str, Vec<Fate>>) -> Found {
     if !varying.is_empty() {
         evidence.push(format!("refused once and served once: {}", varying.join(", ")));
     }
-    Found::new(Finding::Methods { served: count, missing }, sure, evidence)
+    DraftVerdict::new(Finding::Methods { served: count, missing }, sure, evidence)
 }
 
-fn socket(sockets: &[(&str, Fate)]) -> Option<Found> {
+fn socket(sockets: &[(&str, TryFate)]) -> Option<DraftVerdict> {
     let fate = |what: &str| sockets.iter().find(|(tried, _)| *tried == what).map(|(_, fate)| *fate);
     let evidence = match (fate("calls")?, fate("subscriptions")) {
-        (Fate::Open, _) => {
-            return Some(Found::cannot_tell("a call over WebSocket failed in another way"));
+        (TryFate::Open, _) => {
+            return Some(DraftVerdict::cannot_tell("a call over WebSocket failed in another way"));
         }
-        (Fate::Served, Some(Fate::Served)) => "it subscribes to new blocks",
-        (Fate::Served, Some(Fate::Refused)) => "it does not subscribe to new blocks",
-        (Fate::Served, Some(Fate::Open) | None) => "whether it tells of new blocks is not known",
-        (Fate::Refused, _) => "tried where the target is, or at the URL that was given",
+        (TryFate::Served, Some(TryFate::Served)) => "it subscribes to new blocks",
+        (TryFate::Served, Some(TryFate::Refused)) => "it does not subscribe to new blocks",
+        (TryFate::Served, Some(TryFate::Open) | None) => {
+            "whether it tells of new blocks is not known"
+        }
+        (TryFate::Refused, _) => "tried where the target is, or at the URL that was given",
     };
-    let finding = Finding::WebSocket { served: fate("calls") == Some(Fate::Served) };
-    Some(Found::new(finding, Confidence::High, vec![evidence.to_owned()]))
+    let finding = Finding::WebSocket { served: fate("calls") == Some(TryFate::Served) };
+    Some(DraftVerdict::new(finding, Confidence::High, vec![evidence.to_owned()]))
 }
 
 /// One try of a size.
-struct Tried<'a> {
+struct SizeTry<'a> {
     size: u64,
-    fate: Fate,
-    played: &'a Played<'a>,
+    fate: TryFate,
+    played: &'a PlayedCell<'a>,
 }
 
-fn extent(what: Extent, tried: &[Tried<'_>]) -> Found {
-    let of = |fate: Fate| tried.iter().filter(move |it| it.fate == fate);
-    let refused_at = of(Fate::Refused).map(|it| it.size).min();
-    let below = |it: &&Tried<'_>| refused_at.is_none_or(|at| it.size < at);
-    let largest = of(Fate::Served).filter(below).max_by_key(|it| it.size);
-    let again = of(Fate::Served).any(|it| refused_at.is_some_and(|at| it.size >= at));
+fn extent(what: Extent, tried: &[SizeTry<'_>]) -> DraftVerdict {
+    let of = |fate: TryFate| tried.iter().filter(move |it| it.fate == fate);
+    let refused_at = of(TryFate::Refused).map(|it| it.size).min();
+    let below = |it: &&SizeTry<'_>| refused_at.is_none_or(|at| it.size < at);
+    let largest = of(TryFate::Served).filter(below).max_by_key(|it| it.size);
+    let again = of(TryFate::Served).any(|it| refused_at.is_some_and(|at| it.size >= at));
     let whole = largest.is_some_and(|it| it.played.factor("whole").is_some());
     let mut evidence = vec![format!("{} sizes were tried", tried.len())];
     let mut sure = Confidence::High;
@@ -169,15 +174,15 @@ fn extent(what: Extent, tried: &[Tried<'_>]) -> Found {
         evidence.push("a larger size was served as well: it varies".to_owned());
         sure = Confidence::Low;
     }
-    if let Some(open) = of(Fate::Open).next() {
+    if let Some(open) = of(TryFate::Open).next() {
         let class = open.played.calls.last().map_or("no answer", |call| call.class.as_str());
         if largest.is_none() && refused_at.is_none() {
             let about = what.about();
-            return Found::cannot_tell(format!("{about} the first try failed ({class})"));
+            return DraftVerdict::cannot_tell(format!("{about} the first try failed ({class})"));
         }
         evidence.push(format!("{} failed in a way that says nothing of it: {class}", open.size));
         sure = Confidence::Low;
     }
     let up_to = largest.map(|it| it.size);
-    Found::new(Finding::Reach { what, up_to, refused_at, whole }, sure, evidence)
+    DraftVerdict::new(Finding::Reach { what, up_to, refused_at, whole }, sure, evidence)
 }

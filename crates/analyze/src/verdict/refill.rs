@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
-use super::finding::{Finding, Pause, Refilled};
+use super::finding::{Finding, Refilled, RetryAfterWorth};
 use super::limits::{failed_otherwise, order, refusal_way};
 use super::sentence::figure;
-use super::trial::{Played, sent_at, sent_per_second, throttled};
-use super::{Confidence, Found};
-use crate::record::Target;
-use crate::stat::bucket::{Served, pace};
+use super::trial::{PlayedCell, sent_at, sent_per_second, throttled};
+use super::{Confidence, DraftVerdict};
+use crate::record::MeasuredTarget;
+use crate::stat::bucket::{TimedCall, pace};
 use crate::stat::median;
-use crate::stat::refill::{Kind, Limit, begins_by_a_clock, flood, read};
+use crate::stat::refill::{RefillKind, RefillLimit, begins_by_a_clock, flood, read};
 
 /// Other failures above this share make a cell say nothing of limits.
 const FAILED_MAX: f64 = 0.01;
@@ -30,40 +30,40 @@ const WHOLE: f64 = 1.05;
 /// Of the last part, a window that slides lets no more pass than this.
 const SLIDING_MAX: f64 = 0.9;
 
-pub(super) fn window(cells: &[&Played<'_>]) -> Found {
+pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let failing = cells.iter().filter(|cell| cell.share(failed_otherwise) > FAILED_MAX).count();
     if failing > 0 {
         let cells = cells.len();
-        return Found::cannot_tell(format!(
+        return DraftVerdict::cannot_tell(format!(
             "calls failed for other reasons than a limit in {failing} of {cells} cells"
         ));
     }
-    let leant: Vec<&Played<'_>> =
+    let leant: Vec<&PlayedCell<'_>> =
         cells.iter().filter(|cell| cell.number("flood").is_some()).copied().collect();
-    let floods: Vec<Vec<Served>> = leant.iter().map(|cell| order(&cell.calls)).collect();
+    let floods: Vec<Vec<TimedCall>> = leant.iter().map(|cell| order(&cell.calls)).collect();
     let most = floods.iter().map(Vec::len).max().unwrap_or(0);
     if most == 0 {
-        return Found::cannot_tell("no cell was played to its end");
+        return DraftVerdict::cannot_tell("no cell was played to its end");
     }
     if floods.iter().all(|calls| calls.iter().all(|call| call.passed)) {
         let paces = leant.iter().filter_map(|cell| sent_per_second(cell));
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        return Found::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
+        return DraftVerdict::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
     }
     let Some(limit) = read(&floods) else {
         let first = floods.iter().filter_map(|calls| flood(calls)).map(|it| it.first);
-        return Found::cannot_tell(format!(
+        return DraftVerdict::cannot_tell(format!(
             "{} calls pass and then none, but it was not seen twice how they pass again: its \
              window is longer than was waited",
             figure(first.fold(0.0, f64::max))
         ));
     };
     // Floods after a silence of more than one window begin with a whole limit.
-    let silent = |cell: &Played<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
-    let is_rested = |cell: &Played<'_>| silent(cell) >= WHOLE * limit.window;
-    let rested: Vec<Vec<Served>> = leant
+    let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
+    let is_rested = |cell: &PlayedCell<'_>| silent(cell) >= WHOLE * limit.window;
+    let rested: Vec<Vec<TimedCall>> = leant
         .iter()
         .zip(&floods)
         .filter(|(cell, _)| is_rested(cell))
@@ -74,14 +74,14 @@ pub(super) fn window(cells: &[&Played<'_>]) -> Found {
 }
 
 fn bucket(
-    cells: &[&Played<'_>],
-    leant: &[&Played<'_>],
-    rested: &[Vec<Served>],
-    limit: &Limit,
-) -> Found {
+    cells: &[&PlayedCell<'_>],
+    leant: &[&PlayedCell<'_>],
+    rested: &[Vec<TimedCall>],
+    limit: &RefillLimit,
+) -> DraftVerdict {
     let (refill, how) = match limit.kind {
-        Kind::Steady => (Refilled::Evenly, "single calls pass again, evenly".to_owned()),
-        Kind::Reset => at_once(cells, rested, limit),
+        RefillKind::Steady => (Refilled::Evenly, "single calls pass again, evenly".to_owned()),
+        RefillKind::Reset => at_once(cells, rested, limit),
     };
     let firsts: Vec<f64> =
         leant.iter().filter_map(|cell| flood(&order(&cell.calls))).map(|it| it.first).collect();
@@ -97,9 +97,9 @@ fn bucket(
     ];
     // A size is believed when it was seen from a whole limit, a window when it was seen twice.
     let sure = match (limit.kind, rested.len(), limit.waits) {
-        (Kind::Steady, 2.., 20..) | (Kind::Reset, _, 3..) => Confidence::High,
-        (Kind::Steady, 1.., _) | (Kind::Reset, _, 2..) => Confidence::Medium,
-        (Kind::Steady | Kind::Reset, _, _) => Confidence::Low,
+        (RefillKind::Steady, 2.., 20..) | (RefillKind::Reset, _, 3..) => Confidence::High,
+        (RefillKind::Steady, 1.., _) | (RefillKind::Reset, _, 2..) => Confidence::Medium,
+        (RefillKind::Steady | RefillKind::Reset, _, _) => Confidence::Low,
     };
     let finding = Finding::Bucket {
         size: limit.size.round() as u64,
@@ -109,11 +109,15 @@ fn bucket(
         way: refusal_way(leant),
         retry_after,
     };
-    Found::new(finding, sure, evidence)
+    DraftVerdict::new(finding, sure, evidence)
 }
 
 /// Whether the window begins by a clock, with the first call, or slides.
-fn at_once(cells: &[&Played<'_>], rested: &[Vec<Served>], limit: &Limit) -> (Refilled, String) {
+fn at_once(
+    cells: &[&PlayedCell<'_>],
+    rested: &[Vec<TimedCall>],
+    limit: &RefillLimit,
+) -> (Refilled, String) {
     if begins_by_a_clock(rested, limit) {
         return (Refilled::Window, "windows begin by a clock of the provider".to_owned());
     }
@@ -130,11 +134,11 @@ fn at_once(cells: &[&Played<'_>], rested: &[Vec<Served>], limit: &Limit) -> (Ref
 
 /// Calls of the last part that passed, and how many there were. `None` where those before were
 /// refused: then the limit was not whole.
-fn last_part(cell: &Played<'_>) -> Option<(usize, usize)> {
+fn last_part(cell: &PlayedCell<'_>) -> Option<(usize, usize)> {
     let last = usize::try_from(cell.count("last_part")?).ok()?;
     let calls = order(&cell.calls);
     let (before, after) = calls.split_at(calls.len().checked_sub(last)?);
-    let passed = |calls: &[Served]| calls.iter().filter(|call| call.passed).count();
+    let passed = |calls: &[TimedCall]| calls.iter().filter(|call| call.passed).count();
     let whole = passed(before) as f64 >= 0.95 * before.len() as f64;
     (whole && last > 0).then(|| (passed(after), last))
 }
@@ -142,11 +146,11 @@ fn last_part(cell: &Played<'_>) -> Option<(usize, usize)> {
 /// Whether who is refused is told when to come again, and whether that is so: by the cells that
 /// were silent for as long as was asked for, and not by knocks, for which who is refused may be
 /// made to wait longer.
-fn retry_after(cells: &[&Played<'_>], leant: &[&Played<'_>]) -> (Pause, String) {
+fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAfterWorth, String) {
     let refused = || leant.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
     let pauses: Vec<u64> = refused().filter_map(|call| call.retry_after_ms).collect();
     if pauses.len() * 2 < refused().count() || pauses.is_empty() {
-        return (Pause::NotGiven, "refusals do not say when to come again".to_owned());
+        return (RetryAfterWorth::NotGiven, "refusals do not say when to come again".to_owned());
     }
     let longest = pauses.iter().max().copied().unwrap_or(0) as f64 / 1_000.0;
     let asked = format!("refusals ask for a pause of up to {} s", figure(longest));
@@ -154,12 +158,13 @@ fn retry_after(cells: &[&Played<'_>], leant: &[&Played<'_>]) -> (Pause, String) 
     let heeded: Vec<bool> = heeding.filter_map(|cell| heeded(cell)).collect();
     let again = heeded.iter().filter(|passed| !**passed).count();
     match (heeded.len(), again) {
-        (0, _) => (Pause::Untried, format!("{asked}: it was not tried to heed it")),
-        (of, 0) => {
-            (Pause::Holds, format!("{asked}: who was silent for that long passed, {of} of {of}"))
-        }
+        (0, _) => (RetryAfterWorth::Untried, format!("{asked}: it was not tried to heed it")),
+        (of, 0) => (
+            RetryAfterWorth::Holds,
+            format!("{asked}: who was silent for that long passed, {of} of {of}"),
+        ),
         (of, again) => (
-            Pause::TooShort,
+            RetryAfterWorth::TooShort,
             format!("{asked}: who was silent for that long was refused again, {again} of {of}"),
         ),
     }
@@ -171,7 +176,7 @@ const PASSED_SINCE_MAX: usize = 5;
 
 /// Whether the last call, after a silence, passed. `None` where those before it were no longer
 /// refused, or were asked for a longer pause than was kept.
-fn heeded(cell: &Played<'_>) -> Option<bool> {
+fn heeded(cell: &PlayedCell<'_>) -> Option<bool> {
     let (last, before) = cell.calls.split_last()?;
     let at = before.iter().rposition(|call| throttled(call))?;
     let refused = before[at];
@@ -183,7 +188,7 @@ fn heeded(cell: &Played<'_>) -> Option<bool> {
 }
 
 /// How often one method passes.
-struct Rate {
+struct MethodRate {
     per_second: f64,
     /// By counting to one call, of all cells.
     low: f64,
@@ -191,106 +196,154 @@ struct Rate {
     cells: usize,
 }
 
-pub(super) fn cost(cells: &[&Played<'_>], target: Option<&Target>) -> Vec<Found> {
-    let mut methods: BTreeMap<&str, Vec<&Played<'_>>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| cell.share(failed_otherwise) <= FAILED_MAX) {
-        if let Some(method) = cell.factor("method") {
-            methods.entry(method).or_default().push(cell);
-        }
-    }
-    let (mut rates, mut free, mut unclear) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for (method, cells) in &methods {
-        match rate(cells) {
-            Some(rate) => _ = rates.insert(*method, rate),
-            None if cells.iter().all(|cell| cell.share(throttled) == 0.0) => {
-                // As fast as it was sent, it passed.
-                let sent = cells.iter().filter_map(|cell| cell.throughput()).fold(0.0, f64::max);
-                free.push((*method, sent));
+/// What the cells show of each method.
+#[derive(Default)]
+struct MethodRates<'a> {
+    cells: BTreeMap<&'a str, Vec<&'a PlayedCell<'a>>>,
+    /// Of methods that were refused for long enough to count.
+    rates: BTreeMap<&'a str, MethodRate>,
+    /// As fast as these were sent, they passed: calls a second.
+    free: Vec<(&'a str, f64)>,
+    /// Refused, but not for long enough.
+    unclear: Vec<&'a str>,
+}
+
+impl<'a> MethodRates<'a> {
+    fn of(cells: &[&'a PlayedCell<'a>]) -> Self {
+        let mut found = Self::default();
+        for cell in cells.iter().filter(|cell| cell.share(failed_otherwise) <= FAILED_MAX) {
+            if let Some(method) = cell.factor("method") {
+                found.cells.entry(method).or_default().push(cell);
             }
-            None => unclear.push(*method),
         }
+        for (method, cells) in &found.cells {
+            match rate(cells) {
+                Some(rate) => _ = found.rates.insert(*method, rate),
+                None if cells.iter().all(|cell| cell.share(throttled) == 0.0) => {
+                    let sent = cells.iter().filter_map(|cell| cell.throughput());
+                    found.free.push((*method, sent.fold(0.0, f64::max)));
+                }
+                None => found.unclear.push(*method),
+            }
+        }
+        found
     }
+
+    fn fits(&self, method: &str, rate: &MethodRate) -> String {
+        fits(method, &self.cells[method], rate)
+    }
+}
+
+pub(super) fn cost<'a>(
+    cells: &[&'a PlayedCell<'a>],
+    target: Option<&MeasuredTarget>,
+) -> Vec<DraftVerdict> {
+    let methods = MethodRates::of(cells);
     // What passes most often is cheapest: the others are multiples of it.
-    let base = rates.iter().max_by(|a, b| a.1.per_second.total_cmp(&b.1.per_second));
-    let Some((base, most)) = base else {
-        return vec![Found::cannot_tell("no call was refused, so nothing shows what counts")];
+    let most = methods.rates.iter().max_by(|a, b| a.1.per_second.total_cmp(&b.1.per_second));
+    let Some((base, most)) = most else {
+        let why = "no call was refused, so nothing shows what counts";
+        return vec![DraftVerdict::cannot_tell(why)];
     };
-    let mut found: Vec<Found> = Vec::new();
-    for (method, rate) in rates.iter().filter(|(method, _)| *method != base) {
-        let evidence = vec![fits(base, &methods[base], most), fits(method, &methods[method], rate)];
-        // A limit of the method alone would show as the same pace.
-        let dearer = most.low / rate.high > 1.0;
-        let sure = match rate.cells.min(most.cells) {
-            2.. if !dearer => Confidence::High,
-            _ => Confidence::Medium,
-        };
-        let finding = Finding::Cost {
-            method: (*method).to_owned(),
-            base: (*base).to_owned(),
-            observed_ratio: most.per_second / rate.per_second,
-            low: most.low / rate.high,
-            high: most.high / rate.low,
-            catalogue_ratio: catalogue_ratio(target, method, base),
-        };
-        found.push(Found::new(finding, sure, evidence));
-    }
-    for (method, sent) in free.iter().filter(|(_, sent)| *sent > most.high) {
-        let finding = Finding::Cost {
-            method: (*method).to_owned(),
-            base: (*base).to_owned(),
-            observed_ratio: 0.0,
-            low: 0.0,
-            high: most.high / sent,
-            catalogue_ratio: catalogue_ratio(target, method, base),
-        };
-        let evidence = vec![fits(base, &methods[base], most), format!("{method}: never refused")];
-        found.push(Found::new(finding, Confidence::Medium, evidence));
-    }
+    let dearer = methods
+        .rates
+        .iter()
+        .filter(|(method, _)| *method != base)
+        .map(|(method, rate)| dearer(&methods, (base, most), (method, rate), target));
+    let cheaper = methods
+        .free
+        .iter()
+        .filter(|(_, sent)| *sent > most.high)
+        .map(|free| cheaper(&methods, (base, most), *free, target));
+    let mut found: Vec<DraftVerdict> = dearer.chain(cheaper).collect();
     if found.is_empty() {
-        found.push(Found::cannot_tell(format!("only {base} was refused: nothing to compare with")));
+        let why = format!("only {base} was refused: nothing to compare with");
+        found.push(DraftVerdict::cannot_tell(why));
     }
-    if !unclear.is_empty() {
-        found[0]
-            .evidence
-            .push(format!("refused, but not long enough to count: {}", unclear.join(", ")));
+    if !methods.unclear.is_empty() {
+        let unclear = methods.unclear.join(", ");
+        found[0].evidence.push(format!("refused, but not long enough to count: {unclear}"));
     }
     found
 }
 
+/// What a method costs that passes less often than the cheapest one, `base`.
+fn dearer(
+    methods: &MethodRates<'_>,
+    (base, most): (&str, &MethodRate),
+    (method, rate): (&str, &MethodRate),
+    target: Option<&MeasuredTarget>,
+) -> DraftVerdict {
+    // A limit of the method alone would show as the same pace.
+    let is_dearer = most.low / rate.high > 1.0;
+    let sure = match rate.cells.min(most.cells) {
+        2.. if !is_dearer => Confidence::High,
+        _ => Confidence::Medium,
+    };
+    let finding = Finding::Cost {
+        method: method.to_owned(),
+        base: base.to_owned(),
+        observed_ratio: most.per_second / rate.per_second,
+        low: most.low / rate.high,
+        high: most.high / rate.low,
+        catalogue_ratio: catalogue_ratio(target, method, base),
+    };
+    DraftVerdict::new(finding, sure, vec![methods.fits(base, most), methods.fits(method, rate)])
+}
+
+/// What a method costs that passed, sent more often than `base` passes.
+fn cheaper(
+    methods: &MethodRates<'_>,
+    (base, most): (&str, &MethodRate),
+    (method, sent): (&str, f64),
+    target: Option<&MeasuredTarget>,
+) -> DraftVerdict {
+    let finding = Finding::Cost {
+        method: method.to_owned(),
+        base: base.to_owned(),
+        observed_ratio: 0.0,
+        low: 0.0,
+        high: most.high / sent,
+        catalogue_ratio: catalogue_ratio(target, method, base),
+    };
+    let evidence = vec![methods.fits(base, most), format!("{method}: never refused")];
+    DraftVerdict::new(finding, Confidence::Medium, evidence)
+}
+
 /// Counts to one call: a wait may have ended one call earlier or later, and of a window what is
 /// left may pay for one more but for a part of it.
-fn rate(cells: &[&Played<'_>]) -> Option<Rate> {
-    let floods: Vec<Vec<Served>> = cells.iter().map(|cell| order(&cell.calls)).collect();
+fn rate(cells: &[&PlayedCell<'_>]) -> Option<MethodRate> {
+    let floods: Vec<Vec<TimedCall>> = cells.iter().map(|cell| order(&cell.calls)).collect();
     let paces: Vec<_> = floods.iter().filter_map(|calls| pace(calls)).collect();
     let per_second = median(&paces.iter().map(|pace| pace.per_second).collect::<Vec<_>>())?;
     let one_of = match read(&floods) {
-        Some(Limit { kind: Kind::Reset, size, .. }) => 1.0 / size,
-        Some(Limit { kind: Kind::Steady, .. }) | None => 0.0,
+        Some(RefillLimit { kind: RefillKind::Reset, size, .. }) => 1.0 / size,
+        Some(RefillLimit { kind: RefillKind::Steady, .. }) | None => 0.0,
     };
     let counted = |by: f64| paces.iter().map(move |pace| (pace.passed as f64 + by) / pace.seconds);
     let low = counted(-1.0).fold(f64::INFINITY, f64::min);
     let high = counted(1.0).fold(0.0, f64::max) * (1.0 + one_of);
-    (low > 0.0).then_some(Rate { per_second, low, high, cells: paces.len() })
+    (low > 0.0).then_some(MethodRate { per_second, low, high, cells: paces.len() })
 }
 
 /// How many of one method fit into the limit, for people.
-fn fits(method: &str, cells: &[&Played<'_>], rate: &Rate) -> String {
-    let floods: Vec<Vec<Served>> = cells.iter().map(|cell| order(&cell.calls)).collect();
+fn fits(method: &str, cells: &[&PlayedCell<'_>], rate: &MethodRate) -> String {
+    let floods: Vec<Vec<TimedCall>> = cells.iter().map(|cell| order(&cell.calls)).collect();
     let per_second = figure(rate.per_second);
     match read(&floods) {
-        Some(Limit { kind: Kind::Reset, size, window, .. }) => format!(
+        Some(RefillLimit { kind: RefillKind::Reset, size, window, .. }) => format!(
             "{method}: {} pass in each {} s, {per_second} calls/s",
             figure(size),
             figure(window)
         ),
-        Some(Limit { kind: Kind::Steady, .. }) | None => {
+        Some(RefillLimit { kind: RefillKind::Steady, .. }) | None => {
             format!("{method}: {per_second} calls/s pass, in {} cells", rate.cells)
         }
     }
 }
 
 /// What `method` counts against the rate, as a multiple of `base`.
-fn catalogue_ratio(target: Option<&Target>, method: &str, base: &str) -> Option<f64> {
+fn catalogue_ratio(target: Option<&MeasuredTarget>, method: &str, base: &str) -> Option<f64> {
     let provider = Provider::named(target?.provider.as_deref()?)?;
     let tariff = Tariff::of(provider);
     let credits = |method: &str| f64::from(tariff.throughput(MethodTable::standard().row(method)));
@@ -301,25 +354,25 @@ fn catalogue_ratio(target: Option<&Target>, method: &str, base: &str) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Call, Cell};
+    use crate::record::{CallRecord, Cell};
 
-    fn refused(at_ms: u64, pause_ms: Option<u64>) -> Call {
-        Call {
+    fn refused(at_ms: u64, pause_ms: Option<u64>) -> CallRecord {
+        CallRecord {
             begun_at: at_ms * 1_000,
             ended_at: at_ms * 1_000 + 20_000,
             class: "throttled".to_owned(),
             retry_after_ms: pause_ms,
-            ..Call::default()
+            ..CallRecord::default()
         }
     }
 
     /// What follows from a flood in which all are refused and what came of heeding it.
     #[track_caller]
-    fn check(flood: &[Call], heeding: &[Call], expected: Pause) {
+    fn check(flood: &[CallRecord], heeding: &[CallRecord], expected: RetryAfterWorth) {
         let (cell, mut heeded) = (Cell::default(), Cell::default());
         heeded.factors.insert("heeded_ms".to_owned(), "1000".to_owned());
-        fn played<'a>(cell: &'a Cell, calls: &'a [Call]) -> Played<'a> {
-            Played { cell, calls: calls.iter().collect(), wires: Vec::new() }
+        fn played<'a>(cell: &'a Cell, calls: &'a [CallRecord]) -> PlayedCell<'a> {
+            PlayedCell { cell, calls: calls.iter().collect(), wires: Vec::new() }
         }
         let (leant, heeding) = (played(&cell, flood), played(&heeded, heeding));
         assert_eq!(retry_after(&[&leant, &heeding], &[&leant]).0, expected);
@@ -327,20 +380,20 @@ mod tests {
 
     #[test]
     fn what_a_retry_after_is_worth() {
-        let passed = |at_ms: u64| Call { class: "answer".to_owned(), ..refused(at_ms, None) };
+        let passed = |at_ms: u64| CallRecord { class: "answer".to_owned(), ..refused(at_ms, None) };
         let told = |at_ms: u64| refused(at_ms, Some(1_000));
-        check(&[refused(0, None), refused(500, None)], &[], Pause::NotGiven);
+        check(&[refused(0, None), refused(500, None)], &[], RetryAfterWorth::NotGiven);
         // Knocks that go on after the pause say nothing: each may prolong it.
         let knocks = [told(0), told(900), told(1_200), told(2_500)];
-        check(&knocks, &[], Pause::Untried);
-        check(&knocks, &[passed(0), told(10), passed(1_300)], Pause::Holds);
-        check(&knocks, &[passed(0), told(10), told(1_300)], Pause::TooShort);
+        check(&knocks, &[], RetryAfterWorth::Untried);
+        check(&knocks, &[passed(0), told(10), passed(1_300)], RetryAfterWorth::Holds);
+        check(&knocks, &[passed(0), told(10), told(1_300)], RetryAfterWorth::TooShort);
         // Another window began before the silence; or more was asked for than was kept.
         let mut anew = vec![told(10)];
         anew.extend((0..6).map(|_| passed(20)));
         anew.push(told(1_300));
-        check(&knocks, &anew, Pause::Untried);
-        check(&knocks, &[told(10), passed(20), told(1_300)], Pause::TooShort);
-        check(&knocks, &[refused(10, Some(9_000)), passed(1_300)], Pause::Untried);
+        check(&knocks, &anew, RetryAfterWorth::Untried);
+        check(&knocks, &[told(10), passed(20), told(1_300)], RetryAfterWorth::TooShort);
+        check(&knocks, &[refused(10, Some(9_000)), passed(1_300)], RetryAfterWorth::Untried);
     }
 }

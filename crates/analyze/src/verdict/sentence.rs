@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::finding::{CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope};
+use super::finding::{
+    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
+    ShapingScope,
+};
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,7 +236,7 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Flow {
+impl PacedFlow {
     fn about(self) -> &'static str {
         match self {
             Self::Each => "each, however many there are",
@@ -261,7 +264,7 @@ fn moves(from: f64, to: f64) -> &'static str {
     if to > from { "rises" } else { "falls" }
 }
 
-impl Pause {
+impl RetryAfterWorth {
     /// For people.
     pub fn word(self) -> &'static str {
         match self {
@@ -307,7 +310,7 @@ impl RefusalWay {
     }
 }
 
-impl Scope {
+impl ShapingScope {
     fn about(self) -> &'static str {
         match self {
             Self::Connection => "for each connection",

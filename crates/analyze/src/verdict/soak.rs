@@ -6,8 +6,8 @@
 use super::finding::{Drifting, Finding};
 use super::sentence::figure;
 use super::trial::watched;
-use super::{Confidence, Found};
-use crate::record::{Doubt, Rollup};
+use super::{Confidence, DraftVerdict};
+use crate::record::{CellDoubt, Rollup};
 use crate::stat::trend::{Trend, VALUES_MIN, folded, trend};
 use crate::stat::{median, quantile};
 
@@ -26,18 +26,18 @@ const CHANGE_MIN: f64 = 0.05;
 /// And one of errors by fewer percent of the calls.
 const ERRORS_MIN: f64 = 0.1;
 
-pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
+pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
     let sound: Vec<&Rollup> = rollups.iter().filter(|rollup| !rollup.saturated).copied().collect();
     let left_out = rollups.len() - sound.len();
     if left_out * 4 > rollups.len() {
         let all = rollups.len();
         let why = format!("{} in {left_out} of {all} parts", doubt(rollups).words());
-        return vec![Found::cannot_tell(why)];
+        return vec![DraftVerdict::cannot_tell(why)];
     }
     let p50s: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
     let p99s: Vec<f64> = sound.iter().filter_map(|it| it.p99).map(ms).collect();
     let (Some(p50_ms), Some(p99_ms)) = (median(&p50s), median(&p99s)) else {
-        return vec![Found::cannot_tell("no call was served")];
+        return vec![DraftVerdict::cannot_tell("no call was served")];
     };
     let minutes = (watched(&sound) as f64 / MINUTE).round() as u64;
     let with_errors = sound.iter().filter(|it| it.served < it.calls).count();
@@ -60,16 +60,16 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     };
     let (parts, with_errors) = (sound.len() as u64, with_errors as u64);
     let held = Finding::Held { minutes, parts, with_errors, p50_ms, p99_ms };
-    let mut found = vec![Found::new(held, sure, evidence)];
+    let mut found = vec![DraftVerdict::new(held, sure, evidence)];
     found.extend(drifts(&sound, minutes));
     found
 }
 
 /// Why most of those that are left out are.
-fn doubt(rollups: &[&Rollup]) -> Doubt {
+fn doubt(rollups: &[&Rollup]) -> CellDoubt {
     let left_out = || rollups.iter().filter(|rollup| rollup.saturated);
-    let full = left_out().filter(|rollup| rollup.doubted() == Some(Doubt::Full)).count();
-    if full * 2 > left_out().count() { Doubt::Full } else { Doubt::Behind }
+    let full = left_out().filter(|rollup| rollup.doubted() == Some(CellDoubt::Full)).count();
+    if full * 2 > left_out().count() { CellDoubt::Full } else { CellDoubt::Behind }
 }
 
 /// What connections did, where any of them ended.
@@ -81,7 +81,7 @@ fn connections(rollups: &[&Rollup]) -> Option<String> {
     })
 }
 
-fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<Found> {
+fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
     let times: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
     let errors: Vec<f64> = sound
         .iter()
@@ -89,7 +89,7 @@ fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<Found> {
         .collect();
     let row = |values: &[f64]| trend(&folded(values, VALUES_MAX));
     let (Some(time), Some(error)) = (row(&times), row(&errors)) else {
-        return vec![Found::cannot_tell(format!(
+        return vec![DraftVerdict::cannot_tell(format!(
             "whether it drifts: that takes {VALUES_MIN} parts with answers"
         ))];
     };
@@ -108,19 +108,19 @@ fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<Found> {
         ];
         // In a short row nothing but a straight line would be sure.
         let sure = if times.len() >= SURE_MIN { Confidence::High } else { Confidence::Medium };
-        found.push(Found::new(Finding::NoDrift { minutes }, sure, evidence));
+        found.push(DraftVerdict::new(Finding::NoDrift { minutes }, sure, evidence));
     }
     found
 }
 
-fn drift(what: Drifting, trend: &Trend, minutes: u64) -> Found {
+fn drift(what: Drifting, trend: &Trend, minutes: u64) -> DraftVerdict {
     let (from, to) = match what {
         Drifting::Time => (trend.first, trend.last),
         // A straight line may leave what is possible.
         Drifting::Errors => (trend.first.clamp(0.0, 100.0), trend.last.clamp(0.0, 100.0)),
     };
     let evidence = vec![told(trend)];
-    Found::new(Finding::Drift { what, from, to, minutes }, Confidence::High, evidence)
+    DraftVerdict::new(Finding::Drift { what, from, to, minutes }, Confidence::High, evidence)
 }
 
 fn told(trend: &Trend) -> String {

@@ -19,19 +19,19 @@ fn windows_read_as_they_are_meant() {
     };
     for (told, expected) in [
         (
-            bucket(0.98, Refilled::Evenly, Pause::NotGiven),
+            bucket(0.98, Refilled::Evenly, RetryAfterWorth::NotGiven),
             "bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
         ),
         (
-            bucket(10.2, Refilled::Window, Pause::TooShort),
+            bucket(10.2, Refilled::Window, RetryAfterWorth::TooShort),
             "125 in each window of 10 s; above that HTTP 429, a Retry-After that is too short",
         ),
         (
-            bucket(0.25, Refilled::Sliding, Pause::Holds),
+            bucket(0.25, Refilled::Sliding, RetryAfterWorth::Holds),
             "125 in any 250 ms, a window that slides; above that HTTP 429, a Retry-After that holds",
         ),
         (
-            bucket(300.0, Refilled::AtOnce, Pause::NotGiven),
+            bucket(300.0, Refilled::AtOnce, RetryAfterWorth::NotGiven),
             "125 in 5 min, back all at once; above that HTTP 429, no Retry-After",
         ),
     ] {
@@ -58,5 +58,5 @@ fn a_finding_is_read_as_written() {
 
 #[test]
 fn nothing_is_said_of_nothing() {
-    assert_eq!(verdicts(&Run::default(), &[]), []);
+    assert_eq!(verdicts(&RunRecord::default(), &[]), []);
 }

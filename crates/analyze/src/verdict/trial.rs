@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::{Call, Cell, Doubt, NUMBER_MAX, Record, Rollup, Wire};
+use crate::record::{CallRecord, Cell, CellDoubt, NUMBER_MAX, Record, Rollup, WireRecord};
 use crate::stat::{quantile, sorted};
 use crate::work;
 
@@ -16,7 +16,7 @@ pub struct Trial<'a> {
     /// Index of the target.
     pub target: u32,
     /// In the order in which the cells began.
-    pub played: Vec<Played<'a>>,
+    pub played: Vec<PlayedCell<'a>>,
     /// What was rolled up instead of written call by call, in the order of time; also of a cell
     /// that was not played to its end.
     pub rollups: Vec<&'a Rollup>,
@@ -24,26 +24,26 @@ pub struct Trial<'a> {
 
 /// One cell and what happened in it.
 #[derive(Debug, Clone)]
-pub struct Played<'a> {
+pub struct PlayedCell<'a> {
     /// The cell.
     pub cell: &'a Cell,
     /// In the order in which they were sent.
-    pub calls: Vec<&'a Call>,
+    pub calls: Vec<&'a CallRecord>,
     /// In order of time.
-    pub wires: Vec<&'a Wire>,
+    pub wires: Vec<&'a WireRecord>,
 }
 
-type Key<'a> = (&'a str, u32, u32);
+type CellKey<'a> = (&'a str, u32, u32);
 
 /// Sorts the records. A call counts where its cell was played to the end, and only within its
 /// time: what an interrupted cell left behind, and the same cell played again, are two. So does
 /// what a connection did; one that was opened before the cell counts from there where a call of
 /// the cell went over it.
 pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
-    let mut cells: BTreeMap<Key<'_>, Played<'_>> = BTreeMap::new();
+    let mut cells: BTreeMap<CellKey<'_>, PlayedCell<'_>> = BTreeMap::new();
     for record in records {
         if let Record::Cell(cell) = record {
-            let played = Played { cell, calls: Vec::new(), wires: Vec::new() };
+            let played = PlayedCell { cell, calls: Vec::new(), wires: Vec::new() };
             cells.insert((&cell.experiment, cell.target, cell.cell), played);
         }
     }
@@ -116,15 +116,15 @@ impl<'a> Trial<'a> {
 
     /// The cells that may conclude something, and the number of those that may not. One without
     /// calls is neither: where nothing was sent nothing failed.
-    pub fn sound(&self) -> (Vec<&Played<'a>>, usize) {
-        let sent = |played: &&Played<'_>| played.cell.calls > 0 || !played.calls.is_empty();
+    pub fn sound(&self) -> (Vec<&PlayedCell<'a>>, usize) {
+        let sent = |played: &&PlayedCell<'_>| played.cell.calls > 0 || !played.calls.is_empty();
         let (doubted, sound): (Vec<_>, Vec<_>) =
             self.played.iter().filter(sent).partition(|played| played.cell.saturated);
         (sound, doubted.len())
     }
 
     /// Why cells may not conclude anything, and how many these are.
-    pub(super) fn doubts(&self) -> BTreeMap<Doubt, usize> {
+    pub(super) fn doubts(&self) -> BTreeMap<CellDoubt, usize> {
         let mut doubts = BTreeMap::new();
         for doubt in self.played.iter().filter_map(|played| played.cell.doubted()) {
             *doubts.entry(doubt).or_default() += 1;
@@ -133,8 +133,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Played<'_> {
-    fn saw(&self, wire: &Wire) -> bool {
+impl PlayedCell<'_> {
+    fn saw(&self, wire: &WireRecord) -> bool {
         let carried = || self.calls.iter().any(|call| call.connection == Some(wire.connection));
         wire.at <= self.cell.ended_at && (wire.at >= self.cell.begun_at || carried())
     }
@@ -155,7 +155,7 @@ impl Played<'_> {
     }
 
     /// The share of calls of which `is` holds; 0 without calls.
-    pub fn share(&self, is: impl Fn(&Call) -> bool) -> f64 {
+    pub fn share(&self, is: impl Fn(&CallRecord) -> bool) -> f64 {
         let those = self.calls.iter().filter(|call| is(call)).count();
         those as f64 / self.calls.len().max(1) as f64
     }
@@ -181,7 +181,7 @@ impl Played<'_> {
 }
 
 /// Calls a second that went on their way.
-pub(super) fn sent_per_second(cell: &Played<'_>) -> Option<f64> {
+pub(super) fn sent_per_second(cell: &PlayedCell<'_>) -> Option<f64> {
     // They are in that order.
     let (first, last) = (cell.calls.first()?, cell.calls.last()?);
     let span = seconds(sent_at(last).saturating_sub(sent_at(first)));
@@ -189,13 +189,13 @@ pub(super) fn sent_per_second(cell: &Played<'_>) -> Option<f64> {
 }
 
 /// When it was on its way, as far as we know.
-pub(crate) fn sent_at(call: &Call) -> u64 {
+pub(crate) fn sent_at(call: &CallRecord) -> u64 {
     call.begun_at + call.queue.unwrap_or(0)
 }
 
 /// Whether the upstream did what was asked, even if the answer is a revert, or `null` where that
 /// says something.
-pub(crate) fn served(call: &Call) -> bool {
+pub(crate) fn served(call: &CallRecord) -> bool {
     call.error.is_none()
         && match VerdictClass::from_word(&call.class) {
             Some(
@@ -221,12 +221,12 @@ pub(crate) fn served(call: &Call) -> bool {
 }
 
 /// Whether it was refused for its rate.
-pub(crate) fn throttled(call: &Call) -> bool {
+pub(crate) fn throttled(call: &CallRecord) -> bool {
     call.class == VerdictClass::Throttled.word()
 }
 
 /// From the intended start to the end, milliseconds.
-pub(crate) fn took_ms(call: &Call) -> f64 {
+pub(crate) fn took_ms(call: &CallRecord) -> f64 {
     call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0
 }
 

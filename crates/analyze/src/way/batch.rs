@@ -9,14 +9,18 @@ use wellhead_jsonrpc::scan_batch;
 use wellhead_transport::{Timing, WireReply};
 use wellhead_upstream::{Judge, VerdictClass};
 
-use super::{Done, Leave, Way};
-use crate::work::Ask;
+use super::{FinishedCall, Leave, Way};
+use crate::work::WorkCall;
 
 impl Way {
     /// Sends one call `calls` times in one request, with ids from 1. Its class is that of an
     /// answer where each of them was answered, else the class of the first one that was not, or
     /// of the refusal of the whole.
-    pub fn batch(&self, ask: &Ask, calls: u64) -> impl Future<Output = Done> + Send + use<> {
+    pub fn batch(
+        &self,
+        ask: &WorkCall,
+        calls: u64,
+    ) -> impl Future<Output = FinishedCall> + Send + use<> {
         let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
         let line = Arc::clone(line.expect("a way has at least one line"));
         let items: Vec<String> = (1..=calls).map(|id| ask.body(id)).collect();
@@ -33,7 +37,7 @@ impl Way {
     }
 }
 
-fn judge(done: &mut Done, method: &str, calls: u64) {
+fn judge(done: &mut FinishedCall, method: &str, calls: u64) {
     let most = usize::try_from(calls).unwrap_or(usize::MAX);
     // What is no list was judged already, as the answer to a call.
     let Ok(items) = scan_batch(&done.body, most) else { return };

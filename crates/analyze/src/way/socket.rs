@@ -13,9 +13,9 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::CALL_ID;
 
-use super::{Done, Goal, PATIENCE, answered, failed};
-use crate::record::Call;
-use crate::work::Ask;
+use super::{FinishedCall, Goal, PATIENCE, answered, failed};
+use crate::record::CallRecord;
+use crate::work::WorkCall;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +33,9 @@ pub enum SocketError {
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Socket(WsConnection);
+pub struct WsSession(WsConnection);
 
-impl Socket {
+impl WsSession {
     /// Opens one: at `url` where it is given, else where the target is, with `ws` for `http`.
     ///
     /// # Errors
@@ -50,13 +50,13 @@ impl Socket {
     }
 
     /// One call. Which connection carried it is not told: it has no number in the run.
-    pub async fn ask(&mut self, ask: &Ask) -> Done {
+    pub async fn ask(&mut self, ask: &WorkCall) -> FinishedCall {
         let body = Bytes::from(ask.body(CALL_ID));
-        let mut call = Call {
+        let mut call = CallRecord {
             method: ask.method.to_owned(),
             bytes_out: body.len() as u64,
             protocol: Some("ws".to_owned()),
-            ..Call::default()
+            ..CallRecord::default()
         };
         let begun = Instant::now();
         let reply = timeout(PATIENCE, self.0.call(body)).await;
@@ -74,7 +74,7 @@ impl Socket {
             }
             Err(error) => failed(&mut call, &error),
         };
-        Done { call, begun, ended, body, under_way: 0, places: 1 }
+        FinishedCall { call, begun, ended, body, under_way: 0, places: 1 }
     }
 }
 

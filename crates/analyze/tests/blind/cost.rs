@@ -1,7 +1,7 @@
 //! `cost`: what methods count, with an interval that holds the truth.
 
 use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::Cost;
+use wellhead_analyze::plan::CostPlan;
 use wellhead_analyze::verdict::{Confidence, Finding};
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, Truth};
 
@@ -10,9 +10,9 @@ use crate::harness::{SECOND, concluded, drawn, near, rng};
 const METHODS: [&str; 5] =
     ["eth_blockNumber", "eth_chainId", "eth_getBalance", "eth_call", "eth_getLogs"];
 
-fn plan(seed: u64) -> Cost {
+fn plan(seed: u64) -> CostPlan {
     let terms = Knocking { settle: SECOND, per_second: 300.0, calls: 900, within: SECOND * 60 };
-    Cost::new(&METHODS, terms, SECOND, &mut rng(seed))
+    CostPlan::new(&METHODS, terms, SECOND, &mut rng(seed))
 }
 
 /// Calls of a method that fit: of a window, what is left of the last is lost.

@@ -2,10 +2,12 @@
 //! nothing is said of the provider but what its own slowness proves.
 
 use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{Cost, Load, Pace, Plan, Rate, Soak, Stage, Window};
-use wellhead_analyze::record::{Doubt, Record};
+use wellhead_analyze::plan::{
+    CostPlan, ExperimentPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage, WindowPlan,
+};
+use wellhead_analyze::record::{CellDoubt, Record};
 use wellhead_analyze::verdict::{Finding, verdicts};
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::provider::{LimitScope, Shaping, StreamCap, StreamWay};
@@ -24,8 +26,8 @@ fn narrow() -> ProviderDials {
     ProviderDials { stream_cap, http2: true, ..far() }
 }
 
-fn load(rate: f64) -> Load {
-    Load::new(vec![Stage::Rate(rate)], SECOND * 5, Work::Cheap, 4)
+fn load(rate: f64) -> LoadPlan {
+    LoadPlan::new(vec![Stage::Rate(rate)], SECOND * 5, WorkKind::Cheap, 4)
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,19 +44,19 @@ async fn over_http_1_there_are_as_many_as_the_rate_needs() {
 #[tokio::test(start_paused = true)]
 async fn where_ours_are_full_nothing_is_said() {
     let knock = Knocking { settle: SECOND, per_second: 100.0, calls: 300, within: SECOND * 9 };
-    let plans: Vec<Box<dyn Plan>> = vec![
+    let plans: Vec<Box<dyn ExperimentPlan>> = vec![
         Box::new(load(100.0)),
-        Box::new(Rate::new(100.0, 100.0, 2.0, SECOND * 5, SECOND)),
-        Box::new(Window::new(100.0, 300, SECOND * 20, SECOND)),
-        Box::new(Cost::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
-        Box::new(Soak::new(Pace::Rate(100.0), SECOND * 20, SECOND * 5, Work::Cheap, 4)),
+        Box::new(RatePlan::new(100.0, 100.0, 2.0, SECOND * 5, SECOND)),
+        Box::new(WindowPlan::new(100.0, 300, SECOND * 20, SECOND)),
+        Box::new(CostPlan::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
+        Box::new(SoakPlan::new(SoakLoad::Rate(100.0), SECOND * 20, SECOND * 5, WorkKind::Cheap, 4)),
     ];
     for mut plan in plans {
         let provider = provider(narrow());
         let (run, records) = played(&provider, &mut *plan, idle).await;
         let full = records.iter().filter(|record| match record {
-            Record::Cell(cell) => cell.doubted() == Some(Doubt::Full),
-            Record::Rollup(rollup) => rollup.doubted() == Some(Doubt::Full),
+            Record::Cell(cell) => cell.doubted() == Some(CellDoubt::Full),
+            Record::Rollup(rollup) => rollup.doubted() == Some(CellDoubt::Full),
             Record::Call(_) | Record::Wire(_) => false,
         });
         assert!(full.count() > 0, "{}", plan.name());
@@ -72,11 +74,11 @@ async fn where_ours_are_full_nothing_is_said() {
 async fn who_grows_slow_is_the_bound() {
     let shaping = Some(Shaping { per_second: 50.0, scope: LimitScope::Account });
     let stages = vec![Stage::Rate(40.0), Stage::Rate(100.0)];
-    let plan = Load::new(stages, SECOND * 10, Work::Cheap, 4).with_rest(SECOND * 5);
+    let plan = LoadPlan::new(stages, SECOND * 10, WorkKind::Cheap, 4).with_rest(SECOND * 5);
     let stream_cap = Some(StreamCap { max: 16, way: StreamWay::Announced });
     let dials = ProviderDials { shaping, stream_cap, ..far() };
     let provider = provider(dials);
-    let mut plan: Box<dyn Plan> = Box::new(plan);
+    let mut plan: Box<dyn ExperimentPlan> = Box::new(plan);
     let (run, records) = played(&provider, &mut *plan, idle).await;
     let waited = records.iter().filter_map(Record::call).filter_map(|call| call.queue).max();
     assert!(waited > Some(100_000), "all places were taken: {waited:?}");

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Outcome, Plan};
-use wellhead_analyze::record::{self, Cell, Machine, Record, Run};
-use wellhead_analyze::run::{Budget, CpuClock, Player, Stop, Taken, Terms, Watch};
-use wellhead_analyze::verdict::{Verdict, verdicts};
+use wellhead_analyze::plan::{CellOutcome, ExperimentPlan};
+use wellhead_analyze::record::{self, Cell, Machine, Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, CpuClock, CpuTime, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{DrawnDial, Truth};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -21,7 +21,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 struct Nobody;
 
 impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 pub(crate) fn rng(seed: u64) -> SmallRng {
@@ -34,7 +34,7 @@ pub(crate) fn drawn(seed: u64, subject: DrawnDial) -> (ProviderDials, Truth) {
 }
 
 /// No processor's time passes.
-pub(crate) fn idle() -> Option<Taken> {
+pub(crate) fn idle() -> Option<CpuTime> {
     None
 }
 
@@ -44,7 +44,10 @@ pub(crate) fn provider(dials: ProviderDials) -> FakeProvider {
 }
 
 /// Plays `plan` and says what follows.
-pub(crate) async fn concluded(dials: ProviderDials, mut plan: impl Plan) -> Vec<Verdict> {
+pub(crate) async fn concluded(
+    dials: ProviderDials,
+    mut plan: impl ExperimentPlan,
+) -> Vec<ExperimentVerdict> {
     let provider = provider(dials);
     let (run, records) = played(&provider, &mut plan, idle).await;
     verdicts(&run, &records)
@@ -53,15 +56,15 @@ pub(crate) async fn concluded(dials: ProviderDials, mut plan: impl Plan) -> Vec<
 /// Plays `plan`.
 pub(crate) async fn played(
     provider: &FakeProvider,
-    plan: &mut dyn Plan,
+    plan: &mut dyn ExperimentPlan,
     cpu: CpuClock,
-) -> (Run, Vec<Record>) {
+) -> (RunRecord, Vec<Record>) {
     let url = SecretUrl::parse(&provider.url()).unwrap();
     let goals = [Goal::new("target-1".to_owned(), url)];
     let dir = TempDir::new().unwrap();
-    let (budget, stop) = (Budget::new(plan.calls_max() + 3), Stop::default());
+    let (budget, stop) = (CallBudget::new(plan.calls_max() + 3), StopSignal::default());
     let machine = Machine::default();
-    let terms = Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
+    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
     let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
     let mut player = player.with_cpu(cpu);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
@@ -75,7 +78,7 @@ pub(crate) async fn played(
 
 /// The only verdict.
 #[track_caller]
-pub(crate) fn only(mut verdicts: Vec<Verdict>) -> Verdict {
+pub(crate) fn only(mut verdicts: Vec<ExperimentVerdict>) -> ExperimentVerdict {
     assert_eq!(verdicts.len(), 1, "{verdicts:#?}");
     verdicts.remove(0)
 }

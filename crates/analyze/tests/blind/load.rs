@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rand::Rng as _;
-use wellhead_analyze::plan::{Load, Stage};
+use wellhead_analyze::plan::{LoadPlan, Stage};
 use wellhead_analyze::verdict::Finding;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Refill, Truth};
 
@@ -15,10 +15,10 @@ use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 const STEP: f64 = 1.1;
 
 /// From about half of `limit` to about one and a half, from where chance has it.
-fn plan(seed: u64, limit: f64, lasting: Duration) -> Load {
+fn plan(seed: u64, limit: f64, lasting: Duration) -> LoadPlan {
     let first = limit * rng(seed).random_range(0.5..0.6);
     let stages = (0..11).map(|nth| Stage::Rate(first * STEP.powi(nth)));
-    Load::new(stages.collect(), lasting, Work::Cheap, 2).with_rest(SECOND * 10)
+    LoadPlan::new(stages.collect(), lasting, WorkKind::Cheap, 2).with_rest(SECOND * 10)
 }
 
 async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
@@ -71,7 +71,7 @@ async fn no_limit_where_there_is_none() {
         let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
-        let load = Load::new(stages, SECOND * 10, Work::Mix, 2);
+        let load = LoadPlan::new(stages, SECOND * 10, WorkKind::Mix, 2);
         let told = only(concluded(dials, load).await);
         let Finding::NoCapacityLimit { up_to_per_second, .. } = told.finding else {
             panic!("seed {seed}: {told:#?}");

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, sleep};
 use wellhead_analyze::knock::Knocking;
 use wellhead_analyze::plan::{
-    Bodies, Connection, Cost, Latency, Load, Pace, Plan, Protocol, Rate, Soak, Stage, Sweep,
-    Throttle, Window,
+    BodiesPlan, ConnectionPlan, CostPlan, ExperimentPlan, LatencyPlan, LoadPlan, ProtocolPlan,
+    RatePlan, SoakLoad, SoakPlan, Stage, Sweep, ThrottlePlan, WindowPlan,
 };
 use wellhead_analyze::record::Record;
-use wellhead_analyze::run::{CpuClock, Taken};
+use wellhead_analyze::run::{CpuClock, CpuTime};
 use wellhead_analyze::verdict::{Finding, verdicts};
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::DrawnDial;
 
@@ -23,22 +23,22 @@ thread_local! {
 }
 
 /// Shares of the time that has passed.
-fn taken(ran: f64, waited: f64) -> Option<Taken> {
+fn taken(ran: f64, waited: f64) -> Option<CpuTime> {
     let now = Instant::now();
     // The clock of a test that was here before may have been ahead.
     let begun = BEGUN.get().filter(|begun| *begun <= now).unwrap_or(now);
     BEGUN.set(Some(begun));
     let passed = now - begun;
-    Some(Taken { ran: passed.mul_f64(ran), waited: passed.mul_f64(waited) })
+    Some(CpuTime { ran: passed.mul_f64(ran), waited: passed.mul_f64(waited) })
 }
 
 /// The thread that sends has been busy for nine tenths of the time.
-fn busy() -> Option<Taken> {
+fn busy() -> Option<CpuTime> {
     taken(0.9, 0.0)
 }
 
 /// It has a third of a core, and needs twice as much more.
-fn starved() -> Option<Taken> {
+fn starved() -> Option<CpuTime> {
     taken(0.3, 0.6)
 }
 
@@ -50,57 +50,69 @@ async fn hog() {
     }
 }
 
-fn plans() -> Vec<(Box<dyn Plan>, DrawnDial)> {
+fn plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
     let knock = Knocking { settle: SECOND, per_second: 100.0, calls: 200, within: SECOND * 9 };
     let auto = HttpVersion::Auto;
-    let throttle = Throttle::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
+    let throttle = ThrottlePlan::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     vec![
-        (Box::new(Rate::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)), DrawnDial::Bucket),
+        (Box::new(RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)), DrawnDial::Bucket),
         (Box::new(throttle), DrawnDial::Shaping),
-        (Box::new(Window::new(100.0, 300, SECOND * 20, SECOND)), DrawnDial::Window),
+        (Box::new(WindowPlan::new(100.0, 300, SECOND * 20, SECOND)), DrawnDial::Window),
         (
-            Box::new(Cost::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
+            Box::new(CostPlan::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
             DrawnDial::Costs,
         ),
         (
-            Box::new(Load::new(vec![Stage::Rate(50.0)], SECOND * 5, Work::Cheap, 2)),
+            Box::new(LoadPlan::new(vec![Stage::Rate(50.0)], SECOND * 5, WorkKind::Cheap, 2)),
             DrawnDial::Nothing,
         ),
         (
-            Box::new(Soak::new(Pace::Rate(5.0), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
+            Box::new(SoakPlan::new(
+                SoakLoad::Rate(5.0),
+                SECOND * 60,
+                SECOND * 5,
+                WorkKind::Cheap,
+                1,
+            )),
             DrawnDial::Nothing,
         ),
     ]
 }
 
 /// No clock says when their calls begin.
-fn closed_plans() -> Vec<(Box<dyn Plan>, DrawnDial)> {
+fn closed_plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
     let auto = HttpVersion::Auto;
-    let throttle = Throttle::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
+    let throttle = ThrottlePlan::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     let sweep = Sweep {
         connections: vec![2],
         at_once: vec![4],
-        bodies: vec![Work::Cheap],
+        bodies: vec![WorkKind::Cheap],
         calls: 20,
         repeats: 2,
     };
-    let users = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
-    let thinking = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
+    let users = LoadPlan::new(vec![Stage::Users(4)], SECOND * 3, WorkKind::Cheap, 2);
+    let thinking = LoadPlan::new(vec![Stage::Users(4)], SECOND * 3, WorkKind::Cheap, 2);
     vec![
         (Box::new(throttle), DrawnDial::Shaping),
-        (Box::new(Protocol::new(sweep, SECOND, &mut rng(1))), DrawnDial::Nothing),
-        (Box::new(Bodies::new(4, 2, 2, auto, SECOND, &mut rng(1))), DrawnDial::Nothing),
+        (Box::new(ProtocolPlan::new(sweep, SECOND, &mut rng(1))), DrawnDial::Nothing),
+        (Box::new(BodiesPlan::new(4, 2, 2, auto, SECOND, &mut rng(1))), DrawnDial::Nothing),
         (Box::new(users), DrawnDial::Nothing),
         (Box::new(thinking.with_users(SECOND / 2, 20)), DrawnDial::Nothing),
-        (Box::new(Latency::new(30)), DrawnDial::Nothing),
+        (Box::new(LatencyPlan::new(30)), DrawnDial::Nothing),
         (
-            Box::new(Soak::new(Pace::Users(3), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
+            Box::new(SoakPlan::new(
+                SoakLoad::Users(3),
+                SECOND * 60,
+                SECOND * 5,
+                WorkKind::Cheap,
+                1,
+            )),
             DrawnDial::Nothing,
         ),
     ]
 }
 
-async fn says_nothing(plan: &mut dyn Plan, subject: DrawnDial, cpu: CpuClock) {
+async fn says_nothing(plan: &mut dyn ExperimentPlan, subject: DrawnDial, cpu: CpuClock) {
     let (dials, _) = drawn(5, subject);
     let provider = provider(dials);
     let (run, records) = played(&provider, plan, cpu).await;
@@ -145,7 +157,7 @@ async fn a_closed_loop_that_lags_says_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_silence_that_nobody_timed_says_nothing() {
-    let mut plan = Connection::new(0, SECOND, HttpVersion::Auto, SECOND);
+    let mut plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
     tokio::select! {
         () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
         () = hog() => unreachable!("it has no end"),
@@ -155,7 +167,7 @@ async fn a_short_silence_that_nobody_timed_says_nothing() {
 /// Calls that are due every 10 ms begin too late, and are known to.
 #[tokio::test(start_paused = true)]
 async fn an_open_loop_that_lags_says_nothing() {
-    let mut plan = Rate::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
+    let mut plan = RatePlan::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
     tokio::select! {
         () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
         () = hog() => unreachable!("it has no end"),

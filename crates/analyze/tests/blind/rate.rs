@@ -1,14 +1,14 @@
 //! `rate`: the calls a second that pass in the long run, whatever refills them.
 
-use wellhead_analyze::plan::Rate;
+use wellhead_analyze::plan::RatePlan;
 use wellhead_analyze::verdict::{Finding, RefusalWay};
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
 /// Each rate for three of the longest windows, as the command has it.
-fn plan(from: f64, to: f64) -> Rate {
-    Rate::new(from, to, 2.0, SECOND * 30, SECOND * 2)
+fn plan(from: f64, to: f64) -> RatePlan {
+    RatePlan::new(from, to, 2.0, SECOND * 30, SECOND * 2)
 }
 
 async fn limited(seeds: std::ops::Range<u64>) {

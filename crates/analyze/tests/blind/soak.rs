@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::sleep;
-use wellhead_analyze::plan::{Pace, Soak};
+use wellhead_analyze::plan::{SoakLoad, SoakPlan};
 use wellhead_analyze::record::Record;
-use wellhead_analyze::verdict::{Drifting, Finding, Verdict, verdicts};
-use wellhead_analyze::work::Work;
+use wellhead_analyze::verdict::{Drifting, ExperimentVerdict, Finding, verdicts};
+use wellhead_analyze::work::WorkKind;
 use wellhead_sim::FakeProvider;
 use wellhead_sim::provider::{DrawnDial, RefusalForm};
 
@@ -59,10 +59,10 @@ async fn live(provider: &FakeProvider, life: Life) {
     std::future::pending::<()>().await;
 }
 
-async fn soaked(seed: u64, life: Life, pace: Pace) -> (Vec<Verdict>, Vec<Record>) {
+async fn soaked(seed: u64, life: Life, pace: SoakLoad) -> (Vec<ExperimentVerdict>, Vec<Record>) {
     let (dials, _) = drawn(seed, DrawnDial::Nothing);
     let provider = provider(dials);
-    let mut plan = Soak::new(pace, PART * PARTS, PART, Work::Cheap, 2);
+    let mut plan = SoakPlan::new(pace, PART * PARTS, PART, WorkKind::Cheap, 2);
     let (run, records) = tokio::select! {
         played = played(&provider, &mut plan, idle) => played,
         () = live(&provider, life) => unreachable!("it lives for ever"),
@@ -70,8 +70,8 @@ async fn soaked(seed: u64, life: Life, pace: Pace) -> (Vec<Verdict>, Vec<Record>
     (verdicts(&run, &records), records)
 }
 
-fn drifts(told: &[Verdict]) -> Vec<(Drifting, f64, f64)> {
-    let drift = |verdict: &Verdict| match verdict.finding {
+fn drifts(told: &[ExperimentVerdict]) -> Vec<(Drifting, f64, f64)> {
+    let drift = |verdict: &ExperimentVerdict| match verdict.finding {
         Finding::Drift { what, from, to, .. } => Some((what, from, to)),
         _ => None,
     };
@@ -81,11 +81,12 @@ fn drifts(told: &[Verdict]) -> Vec<(Drifting, f64, f64)> {
 async fn found(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let life = life(seed);
-        let (told, _) = soaked(seed, life, Pace::Rate(3.0)).await;
+        let (told, _) = soaked(seed, life, SoakLoad::Rate(3.0)).await;
         assert!(matches!(told[0].finding, Finding::Held { .. }), "seed {seed}: {told:#?}");
         match (life, drifts(&told).as_slice()) {
             (Life::Even, []) => {
-                let is_even = |it: &Verdict| matches!(it.finding, Finding::NoDrift { minutes: 10 });
+                let is_even =
+                    |it: &ExperimentVerdict| matches!(it.finding, Finding::NoDrift { minutes: 10 });
                 assert!(told.iter().any(is_even), "seed {seed}: {told:#?}");
             }
             (Life::Slower(by), [(Drifting::Time, from, to)]) => {
@@ -116,7 +117,7 @@ async fn drifts_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn records_do_not_grow_with_the_calls() {
     for rate in [1.0, 10.0] {
-        let (_, records) = soaked(1, Life::Even, Pace::Rate(rate)).await;
+        let (_, records) = soaked(1, Life::Even, SoakLoad::Rate(rate)).await;
         let calls = records.iter().filter_map(Record::call).count();
         let rollups = records.iter().filter_map(Record::rollup);
         let rollups: Vec<u64> = rollups.map(|rollup| rollup.calls).collect();
@@ -131,7 +132,7 @@ async fn records_do_not_grow_with_the_calls() {
 async fn users_who_ask_again_at_once_are_told_as_well() {
     let (dials, _) = drawn(2, DrawnDial::Nothing);
     let provider = provider(dials);
-    let mut plan = Soak::new(Pace::Users(2), SECOND * 24, SECOND, Work::Cheap, 1);
+    let mut plan = SoakPlan::new(SoakLoad::Users(2), SECOND * 24, SECOND, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
     let told = verdicts(&run, &records);
     assert!(
@@ -145,7 +146,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
 async fn a_short_soak_does_not_judge_a_drift() {
     let (dials, _) = drawn(1, DrawnDial::Nothing);
     let provider = provider(dials);
-    let mut plan = Soak::new(Pace::Rate(5.0), SECOND * 30, SECOND * 10, Work::Cheap, 1);
+    let mut plan = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 30, SECOND * 10, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
     let told = verdicts(&run, &records);
     assert!(matches!(told[1].finding, Finding::CannotTell { .. }), "{told:#?}");

@@ -1,19 +1,19 @@
 //! `streams`: the cap to the stream and its way, also where calls are metered besides.
 
-use wellhead_analyze::plan::Streams;
-use wellhead_analyze::verdict::{CapWay, Finding, Verdict};
+use wellhead_analyze::plan::StreamsPlan;
+use wellhead_analyze::verdict::{CapWay, ExperimentVerdict, Finding};
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamWay, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, only};
 
-async fn told(dials: ProviderDials) -> Verdict {
-    only(concluded(dials, Streams::new(8, 256, SECOND)).await)
+async fn told(dials: ProviderDials) -> ExperimentVerdict {
+    only(concluded(dials, StreamsPlan::new(8, 256, SECOND)).await)
 }
 
 /// The cap is told to the stream, and how it is kept.
 #[track_caller]
-fn is_told(seed: u64, truth: &Truth, told: &Verdict) {
+fn is_told(seed: u64, truth: &Truth, told: &ExperimentVerdict) {
     let Truth::Streams(cap) = truth else { panic!("seed {seed} draws {truth:?}") };
     let Finding::StreamCap { streams, way, .. } = told.finding else {
         panic!("seed {seed}, {cap:?}: {told:#?}");

@@ -1,16 +1,16 @@
 //! `throttle`: the pace that is kept in silence, and for whom.
 
-use wellhead_analyze::plan::Throttle;
-use wellhead_analyze::verdict::{Finding, Scope as Whose};
+use wellhead_analyze::plan::ThrottlePlan;
+use wellhead_analyze::verdict::{Finding, ShapingScope as Whose};
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
 /// As the command has it, but for fewer cells and calls.
-fn plan(seed: u64) -> Throttle {
+fn plan(seed: u64) -> ThrottlePlan {
     let sizes = [2, 10, 20, 40, 80, 100, 120];
-    Throttle::new(&sizes, &[2, 4], 250, HttpVersion::Auto, SECOND, &mut rng(seed))
+    ThrottlePlan::new(&sizes, &[2, 4], 250, HttpVersion::Auto, SECOND, &mut rng(seed))
 }
 
 async fn shaped(seeds: std::ops::Range<u64>) {

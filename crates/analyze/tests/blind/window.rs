@@ -1,24 +1,28 @@
 //! `window`: size, length and kind of what refills, and what a `Retry-After` is worth.
 
-use wellhead_analyze::plan::Window;
-use wellhead_analyze::verdict::{Finding, Pause, Refilled, RefusalWay};
+use wellhead_analyze::plan::WindowPlan;
+use wellhead_analyze::verdict::{Finding, Refilled, RefusalWay, RetryAfterWorth};
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
 /// As the command has it.
-fn plan() -> Window {
-    Window::new(400.0, 3_000, SECOND * 150, SECOND * 2)
+fn plan() -> WindowPlan {
+    WindowPlan::new(400.0, 3_000, SECOND * 150, SECOND * 2)
 }
 
 /// What its refusals are worth.
-fn pause(bucket: &CreditBucket) -> Pause {
+fn pause(bucket: &CreditBucket) -> RetryAfterWorth {
     let RefusalForm::Status { retry_after: Some(asked), .. } = bucket.refusal else {
-        return Pause::NotGiven;
+        return RetryAfterWorth::NotGiven;
     };
     match bucket.refill {
-        Refill::Window { length } | Refill::Sliding { length } if length > asked => Pause::TooShort,
-        Refill::Steady { .. } | Refill::Window { .. } | Refill::Sliding { .. } => Pause::Holds,
+        Refill::Window { length } | Refill::Sliding { length } if length > asked => {
+            RetryAfterWorth::TooShort
+        }
+        Refill::Steady { .. } | Refill::Window { .. } | Refill::Sliding { .. } => {
+            RetryAfterWorth::Holds
+        }
     }
 }
 
@@ -66,7 +70,7 @@ async fn windows_of_further_seeds() {
 async fn none_where_there_is_none() {
     for seed in 0..5 {
         let (dials, _) = drawn(seed, DrawnDial::Nothing);
-        let plan = Window::new(400.0, 800, SECOND * 150, SECOND * 2);
+        let plan = WindowPlan::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
         assert!(matches!(told.finding, Finding::NoBucket { up_to: 800 }), "{told:#?}");
     }

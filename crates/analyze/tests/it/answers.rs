@@ -14,10 +14,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
 use wellhead_analyze::method_list::methods;
-use wellhead_analyze::plan::Outcome;
-use wellhead_analyze::record::{self, Cell, Machine, Record, Run};
-use wellhead_analyze::run::{Budget, Member, Player, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{Confidence, Extent, Finding, Verdict, verdicts};
+use wellhead_analyze::plan::CellOutcome;
+use wellhead_analyze::record::{self, Cell, Machine, Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, PanelMember, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_eth::mean_the_same;
 use wellhead_sim::node::SimNode;
@@ -31,21 +31,21 @@ const SEEDS: u64 = 20;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Inquiry {
-    Agree(agree::Terms),
-    Fresh(fresh::Terms),
-    Reach(reach::Terms),
+    Agree(agree::AgreeTerms),
+    Fresh(fresh::FreshTerms),
+    Reach(reach::ReachTerms),
 }
 
 struct Nobody;
 
 impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 pub(crate) struct Played {
-    pub(crate) run: Run,
+    pub(crate) run: RunRecord,
     pub(crate) records: Vec<Record>,
-    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) verdicts: Vec<ExperimentVerdict>,
     /// Calls that were paid for.
     pub(crate) spent: u64,
 }
@@ -84,19 +84,19 @@ pub(crate) async fn play_watched(
     };
     let goals: Vec<Goal> = providers.iter().enumerate().map(goal).collect();
     let dir = TempDir::new().unwrap();
-    let (budget, stop) = (Budget::new(calls_max), Stop::default());
+    let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
     let machine = Machine::default();
-    let terms = Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
+    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
     let mut player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
     let mut greetings = Vec::new();
     for (target, goal) in goals.iter().enumerate() {
         greetings.push(player.greet(target as u32, goal).await.unwrap());
     }
-    let members: Vec<Member<'_>> = goals
+    let members: Vec<PanelMember<'_>> = goals
         .iter()
         .zip(&greetings)
         .enumerate()
-        .map(|(n, (goal, greeting))| Member { target: n as u32, goal, greeting })
+        .map(|(n, (goal, greeting))| PanelMember { target: n as u32, goal, greeting })
         .collect();
     let gap = Duration::from_millis(20);
     let (name, version) = match &inquiry {
@@ -111,7 +111,7 @@ pub(crate) async fn play_watched(
         Inquiry::Reach(terms) => reach::play(&mut panel, terms, &[]).await.unwrap(),
     }
     let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
-    let run: Run = serde_json::from_str(&run).unwrap();
+    let run: RunRecord = serde_json::from_str(&run).unwrap();
     let lines = File::open(dir.path().join("records.jsonl")).unwrap();
     let (records, torn) = record::read_all(BufReader::new(lines)).unwrap();
     assert_eq!(torn, None);
@@ -165,7 +165,7 @@ async fn every_lie_is_found_and_nobody_else_is_accused() {
         let mut all: Vec<ProviderDials> = (0..targets).map(honest).collect();
         all[liar] = dials.clone();
         let providers = start(busy(), all);
-        let terms = agree::Terms { asks: 150, seed, ..agree::Terms::default() };
+        let terms = agree::AgreeTerms { asks: 150, seed, ..agree::AgreeTerms::default() };
         let played = play(&providers, Inquiry::Agree(terms)).await;
         let node = providers[liar].node();
         let (mut asked, mut lies, mut compared) = (0, 0, 0);
@@ -208,7 +208,7 @@ async fn every_lie_is_found_and_nobody_else_is_accused() {
 async fn the_same_seed_asks_the_same() {
     let ask = |seed| async move {
         let providers = start(busy(), vec![ProviderDials::default(); 2]);
-        let terms = agree::Terms { asks: 80, seed, ..agree::Terms::default() };
+        let terms = agree::AgreeTerms { asks: 80, seed, ..agree::AgreeTerms::default() };
         let played = play(&providers, Inquiry::Agree(terms)).await;
         let told = |cell: &Cell| Some((cell.factors.get("method")?.clone(), cell.factors.clone()));
         played.cells(0).filter_map(told).collect::<Vec<_>>()
@@ -229,7 +229,7 @@ async fn what_one_does_not_tell_is_no_difference() {
     dials[1].unsupported = vec!["eth_getBlockReceipts".to_owned(), "eth_feeHistory".to_owned()];
     dials[1].history.state_blocks = Some(20);
     let providers = start(busy(), dials);
-    let terms = agree::Terms { asks: 200, ..agree::Terms::default() };
+    let terms = agree::AgreeTerms { asks: 200, ..agree::AgreeTerms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;
     for verdict in &played.verdicts {
         assert!(matches!(verdict.finding, Finding::Agrees { calls } if calls > 100), "{verdict:?}");
@@ -247,7 +247,7 @@ async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
         let mut dials = vec![ProviderDials::default(); 2];
         dials[1].buckets = vec![CreditBucket::steady(5.0, second, refusal)];
         let providers = start(busy(), dials);
-        let terms = agree::Terms { asks: 60, ..agree::Terms::default() };
+        let terms = agree::AgreeTerms { asks: 60, ..agree::AgreeTerms::default() };
         let played = play(&providers, Inquiry::Agree(terms)).await;
         assert!(providers[1].counts().refusals > 0, "it did refuse");
         for verdict in &played.verdicts {
@@ -262,7 +262,7 @@ async fn who_lets_nobody_in_is_not_compared() {
     let mut dials = vec![ProviderDials::default(); 3];
     dials[2].barred = Some(RefusalForm::no_key());
     let providers = start(busy(), dials);
-    let terms = agree::Terms { asks: 40, ..agree::Terms::default() };
+    let terms = agree::AgreeTerms { asks: 40, ..agree::AgreeTerms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;
     let kinds: Vec<bool> =
         (0..3).map(|n| matches!(played.of(n)[0], Finding::Agrees { .. })).collect();
@@ -274,13 +274,14 @@ async fn who_lets_nobody_in_is_not_compared() {
 async fn not_one_call_more_than_the_budget_is_sent() {
     for budget in [0, 5, 7, 60] {
         let providers = start(busy(), vec![ProviderDials::default(); 2]);
-        let terms = agree::Terms::default();
+        let terms = agree::AgreeTerms::default();
         let played = play_within(&providers, Inquiry::Agree(terms), budget).await;
         let arrived: u64 = providers.iter().map(|provider| provider.counts().calls).sum();
         assert!(arrived <= budget && played.spent <= budget, "{arrived} of {budget}");
         let dials = vec![ProviderDials::default()];
         let providers = start(busy(), dials);
-        let played = play_within(&providers, Inquiry::Reach(reach::Terms::default()), budget).await;
+        let played =
+            play_within(&providers, Inquiry::Reach(reach::ReachTerms::default()), budget).await;
         assert!(providers[0].counts().calls <= budget && played.spent <= budget);
     }
 }
@@ -309,7 +310,7 @@ async fn watch(seed: u64, dials: Vec<ProviderDials>, blocks: u32) -> (Duration, 
             world.mine();
         }
     });
-    let terms = fresh::Terms { lasting: block_time * blocks, every: block_time / 8, seed };
+    let terms = fresh::FreshTerms { lasting: block_time * blocks, every: block_time / 8, seed };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     mining.abort();
     (block_time, played)
@@ -380,7 +381,7 @@ async fn who_stands_still_is_told_by_its_distance() {
             world.mine();
         }
     });
-    let terms = fresh::Terms {
+    let terms = fresh::FreshTerms {
         lasting: Duration::from_secs(60),
         every: Duration::from_millis(500),
         seed: 1,
@@ -410,11 +411,12 @@ async fn who_goes_back_is_told() {
         }
     });
     let every = Duration::from_millis(200);
-    let terms = fresh::Terms { lasting: Duration::from_secs(60), every, seed: 1 };
+    let terms = fresh::FreshTerms { lasting: Duration::from_secs(60), every, seed: 1 };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     moving.abort();
-    let told =
-        |verdict: &Verdict| verdict.evidence.join("\n").contains("less than a moment before");
+    let told = |verdict: &ExperimentVerdict| {
+        verdict.evidence.join("\n").contains("less than a moment before")
+    };
     assert!(!told(&played.verdicts[0]) && told(&played.verdicts[1]), "{:?}", played.verdicts);
 }
 
@@ -432,7 +434,7 @@ pub(crate) const BLOCKS: u64 = 600;
 async fn reached(seed: u64, matter: Matter) {
     let dials = draw(seed, matter).1;
     let providers = start(long(), vec![dials.clone()]);
-    let terms = reach::Terms { range_max: 550, batch_max: 110 };
+    let terms = reach::ReachTerms { range_max: 550, batch_max: 110 };
     let played = play(&providers, Inquiry::Reach(terms.clone())).await;
     let limit = |limit: Option<u64>, max: u64| match limit {
         Some(limit) if limit < max => (Some(limit), Some(limit + 1), false),
@@ -523,7 +525,7 @@ async fn where_nothing_is_missing_nothing_is_found() {
 async fn logs_that_are_denied_are_gone() {
     let providers = start(busy(), vec![ProviderDials::default()]);
     providers[0].node().turn(|dials| dials.facts.lie = Some(Lie::EmptyLogs));
-    let played = play(&providers, Inquiry::Reach(reach::Terms::default())).await;
+    let played = play(&providers, Inquiry::Reach(reach::ReachTerms::default())).await;
     let gone =
         Finding::Reach { what: Extent::Logs, up_to: None, refused_at: Some(3), whole: false };
     assert!(played.of(0).contains(&&gone), "{:?}", played.verdicts);

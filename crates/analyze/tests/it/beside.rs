@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Load, Outcome, Stage};
+use wellhead_analyze::plan::{CellOutcome, LoadPlan, Stage};
 use wellhead_analyze::record::{Cell, Machine, Record, read_all};
-use wellhead_analyze::run::{Budget, Part, Player, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{Confidence, Finding, Verdict, verdicts};
+use wellhead_analyze::run::{CallBudget, PlacedPlan, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Order(Vec<u32>);
 
 impl Watch for Order {
-    fn played(&mut self, _: &str, cell: &Cell, _: &Outcome) {
+    fn played(&mut self, _: &str, cell: &Cell, _: &CellOutcome) {
         self.0.push(cell.target);
     }
 }
@@ -27,7 +27,10 @@ fn three() -> Vec<Stage> {
     vec![Stage::Rate(20.0), Stage::Rate(40.0), Stage::Users(3)]
 }
 
-async fn play(latencies_ms: [u64; 2], stages: fn() -> Vec<Stage>) -> (Vec<u32>, Vec<Verdict>) {
+async fn play(
+    latencies_ms: [u64; 2],
+    stages: fn() -> Vec<Stage>,
+) -> (Vec<u32>, Vec<ExperimentVerdict>) {
     let providers = latencies_ms.map(|ms| {
         let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
         let latency = LatencyDial::even(Duration::from_millis(ms), Duration::from_millis(5));
@@ -42,9 +45,9 @@ async fn play(latencies_ms: [u64; 2], stages: fn() -> Vec<Stage>) -> (Vec<u32>, 
         })
         .collect();
     let (dir, budget, stop) =
-        (TempDir::new().expect("a directory"), Budget::new(u64::MAX), Stop::default());
+        (TempDir::new().expect("a directory"), CallBudget::new(u64::MAX), StopSignal::default());
     let (wellhead, machine) = ("test".to_owned(), Machine::default());
-    let terms = Terms { seed: 7, started_unix: 1, wellhead, machine };
+    let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
     let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).expect("a directory");
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
@@ -52,11 +55,12 @@ async fn play(latencies_ms: [u64; 2], stages: fn() -> Vec<Stage>) -> (Vec<u32>, 
     for (target, goal) in (0..).zip(&goals) {
         greetings.push(player.greet(target, goal).await.expect("a way"));
     }
-    let mut parts: Vec<Part<'_>> = (0..)
+    let mut parts: Vec<PlacedPlan<'_>> = (0..)
         .zip(goals.iter().zip(&greetings))
         .map(|(target, (goal, greeting))| {
-            let plan = Load::new(stages(), SECOND * 5, Work::Cheap, 2).with_users(SECOND / 2, 20);
-            Part { plan: Box::new(plan), target, goal, greeting }
+            let plan =
+                LoadPlan::new(stages(), SECOND * 5, WorkKind::Cheap, 2).with_users(SECOND / 2, 20);
+            PlacedPlan { plan: Box::new(plan), target, goal, greeting }
         })
         .collect();
     let mut order = Order(Vec::new());
@@ -72,7 +76,7 @@ async fn play(latencies_ms: [u64; 2], stages: fn() -> Vec<Stage>) -> (Vec<u32>, 
     (order.0, verdicts(player.run(), &records))
 }
 
-fn added(verdicts: &[Verdict]) -> &Verdict {
+fn added(verdicts: &[ExperimentVerdict]) -> &ExperimentVerdict {
     let mut found =
         verdicts.iter().filter(|verdict| matches!(verdict.finding, Finding::Adds { .. }));
     let one = found.next().expect("a comparison");

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
-use wellhead_analyze::record::{Record, Run, read_all};
+use wellhead_analyze::record::{Record, RunRecord, read_all};
 use wellhead_analyze::report::{Side, compare, report};
 use wellhead_analyze::summary;
 
@@ -57,7 +57,7 @@ fn check(experiment: &str, seed: u64) {
     }
     let mut run = serde_json::to_value(&world.run).expect("plain data");
     spoil(&mut run, &mut rng);
-    let run: Run = serde_json::from_value(run).unwrap_or_else(|_| world.run.clone());
+    let run: RunRecord = serde_json::from_value(run).unwrap_or_else(|_| world.run.clone());
     let files = report(&run, &records);
     assert!(files.iter().all(|file| !file.text.contains("</script>a")), "{experiment} {seed}");
     assert!(!summary::lines(&run, &records).is_empty() || run.targets.is_empty());

@@ -2,9 +2,10 @@
 
 use granit_parser::{Event, Parser};
 use wellhead_analyze::profile::profile;
-use wellhead_analyze::record::{Run, Target};
+use wellhead_analyze::record::{MeasuredTarget, RunRecord};
 use wellhead_analyze::verdict::{
-    CapWay, Confidence, Finding, Pause, Refilled, RefusalWay, Scope, Verdict, verdicts,
+    CapWay, Confidence, ExperimentVerdict, Finding, Refilled, RefusalWay, RetryAfterWorth,
+    ShapingScope, verdicts,
 };
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
@@ -80,9 +81,10 @@ fn check(finding: Finding, expected: &str) {
 
 /// And from several.
 fn check_all(findings: Vec<Finding>, expected: &str) {
-    let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
-    let run = Run { targets: vec![target], ..Run::default() };
-    let verdict = |finding: Finding| Verdict {
+    let target =
+        MeasuredTarget { id: "a".to_owned(), host: "h".to_owned(), ..MeasuredTarget::default() };
+    let run = RunRecord { targets: vec![target], ..RunRecord::default() };
+    let verdict = |finding: Finding| ExperimentVerdict {
         experiment: "protocol".to_owned(),
         target: 0,
         sentence: finding.to_string(),
@@ -102,7 +104,7 @@ fn check_all(findings: Vec<Finding>, expected: &str) {
 fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
     let bucket = |size: u64, refill_per_second: f64, refill: Refilled| {
         let window_s = size as f64 / refill_per_second;
-        let (way, retry_after) = (RefusalWay::Status429, Pause::NotGiven);
+        let (way, retry_after) = (RefusalWay::Status429, RetryAfterWorth::NotGiven);
         Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after }
     };
     check(
@@ -160,8 +162,8 @@ fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
 #[test]
 fn a_shaper_gets_a_little_more_than_it_can_serve_at_once() {
     let shaped = |scope| Finding::Shaped { calls_per_second: 250.0, scope, knee: 10.1 };
-    check(shaped(Scope::Account), "budget: in_flight: 13");
-    check(shaped(Scope::Connection), "connection: streams_max: 13");
+    check(shaped(ShapingScope::Account), "budget: in_flight: 13");
+    check(shaped(ShapingScope::Connection), "connection: streams_max: 13");
 }
 
 #[test]

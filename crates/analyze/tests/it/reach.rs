@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use wellhead_analyze::inquiry::reach;
 use wellhead_analyze::method_list::methods;
-use wellhead_analyze::plan::Outcome;
+use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::profile::profile;
-use wellhead_analyze::record::{Call, Cell};
+use wellhead_analyze::record::{CallRecord, Cell};
 use wellhead_analyze::run::Watch;
 use wellhead_analyze::verdict::{Extent, Finding};
-use wellhead_analyze::way::{Goal, Socket};
-use wellhead_analyze::work::Ask;
+use wellhead_analyze::way::{Goal, WsSession};
+use wellhead_analyze::work::WorkCall;
 use wellhead_sim::node::{Fault, SimNode};
 use wellhead_sim::provider::{CreditBucket, RefusalForm};
 use wellhead_sim::{FakeProvider, FakeUpstream, ProviderDials};
@@ -28,7 +28,7 @@ fn told(played: &Played) -> (String, String) {
 }
 
 fn short() -> Inquiry {
-    Inquiry::Reach(reach::Terms { range_max: 28, batch_max: 20 })
+    Inquiry::Reach(reach::ReachTerms { range_max: 28, batch_max: 20 })
 }
 
 /// The first cell with this probe.
@@ -134,9 +134,9 @@ struct Turns<'a> {
 }
 
 impl Watch for Turns<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 
-    fn over(&mut self, _: &Call) {
+    fn over(&mut self, _: &CallRecord) {
         self.calls += 1;
         let (turn, calls) = (self.turn, self.calls);
         self.provider.turn(|dials| turn(dials, calls));
@@ -154,7 +154,7 @@ async fn nodes_that_differ_by_a_block_hide_no_depth() {
     for (n, turn) in turns.into_iter().enumerate() {
         let providers = start(long(), vec![ProviderDials::default()]);
         let mut watch = Turns { provider: &providers[0], calls: 0, turn };
-        let terms = reach::Terms { range_max: 100, batch_max: 20 };
+        let terms = reach::ReachTerms { range_max: 100, batch_max: 20 };
         let played = play_watched(&providers, Inquiry::Reach(terms), u64::MAX, &mut watch).await;
         for what in [Extent::State, Extent::Blocks, Extent::Logs] {
             let is_all = |finding: &&Finding| match finding {
@@ -196,11 +196,11 @@ struct Moment<'a> {
 }
 
 impl Watch for Moment<'_> {
-    fn played(&mut self, _: &str, cell: &Cell, _: &Outcome) {
+    fn played(&mut self, _: &str, cell: &Cell, _: &CellOutcome) {
         self.is_next |= cell.factors.get("value").map(String::as_str) == Some("subscriptions");
     }
 
-    fn over(&mut self, call: &Call) {
+    fn over(&mut self, call: &CallRecord) {
         match call.method.as_str() {
             "eth_blockNumber" if self.is_next => {
                 self.is_next = false;
@@ -253,13 +253,13 @@ async fn calls_over_websocket_are_recorded() {
     let node = SimNode::new("node", Arc::clone(busy()));
     let upstream = FakeUpstream::start(node).unwrap();
     let goal = Goal::new("a".to_owned(), SecretUrl::parse(&upstream.url()).unwrap());
-    let mut socket = Socket::open(&goal, None).await.unwrap();
-    let done = socket.ask(&Ask::bare("eth_blockNumber")).await;
+    let mut socket = WsSession::open(&goal, None).await.unwrap();
+    let done = socket.ask(&WorkCall::bare("eth_blockNumber")).await;
     let call = &done.call;
     assert_eq!((call.method.as_str(), call.class.as_str()), ("eth_blockNumber", "answer"));
     assert_eq!((call.protocol.as_deref(), call.status), (Some("ws"), None));
     assert!(call.bytes_out > 0 && call.bytes_in > 0 && done.begun <= done.ended);
     upstream.node().turn(|dials| dials.fault = Some(Fault::Down));
-    let done = socket.ask(&Ask::bare("eth_blockNumber")).await;
+    let done = socket.ask(&WorkCall::bare("eth_blockNumber")).await;
     assert!(done.call.error.is_some() && done.call.class == "fault", "{:?}", done.call);
 }

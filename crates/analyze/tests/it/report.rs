@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use wellhead_analyze::record::{Record, WireEvent};
-use wellhead_analyze::report::{Comparison, FILES, File, Side, compare, report};
+use wellhead_analyze::report::{Comparison, FILES, ReportFile, Side, compare, report};
 
 use super::synthetic::{World, elastic, metered, shaped};
 
@@ -20,8 +20,8 @@ fn world() -> &'static World {
     })
 }
 
-fn files() -> &'static [File] {
-    static FILES: OnceLock<Vec<File>> = OnceLock::new();
+fn files() -> &'static [ReportFile] {
+    static FILES: OnceLock<Vec<ReportFile>> = OnceLock::new();
     FILES.get_or_init(|| report(&world().run, &world().records))
 }
 
@@ -233,7 +233,7 @@ fn a_table_for_a_pull_request() {
 
 #[test]
 fn nothing_makes_a_page_as_well() {
-    let files = report(&wellhead_analyze::record::Run::default(), &[]);
+    let files = report(&wellhead_analyze::record::RunRecord::default(), &[]);
     assert_eq!(files.len(), 5);
     assert!(files[0].text.contains("0 calls in 0 cells"));
 }

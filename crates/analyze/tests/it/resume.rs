@@ -9,12 +9,17 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Connection, Outcome, Pace, Plan, Rate, Soak, Streams, Throttle};
-use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
-use wellhead_analyze::run::{Budget, Earlier, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::plan::{
+    CellOutcome, ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan,
+    ThrottlePlan,
+};
+use wellhead_analyze::record::{Cell, Machine, Record, RunRecord, read_all};
+use wellhead_analyze::run::{
+    CallBudget, EarlierRun, Player, RunError, RunTerms, StopSignal, Watch,
+};
 use wellhead_analyze::verdict::{Finding, trials, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -26,18 +31,18 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Cut<'a> {
     cells: usize,
     calls: usize,
-    stop: &'a Stop,
+    stop: &'a StopSignal,
 }
 
 impl Watch for Cut<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {
         self.cells -= 1;
         if self.cells == 0 && self.calls == 0 {
             self.stop.set();
         }
     }
 
-    fn over(&mut self, _: &wellhead_analyze::record::Call) {
+    fn over(&mut self, _: &wellhead_analyze::record::CallRecord) {
         if self.cells == 0 {
             self.calls -= 1;
             if self.calls == 0 {
@@ -59,14 +64,14 @@ fn provider() -> FakeProvider {
     FakeProvider::start("provider", world, dials).expect("a port")
 }
 
-fn plans() -> Vec<Box<dyn Plan>> {
+fn plans() -> Vec<Box<dyn ExperimentPlan>> {
     let mut rng = SmallRng::seed_from_u64(7);
     let auto = HttpVersion::Auto;
     vec![
-        Box::new(Streams::new(8, 16, SECOND)),
-        Box::new(Throttle::new(&[2, 4, 8], &[2], 20, auto, SECOND, &mut rng)),
-        Box::new(Rate::new(30.0, 90.0, 1.3, SECOND, SECOND)),
-        Box::new(Connection::new(100, Duration::ZERO, auto, SECOND * 2)),
+        Box::new(StreamsPlan::new(8, 16, SECOND)),
+        Box::new(ThrottlePlan::new(&[2, 4, 8], &[2], 20, auto, SECOND, &mut rng)),
+        Box::new(RatePlan::new(30.0, 90.0, 1.3, SECOND, SECOND)),
+        Box::new(ConnectionPlan::new(100, Duration::ZERO, auto, SECOND * 2)),
     ]
 }
 
@@ -81,19 +86,19 @@ async fn play_these(
     dir: &Path,
     provider: &FakeProvider,
     (cells, calls): (usize, usize),
-    plans: Vec<Box<dyn Plan>>,
+    plans: Vec<Box<dyn ExperimentPlan>>,
 ) -> Result<u64, RunError> {
     let url = SecretUrl::parse(&format!("{}/v2/PATHKEY", provider.url())).expect("a URL");
     let goals = [Goal::new("target-1".to_owned(), url)];
-    let stop = Stop::default();
-    let earlier = dir.join("run.json").exists().then(|| Earlier::read(dir).expect("a run"));
+    let stop = StopSignal::default();
+    let earlier = dir.join("run.json").exists().then(|| EarlierRun::read(dir).expect("a run"));
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = Budget::new(1_000_000).after(spent);
+    let budget = CallBudget::new(1_000_000).after(spent);
     let mut player = match earlier {
         Some(earlier) => Player::resume(dir, earlier, 100, &budget, &stop)?,
         None => {
             let (wellhead, machine) = ("test".to_owned(), Machine::default());
-            let terms = Terms { seed: 7, started_unix: 1, wellhead, machine };
+            let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
             Player::begin(dir, terms, &goals, &budget, &stop)?
         }
     };
@@ -108,7 +113,7 @@ async fn play_these(
     Ok(budget.spent())
 }
 
-fn read(dir: &Path) -> (Run, Vec<Record>) {
+fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
     let run = fs::read_to_string(dir.join("run.json")).expect("a run");
     let records = fs::read(dir.join("records.jsonl")).expect("records");
     let (records, torn) = read_all(&records[..]).expect("whole lines");
@@ -204,12 +209,12 @@ async fn a_run_of_other_cells_is_not_gone_on_with() {
 #[test]
 fn a_directory_without_a_run_is_told() {
     let dir = TempDir::new().expect("a directory");
-    let error = Earlier::read(dir.path()).expect_err("nothing is there");
+    let error = EarlierRun::read(dir.path()).expect_err("nothing is there");
     assert!(error.to_string().starts_with("it is no run that can be read: "), "{error}");
-    let run = Run { format: 99, ..Run::default() };
+    let run = RunRecord { format: 99, ..RunRecord::default() };
     let text = serde_json::to_string(&run).expect("plain data");
     fs::write(dir.path().join("run.json"), text).expect("a file");
-    let error = Earlier::read(dir.path()).expect_err("another format").to_string();
+    let error = EarlierRun::read(dir.path()).expect_err("another format").to_string();
     assert_eq!(error, "it has format 99, and this wellhead writes 1");
 }
 
@@ -219,9 +224,9 @@ fn a_directory_without_a_run_is_told() {
 async fn a_soak_goes_on_for_the_time_that_is_left() {
     let provider = provider();
     let dir = TempDir::new().expect("a directory");
-    let soak = || -> Vec<Box<dyn Plan>> {
-        let (pace, lasting) = (Pace::Rate(2.0), SECOND * 600);
-        vec![Box::new(Soak::new(pace, lasting, SECOND * 20, Work::Cheap, 1))]
+    let soak = || -> Vec<Box<dyn ExperimentPlan>> {
+        let (pace, lasting) = (SoakLoad::Rate(2.0), SECOND * 600);
+        vec![Box::new(SoakPlan::new(pace, lasting, SECOND * 20, WorkKind::Cheap, 1))]
     };
     // Stopped after 250 s and after 150 s more.
     for calls in [500, 300] {

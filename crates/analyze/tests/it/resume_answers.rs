@@ -13,12 +13,12 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::plan::Outcome;
-use wellhead_analyze::record::{Call, Cell, Machine, Record, Run, read_all};
+use wellhead_analyze::plan::CellOutcome;
+use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord, read_all};
 use wellhead_analyze::run::{
-    Budget, Earlier, Greeting, Member, Player, RunError, Stop, Terms, Watch,
+    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Watch,
 };
-use wellhead_analyze::verdict::{Extent, Finding, Verdict, verdicts};
+use wellhead_analyze::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -31,21 +31,21 @@ const CUTS: u64 = 6;
 
 #[derive(Debug, Clone)]
 enum Inquiry {
-    Agree(agree::Terms),
-    Fresh(fresh::Terms),
-    Reach(reach::Terms),
+    Agree(agree::AgreeTerms),
+    Fresh(fresh::FreshTerms),
+    Reach(reach::ReachTerms),
 }
 
 /// Ends the run after so many calls.
 struct Cut<'a> {
     calls: u64,
-    stop: &'a Stop,
+    stop: &'a StopSignal,
 }
 
 impl Watch for Cut<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 
-    fn over(&mut self, _: &Call) {
+    fn over(&mut self, _: &CallRecord) {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
             self.stop.set();
@@ -77,16 +77,16 @@ impl<'a> Play<'a> {
             Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
         };
         let goals: Vec<Goal> = self.providers.iter().enumerate().map(goal).collect();
-        let stop = Stop::default();
+        let stop = StopSignal::default();
         let goes_on = self.dir.join("run.json").exists();
-        let earlier = goes_on.then(|| Earlier::read(self.dir).unwrap());
+        let earlier = goes_on.then(|| EarlierRun::read(self.dir).unwrap());
         let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-        let budget = Budget::new(self.calls_max).after(spent);
+        let budget = CallBudget::new(self.calls_max).after(spent);
         let mut player = match earlier {
             Some(earlier) => Player::resume(self.dir, earlier, 5_000, &budget, &stop)?,
             None => {
                 let (wellhead, machine) = ("test".to_owned(), Machine::default());
-                let terms = Terms { seed: 7, started_unix: 1, wellhead, machine };
+                let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
                 Player::begin(self.dir, terms, &goals, &budget, &stop)?
             }
         };
@@ -99,10 +99,10 @@ impl<'a> Play<'a> {
         }
         let member = |target: usize| {
             let (goal, greeting) = (&goals[target], &greetings[target]);
-            Member { target: target as u32, goal, greeting }
+            PanelMember { target: target as u32, goal, greeting }
         };
         let seated = (0..goals.len()).filter(|target| self.absent != Some(*target));
-        let members: Vec<Member<'_>> = seated.map(member).collect();
+        let members: Vec<PanelMember<'_>> = seated.map(member).collect();
         let mut watch = Cut { calls, stop: &stop };
         let (name, version) = match &self.inquiry {
             Inquiry::Agree(_) => (agree::NAME, agree::VERSION),
@@ -131,14 +131,14 @@ fn start(world: &Arc<World>, dials: &[ProviderDials]) -> Vec<FakeProvider> {
     dials.iter().map(provider).collect()
 }
 
-fn read(dir: &Path) -> (Run, Vec<Record>) {
+fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
     let run = fs::read_to_string(dir.join("run.json")).unwrap();
     let (records, torn) = read_all(&fs::read(dir.join("records.jsonl")).unwrap()[..]).unwrap();
     assert_eq!(torn, None);
     (serde_json::from_str(&run).unwrap(), records)
 }
 
-fn said(dir: &Path) -> Vec<Verdict> {
+fn said(dir: &Path) -> Vec<ExperimentVerdict> {
     let (run, records) = read(dir);
     verdicts(&run, &records)
 }
@@ -207,7 +207,7 @@ fn liar() -> Vec<ProviderDials> {
 }
 
 fn questions() -> Inquiry {
-    Inquiry::Agree(agree::Terms { asks: 48, blocks: 5, ..agree::Terms::default() })
+    Inquiry::Agree(agree::AgreeTerms { asks: 48, blocks: 5, ..agree::AgreeTerms::default() })
 }
 
 /// A run that nobody cuts.
@@ -290,13 +290,13 @@ async fn what_is_reached_is_found_as_if_nobody_had_cut_it() {
         ..ProviderDials::default()
     };
     dials.history.state_blocks = Some(11);
-    let terms = reach::Terms { range_max: 28, batch_max: 20 };
+    let terms = reach::ReachTerms { range_max: 28, batch_max: 20 };
     cut_anywhere(busy(), &[dials, ProviderDials::default()], &Inquiry::Reach(terms)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_spent_account_left_is_tried_when_it_is_filled_again() {
-    let inquiry = Inquiry::Reach(reach::Terms { range_max: 28, batch_max: 20 });
+    let inquiry = Inquiry::Reach(reach::ReachTerms { range_max: 28, batch_max: 20 });
     let dials = [ProviderDials::default()];
     let uncut = whole(busy(), &dials, &inquiry).await;
     let (expected, told) = (cells(uncut.path()), said(uncut.path()));
@@ -321,7 +321,7 @@ async fn what_a_spent_account_left_is_tried_when_it_is_filled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_chain_that_has_grown_is_searched_to_its_beginning() {
-    let terms = reach::Terms { range_max: 100, batch_max: 4 };
+    let terms = reach::ReachTerms { range_max: 100, batch_max: 4 };
     let inquiry = Inquiry::Reach(terms);
     let dials = [ProviderDials::default()];
     let all = calls(&cells(whole(busy(), &dials, &inquiry).await.path()));
@@ -386,7 +386,7 @@ async fn who_was_missing_is_asked_when_it_is_there_again() {
 
 #[tokio::test(start_paused = true)]
 async fn all_parts_together_are_bounded() {
-    let reach = Inquiry::Reach(reach::Terms::default());
+    let reach = Inquiry::Reach(reach::ReachTerms::default());
     for (inquiry, dials) in [(questions(), liar()), (reach, vec![ProviderDials::default()])] {
         let providers = start(busy(), &dials);
         let dir = TempDir::new().unwrap();
@@ -453,7 +453,7 @@ async fn watched(seed: u64, cut: Option<u64>, kill: bool, gap_blocks: u32) -> Te
             world.mine();
         }
     });
-    let terms = fresh::Terms { lasting: BLOCK_TIME * 24, every: BLOCK_TIME / 8, seed };
+    let terms = fresh::FreshTerms { lasting: BLOCK_TIME * 24, every: BLOCK_TIME / 8, seed };
     let calls_max = terms.calls_max() * 2 + GREETING * 4;
     let inquiry = Inquiry::Fresh(terms);
     let mut dir = TempDir::new().unwrap();

@@ -10,7 +10,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_analyze::knock::{Knocker, Knocking};
 use wellhead_analyze::record::{
-    Call, Cell, FORMAT, Machine, Record, Rollup, Run, Target, Wire, WireEvent,
+    CallRecord, Cell, FORMAT, Machine, MeasuredTarget, Record, Rollup, RunRecord, WireEvent,
+    WireRecord,
 };
 
 /// What a provider does.
@@ -106,7 +107,7 @@ pub(crate) fn elastic() -> Dials {
 
 /// A run in the making.
 pub(crate) struct World {
-    pub(crate) run: Run,
+    pub(crate) run: RunRecord,
     pub(crate) records: Vec<Record>,
     pub(crate) dials: Vec<Dials>,
     rng: SmallRng,
@@ -132,7 +133,7 @@ const ALL: [&str; 11] = [
 
 impl World {
     pub(crate) fn new(seed: u64, dials: Vec<Dials>) -> Self {
-        let target = |dials: &Dials| Target {
+        let target = |dials: &Dials| MeasuredTarget {
             id: dials.id.to_owned(),
             host: dials.host.to_owned(),
             provider: dials.provider.map(str::to_owned),
@@ -140,7 +141,7 @@ impl World {
         };
         let mut experiments: Vec<String> = ALL.map(str::to_owned).to_vec();
         experiments.push("agree".to_owned());
-        let run = Run {
+        let run = RunRecord {
             format: FORMAT,
             wellhead: "0.1.0".to_owned(),
             seed,
@@ -148,7 +149,7 @@ impl World {
             targets: dials.iter().map(target).collect(),
             experiments,
             machine: Machine { os: "linux".to_owned(), cores: 2, note: Some("Jakarta".to_owned()) },
-            ..Run::default()
+            ..RunRecord::default()
         };
         Self {
             run,
@@ -211,12 +212,12 @@ impl World {
     }
 
     /// Calls that take `ms` each, from `at`; the phases are made up to add up.
-    fn call(&mut self, cell: &mut Cell, at: u64, ms: f64) -> Call {
+    fn call(&mut self, cell: &mut Cell, at: u64, ms: f64) -> CallRecord {
         let first = cell.calls == 0;
         let took = (ms * 1_000.0) as u64;
         let setup = if first { 30_000 } else { 0 };
         let transfer = took / 5;
-        let call = Call {
+        let call = CallRecord {
             experiment: cell.experiment.clone(),
             cell: cell.cell,
             target: cell.target,
@@ -241,13 +242,13 @@ impl World {
             class: "answer".to_owned(),
             rule: "result".to_owned(),
             credits: Some(20.0),
-            ..Call::default()
+            ..CallRecord::default()
         };
         cell.calls += 1;
         call
     }
 
-    fn refuse(&self, cell: &Cell, call: &mut Call) {
+    fn refuse(&self, cell: &Cell, call: &mut CallRecord) {
         let in_body = self.dials[cell.target as usize].in_body;
         call.class = "throttled".to_owned();
         call.rule = "rate".to_owned();
@@ -258,7 +259,7 @@ impl World {
     }
 
     fn wire(&mut self, cell: &Cell, at: u64, event: WireEvent) {
-        self.records.push(Record::Wire(Wire {
+        self.records.push(Record::Wire(WireRecord {
             experiment: cell.experiment.clone(),
             cell: cell.cell,
             target: cell.target,
@@ -281,7 +282,7 @@ impl World {
         self.records.push(Record::Cell(cell));
     }
 
-    fn push(&mut self, call: Call) -> u64 {
+    fn push(&mut self, call: CallRecord) -> u64 {
         let ended = call.ended_at;
         self.records.push(Record::Call(call));
         ended
@@ -383,7 +384,7 @@ impl World {
         }
     }
 
-    fn answered(&mut self, cell: &mut Cell, meter: &mut Meter, at: u64, cost: f64) -> Call {
+    fn answered(&mut self, cell: &mut Cell, meter: &mut Meter, at: u64, cost: f64) -> CallRecord {
         let ms = self.dials[cell.target as usize].base_ms * self.noise();
         let waits = meter.waits(at);
         let mut call = self.call(cell, at, ms + waits);

@@ -10,15 +10,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::inquiry::agree;
-use wellhead_analyze::plan::{Load, Outcome, Stage};
-use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
+use wellhead_analyze::plan::{CellOutcome, LoadPlan, Stage};
+use wellhead_analyze::record::{Cell, Machine, Record, RunRecord, read_all};
 use wellhead_analyze::report::FILES;
 use wellhead_analyze::run::{
-    Budget, Finished, Greeting, Member, Player, RunError, Stop, Terms, Watch,
+    CallBudget, Finished, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Watch,
 };
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::way::{Goal, Means, Numbers, Way};
-use wellhead_analyze::work::{Ask, Work};
+use wellhead_analyze::work::{WorkCall, WorkKind};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
 
@@ -70,28 +70,28 @@ fn answer(result: &str) -> String {
 struct Quiet;
 
 impl Watch for Quiet {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
-async fn greet(goal: &Goal, stop: &Stop) -> Greeting {
+async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
     let dir = TempDir::new().expect("a directory");
-    let budget = Budget::new(10);
+    let budget = CallBudget::new(10);
     let goals = [goal.clone()];
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, stop).expect("it begins");
     player.greet(0, goal).await.expect("it is written")
 }
 
-fn terms() -> Terms {
+fn terms() -> RunTerms {
     let (wellhead, machine) = ("test".to_owned(), Machine::default());
-    Terms { seed: 7, started_unix: 1, wellhead, machine }
+    RunTerms { seed: 7, started_unix: 1, wellhead, machine }
 }
 
 /// What a load of ten calls leaves in its directory: all files as one text, and the records.
-async fn played(goal: &Goal) -> (String, Run, Vec<Record>) {
+async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let dir = TempDir::new().expect("a directory");
-    let (budget, stop, goals) = (Budget::new(100), Stop::default(), [goal.clone()]);
+    let (budget, stop, goals) = (CallBudget::new(100), StopSignal::default(), [goal.clone()]);
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
-    let mut plan = Load::new(vec![Stage::Rate(10.0)], SECOND, Work::Cheap, 1);
+    let mut plan = LoadPlan::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
     let greeting = Greeting::default();
     player.play(&mut plan, 0, goal, &greeting, &mut Quiet).await.expect("it is written");
     let run = player.run().clone();
@@ -120,7 +120,7 @@ async fn keys_that_are_sent_back_are_not_kept() {
         http("429 PATHKEYPATHKEY99", &headers, &body)
     })
     .await;
-    let greeting = format!("{:?}", greet(&goal, &Stop::default()).await);
+    let greeting = format!("{:?}", greet(&goal, &StopSignal::default()).await);
     assert!(greeting.contains("not kept: it may hold a key"), "{greeting}");
     let (files, ..) = played(&goal).await;
     for text in [greeting, files.clone()] {
@@ -146,19 +146,19 @@ async fn a_value_that_holds_a_key_is_not_kept() {
     };
     let goals = [says(one).await, says(other).await];
     let dir = TempDir::new().expect("a directory");
-    let (budget, stop) = (Budget::new(100), Stop::default());
+    let (budget, stop) = (CallBudget::new(100), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
     let mut greetings = Vec::new();
     for (n, goal) in (0..).zip(&goals) {
         greetings.push(player.greet(n, goal).await.expect("it is written"));
     }
-    let member = |(n, goal)| Member { target: n, goal, greeting: &greetings[n as usize] };
-    let members: Vec<Member<'_>> = (0..).zip(&goals).map(member).collect();
+    let member = |(n, goal)| PanelMember { target: n, goal, greeting: &greetings[n as usize] };
+    let members: Vec<PanelMember<'_>> = (0..).zip(&goals).map(member).collect();
     let mut watch = Quiet;
     let mut panel = player
         .panel(agree::NAME, agree::VERSION, &members, Duration::ZERO, &mut watch)
         .expect("it is seated");
-    let asked = panel.ask_all(&Ask::bare("net_version")).await;
+    let asked = panel.ask_all(&WorkCall::bare("net_version")).await;
     let answers = asked.expect("it is written").expect("there is budget");
     let said = |answer: &Finished| {
         String::from_utf8_lossy(&answer.last().expect("a try").body).into_owned()
@@ -186,7 +186,7 @@ async fn a_greeting_takes_numbers_and_texts_and_nothing_else() {
         ("null", None, Some("null")),
     ] {
         let goal = target(move |_, _| answer(result)).await;
-        let greeting = greet(&goal, &Stop::default()).await;
+        let greeting = greet(&goal, &StopSignal::default()).await;
         assert_eq!((greeting.chain_id, greeting.block), (chain_id, chain_id), "{result}");
         let told = greeting.trouble.unwrap_or_default();
         match trouble {
@@ -198,7 +198,7 @@ async fn a_greeting_takes_numbers_and_texts_and_nothing_else() {
 
 #[tokio::test]
 async fn who_is_to_end_does_not_wait_for_a_greeting() {
-    let stop = Arc::new(Stop::default());
+    let stop = Arc::new(StopSignal::default());
     let own = Arc::clone(&stop);
     // It takes the call, and never answers.
     let goal = target(move |_, _| {
@@ -217,7 +217,7 @@ async fn files_of_others_are_not_written_over() {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join(name);
         fs::write(&path, "mine").expect("it can be written");
-        let (budget, stop) = (Budget::new(1), Stop::default());
+        let (budget, stop) = (CallBudget::new(1), StopSignal::default());
         let begun = Player::begin(dir.path(), terms(), &goal, &budget, &stop);
         assert!(matches!(begun, Err(RunError::Taken(taken)) if taken == path), "{name}");
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("mine"));
@@ -242,7 +242,7 @@ async fn answers_that_are_held_at_once_are_bounded() {
     let means = Means { version: HttpVersion::H1, connections: 5, ..Means::ONE };
     let way = Way::new(&goal, means, &Numbers::default(), 1).expect("a way");
     let mut calls = JoinSet::new();
-    (0..5).for_each(|_| drop(calls.spawn(way.call(Ask::bare("eth_call")))));
+    (0..5).for_each(|_| drop(calls.spawn(way.call(WorkCall::bare("eth_call")))));
     let first = calls.join_next().await.expect("five").expect("no panic");
     assert_eq!(first.call.error.as_deref(), Some("no_room"));
 }

@@ -1,11 +1,11 @@
 //! What is said of providers whose truth is known.
 
 use wellhead_analyze::record::Record;
-use wellhead_analyze::verdict::{Confidence, Finding, Refilled, Verdict, verdicts};
+use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Finding, Refilled, verdicts};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
-fn played(experiment: &str, dials: &Dials, seed: u64) -> Vec<Verdict> {
+fn played(experiment: &str, dials: &Dials, seed: u64) -> Vec<ExperimentVerdict> {
     let mut world = World::new(seed, vec![dials.clone()]);
     world.play(experiment, 0);
     verdicts(&world.run, &world.records)
@@ -393,5 +393,5 @@ fn the_same_records_say_the_same() {
     let first = verdicts(&world.run, &world.records);
     assert_eq!(verdicts(&world.run, &world.records), first);
     let text = serde_json::to_string(&first).expect("plain data");
-    assert_eq!(serde_json::from_str::<Vec<Verdict>>(&text).expect("plain data"), first);
+    assert_eq!(serde_json::from_str::<Vec<ExperimentVerdict>>(&text).expect("plain data"), first);
 }

@@ -15,13 +15,16 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Outcome, Pace, Plan, Rate, Soak, Streams, Throttle, Window};
+use wellhead_analyze::plan::{
+    CellOutcome, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
+    WindowPlan,
+};
 use wellhead_analyze::record::{self, Cell, Machine};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{Verdict, verdicts};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::Work;
+use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::Preset;
 use wellhead_sim::{FakeProvider, World, WorldConfig};
@@ -32,27 +35,27 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Nobody;
 
 impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 /// What `wellhead analyze limits` plays, with fewer calls, and a soak.
-fn plans() -> Vec<Box<dyn Plan>> {
+fn plans() -> Vec<Box<dyn ExperimentPlan>> {
     let mut rng = SmallRng::seed_from_u64(1);
     let auto = HttpVersion::Auto;
     let sizes = [1, 5, 10, 20, 40, 80, 100, 120];
     vec![
-        Box::new(Streams::new(8, 128, SECOND)),
-        Box::new(Rate::new(20.0, 160.0, 2.0, SECOND * 6, SECOND * 2)),
-        Box::new(Window::new(600.0, 800, SECOND * 60, SECOND * 2)),
-        Box::new(Throttle::new(&sizes, &[2, 4], 250, auto, SECOND, &mut rng)),
-        Box::new(Soak::new(Pace::Rate(5.0), SECOND * 120, SECOND * 10, Work::Mix, 2)),
+        Box::new(StreamsPlan::new(8, 128, SECOND)),
+        Box::new(RatePlan::new(20.0, 160.0, 2.0, SECOND * 6, SECOND * 2)),
+        Box::new(WindowPlan::new(600.0, 800, SECOND * 60, SECOND * 2)),
+        Box::new(ThrottlePlan::new(&sizes, &[2, 4], 250, auto, SECOND, &mut rng)),
+        Box::new(SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 120, SECOND * 10, WorkKind::Mix, 2)),
     ]
 }
 
 /// A directory with a run and its report.
 struct Study {
     dir: TempDir,
-    told: Vec<Verdict>,
+    told: Vec<ExperimentVerdict>,
 }
 
 impl Study {
@@ -67,10 +70,10 @@ impl Study {
         };
         let goals: Vec<Goal> = Preset::ALL.iter().zip(&providers).map(goal).collect();
         let dir = TempDir::new().unwrap();
-        let (budget, stop) = (Budget::new(u64::MAX), Stop::default());
+        let (budget, stop) = (CallBudget::new(u64::MAX), StopSignal::default());
         let machine = Machine { os: "linux".to_owned(), cores: 2, note: None };
         let wellhead = "0.1.0".to_owned();
-        let terms = Terms { seed: 7, started_unix: 1_795_000_000, wellhead, machine };
+        let terms = RunTerms { seed: 7, started_unix: 1_795_000_000, wellhead, machine };
         let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
         // Seconds of paused time pass in none of the processor's.
         let mut player = player.with_cpu(|| None);
@@ -98,7 +101,9 @@ impl Study {
     /// What is said of a preset, by experiment.
     fn of(&self, preset: Preset, experiment: &str) -> Vec<&str> {
         let target = Preset::ALL.iter().position(|known| *known == preset).unwrap();
-        let own = |told: &&Verdict| told.target as usize == target && told.experiment == experiment;
+        let own = |told: &&ExperimentVerdict| {
+            told.target as usize == target && told.experiment == experiment
+        };
         self.told.iter().filter(own).map(|told| told.sentence.as_str()).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{self, Pace, Plan};
+use wellhead_analyze::plan::{self, ExperimentPlan, SoakLoad};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::METHODS;
 use wellhead_net::HttpVersion;
@@ -33,19 +33,19 @@ pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
     let auto = HttpVersion::Auto;
     vec![
-        Box::new(plan::Streams::new(8, STREAMS_MAX, REST)),
-        Box::new(plan::Rate::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
-        Box::new(plan::Window::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
-        Box::new(plan::Throttle::new(&AT_ONCE, &[2, 4], THROTTLE_CALLS, auto, REST, &mut rng)),
+        Box::new(plan::StreamsPlan::new(8, STREAMS_MAX, REST)),
+        Box::new(plan::RatePlan::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
+        Box::new(plan::WindowPlan::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
+        Box::new(plan::ThrottlePlan::new(&AT_ONCE, &[2, 4], THROTTLE_CALLS, auto, REST, &mut rng)),
     ]
 }
 
-pub(super) fn window(it: &WindowArgs, goal: &Goal) -> Box<dyn Plan> {
+pub(super) fn window(it: &WindowArgs, goal: &Goal) -> Box<dyn ExperimentPlan> {
     let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
-    Box::new(plan::Window::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
+    Box::new(plan::WindowPlan::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
 }
 
-pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn Plan>, CommandError> {
+pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn ExperimentPlan>, CommandError> {
     let methods: Vec<&'static str> =
         METHODS.into_iter().filter(|known| it.methods.iter().any(|asked| asked == known)).collect();
     if methods.len() < 2 {
@@ -60,15 +60,15 @@ pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn Plan>, CommandError> {
         within: Duration::from_secs(it.seconds),
     };
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
-    Ok(Box::new(plan::Cost::new(&methods, terms, REST, &mut rng)))
+    Ok(Box::new(plan::CostPlan::new(&methods, terms, REST, &mut rng)))
 }
 
-pub(super) fn soak(it: &SoakArgs) -> Box<dyn Plan> {
+pub(super) fn soak(it: &SoakArgs) -> Box<dyn ExperimentPlan> {
     let pace = match it.users {
-        Some(users) => Pace::Users(users),
-        None => Pace::Rate(it.rate),
+        Some(users) => SoakLoad::Users(users),
+        None => SoakLoad::Rate(it.rate),
     };
     let lasting = Duration::from_secs(it.minutes * 60);
     let every = Duration::from_secs(it.every);
-    Box::new(plan::Soak::new(pace, lasting, every, work(it.work), it.connections.into()))
+    Box::new(plan::SoakPlan::new(pace, lasting, every, work(it.work), it.connections.into()))
 }

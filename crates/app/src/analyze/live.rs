@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use terminal_size::{Width, terminal_size_of};
 use tokio::time::Instant;
-use wellhead_analyze::plan::{Ordered, Outcome};
-use wellhead_analyze::record::{Call, Cell};
-use wellhead_analyze::run::{Budget, Stop, Watch};
+use wellhead_analyze::plan::{CellOutcome, Ordered};
+use wellhead_analyze::record::{CallRecord, Cell};
+use wellhead_analyze::run::{CallBudget, StopSignal, Watch};
 use wellhead_analyze::schedule::Schedule;
 use wellhead_analyze::stat::quantile;
 
@@ -42,8 +42,8 @@ pub(super) struct Ahead {
 
 /// Watches a run.
 pub(super) struct Live<'a> {
-    budget: &'a Budget,
-    stop: &'a Stop,
+    budget: &'a CallBudget,
+    stop: &'a StopSignal,
     ahead: Ahead,
     /// Lines that are drawn now; `None` without a terminal.
     drawn: Option<usize>,
@@ -61,13 +61,18 @@ struct Playing {
     factors: String,
     schedule: Schedule,
     begun: Instant,
-    outcome: Outcome,
+    outcome: CellOutcome,
     /// Milliseconds.
     latest: VecDeque<f64>,
 }
 
 impl<'a> Live<'a> {
-    pub(super) fn new(budget: &'a Budget, stop: &'a Stop, ahead: Ahead, terminal: bool) -> Self {
+    pub(super) fn new(
+        budget: &'a CallBudget,
+        stop: &'a StopSignal,
+        ahead: Ahead,
+        terminal: bool,
+    ) -> Self {
         let drawn = terminal.then_some(0);
         let (cells, credits, begun) = (0, 0.0, Vec::new());
         Self { budget, stop, ahead, drawn, cells, credits, begun, now: None }
@@ -201,13 +206,13 @@ impl Watch for Live<'_> {
             factors: factors.join(", "),
             schedule: ordered.schedule.clone(),
             begun: now,
-            outcome: Outcome::default(),
+            outcome: CellOutcome::default(),
             latest: VecDeque::new(),
         });
         self.draw();
     }
 
-    fn over(&mut self, call: &Call) {
+    fn over(&mut self, call: &CallRecord) {
         self.credits += call.credits.unwrap_or(0.0);
         let Some(playing) = &mut self.now else { return };
         playing.outcome.add(call);
@@ -220,7 +225,7 @@ impl Watch for Live<'_> {
         }
     }
 
-    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &Outcome) {
+    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &CellOutcome) {
         self.cells += 1;
         self.now = None;
         let factors: Vec<String> =
@@ -283,7 +288,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use wellhead_analyze::way::Means;
-    use wellhead_analyze::work::Work;
+    use wellhead_analyze::work::WorkKind;
 
     use super::*;
 
@@ -295,7 +300,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_drawn_tells_the_cell_its_calls_and_what_is_left() {
-        let (budget, stop) = (Budget::new(100), Stop::default());
+        let (budget, stop) = (CallBudget::new(100), StopSignal::default());
         let second = Duration::from_secs(1);
         let ahead = Ahead {
             names: vec!["h".to_owned()],
@@ -309,7 +314,7 @@ mod tests {
             factors,
             repeat: 0,
             means: Means::ONE,
-            work: Work::Cheap,
+            work: WorkKind::Cheap,
             schedule: Schedule::rate(4.0, second * 2),
             warmed: false,
             until_failure: false,
@@ -320,11 +325,11 @@ mod tests {
         for ended_at in [10_000, 20_000, 30_000] {
             assert!(budget.take());
             let credits = Some(10.0);
-            live.over(&Call {
+            live.over(&CallRecord {
                 ended_at,
                 credits,
                 class: "throttled".to_owned(),
-                ..Call::default()
+                ..CallRecord::default()
             });
         }
         tokio::time::sleep(second).await;

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use clap::Parser as _;
-use wellhead_analyze::run::Earlier;
+use wellhead_analyze::run::EarlierRun;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
@@ -54,8 +54,8 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
 }
 
 /// The run in `dir`.
-pub(super) fn read(dir: &Path) -> Result<Earlier, CommandError> {
-    Earlier::read(dir)
+pub(super) fn read(dir: &Path) -> Result<EarlierRun, CommandError> {
+    EarlierRun::read(dir)
         .map_err(|error| CommandError::Config(format!("`{}`: {error}", dir.display())))
 }
 

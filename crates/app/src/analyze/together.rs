@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use wellhead_analyze::budget::Forecast;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::plan::Outcome;
+use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::record::Cell;
-use wellhead_analyze::run::{Budget, Earlier, Greeting, Member, Player, RunError, Stop, Watch};
+use wellhead_analyze::run::{
+    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
+};
 use wellhead_analyze::way::Goal;
 use wellhead_telemetry::{SecretUrl, clock};
 
@@ -69,7 +71,7 @@ impl Inquiry<'_> {
         match self {
             Self::Agree(it) => {
                 let calls = agree_terms(it).calls_max();
-                let parts = [(agree::NAME, agree::Terms::methods(), calls)];
+                let parts = [(agree::NAME, agree::AgreeTerms::methods(), calls)];
                 Forecast::told(goal, &parts, lasts(u64::from(it.asks)))
             }
             Self::Fresh(it) => {
@@ -86,8 +88,8 @@ impl Inquiry<'_> {
     }
 }
 
-fn agree_terms(it: &AgreeArgs) -> agree::Terms {
-    agree::Terms {
+fn agree_terms(it: &AgreeArgs) -> agree::AgreeTerms {
+    agree::AgreeTerms {
         block: it.block,
         blocks: it.blocks.into(),
         depth: it.depth,
@@ -96,16 +98,16 @@ fn agree_terms(it: &AgreeArgs) -> agree::Terms {
     }
 }
 
-fn fresh_terms(it: &FreshArgs) -> fresh::Terms {
-    fresh::Terms {
+fn fresh_terms(it: &FreshArgs) -> fresh::FreshTerms {
+    fresh::FreshTerms {
         lasting: Duration::from_secs(it.seconds),
         every: Duration::from_millis(it.every_ms),
         seed: it.common.seed,
     }
 }
 
-fn reach_terms(it: &ReachArgs) -> reach::Terms {
-    reach::Terms { range_max: it.range_up_to, batch_max: it.batch_up_to }
+fn reach_terms(it: &ReachArgs) -> reach::ReachTerms {
+    reach::ReachTerms { range_max: it.range_up_to, batch_max: it.batch_up_to }
 }
 
 /// A run that is to be played.
@@ -115,7 +117,7 @@ struct InquiryRun<'a> {
     goals: &'a [Goal],
     sockets: &'a [Option<SecretUrl>],
     most: u64,
-    earlier: Option<Earlier>,
+    earlier: Option<EarlierRun>,
 }
 
 /// Measures all targets together and writes the report.
@@ -171,8 +173,8 @@ async fn play(
 ) -> Result<(), CommandError> {
     let InquiryRun { dir, now, goals, sockets, most, earlier } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = Budget::new(most).after(spent);
-    let stop = Arc::new(Stop::default());
+    let budget = CallBudget::new(most).after(spent);
+    let stop = Arc::new(StopSignal::default());
     let watching = tokio::spawn(interrupted(Arc::clone(&stop)));
     let failed = |error: RunError| ended(&error);
     let player = match earlier {
@@ -189,11 +191,7 @@ async fn play(
         greetings.push(greeting);
     }
     one_chain(&names, &greetings, inquiry)?;
-    let members: Vec<Member<'_>> = (0_u32..)
-        .zip(goals.iter().zip(&greetings))
-        .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
-        .map(|(target, (goal, greeting))| Member { target, goal, greeting })
-        .collect();
+    let members = members(goals, &greetings);
     if members.len() < goals.len() {
         complain("targets that answer no call are not measured");
     }
@@ -227,6 +225,19 @@ async fn play(
     Ok(())
 }
 
+/// The targets that answered a call.
+fn members<'a>(goals: &'a [Goal], greetings: &'a [Greeting]) -> Vec<PanelMember<'a>> {
+    let members: Vec<PanelMember<'_>> = (0_u32..)
+        .zip(goals.iter().zip(greetings))
+        .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
+        .map(|(target, (goal, greeting))| PanelMember { target, goal, greeting })
+        .collect();
+    if members.len() < goals.len() {
+        complain("who answers no call is left out");
+    }
+    members
+}
+
 /// Answers of two chains are not compared.
 fn one_chain(
     names: &[String],
@@ -251,14 +262,14 @@ fn one_chain(
 
 /// A line on standard error for some calls.
 struct ProgressLine<'a> {
-    budget: &'a Budget,
+    budget: &'a CallBudget,
     names: &'a [String],
     most: u64,
     told: u64,
 }
 
 impl Watch for ProgressLine<'_> {
-    fn played(&mut self, experiment: &str, cell: &Cell, _: &Outcome) {
+    fn played(&mut self, experiment: &str, cell: &Cell, _: &CellOutcome) {
         let spent = self.budget.spent();
         if spent >= self.told + LINE_EVERY {
             self.told = spent;

@@ -13,9 +13,9 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use wellhead_analyze::plan::{Outcome, Plan, Rate};
-use wellhead_analyze::record::{self, Cell, Machine, Run};
-use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
+use wellhead_analyze::plan::{CellOutcome, ExperimentPlan, RatePlan};
+use wellhead_analyze::record::{self, Cell, Machine, RunRecord};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
 use wellhead_analyze::verdict::verdicts;
 use wellhead_analyze::way::Goal;
 use wellhead_proxy::{Ctx, Target};
@@ -36,7 +36,7 @@ const LIMIT: f64 = 40.0;
 struct Unwatched;
 
 impl Watch for Unwatched {
-    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 fn provider(bucket: CreditBucket) -> FakeProvider {
@@ -51,20 +51,21 @@ fn provider(bucket: CreditBucket) -> FakeProvider {
 async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
     let url = SecretUrl::parse(&provider.url()).expect("a URL");
     let goals = [Goal::new("target-1".to_owned(), url)];
-    let terms = Terms {
+    let terms = RunTerms {
         seed: 1,
         started_unix: 1_795_000_000,
         wellhead: "test".to_owned(),
         machine: Machine::default(),
     };
-    let (budget, stop, run) = (Budget::new(u64::MAX), Stop::default(), dir.join("run"));
+    let (budget, stop, run) = (CallBudget::new(u64::MAX), StopSignal::default(), dir.join("run"));
     let mut player = Player::begin(&run, terms, &goals, &budget, &stop).expect("a directory");
     let greeting = player.greet(0, &goals[0]).await.expect("a way");
-    let mut plan: Box<dyn Plan> = Box::new(Rate::new(30.0, 80.0, 1.25, window * 12, window * 2));
+    let mut plan: Box<dyn ExperimentPlan> =
+        Box::new(RatePlan::new(30.0, 80.0, 1.25, window * 12, window * 2));
     player.play(&mut *plan, 0, &goals[0], &greeting, &mut Unwatched).await.expect("played");
     let records = std::fs::File::open(run.join("records.jsonl")).expect("records");
     let (records, _) = record::read_all(std::io::BufReader::new(records)).expect("whole records");
-    let run: Run = player.run().clone();
+    let run: RunRecord = player.run().clone();
     let text = wellhead_analyze::profile::profile(&run, &verdicts(&run, &records));
     std::fs::write(dir.join("measured.yaml"), text).expect("a file");
 }

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{Factors, plain};
 use super::PARAMS_MAX;
 use crate::record::Cell;
-use crate::work::Ask;
+use crate::work::WorkCall;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Earlier {
+pub(super) struct EarlierQuestions {
     /// The newest block that is asked about, and how it was found.
     pub(super) pin: Option<(u64, String)>,
     /// The targets whose cells say so.
@@ -26,14 +26,14 @@ pub(super) struct Earlier {
 
 /// What a question that was answered left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Answered {
+pub(super) struct AnsweredQuestion {
     /// What the chain contains, in the words of `Material`, in the order in which it was told.
     pub(super) found: Vec<String>,
     /// Differences that were made smaller.
     pub(super) smaller: usize,
 }
 
-impl Earlier {
+impl EarlierQuestions {
     pub(super) fn of(cells: BTreeMap<u32, Vec<Cell>>) -> Self {
         let mut earlier = Self::default();
         for cell in cells.into_values().flatten() {
@@ -59,7 +59,12 @@ impl Earlier {
     }
 
     /// What came of this question, where all of `targets` have answered it.
-    pub(super) fn answered(&self, number: usize, ask: &Ask, targets: &[u32]) -> Option<Answered> {
+    pub(super) fn answered(
+        &self,
+        number: usize,
+        ask: &WorkCall,
+        targets: &[u32],
+    ) -> Option<AnsweredQuestion> {
         let (_, cells) = self.questions.get(&(number as u64))?;
         let (method, params) = (ask.method, plain(&ask.params, PARAMS_MAX));
         let is_same = |factors: &Factors| {
@@ -70,7 +75,7 @@ impl Earlier {
         if !all {
             return None;
         }
-        let mut answered = Answered::default();
+        let mut answered = AnsweredQuestion::default();
         let mut pairs: Vec<(u32, u32)> = Vec::new();
         for (target, factors) in cells {
             answered.found.extend(factors.get("found").cloned());
@@ -94,12 +99,12 @@ mod tests {
         Cell { target, part, factors: factors.collect(), ..Cell::default() }
     }
 
-    fn earlier(cells: Vec<Cell>) -> Earlier {
+    fn earlier(cells: Vec<Cell>) -> EarlierQuestions {
         let mut sorted: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
         for cell in cells {
             sorted.entry(cell.target).or_default().push(cell);
         }
-        Earlier::of(sorted)
+        EarlierQuestions::of(sorted)
     }
 
     fn answer(target: u32, part: u32, params: &str) -> Cell {
@@ -108,7 +113,7 @@ mod tests {
 
     #[track_caller]
     fn check(cells: Vec<Cell>, targets: &[u32], is_answered: bool) {
-        let ask = Ask { method: "eth_getLogs", params: "[]".to_owned() };
+        let ask = WorkCall { method: "eth_getLogs", params: "[]".to_owned() };
         let answered = earlier(cells).answered(3, &ask, targets);
         assert_eq!(answered.is_some(), is_answered, "{answered:?}");
     }
@@ -140,8 +145,8 @@ mod tests {
         ]);
         assert_eq!(earlier.pin, Some((7, "as asked for".to_owned())));
         assert_eq!((earlier.pinned.len(), &earlier.chosen), (1, &Some(vec![5, 7])));
-        let ask = Ask { method: "eth_getLogs", params: "[]".to_owned() };
+        let ask = WorkCall { method: "eth_getLogs", params: "[]".to_owned() };
         let answered = earlier.answered(3, &ask, &[0, 1, 2]).expect("all have answered");
-        assert_eq!(answered, Answered { found: vec!["block:7".to_owned(); 3], smaller: 2 });
+        assert_eq!(answered, AnsweredQuestion { found: vec!["block:7".to_owned(); 3], smaller: 2 });
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Matrix, Plot, Series, Style};
 use super::{METHODS_MAX, cdf};
-use crate::record::Run;
+use crate::record::RunRecord;
 use crate::verdict::{Trial, see};
 
 /// Pairs of targets in a matrix.
@@ -12,12 +12,12 @@ const PAIRS_MAX: usize = 28;
 /// Steps of a line in time.
 const STEPS_MAX: usize = 800;
 
-fn name(run: &Run, target: u32) -> String {
+fn name(run: &RunRecord, target: u32) -> String {
     run.targets.get(target as usize).map_or("?", |target| &target.id).to_owned()
 }
 
 /// Who agrees with whom, by method; and, where there are three or more, with most.
-pub(super) fn agreement(run: &Run, all: &[Trial<'_>]) -> Vec<Chart> {
+pub(super) fn agreement(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     let mut targets: Vec<u32> =
         all.iter().filter(|trial| trial.experiment == "agree").map(|trial| trial.target).collect();
     targets.sort_unstable();
@@ -66,7 +66,7 @@ pub(super) fn agreement(run: &Run, all: &[Trial<'_>]) -> Vec<Chart> {
 }
 
 /// How late blocks are, and how far behind each target was in time.
-pub(super) fn freshness(run: &Run, all: &[Trial<'_>]) -> Vec<Chart> {
+pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     let sights = see::sights(all);
     let lags = |target: &u32| {
         let (_, lags) = see::lags_ms(*target, &sights)?;

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Stack, Style, rounded};
+use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::{cdf, ms, phases};
-use crate::record::Call;
+use crate::record::CallRecord;
 use crate::stat::median;
-use crate::verdict::{Finding, Played, Verdict, figure, see};
+use crate::verdict::{ExperimentVerdict, Finding, PlayedCell, figure, see};
 
-pub(super) fn connection(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
+pub(super) fn connection(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
     requests(cells).into_iter().chain(silence(cells, verdicts)).collect()
 }
 
 /// Requests that each connection bore.
-fn requests(cells: &[&Played<'_>]) -> Option<Chart> {
+fn requests(cells: &[&PlayedCell<'_>]) -> Option<Chart> {
     let tried = cells.iter().filter(|cell| cell.count("requests").is_some());
-    let bar = |(n, cell): (usize, &&Played<'_>)| {
+    let bar = |(n, cell): (usize, &&PlayedCell<'_>)| {
         let borne = match see::first_end(cell) {
             Some(end) => vec![end.borne as f64, 0.0],
             None => vec![0.0, cell.calls.len() as f64],
@@ -34,7 +34,7 @@ fn requests(cells: &[&Played<'_>]) -> Option<Chart> {
 }
 
 /// Connections that were gone after a silence.
-fn silence(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
+fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option<Chart> {
     let mut reused: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         let Some(idle) = cell.count("idle_ms") else { continue };
@@ -49,7 +49,7 @@ fn silence(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
     let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
     let marks = verdicts.iter().filter_map(|verdict| {
         let Finding::IdleClose { after_ms } = verdict.finding else { return None };
-        Some(Mark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
+        Some(ChartMark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
     });
     Some(Chart::Plot(Plot {
         title: "connections that are closed when used again".to_owned(),
@@ -67,9 +67,9 @@ fn silence(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
     }))
 }
 
-pub(super) fn bodies(cells: &[&Played<'_>]) -> Vec<Chart> {
-    let kind = |cell: &&&Played<'_>| (cell.count("large").unwrap_or(0), cell.count("small"));
-    let mut kinds: BTreeMap<(u64, Option<u64>), Vec<&Played<'_>>> = BTreeMap::new();
+pub(super) fn bodies(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
+    let kind = |cell: &&&PlayedCell<'_>| (cell.count("large").unwrap_or(0), cell.count("small"));
+    let mut kinds: BTreeMap<(u64, Option<u64>), Vec<&PlayedCell<'_>>> = BTreeMap::new();
     for cell in cells {
         kinds.entry(kind(&cell)).or_default().push(cell);
     }
@@ -79,8 +79,8 @@ pub(super) fn bodies(cells: &[&Played<'_>]) -> Vec<Chart> {
         (1, _) => "large ones one by one".to_owned(),
         (n, _) => format!("{n} large ones at a time"),
     };
-    let delivered = |cells: &Vec<&Played<'_>>| {
-        let of = |cell: &&Played<'_>| {
+    let delivered = |cells: &Vec<&PlayedCell<'_>>| {
+        let of = |cell: &&PlayedCell<'_>| {
             let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
             let end = cell.calls.iter().map(|call| call.ended_at).max()?;
             let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
@@ -96,16 +96,16 @@ pub(super) fn bodies(cells: &[&Played<'_>]) -> Vec<Chart> {
         bars: rates.map(|(kind, cells)| (name(kind), vec![delivered(cells)])).collect(),
     })];
     let small = kinds.iter().filter(|((_, small), _)| *small == Some(1));
-    let groups: Vec<(String, Vec<&Call>)> =
+    let groups: Vec<(String, Vec<&CallRecord>)> =
         small.map(|(kind, cells)| (name(kind), small_calls(cells))).collect();
-    let times = |calls: &Vec<&Call>| calls.iter().map(|call| see::took_ms(call)).collect();
+    let times = |calls: &Vec<&CallRecord>| calls.iter().map(|call| see::took_ms(call)).collect();
     let times = groups.iter().map(|(name, calls)| (name.clone(), times(calls)));
     charts.extend(cdf("time of a small call", "time, ms", times.collect()));
     charts.push(phases("phases of a small call, medians", &groups));
     charts
 }
 
-fn small_calls<'a>(cells: &[&Played<'a>]) -> Vec<&'a Call> {
+fn small_calls<'a>(cells: &[&PlayedCell<'a>]) -> Vec<&'a CallRecord> {
     let calls = cells.iter().flat_map(|cell| cell.calls.iter().copied());
     calls.filter(|call| !see::is_large(call) && see::served(call)).collect()
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Plot, Series, Stack, Style, Waterfall, rounded};
 use super::{FACETS_MAX, ms};
-use crate::record::Call;
+use crate::record::CallRecord;
 use crate::stat::{median, quantile_of_sorted};
-use crate::verdict::{Played, see};
+use crate::verdict::{PlayedCell, see};
 
 /// Rows of a waterfall; more cannot be told apart on a screen.
 const ROWS_MAX: usize = 240;
@@ -14,16 +14,16 @@ const ROWS_MAX: usize = 240;
 /// Figures along a distribution.
 const STEPS: usize = 80;
 
-pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
+pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
     let most = cells.iter().filter_map(|cell| cell.count("concurrency")).max();
     // The largest, where transfer shows.
-    let bytes = |cell: &&&Played<'_>| cell.calls.iter().map(|call| call.bytes_in).max();
+    let bytes = |cell: &&&PlayedCell<'_>| cell.calls.iter().map(|call| call.bytes_in).max();
     let body = cells.iter().max_by_key(bytes).and_then(|cell| cell.factor("body"));
-    let shown: Vec<&&Played<'_>> = cells
+    let shown: Vec<&&PlayedCell<'_>> = cells
         .iter()
         .filter(|cell| cell.count("concurrency") == most && cell.factor("body") == body)
         .collect();
-    let mut facets: BTreeMap<(u64, &str), Vec<&Played<'_>>> = BTreeMap::new();
+    let mut facets: BTreeMap<(u64, &str), Vec<&PlayedCell<'_>>> = BTreeMap::new();
     for cell in shown {
         let key = (cell.count("connections").unwrap_or(0), cell.factor("protocol").unwrap_or("?"));
         facets.entry(key).or_default().push(cell);
@@ -32,7 +32,7 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
         1 => format!("{protocol}, 1 connection"),
         n => format!("{protocol}, {n} connections"),
     };
-    let firsts: Vec<(String, &Played<'_>)> = facets
+    let firsts: Vec<(String, &PlayedCell<'_>)> = facets
         .iter()
         .take(FACETS_MAX)
         .filter_map(|(key, cells)| Some((name(key), *cells.first()?)))
@@ -40,7 +40,7 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
     let until = firsts.iter().map(|(_, cell)| lasts_ms(cell)).fold(0.0, f64::max);
     let mut charts: Vec<Chart> =
         firsts.iter().map(|(title, cell)| waterfall(title, cell, until)).collect();
-    let groups: Vec<(String, Vec<&Call>)> = facets
+    let groups: Vec<(String, Vec<&CallRecord>)> = facets
         .iter()
         .take(FACETS_MAX)
         .map(|(key, cells)| (name(key), cells.iter().flat_map(|cell| served(cell)).collect()))
@@ -54,20 +54,20 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
     charts
 }
 
-fn served<'a>(cell: &Played<'a>) -> Vec<&'a Call> {
+fn served<'a>(cell: &PlayedCell<'a>) -> Vec<&'a CallRecord> {
     cell.calls.iter().copied().filter(|call| see::served(call)).collect()
 }
 
-fn lasts_ms(cell: &Played<'_>) -> f64 {
+fn lasts_ms(cell: &PlayedCell<'_>) -> f64 {
     let begin = cell.calls.iter().map(|call| call.begun_at).min().unwrap_or(0);
     let end = cell.calls.iter().map(|call| call.ended_at).max().unwrap_or(0);
     ms(end.saturating_sub(begin))
 }
 
-fn waterfall(title: &str, cell: &Played<'_>, until: f64) -> Chart {
+fn waterfall(title: &str, cell: &PlayedCell<'_>, until: f64) -> Chart {
     let start = cell.calls.iter().map(|call| call.begun_at).min().unwrap_or(0);
     let every = cell.calls.len().div_ceil(ROWS_MAX).max(1);
-    let mut calls: Vec<&Call> = cell.calls.iter().copied().step_by(every).collect();
+    let mut calls: Vec<&CallRecord> = cell.calls.iter().copied().step_by(every).collect();
     calls.sort_by_key(|call| (call.begun_at, call.n));
     let since = |at: u64| rounded(ms(at.saturating_sub(start)));
     let all = cell.calls.len();
@@ -86,7 +86,7 @@ fn waterfall(title: &str, cell: &Played<'_>, until: f64) -> Chart {
 }
 
 /// When each phase of a call was over, since `start`. What is not told has no length.
-fn steps(call: &Call, start: u64) -> Vec<f64> {
+fn steps(call: &CallRecord, start: u64) -> Vec<f64> {
     let mut at = call.begun_at;
     let mut steps = Vec::with_capacity(PHASES.len());
     for (_, phase) in PHASES {
@@ -97,7 +97,7 @@ fn steps(call: &Call, start: u64) -> Vec<f64> {
 }
 
 /// What became of a call, and what carried it.
-fn word(call: &Call) -> String {
+fn word(call: &CallRecord) -> String {
     let mut word = match (&call.error, call.status) {
         (Some(error), _) => error.clone(),
         (None, Some(status)) => format!("{} {status}", call.class),
@@ -112,10 +112,10 @@ fn word(call: &Call) -> String {
     word
 }
 
-type Phase = (&'static str, fn(&Call) -> Option<u64>);
+type PhaseColumn = (&'static str, fn(&CallRecord) -> Option<u64>);
 
 /// The phases of a call, in their order.
-const PHASES: [Phase; 7] = [
+const PHASES: [PhaseColumn; 7] = [
     ("queue", |call| call.queue),
     ("DNS", |call| call.dns),
     ("TCP", |call| call.tcp),
@@ -126,8 +126,8 @@ const PHASES: [Phase; 7] = [
 ];
 
 /// The median of each phase. Set-up is counted over the calls that had any.
-pub(super) fn phases(title: &str, groups: &[(String, Vec<&Call>)]) -> Chart {
-    let middle = |calls: &[&Call], phase: fn(&Call) -> Option<u64>| {
+pub(super) fn phases(title: &str, groups: &[(String, Vec<&CallRecord>)]) -> Chart {
+    let middle = |calls: &[&CallRecord], phase: fn(&CallRecord) -> Option<u64>| {
         let took: Vec<f64> = calls.iter().filter_map(|call| phase(call)).map(ms).collect();
         rounded(median(&took).unwrap_or(0.0))
     };

@@ -1,10 +1,10 @@
 //! Charts over time: what a limit lets pass, and a long run.
 
-use super::super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Style, rounded};
+use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
 use super::opt;
 use crate::record::Rollup;
 use crate::stat::median;
-use crate::verdict::{Drifting, Finding, Played, Verdict, see};
+use crate::verdict::{Drifting, ExperimentVerdict, Finding, PlayedCell, see};
 
 /// Floods that are drawn.
 const FLOODS_MAX: usize = 4;
@@ -17,7 +17,7 @@ const TIMES_MAX: usize = 240;
 
 /// Calls that passed since the first, over the time since then: a bucket is a slope after a step,
 /// windows are stairs.
-pub(super) fn window(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
+pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Chart {
     let floods: Vec<Vec<(f64, f64)>> = cells
         .iter()
         .filter(|cell| cell.number("flood").is_some())
@@ -46,7 +46,7 @@ pub(super) fn window(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
                 Ink::Quiet,
                 opt(long.map(rounded)),
             ));
-            marks.push(Mark::y(size as f64, format!("size {size}")));
+            marks.push(ChartMark::y(size as f64, format!("size {size}")));
         }
     }
     Chart::Plot(Plot {
@@ -62,14 +62,14 @@ pub(super) fn window(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
 
 /// Seconds since the first call and calls that passed until then; of many, so many that the form
 /// stays: where it turns, and some between.
-fn passed(cell: &Played<'_>) -> Vec<(f64, f64)> {
+fn passed(cell: &PlayedCell<'_>) -> Vec<(f64, f64)> {
     let calls = see::order(&cell.calls);
     let begin = calls.first().map_or(0.0, |call| call.at);
     let each = calls.len().div_ceil(POINTS_MAX).max(1);
     let mut count = 0.0;
     let mut points = Vec::new();
     for (n, call) in calls.iter().enumerate() {
-        let turns = |other: Option<&crate::stat::bucket::Served>| {
+        let turns = |other: Option<&crate::stat::bucket::TimedCall>| {
             other.is_none_or(|other| other.passed != call.passed)
         };
         let before = n.checked_sub(1).and_then(|n| calls.get(n));
@@ -85,7 +85,7 @@ fn passed(cell: &Played<'_>) -> Vec<(f64, f64)> {
 }
 
 /// A long run: medians, 99th percentiles and what was not served, with what drifts.
-pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&Verdict]) -> Chart {
+pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Chart {
     let begin = rollups.first().map_or(0, |rollup| rollup.begun_at);
     let each = rollups.len().div_ceil(TIMES_MAX).max(1);
     let parts: Vec<&[&Rollup]> = rollups.chunks(each).collect();
