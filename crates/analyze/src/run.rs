@@ -490,16 +490,8 @@ impl<'a> Player<'a> {
         let ordered = suited(ordered, greeting);
         let seed = self.seed(turn.target, plan.name(), turn.index);
         turn.index += 1;
-        if let Some(resume::ResumedCell { cell, outcome, served }) = turn.earlier.pop_front() {
-            let same = cell.version == plan.version()
-                && cell.factors == ordered.factors
-                && cell.repeat == ordered.repeat;
-            if !same {
-                return Err(RunError::Other(plan.name().to_owned()));
-            }
-            plan.saw(&served);
-            turn.last = Some(outcome);
-            turn.first = false;
+        if let Some(earlier) = turn.earlier.pop_front() {
+            turn.go_on(earlier, plan, &ordered)?;
             return Ok(true);
         }
         // Whoever was asked until a run was cut may still be counting.
@@ -533,7 +525,7 @@ impl<'a> Player<'a> {
             cpu: self.cpu,
         };
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
-        let mut played = match played.map_err(|error| self.unwritten(error))? {
+        let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
             cell::CellEnd::Cut => {
                 self.save()?;
@@ -546,6 +538,19 @@ impl<'a> Player<'a> {
                 return Ok(false);
             }
         };
+        turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
+        Ok(true)
+    }
+
+    /// Writes the records of a finished cell, and gives its outcome to the watch and to the plan.
+    fn keep(
+        &mut self,
+        mut played: cell::CellResult,
+        place: &cell::CellPlace<'_>,
+        way: &Way,
+        plan: &mut dyn ExperimentPlan,
+        watch: &mut dyn Watch,
+    ) -> Result<CellOutcome, RunError> {
         // What came of the last calls belongs to the cell as well.
         let origin = self.origin;
         let within = |at: Instant| origin.micros(at).min(played.record.ended_at);
@@ -558,18 +563,17 @@ impl<'a> Player<'a> {
         played.outcome.silent_ms = played.first.silent_ms(told);
         // Where calls are rolled up, so is what their connections did.
         for (at, connection, event) in events.into_iter().filter(|_| place.rolled.is_none()) {
-            let experiment = plan.name().to_owned();
-            let cell = place.cell;
+            let experiment = place.experiment.to_owned();
+            let (cell, target) = (place.cell, place.target);
             let wire = WireRecord { experiment, cell, target, at, connection, event };
             self.write(&Record::Wire(wire))?;
         }
-        watch.played(plan.name(), &played.record, &played.outcome);
+        watch.played(place.experiment, &played.record, &played.outcome);
         self.write(&Record::Cell(played.record))?;
         self.records.flush().map_err(|error| self.unwritten(error))?;
         self.save()?;
         plan.saw(&played.served);
-        turn.last = Some(played.outcome);
-        Ok(true)
+        Ok(played.outcome)
     }
 
     /// Waits; `false` when the run is to end instead.
@@ -656,6 +660,26 @@ impl PlanTurn {
             turn.earlier = earlier.take(target, plan.name());
         }
         turn
+    }
+
+    /// Takes a cell from before the interruption in place of the one that is `ordered` now.
+    fn go_on(
+        &mut self,
+        earlier: resume::ResumedCell,
+        plan: &mut dyn ExperimentPlan,
+        ordered: &Ordered,
+    ) -> Result<(), RunError> {
+        let resume::ResumedCell { cell, outcome, served } = earlier;
+        let is_same = cell.version == plan.version()
+            && cell.factors == ordered.factors
+            && cell.repeat == ordered.repeat;
+        if !is_same {
+            return Err(RunError::Other(plan.name().to_owned()));
+        }
+        plan.saw(&served);
+        self.last = Some(outcome);
+        self.first = false;
+        Ok(())
     }
 }
 

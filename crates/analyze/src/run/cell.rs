@@ -17,7 +17,7 @@ use super::crowd::Crowd;
 use super::first::First;
 use super::rollup::RollupWindow;
 use super::sample::Sample;
-use super::strain::{CpuClock, CpuShares, LagTicks, is_behind, next_lag};
+use super::strain::{CpuClock, CpuShares, CpuTime, LagTicks, is_behind, next_lag};
 use super::{CallBudget, Origin, StopSignal, Watch};
 use crate::knock::Knocker;
 use crate::plan::{CellOutcome, Ordered};
@@ -100,7 +100,7 @@ struct Numbered {
     done: FinishedCall,
 }
 
-/// Plays a cell; `None` where the run is to end before it is over, or the budget does.
+/// Plays a cell. The cell is cut if the run or its budget ends before the cell does.
 pub(super) async fn play(
     hand: &mut Hand<'_>,
     place: &CellPlace<'_>,
@@ -118,130 +118,211 @@ pub(super) async fn play(
             () = hand.stop.wait() => return Ok(CellEnd::Cut),
         }
     }
-    let mut calls = JoinSet::new();
-    let mut tally = CellTally::default();
     let (begun, cpu) = (Instant::now(), (hand.cpu)());
+    let mut tally = CellTally::default();
     let is_open = late_max_us(&ordered.schedule).is_some();
     tally.roll = place.rolled.map(|every| RollupWindow::begin(every, is_open, begun, cpu));
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
-    let beat = beat(hand.precise, &ordered.schedule, begun);
-    let mut look = look(hand.watch.every(), begun);
-    let mut pulse = ordered.timed.then(|| LagTicks::begin(begun));
-    let (mut progress, mut over, mut cut) = (CellProgress::default(), false, false);
-    let mut silence = Silence::default();
-    loop {
-        progress.under_way = calls.len();
-        over = over || ordered.schedule.is_over(&progress, begun.elapsed());
-        over = over || tally.knocker.as_ref().is_some_and(Knocker::is_over);
-        if over && calls.is_empty() {
-            break;
+    let clocks = CellClocks {
+        beat: beat(hand.precise, &ordered.schedule, begun),
+        look: look(hand.watch.every(), begun),
+        lag: ordered.timed.then(|| LagTicks::begin(begun)),
+    };
+    let cell = PlayingCell {
+        hand,
+        place,
+        ordered,
+        way,
+        head,
+        rng,
+        begun,
+        cpu,
+        is_open,
+        calls: JoinSet::new(),
+        tally,
+        progress: CellProgress::default(),
+        silence: Silence::default(),
+        over: false,
+        cut: false,
+    };
+    cell.play(clocks).await
+}
+
+/// The timers of the loop of a cell.
+struct CellClocks {
+    beat: Option<Beat>,
+    look: Option<Interval>,
+    lag: Option<LagTicks>,
+}
+
+/// A cell under way.
+struct PlayingCell<'c, 'h> {
+    hand: &'c mut Hand<'h>,
+    place: &'c CellPlace<'c>,
+    ordered: &'c Ordered,
+    way: &'c Way,
+    /// The target's newest block, by its greeting.
+    head: u64,
+    rng: SmallRng,
+    begun: Instant,
+    /// CPU time of the thread at the beginning.
+    cpu: Option<CpuTime>,
+    /// The schedule says when calls begin, and does not wait for answers.
+    is_open: bool,
+    calls: JoinSet<Numbered>,
+    tally: CellTally,
+    progress: CellProgress,
+    silence: Silence,
+    /// No further call begins.
+    over: bool,
+    /// The budget did not suffice.
+    cut: bool,
+}
+
+impl PlayingCell<'_, '_> {
+    async fn play(mut self, mut clocks: CellClocks) -> io::Result<CellEnd> {
+        let schedule = &self.ordered.schedule;
+        loop {
+            self.progress.under_way = self.calls.len();
+            self.over = self.over || schedule.is_over(&self.progress, self.begun.elapsed());
+            self.over = self.over || self.tally.knocker.as_ref().is_some_and(Knocker::is_over);
+            if self.over && self.calls.is_empty() {
+                break;
+            }
+            self.roll_up(false)?;
+            let due = self.tally.knocker.as_ref().map(Knocker::due);
+            let due = due.or_else(|| schedule.due(self.progress.begun)).map(|at| self.begun + at);
+            match self.next(due, &mut clocks).await {
+                CellEvent::End => {
+                    // What was rolled up so far is worth keeping.
+                    self.roll_up(true)?;
+                    return Ok(CellEnd::Cut);
+                }
+                CellEvent::Over(Some(done)) => {
+                    if self.settle(&done)? {
+                        return Ok(CellEnd::Silent);
+                    }
+                }
+                CellEvent::Over(None) => self.tally.lost = true,
+                CellEvent::Lagged(lag) => self.tally.lagged(lag),
+                CellEvent::Look => self.hand.watch.look(),
+                CellEvent::Send(turn) => self.send(turn, due),
+            }
         }
-        tally.roll_up(hand, place, way, false)?;
-        let due = tally.knocker.as_ref().map(Knocker::due);
-        let due = due.or_else(|| ordered.schedule.due(progress.begun)).map(|at| begun + at);
-        let turn = ordered.schedule.turn(&progress).filter(|_| !over);
+        self.roll_up(true)?;
+        // Less than the cell says would look like all of it, and borne.
+        if self.cut {
+            return Ok(CellEnd::Cut);
+        }
+        Ok(CellEnd::Played(Box::new(self.into_result())))
+    }
+
+    /// Waits for the next event. An open schedule sends its next call at `due`.
+    async fn next(&mut self, due: Option<Instant>, clocks: &mut CellClocks) -> CellEvent {
+        let Self { hand, ordered, calls, progress, .. } = self;
+        let CellClocks { beat, look, lag } = clocks;
+        let turn = ordered.schedule.turn(progress).filter(|_| !self.over);
         let is_closed = matches!(ordered.schedule, Schedule::Closed { .. });
-        let next = match turn.filter(|_| is_closed && !hand.stop.is_set()) {
+        match turn.filter(|_| is_closed && !hand.stop.is_set()) {
             // What is free is taken before a further answer is heard: where many come at once, there
             // would be fewer under way than the cell says until all of them were.
             Some(turn) => CellEvent::Send(turn),
             None => tokio::select! {
                 biased;
                 () = hand.stop.wait() => CellEvent::End,
-                lag = next_lag(pulse.as_mut()) => CellEvent::Lagged(lag),
+                lag = next_lag(lag.as_mut()) => CellEvent::Lagged(lag),
                 Some(done) = calls.join_next() => CellEvent::Over(done.ok().map(Box::new)),
                 Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
                     CellEvent::Send(turn)
                 }
                 () = next_look(look.as_mut()) => CellEvent::Look,
             },
-        };
-        match next {
-            CellEvent::End => {
-                // What was rolled up so far is worth keeping.
-                tally.roll_up(hand, place, way, true)?;
-                return Ok(CellEnd::Cut);
-            }
-            CellEvent::Over(Some(done)) => {
-                tally.add(hand, place, begun, &done)?;
-                // An open loop ends by the clock, and one that is watched for long may come back.
-                if !is_open && place.rolled.is_none() && silence.hears(&done.done) {
-                    return Ok(CellEnd::Silent);
-                }
-                // Our own memory for answers was full, which says nothing of the target.
-                let no_room = TransportErrorKind::NoRoom.word();
-                tally.lost = tally.lost || done.done.call.error.as_deref() == Some(no_room);
-                over = over || (ordered.until_failure && done.done.call.error.is_some());
-                let one = matches!(ordered.schedule, Schedule::OneConnection { .. });
-                over = over || (one && tally.outcome.first_ended);
-                progress.large_under_way -= usize::from(done.turn == NextCall::Large);
-            }
-            CellEvent::Over(None) => tally.lost = true,
-            CellEvent::Lagged(lag) => tally.lagged(lag),
-            CellEvent::Look => hand.watch.look(),
-            CellEvent::Send(turn) => {
-                if calls.len() >= UNDER_WAY_MAX {
-                    (tally.lost, over) = (true, true);
-                    continue;
-                }
-                if !hand.budget.take() {
-                    (cut, over) = (true, true);
-                    continue;
-                }
-                let (work, large) = match turn {
-                    NextCall::Usual => (ordered.work, false),
-                    NextCall::Large => (WorkKind::LargeBlocks, true),
-                };
-                let call = way.call(work.next(head, &mut rng));
-                let n = progress.begun;
-                progress.begun += 1;
-                tally.knocker.iter_mut().for_each(Knocker::sent);
-                progress.large_begun += u64::from(large);
-                progress.large_under_way += usize::from(large);
-                let (before, after) = ordered.schedule.thinks(n);
-                calls.spawn(async move {
-                    think(before).await;
-                    let mut done = call.await;
-                    // Who thinks does not hold it meanwhile.
-                    done.body = Bytes::new();
-                    think(after).await;
-                    Numbered { n, intended: due, turn, done }
-                });
-            }
         }
     }
-    tally.roll_up(hand, place, way, true)?;
-    // Less than the cell says would look like all of it, and borne.
-    if cut {
-        return Ok(CellEnd::Cut);
+
+    /// Records a call that is over; `true` if the target turns out to be silent.
+    fn settle(&mut self, it: &Numbered) -> io::Result<bool> {
+        self.tally.add(self.hand, self.place, self.begun, it)?;
+        // An open loop ends by the clock, and one that is watched for long may come back.
+        if !self.is_open && self.place.rolled.is_none() && self.silence.hears(&it.done) {
+            return Ok(true);
+        }
+        let error = it.done.call.error.as_deref();
+        // Our own memory for answers was full, which says nothing of the target.
+        self.tally.lost = self.tally.lost || error == Some(TransportErrorKind::NoRoom.word());
+        let one = matches!(self.ordered.schedule, Schedule::OneConnection { .. });
+        self.over = self.over
+            || (self.ordered.until_failure && error.is_some())
+            || (one && self.tally.outcome.first_ended);
+        self.progress.large_under_way -= usize::from(it.turn == NextCall::Large);
+        Ok(false)
     }
-    let ended = Instant::now();
-    let shares = CpuShares::of(cpu, (hand.cpu)(), ended - begun);
-    let (late_p99, lag_p99) = tally.lateness();
-    let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
-    let record = Cell {
-        experiment: place.experiment.to_owned(),
-        version: place.version,
-        cell: place.cell,
-        repeat: ordered.repeat,
-        part: place.part,
-        target: place.target,
-        factors: ordered.factors.clone(),
-        begun_at: hand.origin.micros(begun),
-        ended_at: hand.origin.micros(ended),
-        calls: tally.outcome.calls,
-        late_p99: late_p99 as u64,
-        lag_p99: lag_p99 as u64,
-        cpu: shares.ran,
-        waited: shares.waited,
-        saturated: doubt.is_some(),
-        doubt,
-    };
-    tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
-    let CellTally { outcome, first, served, .. } = tally;
-    Ok(CellEnd::Played(Box::new(CellResult { record, outcome, first, served })))
+
+    fn send(&mut self, turn: NextCall, due: Option<Instant>) {
+        if self.calls.len() >= UNDER_WAY_MAX {
+            (self.tally.lost, self.over) = (true, true);
+            return;
+        }
+        if !self.hand.budget.take() {
+            (self.cut, self.over) = (true, true);
+            return;
+        }
+        let (work, large) = match turn {
+            NextCall::Usual => (self.ordered.work, false),
+            NextCall::Large => (WorkKind::LargeBlocks, true),
+        };
+        let call = self.way.call(work.next(self.head, &mut self.rng));
+        let n = self.progress.begun;
+        self.progress.begun += 1;
+        self.tally.knocker.iter_mut().for_each(Knocker::sent);
+        self.progress.large_begun += u64::from(large);
+        self.progress.large_under_way += usize::from(large);
+        let (before, after) = self.ordered.schedule.thinks(n);
+        self.calls.spawn(async move {
+            think(before).await;
+            let mut done = call.await;
+            // Who thinks does not hold it meanwhile.
+            done.body = Bytes::new();
+            think(after).await;
+            Numbered { n, intended: due, turn, done }
+        });
+    }
+
+    /// Writes the roll-ups that are due; with `last`, all of them.
+    fn roll_up(&mut self, last: bool) -> io::Result<()> {
+        self.tally.roll_up(self.hand, self.place, self.way, last)
+    }
+
+    fn into_result(self) -> CellResult {
+        let Self { hand, place, ordered, begun, cpu, mut tally, .. } = self;
+        let ended = Instant::now();
+        let shares = CpuShares::of(cpu, (hand.cpu)(), ended - begun);
+        let (late_p99, lag_p99) = tally.lateness();
+        let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
+        let record = Cell {
+            experiment: place.experiment.to_owned(),
+            version: place.version,
+            cell: place.cell,
+            repeat: ordered.repeat,
+            part: place.part,
+            target: place.target,
+            factors: ordered.factors.clone(),
+            begun_at: hand.origin.micros(begun),
+            ended_at: hand.origin.micros(ended),
+            calls: tally.outcome.calls,
+            late_p99: late_p99 as u64,
+            lag_p99: lag_p99 as u64,
+            cpu: shares.ran,
+            waited: shares.waited,
+            saturated: doubt.is_some(),
+            doubt,
+        };
+        tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let CellTally { outcome, first, served, .. } = tally;
+        CellResult { record, outcome, first, served }
+    }
 }
 
 /// How long nobody may answer before a target counts as silent, and after how many calls.
