@@ -91,6 +91,14 @@ impl<'a> Question<'a> {
         self.differences.get(&target).copied()
     }
 
+    /// The length of the smallest call that shows where this target differs, and the call.
+    fn size(&self, target: u32) -> (usize, String, String) {
+        let (method, params) = self
+            .shown(target)
+            .map_or((self.method, self.params), |shown| (shown.method, shown.params));
+        (method.len() + params.len(), method.to_owned(), params.to_owned())
+    }
+
     /// What more than half of the targets say.
     pub(crate) fn majority(&self) -> Option<&str> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -205,13 +213,7 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
     }
     let differing: Vec<&Question<'_>> =
         compared.iter().filter(|(_, differs)| *differs).map(|(question, _)| *question).collect();
-    let size = |question: &Question<'_>| {
-        let (method, params) = question
-            .shown(trial.target)
-            .map_or((question.method, question.params), |shown| (shown.method, shown.params));
-        (method.len() + params.len(), method.to_owned(), params.to_owned())
-    };
-    let Some(smallest) = differing.iter().min_by_key(|question| size(question)) else {
+    let Some(smallest) = differing.iter().min_by_key(|it| it.size(trial.target)) else {
         let others = all.iter().filter(|it| it.experiment == trial.experiment).count() - 1;
         notes.insert(0, format!("compared with {others} others"));
         let sure = match of {
@@ -221,32 +223,11 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
         };
         return DraftVerdict::new(Finding::Agrees { calls: of }, sure, notes);
     };
-    let mut by_method: BTreeMap<&str, u64> = BTreeMap::new();
-    for question in &differing {
-        *by_method.entry(question.method).or_default() += 1;
-    }
-    let mut evidence: Vec<String> = by_method
-        .iter()
-        .map(|(method, count)| format!("{method}: {count} answers differ"))
-        .collect();
-    // One of each kind, the smallest call first.
-    let mut sorted = differing.clone();
-    sorted.sort_by_key(|question| size(question));
-    let mut kinds: Vec<(&str, String)> = Vec::new();
-    for found in sorted.into_iter().filter_map(|question| question.shown(trial.target)) {
-        let path: String = found.path.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        let kind = (found.method, path);
-        if kinds.len() < SHOWN_MAX && !kinds.contains(&kind) {
-            kinds.push(kind);
-            let text = found.text(run);
-            evidence.push(format!("{} {}: {text}", found.method, found.params));
-            evidence.push(found.curl(trial.target));
-        }
-    }
+    let mut evidence = differences(run, trial.target, &differing);
     evidence.append(&mut notes);
     let outvoted = differing.iter().filter(|question| question.majority().is_some()).count();
     let sure = if outvoted == differing.len() { Confidence::High } else { Confidence::Medium };
-    let (_, method, params) = size(smallest);
+    let (_, method, params) = smallest.size(trial.target);
     let finding = Finding::Disagrees {
         calls: differing.len() as u64,
         of,
@@ -256,6 +237,32 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
         difference: smallest.shown(trial.target).map(|shown| shown.text(run)),
     };
     DraftVerdict::new(finding, sure, evidence)
+}
+
+/// How many answers differ by method, and one of each kind of difference, the smallest call first.
+fn differences(run: &RunRecord, target: u32, differing: &[&Question<'_>]) -> Vec<String> {
+    let mut by_method: BTreeMap<&str, u64> = BTreeMap::new();
+    for question in differing {
+        *by_method.entry(question.method).or_default() += 1;
+    }
+    let mut lines: Vec<String> = by_method
+        .iter()
+        .map(|(method, count)| format!("{method}: {count} answers differ"))
+        .collect();
+    let mut sorted = differing.to_vec();
+    sorted.sort_by_key(|question| question.size(target));
+    let mut kinds: Vec<(&str, String)> = Vec::new();
+    for found in sorted.into_iter().filter_map(|question| question.shown(target)) {
+        let path: String = found.path.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        let kind = (found.method, path);
+        if kinds.len() < SHOWN_MAX && !kinds.contains(&kind) {
+            kinds.push(kind);
+            let text = found.text(run);
+            lines.push(format!("{} {}: {text}", found.method, found.params));
+            lines.push(found.curl(target));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]

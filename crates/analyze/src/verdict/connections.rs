@@ -37,22 +37,7 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
             _ => "calls were over before there were as many at once as there should be",
         });
     };
-    let mut evidence = vec![match announced {
-        Some(streams) => format!("the settings announce {streams} streams"),
-        None => "the settings announce no number of streams".to_owned(),
-    }];
-    let metered = sized.iter().filter(|(_, cell)| cell.share(throttled) > 0.0).count();
-    if metered > 0 {
-        evidence.push(format!(
-            "in {metered} cells calls were refused for their rate: these were streams as well"
-        ));
-    }
-    if !thin.is_empty() {
-        evidence.push(format!(
-            "{} cells are left out: calls were over before there were as many streams at once",
-            thin.len()
-        ));
-    }
+    let mut evidence = circumstances(announced, &sized, thin.len());
     let Some(fails_at) = found.fails_at else {
         return without_failure(&found, announced, evidence);
     };
@@ -88,6 +73,30 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let streams = u32::try_from(holds).unwrap_or(u32::MAX);
     let seen = format!("{repeats} of {repeats}");
     DraftVerdict::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
+}
+
+/// What the settings announce, and which cells were metered or left out, for people.
+fn circumstances(
+    announced: Option<u32>,
+    sized: &[(u64, &PlayedCell<'_>)],
+    thin: usize,
+) -> Vec<String> {
+    let mut lines = vec![match announced {
+        Some(streams) => format!("the settings announce {streams} streams"),
+        None => "the settings announce no number of streams".to_owned(),
+    }];
+    let metered = sized.iter().filter(|(_, cell)| cell.share(throttled) > 0.0).count();
+    if metered > 0 {
+        lines.push(format!(
+            "in {metered} cells calls were refused for their rate: these were streams as well"
+        ));
+    }
+    if thin > 0 {
+        lines.push(format!(
+            "{thin} cells are left out: calls were over before there were as many streams at once"
+        ));
+    }
+    lines
 }
 
 /// Whether there were as many streams at once as the cell says, or as are announced.

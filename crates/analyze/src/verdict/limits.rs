@@ -74,29 +74,11 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
             offered.len()
         ));
     }
-    let (Some(breaks), passes) = (breaks, passes) else {
-        let Some(up_to_per_second) = passes else {
+    let Some(breaks) = breaks else {
+        let Some(passes) = passes else {
             return DraftVerdict::cannot_tell("every cell failed for other reasons than a limit");
         };
-        evidence.push(format!("nothing refused at {} rates", sound.len()));
-        let top = sound.iter().filter(|(rate, _)| *rate == up_to_per_second);
-        let kept_s = top.clone().map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
-        // What was meant to be sent is told where it was.
-        let sent = top.filter_map(|(_, cell)| sent_per_second(cell)).reduce(f64::max);
-        let sent = sent.filter(|sent| *sent < KEPT_MIN * up_to_per_second);
-        let up_to_per_second = sent.unwrap_or(up_to_per_second);
-        let hidden = up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S);
-        evidence.push(format!(
-            "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {} calls/s",
-            figure(hidden)
-        ));
-        let long = kept_s >= LONG_WINDOW_S;
-        let sure = match failing.is_empty() && long {
-            true => Confidence::High,
-            false => Confidence::Medium,
-        };
-        let finding = Finding::NoRateLimit { up_to_per_second, kept_s };
-        return DraftVerdict::new(finding, sure, evidence);
+        return never_refused(passes, &sound, failing.is_empty(), evidence);
     };
     let paces: Vec<f64> = above
         .iter()
@@ -104,15 +86,7 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         .map(|pace| pace.per_second)
         .collect();
     let Some(per_second) = median(&paces) else {
-        let some = above.iter().any(|(_, cell)| cell.calls.iter().any(|call| served(call)));
-        let why = match some {
-            true => {
-                "calls were refused, but it was not seen twice how they pass again: keep each \
-                     rate for longer, or try `window`"
-            }
-            false => "nothing passed",
-        };
-        return DraftVerdict::cannot_tell(format!("at {} calls/s {why}", figure(breaks)));
+        return without_pace(breaks, &above);
     };
     match passes {
         Some(rate) => evidence.push(format!("all pass at {} calls/s", figure(rate))),
@@ -136,6 +110,43 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     };
     let above: Vec<&PlayedCell<'_>> = above.iter().map(|(_, cell)| *cell).collect();
     DraftVerdict::new(Finding::Rate { per_second, way: refusal_way(&above) }, sure, evidence)
+}
+
+/// No rate was refused; `passes` is the highest one.
+fn never_refused(
+    passes: f64,
+    sound: &[(f64, &PlayedCell<'_>)],
+    all_sound: bool,
+    mut evidence: Vec<String>,
+) -> DraftVerdict {
+    evidence.push(format!("nothing refused at {} rates", sound.len()));
+    let top = sound.iter().filter(|(rate, _)| *rate == passes);
+    let kept_s = top.clone().map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
+    // What was meant to be sent is told where it was.
+    let sent = top.filter_map(|(_, cell)| sent_per_second(cell)).reduce(f64::max);
+    let up_to_per_second = sent.filter(|sent| *sent < KEPT_MIN * passes).unwrap_or(passes);
+    let hidden = figure(up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S));
+    evidence.push(format!(
+        "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {hidden} calls/s"
+    ));
+    let sure = match all_sound && kept_s >= LONG_WINDOW_S {
+        true => Confidence::High,
+        false => Confidence::Medium,
+    };
+    DraftVerdict::new(Finding::NoRateLimit { up_to_per_second, kept_s }, sure, evidence)
+}
+
+/// Calls were refused at `breaks` calls a second, but no pace can be read from the refusals.
+fn without_pace(breaks: f64, above: &[(f64, &PlayedCell<'_>)]) -> DraftVerdict {
+    let some = above.iter().any(|(_, cell)| cell.calls.iter().any(|call| served(call)));
+    let why = match some {
+        true => {
+            "calls were refused, but it was not seen twice how they pass again: keep each rate \
+             for longer, or try `window`"
+        }
+        false => "nothing passed",
+    };
+    DraftVerdict::cannot_tell(format!("at {} calls/s {why}", figure(breaks)))
 }
 
 pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
