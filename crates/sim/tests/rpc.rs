@@ -59,17 +59,9 @@ fn number(value: &Value) -> u64 {
 }
 
 fn transfer(world: &World, wallet: usize, nonce: u64) -> Tx {
-    let body = TxBody {
-        chain_id: Some(world.config().chain_id),
-        nonce,
-        fee: Fee::Legacy { gas_price: 100_000_000_000 },
-        gas_limit: 21_000,
-        to: alloy_primitives::TxKind::Call(Address::repeat_byte(0xaa)),
-        value: U256::from(1000),
-        input: Bytes::new(),
-        access_list: Vec::new(),
-    };
-    body.sign(&world.wallets()[wallet])
+    let fee = Fee::Legacy { gas_price: 100_000_000_000 };
+    let (chain_id, to) = (world.config().chain_id, Address::repeat_byte(0xaa));
+    TxBody::transfer(chain_id, nonce, fee, to, U256::from(1000)).sign(&world.wallets()[wallet])
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alloy_primitives::{Address, B256, Bloom, Bytes, TxKind, U256, keccak256};
+use alloy_primitives::{Address, B256, Bloom, U256, keccak256};
 use wellhead_sim::world::block::{
     SimBlock, bloom_of, receipts_root, rlp_size, transactions_root, withdrawals_root,
 };
@@ -22,17 +22,9 @@ fn blocks(world: &World) -> Vec<Arc<SimBlock>> {
 }
 
 fn transfer(world: &World, wallet: usize, nonce: u64) -> Tx {
-    let body = TxBody {
-        chain_id: Some(world.config().chain_id),
-        nonce,
-        fee: Fee::Dynamic { max_fee: 100_000_000_000, max_tip: 3_000_000_000 },
-        gas_limit: 21_000,
-        to: TxKind::Call(Address::repeat_byte(0xaa)),
-        value: U256::from(1000),
-        input: Bytes::new(),
-        access_list: Vec::new(),
-    };
-    body.sign(&world.wallets()[wallet])
+    let fee = Fee::Dynamic { max_fee: 100_000_000_000, max_tip: 3_000_000_000 };
+    let (chain_id, to) = (world.config().chain_id, Address::repeat_byte(0xaa));
+    TxBody::transfer(chain_id, nonce, fee, to, U256::from(1000)).sign(&world.wallets()[wallet])
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What clients ask: calls drawn by chance, from what the client itself has learnt.
 
-use alloy_primitives::{Address, B256, Bytes, TxKind, U256, hex, keccak256};
+use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
@@ -206,16 +206,8 @@ impl Asker {
             return Item { id: Some(self.id()), ..again };
         }
         let to = self.account();
-        let body = TxBody {
-            chain_id: Some(self.chain_id),
-            nonce: self.nonce,
-            fee: Fee::Legacy { gas_price: GAS_PRICE },
-            gas_limit: 21_000,
-            to: TxKind::Call(to),
-            value: U256::from(self.unique()),
-            input: Bytes::new(),
-            access_list: Vec::new(),
-        };
+        let (fee, value) = (Fee::Legacy { gas_price: GAS_PRICE }, U256::from(self.unique()));
+        let body = TxBody::transfer(self.chain_id, self.nonce, fee, to, value);
         self.nonce += 1;
         let tx = body.sign(key);
         let raw = hex::encode_prefixed(&tx.raw);

@@ -164,6 +164,8 @@ fn other(asked: &CallContext<'_>, method: &str, params: Params<'_>) -> Result<Va
     }
 }
 
+/// Facts about the node and its head, and what is sent. The functions that follow take the other
+/// methods of the namespace, each a group of them.
 fn eth(
     asked: &mut CallContext<'_>,
     name: &str,
@@ -182,7 +184,25 @@ fn eth(
         "maxPriorityFeePerGas" => Ok(big(U256::from(fee::suggested_tip(asked.view.head())))),
         "blobBaseFee" => Ok(quantity(1)),
         "feeHistory" => fee::history(asked, params.at_most(3)?),
+        "sendRawTransaction" => {
+            let raw = params.at_most(1)?.bytes(0)?;
+            let sent = asked.world.submit_on(asked.view.chain(), &raw);
+            sent.map(|hash| json!(hash)).map_err(|error| RpcError::server(error.to_string()))
+        }
+        "sendTransaction" | "sign" | "signTransaction" => Err(RpcError::server("unknown account")),
+        "subscribe" | "unsubscribe" => Err(RpcError::new(-32601, "notifications not supported")),
+        _ => eth_state(asked, name, method, params),
+    }
+}
 
+/// Methods that need the state after a block.
+fn eth_state(
+    asked: &mut CallContext<'_>,
+    name: &str,
+    method: &str,
+    params: Params<'_>,
+) -> Result<Value, RpcError> {
+    match name {
         "getBalance" => {
             let (address, state) = account_at(asked, params)?;
             Ok(big(state.balance(address)))
@@ -225,14 +245,18 @@ fn eth(
             let gas = request.estimate(asked.world.contracts(), &state)?;
             Ok(json!({"accessList": [], "gasUsed": quantity(gas)}))
         }
-        "sendRawTransaction" => {
-            let raw = params.at_most(1)?.bytes(0)?;
-            let sent = asked.world.submit_on(asked.view.chain(), &raw);
-            sent.map(|hash| json!(hash)).map_err(|error| RpcError::server(error.to_string()))
-        }
-        "sendTransaction" | "sign" | "signTransaction" => Err(RpcError::server("unknown account")),
-        "subscribe" | "unsubscribe" => Err(RpcError::new(-32601, "notifications not supported")),
+        _ => eth_logs(asked, name, method, params),
+    }
+}
 
+/// Searches for logs, and filters.
+fn eth_logs(
+    asked: &mut CallContext<'_>,
+    name: &str,
+    method: &str,
+    params: Params<'_>,
+) -> Result<Value, RpcError> {
+    match name {
         "getLogs" => {
             let criteria = logs::Criteria::read(params.at_most(1)?.required(0)?)?;
             logs::get_logs(asked, &criteria).map(Value::Array)
@@ -246,11 +270,11 @@ fn eth(
         "getFilterChanges" => filter::changes(asked, filter_id(params)?),
         "getFilterLogs" => filter::all_logs(asked, filter_id(params)?),
         "uninstallFilter" => Ok(json!(filter::uninstall(asked, filter_id(params)?))),
-
         _ => eth_blocks(asked, name, method, params),
     }
 }
 
+/// Blocks, and what they hold.
 fn eth_blocks(
     asked: &CallContext<'_>,
     name: &str,
@@ -303,6 +327,18 @@ fn eth_blocks(
             let body = asked.body(&block)?;
             Ok((0..body.txs.len()).map(|index| json::receipt(&block, body, index)).collect())
         }
+        _ => eth_transactions(asked, name, method, params),
+    }
+}
+
+/// Transactions by their hash.
+fn eth_transactions(
+    asked: &CallContext<'_>,
+    name: &str,
+    method: &str,
+    params: Params<'_>,
+) -> Result<Value, RpcError> {
+    match name {
         "getTransactionByHash" => {
             let hash = params.at_most(1)?.hash(0)?;
             Ok(match asked.mined(&hash) {

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use alloy_primitives::{Address, B64, B256, Bloom, Bytes, TxKind, U256, keccak256};
+use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, keccak256};
+use alloy_trie::EMPTY_ROOT_HASH;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -66,31 +67,39 @@ pub(super) fn genesis(config: &WorldConfig, contracts: &Contracts, cast: &Cast) 
     state.account_mut(cast.batcher.address()).balance = ether * U256::from(1_000_000_000);
     contracts.deploy(&mut state, &people);
     let header = BlockHeader {
-        parent_hash: B256::ZERO,
-        uncles_hash: EMPTY_UNCLES,
-        miner: Address::ZERO,
         state_root: keccak256([config.seed.to_be_bytes(), config.chain_id.to_be_bytes()].concat()),
-        transactions_root: transactions_root(&[]),
-        receipts_root: receipts_root(&[]),
-        logs_bloom: Bloom::ZERO,
-        difficulty: U256::ZERO,
-        number: 0,
-        gas_limit: config.gas_limit,
-        gas_used: 0,
-        timestamp: config.timestamp_of(0),
-        extra_data: Bytes::from_static(b"simulated"),
-        mix_hash: B256::ZERO,
-        nonce: B64::ZERO,
-        base_fee: GENESIS_BASE_FEE,
-        withdrawals_root: withdrawals_root(&[]),
-        blob_gas_used: 0,
-        excess_blob_gas: 0,
-        parent_beacon_root: B256::ZERO,
-        requests_hash: EMPTY_REQUESTS,
+        ..empty_header(config, 0)
     };
     let size = rlp_size(&header, &[], &[]);
     let body = BlockBody { txs: Vec::new(), receipts: Vec::new(), withdrawals: Vec::new(), size };
     SimBlock { hash: header.hash(), header, body: Some(body), state: Some(state) }
+}
+
+/// The header of a block without content, parent and proposer.
+fn empty_header(config: &WorldConfig, number: u64) -> BlockHeader {
+    BlockHeader {
+        parent_hash: B256::ZERO,
+        uncles_hash: EMPTY_UNCLES,
+        miner: Address::ZERO,
+        state_root: B256::ZERO,
+        transactions_root: EMPTY_ROOT_HASH,
+        receipts_root: EMPTY_ROOT_HASH,
+        logs_bloom: Bloom::ZERO,
+        difficulty: U256::ZERO,
+        number,
+        gas_limit: config.gas_limit,
+        gas_used: 0,
+        timestamp: config.timestamp_of(number),
+        extra_data: Bytes::from_static(b"simulated"),
+        mix_hash: B256::ZERO,
+        nonce: B64::ZERO,
+        base_fee: GENESIS_BASE_FEE,
+        withdrawals_root: EMPTY_ROOT_HASH,
+        blob_gas_used: 0,
+        excess_blob_gas: 0,
+        parent_beacon_root: B256::ZERO,
+        requests_hash: EMPTY_REQUESTS,
+    }
 }
 
 /// Makes the block after `recipe.parent`.
@@ -103,10 +112,10 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
     );
     let mut rng = SmallRng::from_seed(randao.0);
     let mut block = BlockDraft {
+        config,
         contracts,
         state: recipe.parent_state.clone(),
         base_fee: parent.header.next_base_fee(),
-        gas_limit: config.gas_limit,
         gas_used: 0,
         miner: miner(config.seed, rng.random_range(0..MINERS)),
         txs: Vec::new(),
@@ -114,11 +123,11 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
     };
     block.include_waiting(recipe.waiting);
     if config.txs_per_block > 0 {
-        block.include_batch(&mut rng, config, &recipe.cast.batcher);
+        block.include_batch(&mut rng, &recipe.cast.batcher);
         let mean = config.txs_per_block;
         let wanted = rng.random_range(mean.div_ceil(2)..=mean + mean / 2);
         for _ in 0..wanted {
-            block.include_bot(&mut rng, config, recipe.cast);
+            block.include_bot(&mut rng, recipe.cast);
         }
     }
     let withdrawals = withdraw(&mut rng, recipe.cast, number, &mut block.state);
@@ -127,7 +136,6 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
     let (transactions_root, receipts_root) = (transactions_root(&txs), receipts_root(&receipts));
     let header = BlockHeader {
         parent_hash: parent.hash,
-        uncles_hash: EMPTY_UNCLES,
         miner,
         state_root: execute::chain_state_root(
             parent.header.state_root,
@@ -137,20 +145,12 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
         transactions_root,
         receipts_root,
         logs_bloom: bloom_of(&receipts),
-        difficulty: U256::ZERO,
-        number,
-        gas_limit: config.gas_limit,
         gas_used,
-        timestamp: config.timestamp_of(number),
-        extra_data: Bytes::from_static(b"simulated"),
         mix_hash: randao,
-        nonce: B64::ZERO,
         base_fee,
         withdrawals_root: withdrawals_root(&withdrawals),
-        blob_gas_used: 0,
-        excess_blob_gas: 0,
         parent_beacon_root: keccak256(randao),
-        requests_hash: EMPTY_REQUESTS,
+        ..empty_header(config, number)
     };
     let size = rlp_size(&header, &txs, &withdrawals);
     let body = BlockBody { txs, receipts, withdrawals, size };
@@ -159,10 +159,10 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
 
 /// A block while it fills.
 struct BlockDraft<'a> {
+    config: &'a WorldConfig,
     contracts: &'a Contracts,
     state: State,
     base_fee: u64,
-    gas_limit: u64,
     gas_used: u64,
     miner: Address,
     txs: Vec<Arc<Tx>>,
@@ -174,7 +174,7 @@ impl BlockDraft<'_> {
     fn fits(&self, tx: &Tx) -> bool {
         tx.body.nonce == self.state.nonce(tx.from)
             && tx.body.fee.tip(self.base_fee).is_some()
-            && self.gas_used + tx.body.gas_limit <= self.gas_limit
+            && self.gas_used + tx.body.gas_limit <= self.config.gas_limit
             && self.state.balance(tx.from) >= cost_max(tx)
     }
 
@@ -213,23 +213,23 @@ impl BlockDraft<'_> {
 
     /// Uses up gas so that the base fee swings around where it started instead
     /// of sinking to nothing under a handful of small transactions.
-    fn include_batch(&mut self, rng: &mut SmallRng, config: &WorldConfig, batcher: &AccountKey) {
+    fn include_batch(&mut self, rng: &mut SmallRng, batcher: &AccountKey) {
         let percent = match self.base_fee {
             fee if fee > GENESIS_BASE_FEE * 2 => rng.random_range(20..45),
             fee if fee < GENESIS_BASE_FEE / 2 => rng.random_range(55..85),
             _ => rng.random_range(30..70),
         };
-        let wanted = config.gas_limit / 100 * percent;
+        let wanted = self.config.gas_limit / 100 * percent;
         // What the bots will use, roughly.
-        let others = u64::from(config.txs_per_block) * 45_000 + self.gas_used + 100_000;
+        let others = u64::from(self.config.txs_per_block) * 45_000 + self.gas_used + 100_000;
         let gas = wanted.saturating_sub(others);
         let mut input = abi::call(selector::SUBMIT_BATCH, &[abi::word(U256::from(gas))]);
         input.extend((0..256).map(|_| rng.random::<u8>()));
         let fee = self.fee(rng);
-        self.send(config, batcher, fee, gas + 100_000, self.contracts.rollup, U256::ZERO, input);
+        self.send(batcher, fee, gas + 100_000, self.contracts.rollup, U256::ZERO, input);
     }
 
-    fn include_bot(&mut self, rng: &mut SmallRng, config: &WorldConfig, cast: &Cast) {
+    fn include_bot(&mut self, rng: &mut SmallRng, cast: &Cast) {
         let bot = &cast.bots[rng.random_range(0..cast.bots.len())];
         let other = match rng.random_range(0..cast.bots.len() + cast.wallets.len()) {
             index if index < cast.bots.len() => cast.bots[index].address(),
@@ -245,29 +245,29 @@ impl BlockDraft<'_> {
         match rng.random_range(0..100) {
             0..=44 => {
                 let input = abi::call(selector::TRANSFER, &[abi::address_word(other), amount]);
-                self.send(config, bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
             }
             45..=69 => {
                 let milliether = U256::from(10u64.pow(15));
-                self.send(config, bot, fee, BASE_GAS, other, few * milliether, Vec::new());
+                self.send(bot, fee, BASE_GAS, other, few * milliether, Vec::new());
             }
             70..=84 => {
                 let first = coin_address == self.contracts.coins[0].address;
                 let words = [amount, abi::word(U256::from(u8::from(first)))];
                 let input = abi::call(selector::SWAP, &words);
-                self.send(config, bot, fee, CONTRACT_CALL_GAS, pair, none, input);
+                self.send(bot, fee, CONTRACT_CALL_GAS, pair, none, input);
             }
             85..=94 => {
                 let input = abi::call(selector::APPROVE, &[abi::address_word(pair), amount]);
-                self.send(config, bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
             }
             95..=97 => {
                 // More than anybody has: a failed transaction with status 0.
                 let words = [abi::address_word(other), B256::repeat_byte(0x0f)];
                 let input = abi::call(selector::TRANSFER, &words);
-                self.send(config, bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
             }
-            _ => self.send(config, bot, fee, CONTRACT_CALL_GAS, closed, none, vec![1, 2, 3, 4]),
+            _ => self.send(bot, fee, CONTRACT_CALL_GAS, closed, none, vec![1, 2, 3, 4]),
         }
     }
 
@@ -281,10 +281,8 @@ impl BlockDraft<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a transaction has this many parts")]
     fn send(
         &mut self,
-        config: &WorldConfig,
         key: &AccountKey,
         fee: Fee,
         gas_limit: u64,
@@ -292,16 +290,9 @@ impl BlockDraft<'_> {
         value: U256,
         input: Vec<u8>,
     ) {
-        let body = TxBody {
-            chain_id: Some(config.chain_id),
-            nonce: self.state.nonce(key.address()),
-            fee,
-            gas_limit,
-            to: TxKind::Call(to),
-            value,
-            input: input.into(),
-            access_list: Vec::new(),
-        };
+        let nonce = self.state.nonce(key.address());
+        let body = TxBody::transfer(self.config.chain_id, nonce, fee, to, value);
+        let body = TxBody { gas_limit, input: input.into(), ..body };
         self.include(Arc::new(body.sign(key)));
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use alloy_rlp::{BufMut, Decodable, Encodable, Header as RlpHeader, RlpDecodable, RlpEncodable};
 
+use super::execute::BASE_GAS;
 use super::key::{self, AccountKey};
 
 /// The type byte of an EIP-1559 transaction.
@@ -81,6 +82,20 @@ pub struct TxBody {
 }
 
 impl TxBody {
+    /// Moves `value` wei to an account, with the gas that this takes.
+    pub fn transfer(chain_id: u64, nonce: u64, fee: Fee, to: Address, value: U256) -> Self {
+        Self {
+            chain_id: Some(chain_id),
+            nonce,
+            fee,
+            gas_limit: BASE_GAS,
+            to: TxKind::Call(to),
+            value,
+            input: Bytes::new(),
+            access_list: Vec::new(),
+        }
+    }
+
     /// The EIP-2718 type.
     pub fn kind(&self) -> u8 {
         match self.fee {
@@ -311,16 +326,9 @@ mod tests {
     use super::*;
 
     fn body(fee: Fee) -> TxBody {
-        TxBody {
-            chain_id: Some(1337),
-            nonce: 9,
-            fee,
-            gas_limit: 21_000,
-            to: TxKind::Call(Address::repeat_byte(0x35)),
-            value: U256::from(10u64).pow(U256::from(18u64)),
-            input: Bytes::from_static(&[1, 2, 3]),
-            access_list: Vec::new(),
-        }
+        let ether = U256::from(10u64).pow(U256::from(18u64));
+        let body = TxBody::transfer(1337, 9, fee, Address::repeat_byte(0x35), ether);
+        TxBody { input: Bytes::from_static(&[1, 2, 3]), ..body }
     }
 
     #[test]
