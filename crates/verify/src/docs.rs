@@ -149,7 +149,7 @@ fn methods(page: &mut String) {
         "\n| answer | methods | cheap | full, in addition |\n| --- | --- | --- | --- |\n",
     );
     for kind in ResultKind::ALL {
-        let (what, checks) = kind.about();
+        let (what, checks) = (kind.noun(), kind.checks());
         let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
         let at = |level| {
             words(checks.iter().filter(|check| check.level() == level).map(|check| check.word()))
@@ -202,7 +202,7 @@ mod tests {
             assert!(METHODS.iter().any(|(_, of)| of == kind), "{kind:?}");
         }
         for check in Check::ALL {
-            assert!(ResultKind::ALL.iter().any(|kind| kind.about().1.contains(check)), "{check}");
+            assert!(ResultKind::ALL.iter().any(|kind| kind.checks().contains(check)), "{check}");
         }
     }
 }

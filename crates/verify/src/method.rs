@@ -58,74 +58,73 @@ impl ResultKind {
         Self::Quantity,
     ];
 
-    /// What such a method answers, and every check that is made, in the order of the page.
-    pub(crate) const fn about(self) -> (&'static str, &'static [Check]) {
+    /// What such a method answers.
+    pub(crate) const fn noun(self) -> &'static str {
+        match self {
+            Self::Block => "a block",
+            Self::Header => "a header",
+            Self::TransactionByHash => "a transaction",
+            Self::TransactionByIndex => "a transaction of a block",
+            Self::TransactionByNonce => "a transaction of an account",
+            Self::RawTransaction => "a transaction's bytes",
+            Self::SentTransaction => "the hash of what was sent",
+            Self::Receipt => "a receipt",
+            Self::Receipts => "the receipts of a block",
+            Self::Logs => "logs",
+            Self::Proof => "an account with proofs",
+            Self::Quantity => "a number",
+        }
+    }
+
+    /// Every check that is made of such an answer, in the order of the page.
+    pub(crate) const fn checks(self) -> &'static [Check] {
         use Check::*;
         match self {
-            Self::Block => (
-                "a block",
-                &[
-                    Shape,
-                    AskedHash,
-                    AskedNumber,
-                    Pinned,
-                    OneBlock,
-                    Order,
-                    ChainId,
-                    BlockHash,
-                    TransactionsRoot,
-                    WithdrawalsRoot,
-                    Uncles,
-                    TransactionHash,
-                    Sender,
-                ],
-            ),
-            Self::Header => ("a header", &[Shape, AskedHash, AskedNumber, Pinned, BlockHash]),
-            Self::TransactionByHash => {
-                ("a transaction", &[Shape, AskedHash, ChainId, TransactionHash, Sender])
-            }
-            Self::TransactionByIndex => (
-                "a transaction of a block",
-                &[
-                    Shape,
-                    AskedHash,
-                    AskedNumber,
-                    Pinned,
-                    AskedIndex,
-                    ChainId,
-                    TransactionHash,
-                    Sender,
-                ],
-            ),
-            Self::TransactionByNonce => (
-                "a transaction of an account",
-                &[Shape, AskedIndex, ChainId, TransactionHash, Sender],
-            ),
-            Self::RawTransaction => ("a transaction's bytes", &[Shape, TransactionHash]),
-            Self::SentTransaction => ("the hash of what was sent", &[Shape, TransactionHash]),
-            Self::Receipt => ("a receipt", &[Shape, AskedHash, OneBlock, Order, ReceiptBloom]),
-            Self::Receipts => (
-                "the receipts of a block",
-                &[
-                    Shape,
-                    AskedHash,
-                    AskedNumber,
-                    Pinned,
-                    OneBlock,
-                    Order,
-                    ReceiptBloom,
-                    Gas,
-                    ReceiptsRoot,
-                    BlockBloom,
-                ],
-            ),
-            Self::Logs => {
-                ("logs", &[Shape, AskedHash, Pinned, OneBlock, Order, Range, Filter, Complete])
-            }
-            Self::Proof => {
-                ("an account with proofs", &[Shape, ProofAsked, AccountProof, StorageProof])
-            }
-            Self::Quantity => ("a number", &[Quantity]),
+            Self::Block => &[
+                Shape,
+                AskedHash,
+                AskedNumber,
+                Pinned,
+                OneBlock,
+                Order,
+                ChainId,
+                BlockHash,
+                TransactionsRoot,
+                WithdrawalsRoot,
+                Uncles,
+                TransactionHash,
+                Sender,
+            ],
+            Self::Header => &[Shape, AskedHash, AskedNumber, Pinned, BlockHash],
+            Self::TransactionByHash => &[Shape, AskedHash, ChainId, TransactionHash, Sender],
+            Self::TransactionByIndex => &[
+                Shape,
+                AskedHash,
+                AskedNumber,
+                Pinned,
+                AskedIndex,
+                ChainId,
+                TransactionHash,
+                Sender,
+            ],
+            Self::TransactionByNonce => &[Shape, AskedIndex, ChainId, TransactionHash, Sender],
+            Self::RawTransaction | Self::SentTransaction => &[Shape, TransactionHash],
+            Self::Receipt => &[Shape, AskedHash, OneBlock, Order, ReceiptBloom],
+            Self::Receipts => &[
+                Shape,
+                AskedHash,
+                AskedNumber,
+                Pinned,
+                OneBlock,
+                Order,
+                ReceiptBloom,
+                Gas,
+                ReceiptsRoot,
+                BlockBloom,
+            ],
+            Self::Logs => &[Shape, AskedHash, Pinned, OneBlock, Order, Range, Filter, Complete],
+            Self::Proof => &[Shape, ProofAsked, AccountProof, StorageProof],
+            Self::Quantity => &[Quantity],
         }
     }
 }
@@ -227,18 +226,12 @@ fn look(
         ResultKind::Header => return block::block(audit, asked, None, answer),
         ResultKind::Receipts => return receipt::all(audit, asked, answer),
         ResultKind::Quantity => {
-            return match answer.big() {
-                Some(_) => Ok(()),
-                None => {
-                    Err(InvalidAnswer::new(Check::Quantity, format!("{answer} is no quantity")))
-                }
-            };
+            let why = || InvalidAnswer::new(Check::Quantity, format!("{answer} is no quantity"));
+            return answer.big().map(|_| ()).ok_or_else(why);
         }
-        ResultKind::TransactionByHash => param(0).and_then(Value::hash).map(|hash| {
-            let tx: TransactionJson<'_> = answer.read()?;
-            is_asked(must(tx.hash, "hash", Value::hash)?, hash, Check::AskedHash)?;
-            transaction::check(audit, &tx).map(|_| ())
-        }),
+        ResultKind::TransactionByHash => {
+            param(0).and_then(Value::hash).map(|hash| by_hash(audit, hash, answer))
+        }
         ResultKind::TransactionByIndex => {
             param(1).and_then(Value::quantity).map(|index| by_index(audit, asked, index, answer))
         }
@@ -249,10 +242,9 @@ fn look(
         }),
         ResultKind::SentTransaction => {
             let hash = must(Some(answer), "result", Value::hash)?;
+            let wanted = params.and_then(raw_transaction_hash);
             match audit.full {
-                true => params
-                    .and_then(raw_transaction_hash)
-                    .map(|ours| is_asked(hash, B256::new(ours.0), Check::TransactionHash)),
+                true => wanted.map(|it| is_asked(hash, B256::new(it.0), Check::TransactionHash)),
                 false => Some(Ok(())),
             }
         }
@@ -266,13 +258,10 @@ fn look(
             AskedProof::read(params).map(|asked| proof::proof(audit, &asked, answer))
         }
     };
-    match params_are_clear {
-        Some(outcome) => outcome,
-        None => {
-            audit.doubt(Why::Params);
-            Ok(())
-        }
-    }
+    params_are_clear.unwrap_or_else(|| {
+        audit.doubt(Why::Params);
+        Ok(())
+    })
 }
 
 fn is_asked(found: B256, want: B256, check: Check) -> Result<(), InvalidAnswer> {
@@ -286,6 +275,12 @@ fn sent(raw: &[u8], want: B256) -> Result<(), InvalidAnswer> {
     // Some nodes answer a blob transaction with its blobs, others without.
     let named = B256::new(wellhead_eth::transaction_hash(raw).0);
     if keccak256(raw) == want { Ok(()) } else { is_asked(named, want, Check::TransactionHash) }
+}
+
+fn by_hash(audit: &mut Audit<'_>, hash: B256, answer: Value<'_>) -> Result<(), InvalidAnswer> {
+    let tx: TransactionJson<'_> = answer.read()?;
+    is_asked(must(tx.hash, "hash", Value::hash)?, hash, Check::AskedHash)?;
+    transaction::check(audit, &tx).map(|_| ())
 }
 
 fn by_index(
