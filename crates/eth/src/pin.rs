@@ -49,10 +49,6 @@ impl MethodRow {
         if !self.is_pinned() {
             return None;
         }
-        let number = |point: BlockPoint| match point {
-            BlockPoint::Tag(tag) => number_of(tag),
-            BlockPoint::Number(_) => None,
-        };
         let written = params.map_or(&b"[]"[..], raw::trim);
         let mut cuts = Cuts { text: written, cuts: [const { None }; 2] };
         // Most calls: what the rest does as well, with one walk over the parameters.
@@ -64,7 +60,24 @@ impl MethodRow {
             cuts.replace(value, number);
             return Some(Pinned { params: cuts.write()?, block: BlockRef::Number(number) });
         }
-        let block = match (self.block, self.block_ref(params)) {
+        let block = self.cut(&mut cuts, self.block_ref(params), number_of)?;
+        Some(Pinned { params: cuts.write()?, block })
+    }
+
+    /// Adds a cut for each tag of `block` that has a number, and returns the block that the new
+    /// parameters name.
+    fn cut(
+        &self,
+        cuts: &mut Cuts<'_>,
+        block: BlockRef,
+        number_of: impl Fn(BlockTag) -> Option<BlockNumber>,
+    ) -> Option<BlockRef> {
+        let number = |point: BlockPoint| match point {
+            BlockPoint::Tag(tag) => number_of(tag),
+            BlockPoint::Number(_) => None,
+        };
+        let written = cuts.text;
+        Some(match (self.block, block) {
             (BlockParam::At { index, .. }, BlockRef::Tag(tag)) => {
                 let number = number_of(tag)?;
                 match raw::item(written, usize::from(index)) {
@@ -109,8 +122,7 @@ impl MethodRow {
                 | BlockParam::Range { .. },
                 _,
             ) => return None,
-        };
-        Some(Pinned { params: cuts.write()?, block })
+        })
     }
 
     /// The parameters of a search with the range of its filter replaced by `from` to `to`,
