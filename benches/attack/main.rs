@@ -53,7 +53,7 @@ async fn main() {
             wellhead(attack, [&hostile, &well], &certificate, Scale::Full).await;
         let report = play(attack, &subject, [&hostile, &well], Scale::Full, lasts).await;
         table::row("wellhead", attack, &report);
-        if !target.is_alive().await {
+        if !target.answers().await {
             println!("the end of its log:\n{}", target.process.log());
             claims.check(false, format!("{}: wellhead is alive", attack.name));
         }

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 
-use alloy_primitives::{Address, Bytes, TxKind, U256};
+use alloy_primitives::{Address, Bytes, U256};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
@@ -268,8 +268,8 @@ impl ConsensusDriver {
         Reorg { fork, abandoned, branch }
     }
 
-    /// Whether a transaction waits in the pool of a node that its next block could hold.
-    pub async fn has_waiting(&self, node: usize) -> bool {
+    /// Asks a node whether its pool holds a transaction for its next block.
+    pub async fn ask_waiting(&self, node: usize) -> bool {
         let status = self.node(node).rpc().result("txpool_status", json!([])).await;
         status.expect("the pool is served")["pending"] != "0x0"
     }
@@ -288,16 +288,9 @@ impl ConsensusDriver {
         input[31] = 0xbb;
         input[56..].copy_from_slice(&value.to_be_bytes());
         let to: Address = Self::LOGGER.parse().expect("an address");
-        let body = TxBody {
-            chain_id: Some(Self::CHAIN_ID),
-            nonce,
-            fee: Fee::Dynamic { max_fee: 10_000_000_000, max_tip: 1_000_000_000 },
-            gas_limit: 100_000,
-            to: TxKind::Call(to),
-            value: U256::ZERO,
-            input: Bytes::from(input),
-            access_list: Vec::new(),
-        };
+        let fee = Fee::Dynamic { max_fee: 10_000_000_000, max_tip: 1_000_000_000 };
+        let body = TxBody::transfer(Self::CHAIN_ID, nonce, fee, to, U256::ZERO);
+        let body = TxBody { gas_limit: 100_000, input: Bytes::from(input), ..body };
         body.sign(&Self::key(index)).raw.to_string()
     }
 

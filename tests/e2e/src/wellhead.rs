@@ -96,19 +96,19 @@ impl Wellhead {
     /// # Panics
     /// With its log, when it does not.
     pub async fn ready(mut self) -> Self {
-        if until(READY_MAX, || self.is_ready()).await.is_none() {
+        if until(READY_MAX, || self.ask_ready()).await.is_none() {
             panic!("wellhead is not ready:\n{}", self.process.log());
         }
         self.ready_after = now() - self.started;
         self
     }
 
-    /// Whether it answers on its admin listener.
-    pub async fn is_alive(&self) -> bool {
+    /// Asks the admin listener, and says whether it answered that the process is alive.
+    pub async fn answers(&self) -> bool {
         self.admin.get("/livez").await.is_ok_and(|reply| reply.status == 200)
     }
 
-    async fn is_ready(&self) -> Option<()> {
+    async fn ask_ready(&self) -> Option<()> {
         let reply = self.admin.get("/readyz").await.ok()?;
         (reply.status == 200).then_some(())
     }

@@ -22,7 +22,7 @@ async fn check(attack: &Attack, lasts: Duration) -> Report {
     let broken = report.broken(attack);
     let by = attack.by;
     assert!(broken.is_empty(), "{} {by:?}: {broken:#?}\n{}", attack.name, target.process.log());
-    assert!(target.is_alive().await, "{}", target.process.log());
+    assert!(target.answers().await, "{}", target.process.log());
     report
 }
 

@@ -74,7 +74,7 @@ async fn a_wallets_day(name: &str) {
     let blocks = async {
         loop {
             // The clock of the chain: a block comes without a transaction, too.
-            let waits = || async { driver.has_waiting(0).await.then_some(()) };
+            let waits = || async { driver.ask_waiting(0).await.then_some(()) };
             let _either_way = until(BLOCK_TIME, waits).await;
             a_block(&driver).await;
         }

@@ -88,7 +88,7 @@ impl Stage {
     async fn mine(&self) {
         loop {
             // The clock of the chain: a block comes without a transaction, too.
-            let waits = || async { self.driver.has_waiting(0).await.then_some(()) };
+            let waits = || async { self.driver.ask_waiting(0).await.then_some(()) };
             let _either_way = until(Duration::from_millis(250), waits).await;
             let head = self.driver.mine(0).await;
             self.driver.set_head(1, &head).await;

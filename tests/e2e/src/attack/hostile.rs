@@ -209,37 +209,46 @@ pub(crate) async fn act(mode: Mode, stream: &mut TcpStream, head: &str, answer: 
         Mode::ZstdBomb => send(stream, "zstd", &zstd_bomb(BOMB_BYTES)).await,
         Mode::Nested => {
             let result = format!("{}{}", "[".repeat(BRACKETS), "]".repeat(BRACKETS));
-            let id = text.split("\"id\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
-            let id = id.unwrap_or("1");
+            let id = id_of(&text).unwrap_or("1");
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
             stream.write_all(page(&text).as_bytes()).await.is_ok()
         }
-        Mode::Drip => {
-            for byte in page(&text).bytes() {
-                if stream.write_all(&[byte]).await.is_err() {
-                    return false;
-                }
-                sleep(Duration::from_secs(1)).await;
-            }
-            true
-        }
+        Mode::Drip => drip(stream, page(&text).as_bytes()).await,
         Mode::EchoHead => {
-            let id = text.split("\"id\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
-            let id: serde_json::Value =
-                id.and_then(|id| serde_json::from_str(id).ok()).unwrap_or_default();
-            let error = serde_json::json!({
-                "code": 3,
-                "message": format!("execution reverted: you sent {head}"),
-                "data": format!("0x{}", "00".repeat(32)),
-            });
-            let text = serde_json::json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            stream.write_all(page(&text.to_string()).as_bytes()).await.is_ok()
+            stream.write_all(page(&revert(id_of(&text), head)).as_bytes()).await.is_ok()
         }
         Mode::Silent => {
             std::future::pending::<()>().await;
             false
         }
     }
+}
+
+/// The id of a reply, raw.
+fn id_of(reply: &str) -> Option<&str> {
+    reply.split("\"id\":").nth(1)?.split([',', '}']).next()
+}
+
+/// A revert whose message is the head of the request.
+fn revert(id: Option<&str>, head: &str) -> String {
+    let id: serde_json::Value = id.and_then(|id| serde_json::from_str(id).ok()).unwrap_or_default();
+    let error = serde_json::json!({
+        "code": 3,
+        "message": format!("execution reverted: you sent {head}"),
+        "data": format!("0x{}", "00".repeat(32)),
+    });
+    serde_json::json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+}
+
+/// Writes a byte a second; whether the connection goes on.
+async fn drip(stream: &mut TcpStream, page: &[u8]) -> bool {
+    for byte in page {
+        if stream.write_all(&[*byte]).await.is_err() {
+            return false;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    true
 }
 
 fn page(text: &str) -> String {

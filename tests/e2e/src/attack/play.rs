@@ -90,7 +90,8 @@ pub async fn play(
 ) -> Report {
     let line = Line { address: subject.target, tls: subject.tls.clone() };
     let open = || hostile.shared.connections_open() + well.shared.connections_open();
-    let quiet_descriptors = descriptors_of(subject.pid).saturating_sub(open());
+    let descriptors = || descriptors_of(subject.pid).saturating_sub(open());
+    let quiet_descriptors = descriptors();
     let caller = Caller::start(line.clone(), 1);
     sleep(if scale == Scale::Full { QUIET } else { QUIET_SHORT }).await;
     let quiet = finish(caller).await;
@@ -108,11 +109,8 @@ pub async fn play(
     let asked = if matches!(attack.by, By::Upstream(_)) { well } else { hostile };
     let direct = Caller::start(Line { address: asked.address, tls: None }, 3);
     ground.until_over().await;
-    // An upstream attacks when it is called, however busy the machine is.
-    let is_met = || hostile.shared.caller_calls() > hostile_before;
-    let over = Instant::now();
-    while matches!(attack.by, By::Upstream(_)) && !is_met() && over.elapsed() < MET_WITHIN {
-        sleep(Duration::from_millis(10)).await;
+    if matches!(attack.by, By::Upstream(_)) {
+        until_met(hostile, hostile_before).await;
     }
     let (under, direct) = tokio::join!(finish(caller), finish(direct));
     let peak = watch.finish();
@@ -121,11 +119,7 @@ pub async fn play(
     hostile.shared.set(Mode::Well);
 
     let ended = Instant::now();
-    let mut after = descriptors_of(subject.pid).saturating_sub(open());
-    while after > quiet_descriptors + DESCRIPTORS_SLACK && ended.elapsed() < BACK_AFTER_MAX {
-        sleep(Duration::from_millis(50)).await;
-        after = descriptors_of(subject.pid).saturating_sub(open());
-    }
+    let after_descriptors = until_back(descriptors, quiet_descriptors).await;
     Report {
         name: attack.name,
         quiet,
@@ -135,13 +129,34 @@ pub async fn play(
         peak,
         after_kib: resident_kib(subject.pid),
         quiet_descriptors,
-        after_descriptors: after,
+        after_descriptors,
         back_after: ended.elapsed(),
         client_calls: ground.client_calls(),
         upstream_calls: hostile.shared.attack_calls() - calls_before,
         hostile_calls: hostile.shared.caller_calls() - hostile_before,
         violations: ground.violations(),
         remarks: ground.remarks(),
+    }
+}
+
+/// Waits until the caller's calls have reached the hostile upstream: it attacks when it is called,
+/// however busy the machine is.
+async fn until_met(hostile: &Upstream, calls_before: u64) {
+    let began = Instant::now();
+    while hostile.shared.caller_calls() <= calls_before && began.elapsed() < MET_WITHIN {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until about as many descriptors are open as before; returns how many are.
+async fn until_back(descriptors: impl Fn() -> u64, before: u64) -> u64 {
+    let began = Instant::now();
+    loop {
+        let open = descriptors();
+        if open <= before + DESCRIPTORS_SLACK || began.elapsed() >= BACK_AFTER_MAX {
+            return open;
+        }
+        sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -227,8 +227,21 @@ async fn flood(start: &[u8], piece: &[u8], to: &Writer) -> std::io::Result<()> {
     Ok(())
 }
 
+/// `:status 200`, and fields that HTTP/2 forbids.
+fn bad_fields() -> Vec<u8> {
+    [
+        vec![0x88],
+        literal("X-UPPER", "case"),
+        literal(":late", "pseudo"),
+        literal("connection", "close"),
+        literal("x-break", "a\r\nb: c"),
+    ]
+    .concat()
+}
+
 async fn act(fault: Http2Fault, stream: u32, answer: Body, to: &Writer) -> std::io::Result<()> {
-    let headers = frame(kind::HEADERS, END_HEADERS, stream, &response_fields());
+    let response = |fields: &[u8]| frame(kind::HEADERS, END_HEADERS, stream, fields);
+    let headers = response(&response_fields());
     let write = async |bytes: &[u8]| to.write(bytes).await;
     match fault {
         Http2Fault::ResetEach => write(&reset(stream, 2)).await,
@@ -243,17 +256,10 @@ async fn act(fault: Http2Fault, stream: u32, answer: Body, to: &Writer) -> std::
             let field = literal("x-endless", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
             flood(&start, &frame(kind::CONTINUATION, 0, stream, &field), to).await
         }
-        Http2Fault::HpackBomb => {
-            let block = [vec![0x88], bomb_fields()].concat();
-            write(&frame(kind::HEADERS, END_HEADERS, stream, &block)).await
-        }
+        Http2Fault::HpackBomb => write(&response(&[vec![0x88], bomb_fields()].concat())).await,
         Http2Fault::TableSizes => {
-            let sizes = [
-                settings(&[(setting::HEADER_TABLE_SIZE, 0)]),
-                settings(&[(setting::HEADER_TABLE_SIZE, 4096)]),
-            ]
-            .concat();
-            flood(&[], &sizes, to).await
+            let sizes = [0, 4096].map(|size| settings(&[(setting::HEADER_TABLE_SIZE, size)]));
+            flood(&[], &sizes.concat(), to).await
         }
         Http2Fault::WindowZero => write(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)])).await,
         Http2Fault::WindowOverflow => {
@@ -279,20 +285,9 @@ async fn act(fault: Http2Fault, stream: u32, answer: Body, to: &Writer) -> std::
             write(&[headers, long].concat()).await
         }
         Http2Fault::Garbage => write(&[0xff; 64]).await,
-        Http2Fault::Interim => {
-            let interim = literal(":status", "103");
-            flood(&[], &frame(kind::HEADERS, END_HEADERS, stream, &interim), to).await
-        }
+        Http2Fault::Interim => flood(&[], &response(&literal(":status", "103")), to).await,
         Http2Fault::BadFields => {
-            let block = [
-                vec![0x88],
-                literal("X-UPPER", "case"),
-                literal(":late", "pseudo"),
-                literal("connection", "close"),
-                literal("x-break", "a\r\nb: c"),
-            ]
-            .concat();
-            write(&frame(kind::HEADERS, END_HEADERS, stream, &block)).await?;
+            write(&response(&bad_fields())).await?;
             send(stream, answer, to).await
         }
         Http2Fault::Silent => {
