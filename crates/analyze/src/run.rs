@@ -153,7 +153,7 @@ impl StopSignal {
 /// Is told how a run goes.
 pub trait Watch {
     /// A cell has ended.
-    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &CellOutcome);
+    fn played(&mut self, _experiment: &str, _cell: &Cell, _outcome: &CellOutcome) {}
 
     /// A cell begins, after its rest.
     fn begins(&mut self, _experiment: &str, _target: u32, _ordered: &Ordered) {}
@@ -172,6 +172,12 @@ pub trait Watch {
     /// Called that often.
     fn look(&mut self) {}
 }
+
+/// For a run that needs no watch.
+#[derive(Debug, Clone, Copy)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
 
 /// What times of a run are counted from.
 #[derive(Debug, Clone, Copy)]

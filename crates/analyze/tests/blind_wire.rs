@@ -13,12 +13,10 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{
-    BodiesPlan, CellOutcome, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep,
-};
-use wellhead_analyze::record::{self, CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
+use wellhead_analyze::plan::{BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep};
+use wellhead_analyze::record::{self, CallRecord, Machine, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::verdict::{Finding, PacedFlow, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -30,12 +28,6 @@ use wellhead_telemetry::SecretUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SEEDS: u64 = 20;
-
-struct Quiet;
-
-impl Watch for Quiet {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-}
 
 struct Played {
     run: RunRecord,
@@ -73,7 +65,7 @@ async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl Experimen
     // Paused time does not pass while we work: no share of a core can be told from it.
     let mut player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
-    player.play(&mut plan, 0, &goals[0], &greeting, &mut Quiet).await.unwrap();
+    player.play(&mut plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
     let run = std::fs::read_to_string(dir.path().join("run.json")).unwrap();
     let records = File::open(dir.path().join("records.jsonl")).unwrap();
     let (records, torn) = record::read_all(BufReader::new(records)).unwrap();

@@ -7,9 +7,11 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{CellOutcome, ExperimentPlan};
-use wellhead_analyze::record::{self, Cell, Machine, Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, CpuClock, CpuTime, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::plan::ExperimentPlan;
+use wellhead_analyze::record::{self, Machine, Record, RunRecord};
+use wellhead_analyze::run::{
+    CallBudget, CpuClock, CpuTime, Player, RunTerms, StopSignal, Unwatched,
+};
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{DrawnDial, Truth};
@@ -17,12 +19,6 @@ use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-
-struct Nobody;
-
-impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-}
 
 pub(crate) fn rng(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed)
@@ -68,7 +64,7 @@ pub(crate) async fn played(
     let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
     let mut player = player.with_cpu(cpu);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
-    player.play(plan, 0, &goals[0], &greeting, &mut Nobody).await.unwrap();
+    player.play(plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
     let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
     let records = File::open(dir.path().join("records.jsonl")).unwrap();
     let (records, torn) = record::read_all(BufReader::new(records)).unwrap();

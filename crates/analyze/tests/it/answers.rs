@@ -14,9 +14,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
 use wellhead_analyze::method_list::methods;
-use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::record::{self, Cell, Machine, Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, PanelMember, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::run::{
+    CallBudget, PanelMember, Player, RunTerms, StopSignal, Unwatched, Watch,
+};
 use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_eth::mean_the_same;
@@ -34,12 +35,6 @@ pub(crate) enum Inquiry {
     Agree(agree::AgreeTerms),
     Fresh(fresh::FreshTerms),
     Reach(reach::ReachTerms),
-}
-
-struct Nobody;
-
-impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
 }
 
 pub(crate) struct Played {
@@ -69,7 +64,7 @@ pub(crate) async fn play(providers: &[FakeProvider], inquiry: Inquiry) -> Played
 }
 
 async fn play_within(providers: &[FakeProvider], inquiry: Inquiry, calls_max: u64) -> Played {
-    play_watched(providers, inquiry, calls_max, &mut Nobody).await
+    play_watched(providers, inquiry, calls_max, &mut Unwatched).await
 }
 
 pub(crate) async fn play_watched(

@@ -134,8 +134,6 @@ struct Turns<'a> {
 }
 
 impl Watch for Turns<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-
     fn over(&mut self, _: &CallRecord) {
         self.calls += 1;
         let (turn, calls) = (self.turn, self.calls);

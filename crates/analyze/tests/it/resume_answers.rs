@@ -13,7 +13,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord, read_all};
 use wellhead_analyze::run::{
     CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Watch,
@@ -43,8 +42,6 @@ struct Cut<'a> {
 }
 
 impl Watch for Cut<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-
     fn over(&mut self, _: &CallRecord) {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {

@@ -10,11 +10,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::inquiry::agree;
-use wellhead_analyze::plan::{CellOutcome, LoadPlan, Stage};
-use wellhead_analyze::record::{Cell, Machine, Record, RunRecord, read_all};
+use wellhead_analyze::plan::{LoadPlan, Stage};
+use wellhead_analyze::record::{Machine, Record, RunRecord, read_all};
 use wellhead_analyze::report::FILES;
 use wellhead_analyze::run::{
-    CallBudget, Finished, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Watch,
+    CallBudget, Finished, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Unwatched,
 };
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::way::{Goal, Means, Numbers, Way};
@@ -67,12 +67,6 @@ fn answer(result: &str) -> String {
     http("200 OK", "", &format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
 }
 
-struct Quiet;
-
-impl Watch for Quiet {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-}
-
 async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
     let dir = TempDir::new().expect("a directory");
     let budget = CallBudget::new(10);
@@ -93,7 +87,7 @@ async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
     let mut plan = LoadPlan::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
     let greeting = Greeting::default();
-    player.play(&mut plan, 0, goal, &greeting, &mut Quiet).await.expect("it is written");
+    player.play(&mut plan, 0, goal, &greeting, &mut Unwatched).await.expect("it is written");
     let run = player.run().clone();
     let records = fs::read(dir.path().join("records.jsonl")).expect("records");
     let (records_read, _) = read_all(records.as_slice()).expect("records");
@@ -154,7 +148,7 @@ async fn a_value_that_holds_a_key_is_not_kept() {
     }
     let member = |(n, goal)| PanelMember { target: n, goal, greeting: &greetings[n as usize] };
     let members: Vec<PanelMember<'_>> = (0..).zip(&goals).map(member).collect();
-    let mut watch = Quiet;
+    let mut watch = Unwatched;
     let mut panel = player
         .panel(agree::NAME, agree::VERSION, &members, Duration::ZERO, &mut watch)
         .expect("it is seated");

@@ -16,12 +16,11 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::{
-    CellOutcome, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
-    WindowPlan,
+    ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan, WindowPlan,
 };
-use wellhead_analyze::record::{self, Cell, Machine};
+use wellhead_analyze::record::{self, Machine};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -31,12 +30,6 @@ use wellhead_sim::{FakeProvider, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-struct Nobody;
-
-impl Watch for Nobody {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-}
 
 /// What `wellhead analyze limits` plays, with fewer calls, and a soak.
 fn plans() -> Vec<Box<dyn ExperimentPlan>> {
@@ -81,7 +74,7 @@ impl Study {
             let target = target as u32;
             let greeting = player.greet(target, goal).await.unwrap();
             for mut plan in plans() {
-                player.play(&mut *plan, target, goal, &greeting, &mut Nobody).await.unwrap();
+                player.play(&mut *plan, target, goal, &greeting, &mut Unwatched).await.unwrap();
             }
         }
         let run = fs::read_to_string(dir.path().join("run.json")).unwrap();

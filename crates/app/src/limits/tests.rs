@@ -13,9 +13,9 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use wellhead_analyze::plan::{CellOutcome, ExperimentPlan, RatePlan};
-use wellhead_analyze::record::{self, Cell, Machine, RunRecord};
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::plan::{ExperimentPlan, RatePlan};
+use wellhead_analyze::record::{self, Machine, RunRecord};
+use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::verdict::verdicts;
 use wellhead_analyze::way::Goal;
 use wellhead_proxy::{Ctx, Target};
@@ -32,12 +32,6 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Calls a second that the provider takes.
 const LIMIT: f64 = 40.0;
-
-struct Unwatched;
-
-impl Watch for Unwatched {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {}
-}
 
 fn provider(bucket: CreditBucket) -> FakeProvider {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
