@@ -614,17 +614,9 @@ mod tests {
         listener.set_nonblocking(true).expect("a socket");
         let place = tempfile::tempdir().expect("a directory");
         let dir = place.path().join("run");
-        let common = CommonArgs {
-            urls: vec![format!("http://{}", listener.local_addr().expect("bound"))],
-            out: Some(dir.clone()),
-            seed: 1,
-            max_calls: 100,
-            dry_run: true,
-            yes: true,
-            profile: None,
-            note: None,
-            goes_on: None,
-        };
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (out, common) = (Some(dir.clone()), CommonArgs::test(vec![url]));
+        let common = CommonArgs { out, dry_run: true, ..common };
         assert!(measure(&common, &quick).is_ok());
         assert!(!dir.exists());
         let accepted = listener.accept().map_err(|error| error.kind());
@@ -714,17 +706,8 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         std::thread::spawn(move || listener.incoming().for_each(drop));
         let place = tempfile::tempdir().expect("a directory");
-        let common = CommonArgs {
-            urls: vec![url],
-            out: Some(place.path().join("run")),
-            seed: 1,
-            max_calls: 100,
-            dry_run: false,
-            yes: true,
-            profile: None,
-            note: None,
-            goes_on: None,
-        };
+        let out = Some(place.path().join("run"));
+        let common = CommonArgs { out, ..CommonArgs::test(vec![url]) };
         assert_eq!(refused(measure(&common, &quick)), "nothing was measured");
     }
 }

@@ -300,21 +300,8 @@ mod tests {
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let names = names(&goals(&urls).unwrap_or_default());
-        let it = FreshArgs {
-            common: CommonArgs {
-                urls: urls.to_vec(),
-                out: None,
-                seed: 1,
-                max_calls: 1,
-                dry_run: true,
-                yes: true,
-                profile: None,
-                note: None,
-                goes_on: None,
-            },
-            seconds: 1,
-            every_ms: 100,
-        };
+        let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
+        let it = FreshArgs { common, seconds: 1, every_ms: 100 };
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());
         let told = one_chain(&names, &[greeting(1), greeting(10)], &inquiry);

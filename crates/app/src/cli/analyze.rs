@@ -138,6 +138,24 @@ pub struct CommonArgs {
     pub goes_on: Option<PathBuf>,
 }
 
+#[cfg(test)]
+impl CommonArgs {
+    /// For a test: nothing is asked of a person.
+    pub(crate) fn test(urls: Vec<String>) -> Self {
+        Self {
+            urls,
+            out: None,
+            profile: None,
+            note: None,
+            seed: 1,
+            max_calls: 100,
+            dry_run: false,
+            yes: true,
+            goes_on: None,
+        }
+    }
+}
+
 /// Arguments of `wellhead analyze quick`.
 #[derive(Debug, Args)]
 pub struct QuickArgs {
