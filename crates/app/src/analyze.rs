@@ -364,7 +364,15 @@ struct ExperimentRun<'a> {
     ahead: Ahead,
 }
 
-/// Whether there was a target to measure.
+/// A target that a target to measure.
+struct GreetedTarget<'a> {
+    index: u32,
+    goal: &'a Goal,
+    greeting: Greeting,
+    name: &'a str,
+}
+
+/// Plays an experiment run; `false` if no target answered.
 async fn play(
     common: &CommonArgs,
     going: ExperimentRun<'_>,
@@ -388,33 +396,20 @@ async fn play(
             }
         };
         let mut player = player.precise();
-        let mut greetings = Vec::new();
-        for ((target, goal), name) in (0..).zip(goals).zip(&names) {
-            let greeting = player.greet(target, goal).await?;
-            say(&greeted(name, goal, &greeting));
-            if greeting.chain_id.is_none() && greeting.block.is_none() {
-                if !stop.is_set() && !budget.is_over() {
-                    complain("it answers no call, so it is not measured");
-                }
-                continue;
+        let mut greeted = Vec::new();
+        for ((index, goal), name) in (0..).zip(goals).zip(&names) {
+            let greeting = player.greet(index, goal).await?;
+            say(&greeting_line(name, goal, &greeting));
+            if greeting.chain_id.is_some() || greeting.block.is_some() {
+                greeted.push(GreetedTarget { index, goal, greeting, name });
+            } else if !stop.is_set() && !budget.is_over() {
+                complain("it answers no call, so it is not measured");
             }
-            greetings.push((target, goal, greeting, name));
         }
         // Experiment by experiment, and in each of them cell by cell in turn.
-        let mut left: Vec<_> =
-            greetings.iter().map(|(_, goal, ..)| plans(goal).into_iter()).collect();
+        let mut left: Vec<_> = greeted.iter().map(|it| plans(it.goal).into_iter()).collect();
         loop {
-            let mut parts = Vec::new();
-            for ((target, goal, greeting, name), plans) in greetings.iter().zip(&mut left) {
-                let Some(plan) = plans.next() else { continue };
-                let needs_h2 = matches!(plan.name(), "streams" | "protocol");
-                if needs_h2 && greeting.protocol != Some(Protocol::H2) {
-                    let plan = plan.name();
-                    live.line(&format!("{plan}: left out, for {name} does not speak HTTP/2"));
-                    continue;
-                }
-                parts.push(PlacedPlan { plan, target: *target, goal, greeting });
-            }
+            let mut parts = next_experiment(&greeted, &mut left, &mut live);
             if parts.is_empty() && left.iter().all(|plans| plans.as_slice().is_empty()) {
                 break;
             }
@@ -428,12 +423,32 @@ async fn play(
                 break;
             }
         }
-        Ok(!greetings.is_empty())
+        Ok(!greeted.is_empty())
     };
     let outcome = played.await;
     live.clear();
     interrupted.abort();
     outcome.map_err(|error: RunError| ended(&error))
+}
+
+/// The next plan of each target, without those that the target cannot serve.
+fn next_experiment<'a>(
+    greeted: &'a [GreetedTarget<'a>],
+    left: &mut [std::vec::IntoIter<Box<dyn ExperimentPlan>>],
+    live: &mut Live<'_>,
+) -> Vec<PlacedPlan<'a>> {
+    let mut parts = Vec::new();
+    for (GreetedTarget { index, goal, greeting, name }, plans) in greeted.iter().zip(left) {
+        let Some(plan) = plans.next() else { continue };
+        let needs_h2 = matches!(plan.name(), "streams" | "protocol");
+        if needs_h2 && greeting.protocol != Some(Protocol::H2) {
+            let plan = plan.name();
+            live.line(&format!("{plan}: left out, for {name} does not speak HTTP/2"));
+            continue;
+        }
+        parts.push(PlacedPlan { plan, target: *index, goal, greeting });
+    }
+    parts
 }
 
 /// What ends a run early, as it is told.
@@ -491,7 +506,7 @@ async fn signals(stop: &StopSignal) {
 }
 
 /// What a target said of itself, with the host beside its name.
-fn greeted(name: &str, goal: &Goal, greeting: &Greeting) -> String {
+fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
     let number = |it: Option<u64>| it.map_or("not told".to_owned(), |it| it.to_string());
     let protocol = match greeting.protocol {
         Some(Protocol::H2) => "HTTP/2",
@@ -628,10 +643,10 @@ mod tests {
         let goals = goals(&["fast=http://h.example/PATHKEY".to_owned()]).unwrap_or_default();
         let names = names(&goals);
         let greeting = Greeting { chain_id: Some(1), ..Greeting::default() };
-        let told = greeted(&names[0], &goals[0], &greeting);
+        let told = greeting_line(&names[0], &goals[0], &greeting);
         let expected = "fast (h.example): no protocol, chain 1, block not told, client not told";
         assert_eq!(told, expected);
-        let told = greeted("h.example", &goals[0], &greeting);
+        let told = greeting_line("h.example", &goals[0], &greeting);
         assert!(told.starts_with("h.example: "), "{told}");
         let targets = goals.into_iter().map(|goal| goal.target).collect();
         let run = record::RunRecord { targets, ..record::RunRecord::default() };

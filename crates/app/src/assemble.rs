@@ -379,17 +379,7 @@ fn chain_parts(
         heads,
         Arc::new(Pulse::new(chain.id, now)),
         (0..count).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>(),
-        Bounds {
-            attempts_max: settings.attempts.max as usize,
-            attempt: settings.timeouts.attempt,
-            whole_bytes_max: settings.limits.answer_buffer.as_usize(),
-            answer_bytes_max: settings.limits.answer_bytes.as_usize(),
-            batch_bytes_max: settings.limits.batch_bytes.as_usize(),
-            hedging: settings.hedging.enabled.then(Hedging::default),
-            broadcast_max: settings.attempts.broadcast as usize,
-            broadcast_tiers: settings.attempts.broadcast_tiers,
-            extra_tiers: settings.attempts.extra_tiers,
-        },
+        bounds(settings),
     )
     .searching(SearchBounds { calls_max: chain.searches.calls_max, parallel: SEARCH_PARALLEL })
     .pinning(chain.pin)
@@ -398,6 +388,20 @@ fn chain_parts(
     .verifying(&verify_settings(chain), Arc::clone(&commons.verify_pool))
     .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
     Ok(ChainParts { served: Arc::new(served), retry_budget: Arc::default(), reach })
+}
+
+fn bounds(settings: &Settings) -> Bounds {
+    Bounds {
+        attempts_max: settings.attempts.max as usize,
+        attempt: settings.timeouts.attempt,
+        whole_bytes_max: settings.limits.answer_buffer.as_usize(),
+        answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+        batch_bytes_max: settings.limits.batch_bytes.as_usize(),
+        hedging: settings.hedging.enabled.then(Hedging::default),
+        broadcast_max: settings.attempts.broadcast as usize,
+        broadcast_tiers: settings.attempts.broadcast_tiers,
+        extra_tiers: settings.attempts.extra_tiers,
+    }
 }
 
 /// Where no level is set, answers of upstreams of others are verified and those of your own are

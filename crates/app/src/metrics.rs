@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_server::{HandshakeFailure, HttpRefusal, STATUSES, Server};
+use wellhead_server::{HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts};
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
@@ -55,6 +55,8 @@ struct Pools(Vec<UpstreamConnections>);
 
 type EncodeResult = Result<(), fmt::Error>;
 
+const NO_LABELS: &[(&str, &str)] = &[];
+
 fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -84,64 +86,20 @@ fn gauge(
 impl Collector for Listeners {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let counts = self.0.counts();
-        let (http1, http2) = ([("protocol", "http/1")], [("protocol", "http/2")]);
-        gauge(
-            &mut encoder,
-            "wellhead_client_connections",
-            "Open client connections",
-            &[(&http1, counts.http1_open as u64), (&http2, counts.http2_open as u64)],
-        )?;
-        counter(
-            &mut encoder,
+        connections(&mut encoder, client connections",
+            &counts)?;
+        requests(&mut encoder,
             "wellhead_client_connections_opened",
             "Client connections accepted",
-            &[(&http1, counts.http1_total), (&http2, counts.http2_total)],
-        )?;
-        let reason = |word| [("reason", word)];
-        counter(
-            &mut encoder,
+            &counts)?;
+        handshakes(&mut encoder,
             "wellhead_client_connections_dropped",
             "Client connections and streams closed by wellhead, by reason",
-            &[
-                (&reason("idle"), counts.idle_closed_total),
-                (&reason("slow_head"), counts.slow_head_total),
-                (&reason("slow_reader"), counts.slow_reader_total),
-                (&reason("hoarder"), counts.hoarders_total),
-                (&reason("flood"), counts.floods_total),
-                (&reason("displaced"), counts.displaced_total),
-                (&reason("bad_http"), counts.bad_http_total),
-                (&reason("drain"), counts.drain_dropped_total),
-            ],
-        )?;
-        let help = "Requests that ended, by HTTP status; 499: the client left before its answer; \
-                    without those of HTTP/2 whose headers are too large (431)";
-        let name = "wellhead_http_requests";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
-        for (status, count) in statuses.zip(counts.statuses) {
-            ConstCounter::new(count).encode(family.encode_family(&[("status", status)])?)?;
-        }
-        let help = "Requests refused before they were read as JSON-RPC, by reason";
-        let mut family =
-            encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;
-        for refusal in HttpRefusal::all() {
-            let labels = [("reason", refusal.word())];
-            let count = ConstCounter::new(counts.refused(refusal));
-            count.encode(family.encode_family(&labels)?)?;
-        }
-        let help = "TLS handshakes of clients that failed, by reason";
-        let name = "wellhead_tls_handshakes_failed";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for failure in HandshakeFailure::ALL {
-            let count = ConstCounter::new(counts.tls_failed(failure));
-            count.encode(family.encode_family(&[("reason", failure.word())])?)?;
-        }
-        let none: &[(&str, &str)] = &[];
-        counter(
-            &mut encoder,
+            &counts)?;
+        answers(&mut encoder,
             "wellhead_tls_handshakes",
             "Successful TLS handshakes of clients",
-            &[(none, counts.tls_total)],
+            &counts.tls_total)],
         )?;
         counter(
             &mut encoder,
@@ -174,6 +132,111 @@ impl Collector for Listeners {
             &[(none, counts.answers_waiting_bytes as u64)],
         )
     }
+}
+
+/// Connections of clients.
+fn connections(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
+    let (http1, http2) = ([("protocol", "http/1")], [("protocol", "http/2")]);
+    gauge(
+        encoder,
+        "wellhead_client_connections",
+        "Open connections of clients",
+        &[(&http1, counts.http1_open as u64), (&http2, counts.http2_open as u64)],
+    )?;
+    counter(
+        encoder,
+        "wellhead_client_connections_opened",
+        "Connections of clients so far",
+        &[(&http1, counts.http1_total), (&http2, counts.http2_total)],
+    )?;
+    let reason = |word| [("reason", word)];
+    counter(
+        encoder,
+        "wellhead_client_connections_dropped",
+        "Connections and streams of clients that wellhead ended, by reason",
+        &[
+            (&reason("idle"), counts.idle_closed_total),
+            (&reason("slow_head"), counts.slow_head_total),
+            (&reason("slow_reader"), counts.slow_reader_total),
+            (&reason("hoarder"), counts.hoarders_total),
+            (&reason("flood"), counts.floods_total),
+            (&reason("displaced"), counts.displaced_total),
+            (&reason("bad_http"), counts.bad_http_total),
+            (&reason("drain"), counts.drain_dropped_total),
+        ],
+    )
+}
+
+/// Requests by how they ended, and those that were refused.
+fn requests(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
+    let help = "Requests that ended, by HTTP status; 499: the client left before its answer; \
+                without those of HTTP/2 whose headers are too large (431)";
+    let name = "wellhead_http_requests";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
+    for (status, count) in statuses.zip(counts.statuses) {
+        ConstCounter::new(count).encode(family.encode_family(&[("status", status)])?)?;
+    }
+    let help = "Requests refused before they were read as JSON-RPC, by reason";
+    let mut family =
+        encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;
+    for refusal in HttpRefusal::all() {
+        let labels = [("reason", refusal.word())];
+        let count = ConstCounter::new(counts.refused(refusal));
+        count.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// TLS handshakes, and connections that could not be accepted.
+fn handshakes(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
+    let help = "TLS handshakes of clients that failed, by reason";
+    let name = "wellhead_tls_handshakes_failed";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for failure in HandshakeFailure::ALL {
+        let count = ConstCounter::new(counts.tls_failed(failure));
+        count.encode(family.encode_family(&[("reason", failure.word())])?)?;
+    }
+    counter(
+        encoder,
+        "wellhead_tls_handshakes",
+        "TLS handshakes of clients that succeeded",
+        &[(NO_LABELS, counts.tls_total)],
+    )?;
+    counter(
+        encoder,
+        "wellhead_accept_failures",
+        "Times that a connection could not be accepted",
+        &[(NO_LABELS, counts.accept_failures_total)],
+    )
+}
+
+/// Requests under way and answers that wait.
+fn answers(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
+    counter(
+        encoder,
+        "wellhead_answers_compressed",
+        "Answers sent compressed",
+        &[(NO_LABELS, counts.compressed_total)],
+    )?;
+    gauge(
+        encoder,
+        "wellhead_http_requests_open",
+        "Requests under way",
+        &[(NO_LABELS, counts.requests_open as u64)],
+    )?;
+    gauge(
+        encoder,
+        "wellhead_answers_waiting",
+        "Answers that wait for clients that do not take them",
+        &[(NO_LABELS, counts.answers_waiting as u64)],
+    )?;
+    gauge(
+        encoder,
+        "wellhead_answers_waiting_bytes",
+        "Bytes of answers that wait for clients that do not take them",
+        &[(NO_LABELS, counts.answers_waiting_bytes as u64)],
+    )
 }
 
 impl Collector for Pools {

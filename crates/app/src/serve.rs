@@ -15,6 +15,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{self, JoinSet};
 use wellhead_proxy::{CacheSweeper, Proxy};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
@@ -227,7 +228,7 @@ impl Running {
     /// Runs the control loops and the admin listener until a signal comes or `until`
     /// resolves, then calls `stopping` and drains. Runs on the main thread.
     pub(crate) async fn control(
-        self,
+        mut self,
         until: impl Future<Output = ()>,
         stopping: impl FnOnce(),
     ) -> Result<(), ServeError> {
@@ -236,28 +237,8 @@ impl Running {
             signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
         let mut interrupt =
             signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
-        let mut loops = tokio::task::JoinSet::new();
-        for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
-            loops.spawn(watcher.run());
-        }
-        if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
-            share_cache(cache, redis, SmallRng::from_os_rng());
-        }
-        loops.spawn(sweep(CacheSweeper::new(Arc::clone(&self.proxy))));
-        if let Some(tls) = self.tls {
-            loops.spawn(renew::run(tls));
-        }
-        if let Some(state) = &self.state {
-            loops.spawn(Arc::clone(state).run());
-        }
-        let admin_shutdown = Shutdown::new();
-        let admin = self.admin.map(|(listener, pages)| {
-            let admin = wellhead_server::Settings::admin();
-            let server =
-                Server::new(wellhead_server::Settings { hosts: self.admin_hosts, ..admin });
-            let shutdown = admin_shutdown.clone();
-            tokio::spawn(async move { server.serve_admin(listener, pages, &shutdown).await })
-        });
+        let mut loops = self.start_loops()?;
+        let admin = self.start_admin();
         tokio::select! {
             _ = terminate.recv() => {
                 tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
@@ -274,8 +255,8 @@ impl Running {
         stopping();
         self.pages.drain();
         self.shutdown.begin();
-        let workers = self.workers;
-        let joined = tokio::task::spawn_blocking(move || join(workers));
+        let workers = std::mem::take(&mut self.workers);
+        let joined = task::spawn_blocking(move || join(workers));
         tokio::select! {
             drained = joined => match drained {
                 Ok(drained) => {
@@ -287,7 +268,48 @@ impl Running {
             _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
         loops.shutdown().await;
-        if let Some(state) = self.state {
+        self.write_out().await;
+        if let Some((shutdown, admin)) = admin {
+            shutdown.begin();
+            // Its own drain is bounded by a second.
+            let _ = admin.await;
+        }
+        Ok(())
+    }
+
+    /// Starts what runs beside the workers until the process stops.
+    fn start_loops(&self) -> Result<JoinSet<()>, ServeError> {
+        let mut loops = JoinSet::new();
+        for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
+            loops.spawn(watcher.run());
+        }
+        if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
+            share_cache(cache, redis, SmallRng::from_os_rng());
+        }
+        loops.spawn(sweep(CacheSweeper::new(Arc::clone(&self.proxy))));
+        if let Some(tls) = &self.tls {
+            loops.spawn(renew::run(Arc::clone(tls)));
+        }
+        if let Some(state) = &self.state {
+            loops.spawn(Arc::clone(state).run());
+        }
+        Ok(loops)
+    }
+
+    /// Serves the admin pages, until the shutdown that is returned begins.
+    fn start_admin(&mut self) -> Option<(Shutdown, task::JoinHandle<io::Result<Drained>>)> {
+        let (listener, pages) = self.admin.take()?;
+        let hosts = self.admin_hosts.clone();
+        let settings = wellhead_server::Settings { hosts, ..wellhead_server::Settings::admin() };
+        let (server, shutdown) = (Server::new(settings), Shutdown::new());
+        let begun = shutdown.clone();
+        let serve = async move { server.serve_admin(listener, pages, &begun).await };
+        Some((shutdown, task::spawn(serve)))
+    }
+
+    /// Writes what was spent, and the cache entries that wait for the disk.
+    async fn write_out(&mut self) {
+        if let Some(state) = self.state.take() {
             state.end().await;
         }
         if let Some(cache) = &self.parts.cache
@@ -297,12 +319,6 @@ impl Running {
                 "the disk cache did not close in time: entries not yet written are lost"
             );
         }
-        admin_shutdown.begin();
-        if let Some(admin) = admin {
-            // Its own drain is bounded by a second.
-            let _ = admin.await;
-        }
-        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use wellhead_analyze::way::Goal;
 use wellhead_telemetry::{SecretUrl, clock};
 
 use super::{
-    default_dir, ended, goals, greeted, interrupted, may_send, names, report, resume, terms,
+    default_dir, ended, goals, greeting_line, interrupted, may_send, names, report, resume, terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
@@ -187,7 +187,7 @@ async fn play(
     let names = names(goals);
     for ((target, goal), name) in (0_u32..).zip(goals).zip(&names) {
         let greeting = player.greet(target, goal).await.map_err(failed)?;
-        say(&greeted(name, goal, &greeting));
+        say(&greeting_line(name, goal, &greeting));
         greetings.push(greeting);
     }
     one_chain(&names, &greetings, inquiry)?;

@@ -17,13 +17,14 @@ use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
 use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
+use super::name::LabelName;
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Problem, SettingPath, Severity};
-use super::read::listed;
+use super::read::{Map, listed};
 use super::settings::Settings;
 use super::tree::Node;
-use super::value::{Admin, CallsOver};
+use super::value::{Admin, CallsOver, TextLine};
 
 /// More chains than there are in the wild.
 const CHAINS_MAX: usize = 1_000;
@@ -773,70 +774,71 @@ impl Checker<'_> {
     }
 
     fn route_target(&mut self, path: &SettingPath, chain: &Chain, route: &Route) {
-        let mut explained = false;
-        if let Some(only) = &route.only {
-            for (name, value) in only.iter() {
-                let place = path.key("only").key(name.as_ref());
-                let values: Vec<&str> = chain
-                    .upstreams
-                    .iter()
-                    .filter_map(|upstream| upstream.labels.get(name.as_ref()))
-                    .map(|value| value.0.as_str())
-                    .collect();
-                if values.contains(&value.0.as_str()) {
-                    continue;
-                }
-                explained = true;
-                if values.is_empty() {
-                    let labels = chain.upstreams.iter().flat_map(|upstream| upstream.labels.iter());
-                    let labels: Vec<&str> = labels.map(|(name, _)| name.as_ref()).collect();
-                    let hint = match near(name.as_ref(), labels.iter().copied()) {
-                        Some(meant) => format!("did you mean `{meant}`?"),
-                        None => format!("add `labels: {{ {name}: ... }}` to those it should pick"),
-                    };
-                    self.key_error(&place, format!("no upstream has the label `{name}`"), hint);
-                } else {
-                    let hint = format!("the values are {}", listed(&unique(values)));
-                    let message = format!("no upstream has this value of the label `{name}`");
-                    self.error(&place, message, hint);
-                }
-            }
-            if only.is_empty() {
-                explained = true;
-                self.error(
-                    &path.key("only"),
-                    "`only` names no label",
-                    "write `only: { label: value }`",
-                );
-            }
+        let problems_before = self.problems.len();
+        if let Some(labels) = &route.only {
+            self.route_labels(&path.key("only"), chain, labels);
         }
         if let Some(ids) = &route.upstreams {
-            let known: Vec<&str> =
-                chain.upstreams.iter().map(|upstream| upstream.id.as_str()).collect();
-            for (index, id) in ids.iter().enumerate() {
-                if known.contains(&id.as_str()) {
-                    continue;
-                }
-                explained = true;
-                let hint = match near(id.as_str(), known.iter().copied()) {
-                    Some(meant) => format!("did you mean `{meant}`?"),
-                    None => format!("the upstreams of this chain are {}", listed(&known)),
-                };
-                let place = path.key("upstreams").item(index);
-                self.error(&place, format!("no upstream has the id `{id}`"), hint);
-            }
-            if ids.is_empty() {
-                explained = true;
-                self.error(
-                    &path.key("upstreams"),
-                    "`upstreams` is empty",
-                    "write `upstreams: [id]`",
-                );
-            }
+            self.route_ids(&path.key("upstreams"), chain, ids);
         }
-        if !explained && !chain.upstreams.iter().any(|upstream| route.picks(upstream)) {
+        let is_explained = self.problems.len() > problems_before;
+        if !is_explained && !chain.upstreams.iter().any(|upstream| route.picks(upstream)) {
             let hint = "no single upstream carries all of these labels";
             self.error(&path.key("only"), "the route leaves no upstream", hint);
+        }
+    }
+
+    fn route_labels(
+        &mut self,
+        path: &SettingPath,
+        chain: &Chain,
+        labels: &Map<LabelName, TextLine>,
+    ) {
+        for (name, value) in labels.iter() {
+            let place = path.key(name.as_ref());
+            let values: Vec<&str> = chain
+                .upstreams
+                .iter()
+                .filter_map(|upstream| upstream.labels.get(name.as_ref()))
+                .map(|value| value.0.as_str())
+                .collect();
+            if values.contains(&value.0.as_str()) {
+                continue;
+            }
+            if values.is_empty() {
+                let labels = chain.upstreams.iter().flat_map(|upstream| upstream.labels.iter());
+                let labels: Vec<&str> = labels.map(|(name, _)| name.as_ref()).collect();
+                let hint = match near(name.as_ref(), labels.iter().copied()) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => format!("add `labels: {{ {name}: ... }}` to those it should pick"),
+                };
+                self.key_error(&place, format!("no upstream has the label `{name}`"), hint);
+            } else {
+                let hint = format!("the values are {}", listed(&unique(values)));
+                let message = format!("no upstream has this value of the label `{name}`");
+                self.error(&place, message, hint);
+            }
+        }
+        if labels.is_empty() {
+            self.error(path, "`only` is empty", "write `only: { label: value }`");
+        }
+    }
+
+    fn route_ids(&mut self, path: &SettingPath, chain: &Chain, ids: &[UpstreamId]) {
+        let known: Vec<&str> =
+            chain.upstreams.iter().map(|upstream| upstream.id.as_str()).collect();
+        for (index, id) in ids.iter().enumerate() {
+            if known.contains(&id.as_str()) {
+                continue;
+            }
+            let hint = match near(id.as_str(), known.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the upstreams of this chain are {}", listed(&known)),
+            };
+            self.error(&path.item(index), format!("no upstream has the id `{id}`"), hint);
+        }
+        if ids.is_empty() {
+            self.error(path, "`upstreams` names nobody", "write `upstreams: [id]`");
         }
     }
 }

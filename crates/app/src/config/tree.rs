@@ -242,44 +242,20 @@ impl Builder<'_> {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
                 let null = plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let kind = if null {
-                    NodeKind::Null
-                } else {
-                    NodeKind::Scalar { text: text.into_owned(), from_env: false }
+                let kind = match null {
+                    true => NodeKind::Null,
+                    false => NodeKind::Scalar { text: text.into_owned(), from_env: false },
                 };
                 self.place(Node { span: bytes, kind }, anchor, plain)
             }
             Event::SequenceStart(_, anchor, _) => {
-                let content = Content::List(Vec::new());
-                self.open.push(Open { start: bytes.start, anchor, content });
-                true
+                self.open(bytes.start, anchor, Content::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, _) => {
-                let content = Content::Map { entries: Vec::new(), key: None };
-                self.open.push(Open { start: bytes.start, anchor, content });
-                true
+                self.open(bytes.start, anchor, Content::Map { entries: Vec::new(), key: None })
             }
-            Event::SequenceEnd | Event::MappingEnd => {
-                let open = self.open.pop().expect("the parser closes what it opened");
-                let kind = match open.content {
-                    Content::List(items) => NodeKind::List(items),
-                    Content::Map { entries, .. } => NodeKind::Map(merge(entries)),
-                };
-                let span = open.start..bytes.end.max(open.start);
-                self.place(Node { span, kind }, open.anchor, false)
-            }
-            Event::Alias(id) => match self.anchors.get(&id).cloned() {
-                Some(node) => {
-                    // The alias is where the reader looks; what it names is only copied.
-                    self.nodes += node.count();
-                    self.place(node, 0, false)
-                }
-                None => {
-                    let hint = "an anchor cannot stand inside itself";
-                    self.report(bytes.clone(), "this alias names what is not complete yet", hint);
-                    self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
-                }
-            },
+            Event::SequenceEnd | Event::MappingEnd => self.close(bytes.end),
+            Event::Alias(id) => self.alias(id, bytes),
             Event::UnresolvedAlias(_) => {
                 let hint = "define it before its use, as `&name`, or quote the value if it begins with `*`";
                 self.report(bytes.clone(), "no anchor has this name", hint);
@@ -296,6 +272,36 @@ impl Builder<'_> {
             }
             // Events without a node. New ones of the parser are metadata too.
             _ => true,
+        }
+    }
+
+    fn open(&mut self, start: usize, anchor: usize, content: Content) -> bool {
+        self.open.push(Open { start, anchor, content });
+        true
+    }
+
+    fn close(&mut self, end: usize) -> bool {
+        let open = self.open.pop().expect("the parser closes what it opened");
+        let kind = match open.content {
+            Content::List(items) => NodeKind::List(items),
+            Content::Map { entries, .. } => NodeKind::Map(merge(entries)),
+        };
+        let span = open.start..end.max(open.start);
+        self.place(Node { span, kind }, open.anchor, false)
+    }
+
+    fn alias(&mut self, id: usize, bytes: Range<usize>) -> bool {
+        match self.anchors.get(&id).cloned() {
+            Some(node) => {
+                // The alias is where the reader looks; what it names is only copied.
+                self.nodes += node.count();
+                self.place(node, 0, false)
+            }
+            None => {
+                let hint = "an anchor cannot stand inside itself";
+                self.report(bytes.clone(), "this alias names what is not complete yet", hint);
+                self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
+            }
         }
     }
 
