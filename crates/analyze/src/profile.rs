@@ -105,60 +105,26 @@ impl Settings<'_> {
             return;
         }
         match &verdict.finding {
-            Finding::Rate { per_second, way } => {
-                self.rate(*per_second, &why, true);
-                if *way == RefusalWay::InBody {
-                    self.comments
-                        .push(format!("{why}: refusals come with another status than 429"));
-                }
-            }
+            Finding::Rate { per_second, way } => self.refused_rate(*per_second, *way, &why),
             Finding::Bucket { size, refill_per_second, window_s, refill, .. } => {
                 self.rate(*refill_per_second, &why, false);
-                let known = *refill_per_second >= 1.0 && self.credits().is_none();
-                if known {
-                    self.bucket(*size, *window_s, *refill, why);
-                } else {
-                    self.comments.push(why);
+                match *refill_per_second >= 1.0 && self.credits().is_none() {
+                    true => self.bucket(*size, *window_s, *refill, why),
+                    false => self.comments.push(why),
                 }
             }
             Finding::Shaped { scope, knee, .. } => self.knee(*scope, *knee, &why),
             Finding::StreamCap { streams, way, .. } => self.streams(*streams, *way, why),
-            Finding::Recycle { after_calls, .. } => {
-                let value = (after_calls * REQUESTS_PERCENT / 100).max(1).to_string();
-                let why = format!("nine tenths, {why}");
-                set(&mut self.connection, "requests_max", ProfileLine { value, why }, true);
-            }
-            // The shortest that the setting takes.
-            Finding::IdleClose { after_ms } if after_ms * IDLE_PERCENT / 100 >= 100 => {
-                let ms = (after_ms * IDLE_PERCENT / 100).min(3_600_000);
-                let (value, why) = (duration(ms), format!("four fifths, {why}"));
-                set(&mut self.connection, "idle", ProfileLine { value, why }, true);
-            }
-            // HTTP/2 is taken where it is offered anyway.
-            Finding::Faster { what, .. }
-                if what == HTTP1 && self.quicker_h1 && self.http.is_none() =>
-            {
-                self.http = Some(ProfileLine { value: "\"1.1\"".to_owned(), why });
-            }
-            Finding::Faster { .. } => self.comments.push(why),
+            Finding::Recycle { after_calls, .. } => self.requests_max(*after_calls, &why),
+            Finding::IdleClose { after_ms } => self.idle(*after_ms, why),
+            Finding::Faster { what, .. } => self.faster(what, why),
             Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } if *up_to > 0 => {
-                match key(*what) {
-                    Some(key) => {
-                        set(
-                            &mut self.history,
-                            key,
-                            ProfileLine { value: up_to.to_string(), why },
-                            true,
-                        );
-                    }
-                    None => self.comments.push(why),
-                }
+                self.reach(*what, *up_to, why);
             }
             Finding::Methods { missing, .. } if !missing.is_empty() => {
                 self.deny = Some((missing.clone(), why));
             }
             Finding::Takes { .. }
-            | Finding::IdleClose { .. }
             | Finding::NoStreamCap { .. }
             | Finding::NoRecycle { .. }
             | Finding::NoIdleClose { .. }
@@ -186,6 +152,42 @@ impl Settings<'_> {
             | Finding::NoDrift { .. }
             | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),
+        }
+    }
+
+    fn requests_max(&mut self, after_calls: u64, why: &str) {
+        let value = (after_calls * REQUESTS_PERCENT / 100).max(1).to_string();
+        let why = format!("nine tenths, {why}");
+        set(&mut self.connection, "requests_max", ProfileLine { value, why }, true);
+    }
+
+    fn idle(&mut self, after_ms: u64, why: String) {
+        let ms = (after_ms * IDLE_PERCENT / 100).min(3_600_000);
+        // The shortest that the setting takes.
+        if ms < 100 {
+            return self.comments.push(why);
+        }
+        let (value, why) = (duration(ms), format!("four fifths, {why}"));
+        set(&mut self.connection, "idle", ProfileLine { value, why }, true);
+    }
+
+    /// HTTP/2 needs no setting: the proxy takes it where it is offered.
+    fn faster(&mut self, what: &str, why: String) {
+        match what == HTTP1 && self.quicker_h1 && self.http.is_none() {
+            true => self.http = Some(ProfileLine { value: "\"1.1\"".to_owned(), why }),
+            false => self.comments.push(why),
+        }
+    }
+
+    fn reach(&mut self, what: Extent, up_to: u64, why: String) {
+        let Some(key) = key(what) else { return self.comments.push(why) };
+        set(&mut self.history, key, ProfileLine { value: up_to.to_string(), why }, true);
+    }
+
+    fn refused_rate(&mut self, per_second: f64, way: RefusalWay, why: &str) {
+        self.rate(per_second, why, true);
+        if way == RefusalWay::InBody {
+            self.comments.push(format!("{why}: refusals come with another status than 429"));
         }
     }
 

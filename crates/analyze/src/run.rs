@@ -500,10 +500,7 @@ impl<'a> Player<'a> {
             turn.go_on(earlier, plan, &ordered)?;
             return Ok(true);
         }
-        // Whoever was asked until a run was cut may still be counting.
-        let goes_on = std::mem::replace(&mut self.goes_on, false);
-        let is_first = std::mem::replace(&mut turn.first, false) && !goes_on;
-        if !is_first && !self.rest(ordered.rest, watch).await || self.stop.is_set() {
+        if !self.rest_before(turn, &ordered, watch).await {
             return Ok(false);
         }
         let target = turn.target;
@@ -533,15 +530,11 @@ impl<'a> Player<'a> {
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
-            cell::CellEnd::Cut => {
-                self.save()?;
-                return Ok(false);
-            }
+            cell::CellEnd::Cut => return self.save().map(|()| false),
             cell::CellEnd::Silent => {
                 self.silent.insert(target);
                 watch.silent(plan.name(), target);
-                self.save()?;
-                return Ok(false);
+                return self.save().map(|()| false);
             }
         };
         turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
@@ -580,6 +573,19 @@ impl<'a> Player<'a> {
         self.save()?;
         plan.saw(&played.served);
         Ok(played.outcome)
+    }
+
+    /// Rests between cells; `false` if the run is to end instead.
+    async fn rest_before(
+        &mut self,
+        turn: &mut PlanTurn,
+        ordered: &Ordered,
+        watch: &mut dyn Watch,
+    ) -> bool {
+        // A target that was asked before an interruption may still be counting.
+        let goes_on = std::mem::replace(&mut self.goes_on, false);
+        let is_first = std::mem::replace(&mut turn.first, false) && !goes_on;
+        (is_first || self.rest(ordered.rest, watch).await) && !self.stop.is_set()
     }
 
     /// Waits; `false` when the run is to end instead.

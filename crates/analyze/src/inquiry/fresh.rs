@@ -75,6 +75,20 @@ struct Watched {
     failed: u64,
 }
 
+impl Watched {
+    fn since(begun: Instant) -> Self {
+        Self {
+            height: None,
+            lower_at: begun,
+            due: begun,
+            under_way: false,
+            polls: Vec::new(),
+            count: 0,
+            failed: 0,
+        }
+    }
+}
+
 /// Watches until the time is over, or the run is to end. What was watched before a run was cut
 /// counts.
 ///
@@ -89,16 +103,7 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &FreshTerms) -> Result<(), R
     let mut rng = SmallRng::seed_from_u64(terms.seed ^ u64::from(panel.part()));
     let begun = Instant::now();
     let end = begun + lasting;
-    let fresh = |_| Watched {
-        height: None,
-        lower_at: begun,
-        due: begun,
-        under_way: false,
-        polls: Vec::new(),
-        count: 0,
-        failed: 0,
-    };
-    let mut watched: Vec<Watched> = (0..panel.len()).map(fresh).collect();
+    let mut watched: Vec<Watched> = (0..panel.len()).map(|_| Watched::since(begun)).collect();
     let mut calls: JoinSet<(usize, FinishedCall)> = JoinSet::new();
     let mut left = terms.calls_max() * panel.len() as u64;
     let mut lasted = None;

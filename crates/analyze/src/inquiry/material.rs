@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rand::Rng;
 use rand::seq::SliceRandom as _;
+use rand::{Rng, RngCore};
 use serde_json::Value;
 
 use crate::work::WorkCall;
@@ -194,47 +194,73 @@ impl Material {
         asks
     }
 
+    /// Calls by method. The order of the draws from `rng` is part of a seed's meaning.
     fn kinds(&self, pin: u64, rng: &mut impl Rng) -> Vec<Vec<WorkCall>> {
-        let mut kinds: BTreeMap<&'static str, Vec<WorkCall>> = BTreeMap::new();
-        let mut add = |method: &'static str, params: String| {
-            kinds.entry(method).or_default().push(WorkCall { method, params });
-        };
-        for (number, hashes) in &self.blocks {
-            add("eth_getBlockByNumber", format!(r#"["0x{number:x}",false]"#));
-            add("eth_getBlockReceipts", format!(r#"["0x{number:x}"]"#));
-            add("eth_getBlockTransactionCountByNumber", format!(r#"["0x{number:x}"]"#));
-            add("eth_feeHistory", format!(r#"["0x3","0x{number:x}",[25,75]]"#));
-            for hash in hashes {
-                add("eth_getBlockByHash", format!(r#"["{hash}",false]"#));
-                add("eth_getBlockTransactionCountByHash", format!(r#"["{hash}"]"#));
-                add("eth_getLogs", format!(r#"[{{"blockHash":"{hash}"}}]"#));
-            }
-        }
-        for (hash, (number, place)) in &self.transactions {
-            add("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
-            add("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
-            let method = "eth_getTransactionByBlockNumberAndIndex";
-            add(method, format!(r#"["0x{number:x}","0x{place:x}"]"#));
-        }
+        let mut calls = CallsByMethod::default();
+        self.block_calls(&mut calls);
+        self.transaction_calls(&mut calls);
         let numbers: Vec<u64> = self.blocks.keys().copied().collect();
-        let at = |rng: &mut dyn rand::RngCore| match numbers.len() {
+        let mut height = |rng: &mut dyn RngCore| match numbers.len() {
             0 => pin,
-            // Of two states one is the newest, which everybody has.
+            // Of two states one is the newest, which each target has.
             _ if rng.random_bool(0.5) => pin,
             many => numbers[rng.random_range(0..many)],
         };
+        self.account_calls(&mut calls, rng, &mut height);
+        self.contract_calls(&mut calls, rng, &mut height);
+        self.log_calls(&mut calls);
+        calls.0.into_values().collect()
+    }
+
+    fn block_calls(&self, calls: &mut CallsByMethod) {
+        for (number, hashes) in &self.blocks {
+            calls.add("eth_getBlockByNumber", format!(r#"["0x{number:x}",false]"#));
+            calls.add("eth_getBlockReceipts", format!(r#"["0x{number:x}"]"#));
+            calls.add("eth_getBlockTransactionCountByNumber", format!(r#"["0x{number:x}"]"#));
+            calls.add("eth_feeHistory", format!(r#"["0x3","0x{number:x}",[25,75]]"#));
+            for hash in hashes {
+                calls.add("eth_getBlockByHash", format!(r#"["{hash}",false]"#));
+                calls.add("eth_getBlockTransactionCountByHash", format!(r#"["{hash}"]"#));
+                calls.add("eth_getLogs", format!(r#"[{{"blockHash":"{hash}"}}]"#));
+            }
+        }
+    }
+
+    fn transaction_calls(&self, calls: &mut CallsByMethod) {
+        for (hash, (number, place)) in &self.transactions {
+            calls.add("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
+            calls.add("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
+            let method = "eth_getTransactionByBlockNumberAndIndex";
+            calls.add(method, format!(r#"["0x{number:x}","0x{place:x}"]"#));
+        }
+    }
+
+    fn account_calls(
+        &self,
+        calls: &mut CallsByMethod,
+        rng: &mut impl Rng,
+        height: &mut dyn FnMut(&mut dyn RngCore) -> u64,
+    ) {
         for account in &self.accounts {
             for method in ["eth_getBalance", "eth_getTransactionCount"] {
-                add(method, format!(r#"["{account}","0x{:x}"]"#, at(rng)));
+                calls.add(method, format!(r#"["{account}","0x{:x}"]"#, height(rng)));
             }
-            add("eth_getProof", format!(r#"["{account}",[],"0x{:x}"]"#, at(rng)));
+            calls.add("eth_getProof", format!(r#"["{account}",[],"0x{:x}"]"#, height(rng)));
         }
+    }
+
+    fn contract_calls(
+        &self,
+        calls: &mut CallsByMethod,
+        rng: &mut impl Rng,
+        height: &mut dyn FnMut(&mut dyn RngCore) -> u64,
+    ) {
         let accounts: Vec<&String> = self.accounts.iter().collect();
         for contract in &self.contracts {
-            add("eth_getCode", format!(r#"["{contract}","0x{:x}"]"#, at(rng)));
+            calls.add("eth_getCode", format!(r#"["{contract}","0x{:x}"]"#, height(rng)));
             for slot in 0..SLOTS {
-                let params = format!(r#"["{contract}","0x{slot:x}","0x{:x}"]"#, at(rng));
-                add("eth_getStorageAt", params);
+                let params = format!(r#"["{contract}","0x{slot:x}","0x{:x}"]"#, height(rng));
+                calls.add("eth_getStorageAt", params);
             }
             for selector in SELECTORS {
                 let holder = match accounts.len() {
@@ -243,9 +269,12 @@ impl Material {
                 };
                 let of = if selector == "0x70a08231" { word(holder) } else { String::new() };
                 let call = format!(r#"{{"to":"{contract}","data":"{selector}{of}"}}"#);
-                add("eth_call", format!(r#"[{call},"0x{:x}"]"#, at(rng)));
+                calls.add("eth_call", format!(r#"[{call},"0x{:x}"]"#, height(rng)));
             }
         }
+    }
+
+    fn log_calls(&self, calls: &mut CallsByMethod) {
         for (number, address, topic) in &self.logs {
             let from = number.saturating_sub(3);
             let mut filter = format!(
@@ -254,9 +283,17 @@ impl Material {
             if let Some(topic) = topic {
                 filter.push_str(&format!(r#","topics":["{topic}"]"#));
             }
-            add("eth_getLogs", format!("[{{{filter}}}]"));
+            calls.add("eth_getLogs", format!("[{{{filter}}}]"));
         }
-        kinds.into_values().collect()
+    }
+}
+
+#[derive(Default)]
+struct CallsByMethod(BTreeMap<&'static str, Vec<WorkCall>>);
+
+impl CallsByMethod {
+    fn add(&mut self, method: &'static str, params: String) {
+        self.0.entry(method).or_default().push(WorkCall { method, params });
     }
 }
 

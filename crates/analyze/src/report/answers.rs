@@ -1,6 +1,6 @@
 //! Tables of what was answered: the smallest calls that show a difference, and what is served.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::html::escaped;
@@ -64,46 +64,31 @@ fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Tria
     out.push_str("</tbody></table></div></details>\n");
 }
 
+/// What came of each method, by target.
+type MethodFates<'a> = BTreeMap<u32, BTreeMap<&'a str, see::TryFate>>;
+
 /// Methods by namespace, the targets side by side.
 fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
-    let found: BTreeMap<u32, BTreeMap<&str, see::TryFate>> = all
+    let fates: MethodFates<'_> = all
         .iter()
         .filter(|trial| trial.experiment == "reach")
         .map(|trial| (trial.target, see::methods(trial)))
         .collect();
-    let mut spaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for name in found.values().flat_map(BTreeMap::keys) {
-        let listed = methods().iter().find(|listed| listed.name == *name);
-        let space = listed.map_or("others", |listed| listed.namespace);
-        let names = spaces.entry(space).or_default();
-        if !names.contains(name) {
-            names.push(name);
-        }
-    }
+    let spaces = namespaces(&fates);
     if spaces.is_empty() {
         return;
     }
-    for names in spaces.values_mut() {
-        names.sort_unstable();
-    }
-    let its = |target: usize| u32::try_from(target).ok().and_then(|target| found.get(&target));
-    let head = |out: &mut String, what: &str| {
-        let _ = write!(out, "<div class=\"wide\"><table><thead><tr><th>{what}</th>");
-        for target in &run.targets {
-            let _ = write!(out, "<th class=\"n\">{}</th>", escaped(&target.id));
-        }
-        out.push_str("</tr></thead><tbody>\n");
-    };
-    head(out, "methods served, by namespace");
+    let of_targets: Vec<_> = (0..).zip(&run.targets).map(|(index, _)| fates.get(&index)).collect();
+    table_head(out, "methods served, by namespace", run);
     for (space, names) in &spaces {
         let _ = write!(out, "<tr><td>{}</td>", escaped(space));
-        for target in 0..run.targets.len() {
-            let fates: Vec<see::TryFate> = names
+        for fates in &of_targets {
+            let tried: Vec<see::TryFate> = names
                 .iter()
-                .filter_map(|name| its(target).and_then(|its| its.get(name).copied()))
+                .filter_map(|name| fates.and_then(|it| it.get(name).copied()))
                 .collect();
-            let served = fates.iter().filter(|fate| **fate == see::TryFate::Served).count();
-            let text = match fates.len() {
+            let served = tried.iter().filter(|fate| **fate == see::TryFate::Served).count();
+            let text = match tried.len() {
                 0 => String::new(),
                 tried => format!("{served} of {tried}"),
             };
@@ -113,11 +98,11 @@ fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
     }
     out.push_str("</tbody></table></div>\n");
     out.push_str("<details class=\"beside\"><summary>all methods, side by side</summary>");
-    head(out, "method");
+    table_head(out, "method", run);
     for name in spaces.values().flatten() {
         let _ = write!(out, "<tr><td>{}</td>", escaped(name));
-        for target in 0..run.targets.len() {
-            out.push_str(match its(target).and_then(|its| its.get(name)) {
+        for fates in &of_targets {
+            out.push_str(match fates.and_then(|it| it.get(name)) {
                 Some(see::TryFate::Served) => "<td class=\"n\">yes</td>",
                 Some(see::TryFate::Refused) => "<td class=\"n bad\">no</td>",
                 Some(see::TryFate::Open) => "<td class=\"n\">?</td>",
@@ -127,4 +112,24 @@ fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div></details>\n");
+}
+
+/// The methods that were tried anywhere, sorted, by namespace.
+fn namespaces<'a>(fates: &MethodFates<'a>) -> BTreeMap<&'static str, BTreeSet<&'a str>> {
+    let mut spaces: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in fates.values().flat_map(BTreeMap::keys) {
+        let listed = methods().iter().find(|listed| listed.name == *name);
+        let space = listed.map_or("others", |listed| listed.namespace);
+        spaces.entry(space).or_default().insert(name);
+    }
+    spaces
+}
+
+/// A column for `what`, and one for each target.
+fn table_head(out: &mut String, what: &str, run: &RunRecord) {
+    let _ = write!(out, "<div class=\"wide\"><table><thead><tr><th>{what}</th>");
+    for target in &run.targets {
+        let _ = write!(out, "<th class=\"n\">{}</th>", escaped(&target.id));
+    }
+    out.push_str("</tr></thead><tbody>\n");
 }

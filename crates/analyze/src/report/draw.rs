@@ -119,6 +119,14 @@ fn failures(
     })
 }
 
+/// What a cell offered, and what of it was served.
+struct LevelPoint<'a> {
+    set: f64,
+    served: f64,
+    success_percent: f64,
+    cell: &'a PlayedCell<'a>,
+}
+
 fn offered(
     run: &RunRecord,
     trial: &Trial<'_>,
@@ -126,73 +134,73 @@ fn offered(
     verdicts: &[&ExperimentVerdict],
 ) -> Vec<Chart> {
     let by_users = cells.iter().any(|cell| cell.number("users").is_some());
-    let mut levels: Vec<(f64, f64, f64, &PlayedCell<'_>)> = cells
-        .iter()
-        .filter_map(|cell| {
-            let level = see::level_of(cell)?;
-            // Users offer what they are served: how many there are is what was set.
-            let set = if by_users { cell.number("users")? } else { level.offered };
-            let served = if by_users { cell.throughput()? } else { level.achieved };
-            Some((set, served, 100.0 * level.success, *cell))
-        })
-        .collect();
-    levels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let xs: Vec<f64> = levels.iter().map(|level| rounded(level.0)).collect();
+    let levels = level_points(cells, by_users);
+    let xs: Vec<f64> = levels.iter().map(|level| rounded(level.set)).collect();
     let highest = xs.last().copied().unwrap_or(0.0);
-    let mut marks: Vec<ChartMark> = verdicts
-        .iter()
-        .filter_map(|verdict| {
-            if let Finding::Rate { per_second, .. } = verdict.finding {
-                Some(ChartMark::x(per_second, format!("measured {}", figure(per_second))))
-            } else if let Finding::Capacity { per_second, .. } = verdict.finding {
-                Some(ChartMark::x(per_second, format!("bears {}", figure(per_second))))
-            } else {
-                None
-            }
-        })
-        .collect();
+    let mut marks: Vec<ChartMark> = verdicts.iter().filter_map(|it| mark_of(it)).collect();
     if let Some(target) = run.targets.get(trial.target as usize).filter(|_| !by_users) {
         marks.extend(predicted(target, cells, highest));
     }
     let (by, label) =
         if by_users { ("users", "users") } else { ("offered rate", "offered, calls/s") };
-    let most = levels.iter().map(|level| level.1).fold(0.0, f64::max);
+    let most = levels.iter().map(|level| level.served).fold(0.0, f64::max);
     let top = if by_users { most } else { highest };
     let ideal = Series::new("offered", Style::Dashed, Ink::Quiet, opt(xs.iter().copied()));
-    let achieved = levels.iter().map(|level| level.1);
-    let success = levels.iter().map(|level| level.2);
-    let mut charts = vec![Chart::Plot(Plot {
+    let achieved = opt(levels.iter().map(|level| level.served));
+    let success = opt(levels.iter().map(|level| level.success_percent));
+    let mut series: Vec<Series> = (!by_users).then_some(ideal).into_iter().collect();
+    series.push(Series::new("served", Style::Line, Ink::Nth(0), achieved));
+    series.push(Series::new("% success", Style::Line, Ink::Good, success).on_second());
+    let throughput = Plot {
         title: format!("throughput and success by {by}"),
         x: Axis::new(label),
         y: Axis { range: Some((0.0, top * 1.05)), ..Axis::new("served, calls/s") },
         second: Some(Axis { range: Some((0.0, 105.0)), ..Axis::new("% success") }),
         xs: xs.clone(),
-        series: (!by_users)
-            .then_some(ideal)
-            .into_iter()
-            .chain([
-                Series::new("served", Style::Line, Ink::Nth(0), opt(achieved)),
-                Series::new("% success", Style::Line, Ink::Good, opt(success)).on_second(),
-            ])
-            .collect(),
+        series,
         marks,
-    })];
-    let took = |q: f64| levels.iter().map(|level| level.3.took(q)).collect::<Vec<_>>();
-    let quantiles = [(0.5, "half"), (0.95, "95 %"), (0.99, "99 %")];
-    let series = quantiles
-        .iter()
-        .enumerate()
-        .map(|(n, (q, name))| Series::new(name, Style::Line, Ink::Nth(n), took(*q)));
-    charts.push(Chart::Plot(Plot {
+    };
+    let times = Plot {
         title: format!("time by {by}, from the intended start"),
         x: Axis::new(label),
         y: Axis::log("within, ms"),
         second: None,
         xs,
-        series: series.collect(),
+        series: quantiles(&levels),
         marks: Vec::new(),
-    }));
-    charts
+    };
+    vec![Chart::Plot(throughput), Chart::Plot(times)]
+}
+
+/// The levels in their order. Users offer what they are served: how many there are is what was set.
+fn level_points<'a>(cells: &[&'a PlayedCell<'a>], by_users: bool) -> Vec<LevelPoint<'a>> {
+    let point = |cell: &&'a PlayedCell<'a>| {
+        let level = see::level_of(cell)?;
+        let set = if by_users { cell.number("users")? } else { level.offered };
+        let served = if by_users { cell.throughput()? } else { level.achieved };
+        Some(LevelPoint { set, served, success_percent: 100.0 * level.success, cell })
+    };
+    let mut levels: Vec<LevelPoint<'_>> = cells.iter().filter_map(point).collect();
+    levels.sort_by(|a, b| a.set.total_cmp(&b.set));
+    levels
+}
+
+/// Where a verdict puts the limit.
+fn mark_of(verdict: &ExperimentVerdict) -> Option<ChartMark> {
+    let (at, word) = match verdict.finding {
+        Finding::Rate { per_second, .. } => (per_second, "measured"),
+        Finding::Capacity { per_second, .. } => (per_second, "bears"),
+        _ => return None,
+    };
+    Some(ChartMark::x(at, format!("{word} {}", figure(at))))
+}
+
+fn quantiles(levels: &[LevelPoint<'_>]) -> Vec<Series> {
+    let series = |(n, (q, name)): (usize, (f64, &'static str))| {
+        let took = levels.iter().map(|level| level.cell.took(q)).collect();
+        Series::new(name, Style::Line, Ink::Nth(n), took)
+    };
+    [(0.5, "half"), (0.95, "95 %"), (0.99, "99 %")].into_iter().enumerate().map(series).collect()
 }
 
 fn opt(values: impl Iterator<Item = f64>) -> Vec<Option<f64>> {

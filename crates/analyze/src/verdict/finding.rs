@@ -493,12 +493,20 @@ impl Finding {
     /// With six figures in each number: more were never measured, and so many come back from
     /// JSON as they were.
     pub(super) fn rounded(mut self) -> Self {
-        let round = |x: &mut f64| *x = format!("{x:.5e}").parse().unwrap_or(*x);
-        match &mut self {
+        for number in self.numbers() {
+            *number = format!("{number:.5e}").parse().unwrap_or(*number);
+        }
+        self
+    }
+
+    /// The numbers that were computed; what was counted or set stays as it is.
+    fn numbers(&mut self) -> Vec<&mut f64> {
+        match self {
             Self::Rate { per_second: a, .. }
             | Self::NotShaped { up_to: a }
             | Self::BodyPace { bytes_per_second: a, .. }
-            | Self::NoBodyPace { up_to_bytes_per_second: a } => round(a),
+            | Self::NoBodyPace { up_to_bytes_per_second: a }
+            | Self::NoLag { within_ms: a, .. } => vec![a],
             Self::Bucket { refill_per_second: a, window_s: b, .. }
             | Self::NoRateLimit { up_to_per_second: a, kept_s: b }
             | Self::Drift { from: a, to: b, .. }
@@ -508,39 +516,18 @@ impl Finding {
             | Self::SmallFlow { low: a, high: b }
             | Self::Capacity { per_second: a, p99_ms: b }
             | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b }
-            | Self::Held { p50_ms: a, p99_ms: b, .. } => {
-                round(a);
-                round(b);
-            }
-            Self::Lag { ms, low_ms, high_ms, p95_ms, .. } => {
-                [ms, low_ms, high_ms, p95_ms].into_iter().for_each(round);
-            }
-            Self::NoLag { within_ms, .. } => round(within_ms),
-            Self::Adds { ms, low, high, .. } => {
-                round(ms);
-                round(low);
-                round(high);
-            }
-            Self::Faster { percent, low, high, .. } => {
-                round(percent);
-                round(low);
-                round(high);
-            }
-            Self::SmallWait { ms, low, high, alone_ms } => {
-                [ms, low, high, alone_ms].into_iter().for_each(round);
-            }
+            | Self::Held { p50_ms: a, p99_ms: b, .. } => vec![a, b],
+            Self::Adds { ms: a, low: b, high: c, .. }
+            | Self::Faster { percent: a, low: b, high: c, .. } => vec![a, b, c],
+            Self::Lag { ms: a, low_ms: b, high_ms: c, p95_ms: d, .. }
+            | Self::SmallWait { ms: a, low: b, high: c, alone_ms: d } => vec![a, b, c, d],
             Self::Cost { observed_ratio, low, high, catalogue_ratio, .. } => {
-                round(observed_ratio);
-                round(low);
-                round(high);
-                catalogue_ratio.iter_mut().for_each(round);
+                [observed_ratio, low, high].into_iter().chain(catalogue_ratio).collect()
             }
-            Self::Users { stages } => {
-                for stage in stages {
-                    round(&mut stage.per_second);
-                    round(&mut stage.p99_ms);
-                }
-            }
+            Self::Users { stages } => stages
+                .iter_mut()
+                .flat_map(|stage| [&mut stage.per_second, &mut stage.p99_ms])
+                .collect(),
             Self::StreamCap { .. }
             | Self::NoStreamCap { .. }
             | Self::Recycle { .. }
@@ -554,9 +541,8 @@ impl Finding {
             | Self::Methods { .. }
             | Self::WebSocket { .. }
             | Self::NoDrift { .. }
-            | Self::CannotTell { .. } => {}
+            | Self::CannotTell { .. } => Vec::new(),
         }
-        self
     }
 }
 

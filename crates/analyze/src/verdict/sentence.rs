@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::finding::{
     CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
-    ShapingScope,
+    ServedUsers, ShapingScope,
 };
 
 impl fmt::Display for Finding {
@@ -70,16 +70,13 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(kept_s * 1_000.0)
             ),
-            Self::Bucket { size, window_s, refill, way, retry_after, .. } => {
-                let (size, window) = (whole(*size), time(window_s * 1_000.0));
-                match refill {
-                    Refilled::Evenly => write!(f, "bucket of {size}, filled evenly in {window}")?,
-                    Refilled::Window => write!(f, "{size} in each window of {window}")?,
-                    Refilled::Sliding => write!(f, "{size} in any {window}, a window that slides")?,
-                    Refilled::AtOnce => write!(f, "{size} in {window}, back all at once")?,
-                }
-                write!(f, "; above that {}, {}", way.word(), retry_after.word())
-            }
+            Self::Bucket { size, window_s, refill, way, retry_after, .. } => write!(
+                f,
+                "{}; above that {}, {}",
+                refill.sentence(*size, *window_s),
+                way.word(),
+                retry_after.word()
+            ),
             Self::NoBucket { up_to } => {
                 write!(f, "a burst of {} calls passes whole", whole(*up_to))
             }
@@ -102,20 +99,8 @@ impl fmt::Display for Finding {
                 round(*high),
                 held_by(held)
             ),
-            Self::Cost { method, base, observed_ratio, low: _, high, catalogue_ratio }
-                if *observed_ratio == 0.0 =>
-            {
-                let high = figure(*high);
-                write!(f, "{method} was never refused: less than {high} times {base}")?;
-                catalogued(f, *catalogue_ratio)
-            }
             Self::Cost { method, base, observed_ratio, low, high, catalogue_ratio } => {
-                let own_limit = *low > 1.0;
-                let (ratio, low, high) = (figure(*observed_ratio), figure(*low), figure(*high));
-                write!(f, "{method} counts {ratio} times {base} ({low} to {high})")?;
-                if own_limit {
-                    write!(f, ", or has a limit of its own")?;
-                }
+                cost(f, [method, base], *observed_ratio, [*low, *high])?;
                 catalogued(f, *catalogue_ratio)
             }
             Self::Lag { ms, low_ms, high_ms, p95_ms, blocks, p95_blocks, seen: _, behind } => {
@@ -135,26 +120,16 @@ impl fmt::Display for Finding {
                 match *outvoted {
                     0 => write!(f, "the others, {method} among them; who is right is open"),
                     all if all == *calls => write!(f, "most others, {method} among them"),
-                    some => {
-                        let some = whole(some);
-                        write!(f, "the others, {some} of them from most, {method} among them")
-                    }
+                    some => write!(
+                        f,
+                        "the others, {} of them from most, {method} among them",
+                        whole(some)
+                    ),
                 }
             }
             Self::Agrees { calls } => write!(f, "all {} answers agree", whole(*calls)),
-            Self::Reach { what, up_to, refused_at, whole: is_all } => {
-                let about = what.about();
-                match (up_to, refused_at) {
-                    (Some(up_to), None) if *is_all => {
-                        write!(f, "{about} all {}", whole(*up_to))
-                    }
-                    (Some(up_to), Some(at)) => {
-                        write!(f, "{about} {}, not {}", whole(*up_to), whole(*at))
-                    }
-                    (Some(up_to), None) => write!(f, "{about} {} and more", whole(*up_to)),
-                    (None, Some(at)) => write!(f, "{about} none, not even {}", whole(*at)),
-                    (None, None) => write!(f, "{about} not tried"),
-                }
+            Self::Reach { what, up_to, refused_at, whole } => {
+                write!(f, "{} {}", what.about(), reached(*up_to, *refused_at, *whole))
             }
             Self::Methods { served, missing } if missing.is_empty() => {
                 write!(f, "all {} methods are served", whole(*served))
@@ -168,15 +143,14 @@ impl fmt::Display for Finding {
             ),
             Self::WebSocket { served: true } => write!(f, "calls go over WebSocket"),
             Self::WebSocket { served: false } => write!(f, "no calls over WebSocket"),
-            Self::Adds { than, ms, low, high, held } => {
-                let interval = format!("{} to {} ms", figure(*low), figure(*high));
-                match (*low > 0.0, *high < 0.0) {
-                    (true, _) => write!(f, "takes {} ms more than {than}", figure(*ms))?,
-                    (_, true) => write!(f, "takes {} ms less than {than}", figure(-*ms))?,
-                    (false, false) => write!(f, "takes no time more or less than {than}")?,
-                }
-                write!(f, " ({interval}){}", held_by(held))
-            }
+            Self::Adds { than, ms, low, high, held } => write!(
+                f,
+                "takes {} than {than} ({} to {} ms){}",
+                added(*ms, *low, *high),
+                figure(*low),
+                figure(*high),
+                held_by(held)
+            ),
             Self::Capacity { per_second, p99_ms } => write!(
                 f,
                 "bears {} calls/s with 99 % within {}, and no more",
@@ -189,20 +163,7 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
-            Self::Users { stages } => {
-                let shown = stages.len().min(LISTED_MAX);
-                for (at, stage) in stages[..shown].iter().enumerate() {
-                    let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
-                    let (users, served) = (whole(stage.users), figure(stage.per_second));
-                    let word = if stage.users == 1 { "user" } else { "users" };
-                    write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}")?;
-                }
-                match stages.len() - shown {
-                    0 => Ok(()),
-                    1 => write!(f, "; and one stage more"),
-                    more => write!(f, "; and {more} stages more"),
-                }
-            }
+            Self::Users { stages } => users(f, stages),
             Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
                 f,
                 "{}, {} of {} parts with errors; half within {}, 99 % within {}",
@@ -233,6 +194,65 @@ impl fmt::Display for Finding {
             }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
+    }
+}
+
+impl Refilled {
+    fn sentence(self, size: u64, window_s: f64) -> String {
+        let (size, window) = (whole(size), time(window_s * 1_000.0));
+        match self {
+            Self::Evenly => format!("bucket of {size}, filled evenly in {window}"),
+            Self::Window => format!("{size} in each window of {window}"),
+            Self::Sliding => format!("{size} in any {window}, a window that slides"),
+            Self::AtOnce => format!("{size} in {window}, back all at once"),
+        }
+    }
+}
+
+fn cost(
+    f: &mut fmt::Formatter<'_>,
+    [method, base]: [&str; 2],
+    ratio: f64,
+    [low, high]: [f64; 2],
+) -> fmt::Result {
+    let most = figure(high);
+    if ratio == 0.0 {
+        return write!(f, "{method} was never refused: less than {most} times {base}");
+    }
+    write!(f, "{method} counts {} times {base} ({} to {most})", figure(ratio), figure(low))?;
+    if low > 1.0 { write!(f, ", or has a limit of its own") } else { Ok(()) }
+}
+
+fn reached(up_to: Option<u64>, refused_at: Option<u64>, is_all: bool) -> String {
+    match (up_to, refused_at) {
+        (Some(up_to), None) if is_all => format!("all {}", whole(up_to)),
+        (Some(up_to), Some(at)) => format!("{}, not {}", whole(up_to), whole(at)),
+        (Some(up_to), None) => format!("{} and more", whole(up_to)),
+        (None, Some(at)) => format!("none, not even {}", whole(at)),
+        (None, None) => "not tried".to_owned(),
+    }
+}
+
+fn added(ms: f64, low: f64, high: f64) -> String {
+    match (low > 0.0, high < 0.0) {
+        (true, _) => format!("{} ms more", figure(ms)),
+        (_, true) => format!("{} ms less", figure(-ms)),
+        (false, false) => "no time more or less".to_owned(),
+    }
+}
+
+fn users(f: &mut fmt::Formatter<'_>, stages: &[ServedUsers]) -> fmt::Result {
+    let shown = stages.len().min(LISTED_MAX);
+    for (at, stage) in stages[..shown].iter().enumerate() {
+        let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
+        let (users, served) = (whole(stage.users), figure(stage.per_second));
+        let word = if stage.users == 1 { "user" } else { "users" };
+        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}")?;
+    }
+    match stages.len() - shown {
+        0 => Ok(()),
+        1 => write!(f, "; and one stage more"),
+        more => write!(f, "; and {more} stages more"),
     }
 }
 
