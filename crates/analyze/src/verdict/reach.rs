@@ -73,7 +73,7 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
             ("method" | "account", _) => {}
             ("websocket", _) => sockets.push((value, fate)),
             (probe, Ok(size)) => {
-                sizes.entry(probe).or_default().push(SizeTry { size, fate, played })
+                sizes.entry(probe).or_default().push(SizeTry { size, fate, played });
             }
             (_, Err(_)) => {}
         }

@@ -463,7 +463,7 @@ impl ConfigReader<'_> {
         match &node.kind {
             // What is broken was a value with a bad reference.
             NodeKind::Scalar { .. } | NodeKind::Broken => {
-                self.hidden.push((node.span.clone(), hide))
+                self.hidden.push((node.span.clone(), hide));
             }
             NodeKind::List(items) => items.iter().for_each(|item| self.hide(item, hide)),
             NodeKind::Map(entries) => {
