@@ -21,6 +21,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod stat;
+pub mod stored;
 pub mod summary;
 mod text;
 pub mod verdict;

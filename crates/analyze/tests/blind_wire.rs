@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
-use std::fs::File;
-use std::io::BufReader;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +12,10 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::{BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep};
-use wellhead_analyze::record::{self, CallRecord, Machine, Record, RunRecord, WireEvent};
+use wellhead_analyze::record::{CallRecord, Machine, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
 use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::verdict::{Finding, PacedFlow, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -66,11 +65,9 @@ async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl Experimen
     let mut player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
     player.play(&mut plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
-    let run = std::fs::read_to_string(dir.path().join("run.json")).unwrap();
-    let records = File::open(dir.path().join("records.jsonl")).unwrap();
-    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    let StoredRun { run, records, torn } = StoredRun::read(dir.path()).unwrap();
     assert_eq!(torn, None);
-    Played { run: serde_json::from_str(&run).unwrap(), records }
+    Played { run, records }
 }
 
 #[track_caller]

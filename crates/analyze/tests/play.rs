@@ -6,8 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +16,9 @@ use tempfile::TempDir;
 use wellhead_analyze::plan::{
     CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, Stage, StreamsPlan, ThrottlePlan,
 };
-use wellhead_analyze::record::{self, CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
+use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
 use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, ShapingScope as Whose, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -131,11 +131,9 @@ async fn play_within(
 }
 
 fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
-    let run = fs::read_to_string(dir.join("run.json")).unwrap();
-    let records = File::open(dir.join("records.jsonl")).unwrap();
-    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    let StoredRun { run, records, torn } = StoredRun::read(dir).unwrap();
     assert_eq!(torn, None);
-    (serde_json::from_str(&run).unwrap(), records)
+    (run, records)
 }
 
 async fn streams(cap: Option<(u32, StreamWay)>) -> Played {

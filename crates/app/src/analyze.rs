@@ -9,8 +9,8 @@ mod live;
 mod resume;
 mod together;
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::fs;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use wellhead_analyze::budget::Forecast;
 use wellhead_analyze::plan::{self, ExperimentPlan, Stage};
 use wellhead_analyze::profile::plain;
-use wellhead_analyze::record::{self, FORMAT, Machine, Record};
+use wellhead_analyze::record::{self, Machine, Record};
 use wellhead_analyze::run::{
     CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
 };
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::summary;
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
@@ -555,18 +556,9 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), CommandError> {
 
 /// A run and its records.
 fn read(dir: &Path) -> Result<(record::RunRecord, Vec<Record>), CommandError> {
-    let unread = |why: &dyn std::fmt::Display| {
+    let StoredRun { run, records, torn } = StoredRun::read(dir).map_err(|why| {
         CommandError::Config(format!("`{}` is not a readable run: {why}", dir.display()))
-    };
-    let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
-    let run: record::RunRecord = serde_json::from_str(&run).map_err(|error| unread(&error))?;
-    if run.format != FORMAT {
-        let why = format!("it has format {}, and this wellhead reads {FORMAT}", run.format);
-        return Err(unread(&why));
-    }
-    let records = File::open(dir.join("records.jsonl")).map_err(|error| unread(&error))?;
-    let read = record::read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
-    let (records, torn) = read;
+    })?;
     if let Some(line) = torn {
         complain(&format!("line {line} of the records is truncated and ignored"));
     }
@@ -706,7 +698,7 @@ mod tests {
     #[test]
     fn a_run_of_another_format_is_not_concluded_from() {
         let place = tempfile::tempdir().expect("a directory");
-        let run = record::RunRecord { format: FORMAT + 1, ..record::RunRecord::default() };
+        let run = record::RunRecord { format: record::FORMAT + 1, ..record::RunRecord::default() };
         let text = serde_json::to_string(&run).expect("plain data");
         fs::write(place.path().join("run.json"), text).expect("it can be written");
         fs::write(place.path().join("records.jsonl"), "").expect("it can be written");

@@ -6,15 +6,14 @@
 //! after what was written, by the wall clock.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File};
-use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
 use super::first::First;
 use crate::plan::CellOutcome;
-use crate::record::{Cell, FORMAT, Record, RunRecord, read_all};
+use crate::record::{Cell, FORMAT, Record, RunRecord};
 use crate::stat::bucket::TimedCall;
+use crate::stored::{StoredRun, StoredRunError};
 use crate::verdict::trials;
 
 /// Why a run cannot be gone on with.
@@ -59,14 +58,13 @@ impl EarlierRun {
     ///
     /// Where there is no run, or one that another version wrote.
     pub fn read(dir: &Path) -> Result<Self, ResumeError> {
-        let unread = |why: &dyn std::fmt::Display| ResumeError::Unread(why.to_string());
-        let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
-        let run: RunRecord = serde_json::from_str(&run).map_err(|error| unread(&error))?;
-        if run.format != FORMAT {
-            return Err(ResumeError::Format(run.format));
-        }
-        let records = File::open(dir.join("records.jsonl")).map_err(|error| unread(&error))?;
-        let (records, _) = read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
+        let StoredRun { run, records, torn: _ } =
+            StoredRun::read(dir).map_err(|error| match error {
+                StoredRunError::Format(format) => ResumeError::Format(format),
+                StoredRunError::Io(_) | StoredRunError::Run(_) | StoredRunError::Records(_) => {
+                    ResumeError::Unread(error.to_string())
+                }
+            })?;
         Ok(Self::of(run, &records))
     }
 

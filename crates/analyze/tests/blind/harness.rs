@@ -1,17 +1,16 @@
 //! A drawn provider, a plan, and the verdicts on what it sent.
 
-use std::fs::{self, File};
-use std::io::BufReader;
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::ExperimentPlan;
-use wellhead_analyze::record::{self, Machine, Record, RunRecord};
+use wellhead_analyze::record::{Machine, Record, RunRecord};
 use wellhead_analyze::run::{
     CallBudget, CpuClock, CpuTime, Player, RunTerms, StopSignal, Unwatched,
 };
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{DrawnDial, Truth};
@@ -65,11 +64,9 @@ pub(crate) async fn played(
     let mut player = player.with_cpu(cpu);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
     player.play(plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
-    let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
-    let records = File::open(dir.path().join("records.jsonl")).unwrap();
-    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    let StoredRun { run, records, torn } = StoredRun::read(dir.path()).unwrap();
     assert_eq!(torn, None);
-    (serde_json::from_str(&run).unwrap(), records)
+    (run, records)
 }
 
 /// The only verdict.

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
-use std::fs::{self, File};
-use std::io::BufReader;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,10 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
 use wellhead_analyze::method_list::methods;
-use wellhead_analyze::record::{self, Cell, Machine, Record, RunRecord};
-use wellhead_analyze::run::{
-    CallBudget, PanelMember, Player, RunTerms, StopSignal, Unwatched, Watch,
-};
+use wellhead_analyze::record::{Cell, Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, PanelMember, Player, StopSignal, Unwatched, Watch};
 use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_eth::mean_the_same;
@@ -26,6 +22,8 @@ use wellhead_sim::provider::{CreditBucket, Matter, RefusalForm};
 use wellhead_sim::rpc::Lie;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
+
+use super::support::{read, terms};
 
 /// Random settings of each kind.
 const SEEDS: u64 = 20;
@@ -80,9 +78,7 @@ pub(crate) async fn play_watched(
     let goals: Vec<Goal> = providers.iter().enumerate().map(goal).collect();
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
-    let machine = Machine::default();
-    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
-    let mut player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
     let mut greetings = Vec::new();
     for (target, goal) in goals.iter().enumerate() {
         greetings.push(player.greet(target as u32, goal).await.unwrap());
@@ -105,11 +101,7 @@ pub(crate) async fn play_watched(
         Inquiry::Fresh(terms) => fresh::play(&mut panel, terms).await.unwrap(),
         Inquiry::Reach(terms) => reach::play(&mut panel, terms, &[]).await.unwrap(),
     }
-    let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
-    let run: RunRecord = serde_json::from_str(&run).unwrap();
-    let lines = File::open(dir.path().join("records.jsonl")).unwrap();
-    let (records, torn) = record::read_all(BufReader::new(lines)).unwrap();
-    assert_eq!(torn, None);
+    let (run, records) = read(dir.path());
     let arrived: u64 = providers.iter().map(|provider| provider.counts().calls).sum();
     assert!(arrived <= budget.spent(), "{arrived} calls arrived, {} counted", budget.spent());
     let verdicts = verdicts(&run, &records);

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use wellhead_analyze::plan::{CellOutcome, LoadPlan, Stage};
-use wellhead_analyze::record::{Cell, Machine, Record, read_all};
-use wellhead_analyze::run::{CallBudget, PlacedPlan, Player, RunTerms, StopSignal, Watch};
+use wellhead_analyze::record::{Cell, Record};
+use wellhead_analyze::run::{CallBudget, PlacedPlan, Player, StopSignal, Watch};
 use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
+
+use super::support::{read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -46,9 +48,7 @@ async fn play(
         .collect();
     let (dir, budget, stop) =
         (TempDir::new().expect("a directory"), CallBudget::new(u64::MAX), StopSignal::default());
-    let (wellhead, machine) = ("test".to_owned(), Machine::default());
-    let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
-    let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).expect("a directory");
+    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("a directory");
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
     let mut greetings = Vec::new();
@@ -65,8 +65,7 @@ async fn play(
         .collect();
     let mut order = Order(Vec::new());
     player.play_in_turn(&mut parts, &mut order).await.expect("played");
-    let records = std::fs::read(dir.path().join("records.jsonl")).expect("records");
-    let (records, _) = read_all(&records[..]).expect("whole lines");
+    let (_, records) = read(dir.path());
     let thinks = records.iter().filter(|record| match record {
         Record::Cell(cell) => cell.factors.contains_key("users") && cell.calls <= 33,
         Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => false,

@@ -8,6 +8,7 @@ mod reach;
 mod report;
 mod resume;
 mod resume_answers;
+mod support;
 mod synthetic;
 mod target;
 mod verdicts;

@@ -13,10 +13,8 @@ use wellhead_analyze::plan::{
     CellOutcome, ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan,
     ThrottlePlan,
 };
-use wellhead_analyze::record::{Cell, Machine, Record, RunRecord, read_all};
-use wellhead_analyze::run::{
-    CallBudget, EarlierRun, Player, RunError, RunTerms, StopSignal, Watch,
-};
+use wellhead_analyze::record::{Cell, Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, EarlierRun, Player, RunError, StopSignal, Watch};
 use wellhead_analyze::verdict::{Finding, trials, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -24,6 +22,8 @@ use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
+
+use super::support::{read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -96,11 +96,7 @@ async fn play_these(
     let budget = CallBudget::new(1_000_000).after(spent);
     let mut player = match earlier {
         Some(earlier) => Player::resume(dir, earlier, 100, &budget, &stop)?,
-        None => {
-            let (wellhead, machine) = ("test".to_owned(), Machine::default());
-            let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
-            Player::begin(dir, terms, &goals, &budget, &stop)?
-        }
+        None => Player::begin(dir, terms(), &goals, &budget, &stop)?,
     };
     let greeting = player.greet(0, &goals[0]).await?;
     let mut watch = Cut { cells, calls, stop: &stop };
@@ -111,14 +107,6 @@ async fn play_these(
         }
     }
     Ok(budget.spent())
-}
-
-fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
-    let run = fs::read_to_string(dir.join("run.json")).expect("a run");
-    let records = fs::read(dir.join("records.jsonl")).expect("records");
-    let (records, torn) = read_all(&records[..]).expect("whole lines");
-    assert_eq!(torn, None);
-    (serde_json::from_str(&run).expect("a run"), records)
 }
 
 /// What was played to its end, in its order.

@@ -13,15 +13,17 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord, read_all};
+use wellhead_analyze::record::{CallRecord, Cell, Record};
 use wellhead_analyze::run::{
-    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Watch,
+    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
 };
 use wellhead_analyze::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
+
+use super::support::{read, terms};
 
 /// Calls of a greeting.
 const GREETING: u64 = 3;
@@ -81,11 +83,7 @@ impl<'a> Play<'a> {
         let budget = CallBudget::new(self.calls_max).after(spent);
         let mut player = match earlier {
             Some(earlier) => Player::resume(self.dir, earlier, 5_000, &budget, &stop)?,
-            None => {
-                let (wellhead, machine) = ("test".to_owned(), Machine::default());
-                let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
-                Player::begin(self.dir, terms, &goals, &budget, &stop)?
-            }
+            None => Player::begin(self.dir, terms(), &goals, &budget, &stop)?,
         };
         let mut greetings: Vec<Greeting> = Vec::new();
         for (target, goal) in goals.iter().enumerate() {
@@ -126,13 +124,6 @@ fn start(world: &Arc<World>, dials: &[ProviderDials]) -> Vec<FakeProvider> {
         FakeProvider::start("provider", Arc::clone(world), dials.clone()).unwrap()
     };
     dials.iter().map(provider).collect()
-}
-
-fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
-    let run = fs::read_to_string(dir.join("run.json")).unwrap();
-    let (records, torn) = read_all(&fs::read(dir.join("records.jsonl")).unwrap()[..]).unwrap();
-    assert_eq!(torn, None);
-    (serde_json::from_str(&run).unwrap(), records)
 }
 
 fn said(dir: &Path) -> Vec<ExperimentVerdict> {

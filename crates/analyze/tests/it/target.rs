@@ -11,16 +11,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::inquiry::agree;
 use wellhead_analyze::plan::{LoadPlan, Stage};
-use wellhead_analyze::record::{Machine, Record, RunRecord, read_all};
+use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::FILES;
 use wellhead_analyze::run::{
-    CallBudget, Finished, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal, Unwatched,
+    CallBudget, Finished, Greeting, PanelMember, Player, RunError, StopSignal, Unwatched,
 };
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::way::{Goal, Means, Numbers, Way};
 use wellhead_analyze::work::{WorkCall, WorkKind};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
+
+use super::support::{read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -75,11 +77,6 @@ async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
     player.greet(0, goal).await.expect("it is written")
 }
 
-fn terms() -> RunTerms {
-    let (wellhead, machine) = ("test".to_owned(), Machine::default());
-    RunTerms { seed: 7, started_unix: 1, wellhead, machine }
-}
-
 /// What a load of ten calls leaves in its directory: all files as one text, and the records.
 async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let dir = TempDir::new().expect("a directory");
@@ -88,11 +85,9 @@ async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let mut plan = LoadPlan::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
     let greeting = Greeting::default();
     player.play(&mut plan, 0, goal, &greeting, &mut Unwatched).await.expect("it is written");
-    let run = player.run().clone();
-    let records = fs::read(dir.path().join("records.jsonl")).expect("records");
-    let (records_read, _) = read_all(records.as_slice()).expect("records");
-    let run_text = fs::read_to_string(dir.path().join("run.json")).expect("a run");
-    (String::from_utf8_lossy(&records).into_owned() + &run_text, run, records_read)
+    let file = |name: &str| fs::read_to_string(dir.path().join(name)).expect("a file");
+    let (run, records) = read(dir.path());
+    (file("records.jsonl") + &file("run.json"), run, records)
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@
 
 mod browser;
 
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,9 +17,10 @@ use tempfile::TempDir;
 use wellhead_analyze::plan::{
     ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan, WindowPlan,
 };
-use wellhead_analyze::record::{self, Machine};
+use wellhead_analyze::record::Machine;
 use wellhead_analyze::report::report;
 use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
@@ -77,10 +77,7 @@ impl Study {
                 player.play(&mut *plan, target, goal, &greeting, &mut Unwatched).await.unwrap();
             }
         }
-        let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
-        let run = serde_json::from_str(&run).unwrap();
-        let records = File::open(dir.path().join("records.jsonl")).unwrap();
-        let (records, _) = record::read_all(BufReader::new(records)).unwrap();
+        let StoredRun { run, records, .. } = StoredRun::read(dir.path()).unwrap();
         for file in report(&run, &records) {
             fs::write(dir.path().join(file.name), file.text).unwrap();
         }

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_analyze::plan::{ExperimentPlan, RatePlan};
-use wellhead_analyze::record::{self, Machine, RunRecord};
+use wellhead_analyze::record::Machine;
 use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
+use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::verdict::verdicts;
 use wellhead_analyze::way::Goal;
 use wellhead_proxy::{Ctx, Target};
@@ -57,9 +58,7 @@ async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
     let mut plan: Box<dyn ExperimentPlan> =
         Box::new(RatePlan::new(30.0, 80.0, 1.25, window * 12, window * 2));
     player.play(&mut *plan, 0, &goals[0], &greeting, &mut Unwatched).await.expect("played");
-    let records = std::fs::File::open(run.join("records.jsonl")).expect("records");
-    let (records, _) = record::read_all(std::io::BufReader::new(records)).expect("whole records");
-    let run: RunRecord = player.run().clone();
+    let StoredRun { run, records, .. } = StoredRun::read(&run).expect("a run");
     let text = wellhead_analyze::profile::profile(&run, &verdicts(&run, &records));
     std::fs::write(dir.join("measured.yaml"), text).expect("a file");
 }
