@@ -192,7 +192,7 @@ impl<'p> Panel<'p, '_> {
         ask: &WorkCall,
         calls: u64,
     ) -> UnlessStopped<Finished> {
-        let send = |way: &Way, ask: &WorkCall| -> PendingCall { Box::pin(way.batch(ask, calls)) };
+        let send = |way: &Way, ask: &WorkCall| -> PanelCall { Box::pin(way.batch(ask, calls)) };
         let finished = self.play(&[(who, ask.clone())], send, calls).await?;
         Ok(finished.and_then(|mut finished| finished.pop()))
     }
@@ -214,7 +214,7 @@ impl<'p> Panel<'p, '_> {
     async fn play(
         &mut self,
         asks: &[(usize, WorkCall)],
-        send: impl Fn(&Way, &WorkCall) -> PendingCall,
+        send: impl Fn(&Way, &WorkCall) -> PanelCall,
         cost: u64,
     ) -> UnlessStopped<Vec<Finished>> {
         let mut finished: Vec<Finished> = asks.iter().map(|_| Finished::default()).collect();
@@ -349,7 +349,7 @@ impl<'p> Panel<'p, '_> {
     }
 }
 
-type PendingCall = std::pin::Pin<Box<dyn Future<Output = FinishedCall> + Send>>;
+type PanelCall = std::pin::Pin<Box<dyn Future<Output = FinishedCall> + Send>>;
 
 /// Whether it may go better a moment later.
 fn passes(done: &FinishedCall) -> bool {

@@ -31,7 +31,7 @@ impl Screen {
     }
 }
 
-struct UpstreamRow {
+struct DemoRow {
     id: String,
     head: String,
     lag: String,
@@ -41,7 +41,7 @@ struct UpstreamRow {
     state: String,
 }
 
-impl UpstreamRow {
+impl DemoRow {
     fn heading() -> Self {
         let word = str::to_owned;
         Self {
@@ -96,11 +96,11 @@ fn attempts_total(upstreams: &[UpstreamStatus]) -> u64 {
 /// The live table.
 pub(crate) fn table(status: &Status, client: &Figures, sky: &Sky) -> String {
     let mut out = String::new();
-    UpstreamRow::heading().write(&mut out);
+    DemoRow::heading().write(&mut out);
     let upstreams = upstreams(status);
     let total = attempts_total(upstreams);
     for upstream in upstreams {
-        UpstreamRow::of(upstream, total, sky).write(&mut out);
+        DemoRow::of(upstream, total, sky).write(&mut out);
     }
     out.push('\n');
     let _ = writeln!(
@@ -126,8 +126,8 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
         client.p99.as_secs_f64() * 1e3,
     );
     for upstream in upstreams {
-        let UpstreamRow { id, head, lag, latency, share, state, .. } =
-            UpstreamRow::of(upstream, total, sky);
+        let DemoRow { id, head, lag, latency, share, state, .. } =
+            DemoRow::of(upstream, total, sky);
         let _ = write!(out, " | {id} head {head} lag {lag} {latency} {share} {state}");
     }
     out
