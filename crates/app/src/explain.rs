@@ -75,7 +75,7 @@ pub(crate) fn command(arguments: &Explain) -> Result<(), CommandError> {
         CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
     let told: Value = serde_json::from_str(&body).map_err(|_| {
-        Failure::System(format!("this is not the answer of a wellhead: HTTP {status}"))
+        CommandError::System(format!("this is not the answer of a wellhead: HTTP {status}"))
     })?;
     if status != 200 {
         let why = told["error"].as_str().unwrap_or("it cannot be explained");

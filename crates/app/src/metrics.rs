@@ -86,51 +86,10 @@ fn gauge(
 impl Collector for Listeners {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let counts = self.0.counts();
-        connections(&mut encoder, client connections",
-            &counts)?;
-        requests(&mut encoder,
-            "wellhead_client_connections_opened",
-            "Client connections accepted",
-            &counts)?;
-        handshakes(&mut encoder,
-            "wellhead_client_connections_dropped",
-            "Client connections and streams closed by wellhead, by reason",
-            &counts)?;
-        answers(&mut encoder,
-            "wellhead_tls_handshakes",
-            "Successful TLS handshakes of clients",
-            &counts.tls_total)],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_accept_failures",
-            "Failures to accept a connection",
-            &[(none, counts.accept_failures_total)],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_answers_compressed",
-            "Compressed answers",
-            &[(none, counts.compressed_total)],
-        )?;
-        gauge(
-            &mut encoder,
-            "wellhead_http_requests_open",
-            "Requests in progress",
-            &[(none, counts.requests_open as u64)],
-        )?;
-        gauge(
-            &mut encoder,
-            "wellhead_answers_waiting",
-            "Answers waiting for clients that do not read them",
-            &[(none, counts.answers_waiting as u64)],
-        )?;
-        gauge(
-            &mut encoder,
-            "wellhead_answers_waiting_bytes",
-            "Bytes of answers waiting for clients that do not read them",
-            &[(none, counts.answers_waiting_bytes as u64)],
-        )
+        connections(&mut encoder, &counts)?;
+        requests(&mut encoder, &counts)?;
+        handshakes(&mut encoder, &counts)?;
+        answers(&mut encoder, &counts)
     }
 }
 
@@ -140,20 +99,20 @@ fn connections(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> En
     gauge(
         encoder,
         "wellhead_client_connections",
-        "Open connections of clients",
+        "Open client connections",
         &[(&http1, counts.http1_open as u64), (&http2, counts.http2_open as u64)],
     )?;
     counter(
         encoder,
         "wellhead_client_connections_opened",
-        "Connections of clients so far",
+        "Client connections accepted",
         &[(&http1, counts.http1_total), (&http2, counts.http2_total)],
     )?;
     let reason = |word| [("reason", word)];
     counter(
         encoder,
         "wellhead_client_connections_dropped",
-        "Connections and streams of clients that wellhead ended, by reason",
+        "Client connections and streams closed by wellhead, by reason",
         &[
             (&reason("idle"), counts.idle_closed_total),
             (&reason("slow_head"), counts.slow_head_total),
@@ -200,13 +159,13 @@ fn handshakes(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Enc
     counter(
         encoder,
         "wellhead_tls_handshakes",
-        "TLS handshakes of clients that succeeded",
+        "Successful TLS handshakes of clients",
         &[(NO_LABELS, counts.tls_total)],
     )?;
     counter(
         encoder,
         "wellhead_accept_failures",
-        "Times that a connection could not be accepted",
+        "Failures to accept a connection",
         &[(NO_LABELS, counts.accept_failures_total)],
     )
 }
@@ -216,25 +175,25 @@ fn answers(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Encode
     counter(
         encoder,
         "wellhead_answers_compressed",
-        "Answers sent compressed",
+        "Compressed answers",
         &[(NO_LABELS, counts.compressed_total)],
     )?;
     gauge(
         encoder,
         "wellhead_http_requests_open",
-        "Requests under way",
+        "Requests in progress",
         &[(NO_LABELS, counts.requests_open as u64)],
     )?;
     gauge(
         encoder,
         "wellhead_answers_waiting",
-        "Answers that wait for clients that do not take them",
+        "Answers waiting for clients that do not read them",
         &[(NO_LABELS, counts.answers_waiting as u64)],
     )?;
     gauge(
         encoder,
         "wellhead_answers_waiting_bytes",
-        "Bytes of answers that wait for clients that do not take them",
+        "Bytes of answers waiting for clients that do not read them",
         &[(NO_LABELS, counts.answers_waiting_bytes as u64)],
     )
 }

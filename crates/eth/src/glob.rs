@@ -21,8 +21,8 @@ impl MethodGlob {
         self.covers(name, |one, other| one == other)
     }
 
-    /// Like [`Self::matches`], but ignores letter case. For rules that forbid methods:
-    /// some nodes ignore case, and would serve `Debug_traceBlock` where `debug_*` is denied.
+    /// Like [`Self::matches`], but ignores letter case. For rules that forbid methods: some nodes
+    /// ignore case, and would serve `Debug_traceBlock` where `debug_*` is denied.
     pub fn matches_ignoring_case(&self, name: &str) -> bool {
         self.covers(name, u8::eq_ignore_ascii_case)
     }

@@ -64,7 +64,7 @@ impl Canned {
         Self::delayed(now_unix, chain_id, Duration::ZERO)
     }
 
-    /// Starts with a pause before each answer over HTTP, to compare the latencies that two clients
+    /// Starts with a pause before each answer over HTTP, so that the latencies that two clients
     /// measure can be compared.
     pub fn delayed(now_unix: Duration, chain_id: u64, delay: Duration) -> Arc<Self> {
         let small = format!("\"0x{:064x}\"", 0x1234_5678u64);

@@ -44,7 +44,9 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
         urls(&[], &sockets)?;
     }
     let Some(common) = analyze.what.common_mut() else {
-        return Err(CommandError::Config("the command line of the run measures nothing".to_owned()));
+        return Err(CommandError::Config(
+            "the command line of the run measures nothing".to_owned(),
+        ));
     };
     common.urls = urls(&common.urls, &given)?;
     common.goes_on = Some(it.dir.clone());

@@ -192,9 +192,6 @@ async fn play(
     }
     one_chain(&names, &greetings, inquiry)?;
     let members = members(goals, &greetings);
-    if members.len() < goals.len() {
-        complain("targets that answer no call are not measured");
-    }
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
         if stop.is_set() || budget.is_over() {
@@ -233,7 +230,7 @@ fn members<'a>(goals: &'a [Goal], greetings: &'a [Greeting]) -> Vec<PanelMember<
         .map(|(target, (goal, greeting))| PanelMember { target, goal, greeting })
         .collect();
     if members.len() < goals.len() {
-        complain("who answers no call is left out");
+        complain("targets that answer no call are not measured");
     }
     members
 }
