@@ -820,7 +820,7 @@ impl Checker<'_> {
             }
         }
         if labels.is_empty() {
-            self.error(path, "`only` is empty", "write `only: { label: value }`");
+            self.error(path, "`only` names no label", "write `only: { label: value }`");
         }
     }
 
@@ -838,7 +838,7 @@ impl Checker<'_> {
             self.error(&path.item(index), format!("no upstream has the id `{id}`"), hint);
         }
         if ids.is_empty() {
-            self.error(path, "`upstreams` names nobody", "write `upstreams: [id]`");
+            self.error(path, "`upstreams` is empty", "write `upstreams: [id]`");
         }
     }
 }
