@@ -70,7 +70,7 @@ impl Forecast {
 
     /// A line for each experiment.
     pub fn lines(&self) -> Vec<String> {
-        let known = self.provider.unwrap_or("no provider of the catalogue: costs are not known");
+        let known = self.provider.unwrap_or("no provider in the catalogue: costs are unknown");
         let mut lines =
             vec![format!("{} ({known}), {} s or more", self.host, self.lasts.as_secs())];
         for (name, calls, credits) in &self.experiments {

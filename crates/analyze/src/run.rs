@@ -69,7 +69,7 @@ pub enum RunError {
     #[error("cannot send to `{0}`: {1}")]
     Way(String, WayError),
     /// A run that is gone on with asks for something else than it did before.
-    #[error("`{0}` now asks for other cells than were played: it cannot be gone on with")]
+    #[error("`{0}` now plans other cells than those that were run, so it cannot be resumed")]
     Other(String),
 }
 

@@ -77,7 +77,7 @@ fn part(rollup: &Rollup) -> String {
     let ms = |us: u64| us as f64 / 1_000.0;
     let times = match (rollup.p50, rollup.p99) {
         (Some(p50), Some(p99)) => {
-            format!(", half within {:.1} ms, 99 % within {:.1} ms", ms(p50), ms(p99))
+            format!(", median {:.1} ms, 99 % within {:.1} ms", ms(p50), ms(p99))
         }
         (_, _) => String::new(),
     };
@@ -107,7 +107,7 @@ fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
         return format!("{} {}: {} calls", cell.experiment, factors.join(", "), cell.calls);
     }
     let times = match (quantile(&took, 0.5), quantile(&took, 0.95)) {
-        (Some(p50), Some(p95)) => format!(", half within {p50:.1} ms, 95 % within {p95:.1} ms"),
+        (Some(p50), Some(p95)) => format!(", median {p50:.1} ms, 95 % within {p95:.1} ms"),
         (_, _) => String::new(),
     };
     let doubt = left_out(cell.doubted());
@@ -200,7 +200,7 @@ mod tests {
             lines(&run, &records),
             [
                 "a  h  chain not told  provider not known",
-                "  rate rate 10: 5 calls, 1 refused, 2 failed, half within 15.0 ms, 95 % within \
+                "  rate rate 10: 5 calls, 1 refused, 2 failed, median 15.0 ms, 95 % within \
                  19.5 ms, the generator fell behind: left out",
             ]
         );

@@ -237,10 +237,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let plan = ConnectionPlan::new(50, SECOND, HttpVersion::Auto, SECOND);
     let drawn = charts(&play(&world, dials.clone(), plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
-    assert_eq!(
-        titles,
-        ["requests that a connection bore", "connections that are closed when used again"]
-    );
+    assert_eq!(titles, ["requests served by a connection", "connections found closed on reuse"]);
     let bars = drawn[0].1["bars"].as_array().unwrap();
     let last = serde_json::json!(["connection 3", [30.0, 0.0]]);
     assert_eq!((bars.len(), bars.last()), (3, Some(&last)));
@@ -249,7 +246,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let drawn = charts(&play(&world, dials, plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     let phases = "phases of a small call, medians";
-    assert_eq!(titles, ["what a connection delivers", "time of a small call", phases]);
+    assert_eq!(titles, ["throughput of a connection", "time of a small call", phases]);
 }
 
 fn dials() -> ProviderDials {

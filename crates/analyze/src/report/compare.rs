@@ -64,7 +64,7 @@ impl TimingChange {
         let percent = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
         let Some(Interval { point, low, high }) = self.change else {
             let ratio = percent(self.after_ms / self.before_ms);
-            return format!("{ratio} %, which one cell of it cannot tell from chance");
+            return format!("{ratio} %, which a single cell cannot distinguish from chance");
         };
         let word = match (self.differs(), point > 1.0) {
             (false, _) => "no difference",
@@ -193,11 +193,11 @@ fn times(before: Side<'_>, after: Side<'_>) -> Vec<TimingChange> {
 fn counted(lines: &[TimingChange], how: &str) -> String {
     let differ = lines.iter().filter(|line| line.differs()).count();
     let told = lines.iter().filter(|line| line.change.is_some()).count();
-    let mut out = format!("{differ} of {told} settings take another time ({how})");
+    let mut out = format!("{differ} of {told} settings differ in time ({how})");
     if lines.len() > told {
         let _ = write!(
             out,
-            "; {} more were played once in a run, which tells no difference",
+            "; {} more were measured only once per run, which cannot show a difference",
             lines.len() - told
         );
     }
@@ -207,7 +207,7 @@ fn counted(lines: &[TimingChange], how: &str) -> String {
 /// What is not listed.
 fn unlisted(lines: &[TimingChange]) -> Option<String> {
     let more = lines.len().saturating_sub(SETTINGS_MAX);
-    (more > 0).then(|| format!("{more} settings more are not listed, none of which differs more"))
+    (more > 0).then(|| format!("{more} more settings are not listed; none of them differs more"))
 }
 
 fn title(side: Side<'_>) -> String {
@@ -229,7 +229,7 @@ fn text(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
             let _ = writeln!(out, "    {}", told(&row.after));
         }
     }
-    let _ = writeln!(out, "\n{}", counted(lines, "medians of cells, all decided together"));
+    let _ = writeln!(out, "\n{}", counted(lines, "medians of cells, tested together"));
     for line in lines.iter().take(SETTINGS_MAX) {
         let _ = writeln!(
             out,
@@ -269,7 +269,7 @@ fn markdown(
         );
     }
     let differ = lines.iter().filter(|line| line.differs()).count();
-    let _ = writeln!(out, "\n{}.", counted(lines, "medians of cells, all decided together"));
+    let _ = writeln!(out, "\n{}.", counted(lines, "medians of cells, tested together"));
     if differ > 0 {
         out.push_str("\n| | | before, ms | after, ms | change |\n|---|---|---|---|---|\n");
     }

@@ -46,7 +46,7 @@ pub(super) fn of_trial(
             cdf("time of a call", "time, ms", vec![("one at a time".to_owned(), times)])
         }
         "protocol" => protocol(&cells),
-        "streams" => vec![failures(&cells, "streams", "streams at once", verdicts)],
+        "streams" => vec![failures(&cells, "streams", "concurrent streams", verdicts)],
         "bodies" => bodies(&cells),
         "connection" => connection(&cells, verdicts),
         "rate" | "load" => offered(run, trial, &cells, verdicts),
@@ -189,7 +189,7 @@ fn level_points<'a>(cells: &[&'a PlayedCell<'a>], by_users: bool) -> Vec<LevelPo
 fn mark_of(verdict: &ExperimentVerdict) -> Option<ChartMark> {
     let (at, word) = match verdict.finding {
         Finding::Rate { per_second, .. } => (per_second, "measured"),
-        Finding::Capacity { per_second, .. } => (per_second, "bears"),
+        Finding::Capacity { per_second, .. } => (per_second, "sustains"),
         _ => return None,
     };
     Some(ChartMark::x(at, format!("{word} {}", figure(at))))
@@ -346,7 +346,7 @@ fn cost(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Chart {
     counts.sort_by(|a, b| a.1[0].total_cmp(&b.1[0]));
     counts.truncate(FACETS_MAX);
     Chart::Stack(Stack {
-        title: "what a call counts, as a multiple of the cheapest".to_owned(),
+        title: "cost of a call, as a multiple of the cheapest".to_owned(),
         unit: "times",
         parts: vec!["counts".to_owned()],
         bars: counts,

@@ -27,20 +27,20 @@ const EXAMPLES_MAX: usize = 20;
 /// What each experiment asks.
 fn question(experiment: &str) -> &'static str {
     match experiment {
-        "latency" => "How long does one call take when nothing else is asked?",
-        "protocol" => "Which protocol, over how many connections, serves quickest?",
-        "streams" => "How many streams does one connection bear at once?",
-        "bodies" => "How fast do large answers come, and do small ones wait for them?",
-        "connection" => "How many requests does a connection bear, and how much silence?",
-        "rate" => "How many calls a second pass?",
-        "window" => "How many pass at once, and how soon do they pass again?",
-        "throttle" => "Is more at once only slower, with nobody saying so?",
-        "cost" => "What does a method count against the rate?",
-        "load" => "What becomes of an offered load?",
-        "soak" => "How does it do over a long time?",
+        "latency" => "How long does a single call take?",
+        "protocol" => "Which protocol is fastest, and over how many connections?",
+        "streams" => "How many concurrent streams does one connection allow?",
+        "bodies" => "How fast do large answers arrive, and do small ones wait for them?",
+        "connection" => "How many requests does a connection serve, and how long may it be idle?",
+        "rate" => "How many calls per second pass?",
+        "window" => "How many calls pass in a burst, and how soon does the limit refill?",
+        "throttle" => "Are concurrent calls silently slowed down?",
+        "cost" => "How much does each method count against the rate limit?",
+        "load" => "Which load does it sustain?",
+        "soak" => "Is it stable over a long time?",
         "fresh" => "How soon does it show a new block?",
-        "agree" => "Does it answer as the others do?",
-        "reach" => "What does it serve, how far back, over how much?",
+        "agree" => "Does it agree with the others?",
+        "reach" => "Which methods, how much history and which sizes does it serve?",
         _ => "",
     }
 }
@@ -308,8 +308,8 @@ fn wires(out: &mut String, trial: &Trial<'_>) {
             WireEvent::Reset { code, .. } => format!("stream reset, code {code}"),
             WireEvent::Closed { reason, .. } => format!("closed: {reason}"),
             WireEvent::Settings { max_streams, others } => {
-                let streams = max_streams.map_or("no number of streams".to_owned(), |streams| {
-                    format!("{streams} streams at once")
+                let streams = max_streams.map_or("no limit on streams".to_owned(), |streams| {
+                    format!("{streams} concurrent streams")
                 });
                 let others = others.iter().map(|(name, value)| format!(", {name} {value}"));
                 format!("settings: {streams}{}", others.collect::<String>())
@@ -324,7 +324,7 @@ fn wires(out: &mut String, trial: &Trial<'_>) {
     if told.is_empty() {
         return;
     }
-    out.push_str("<details><summary>what connections did</summary><table><tbody>");
+    out.push_str("<details><summary>connection events</summary><table><tbody>");
     for (text, count) in told.iter().take(EXAMPLES_MAX) {
         let _ = write!(out, "<tr><td>{}</td><td class=\"n\">{count}</td></tr>", escaped(text));
     }

@@ -20,7 +20,7 @@ use crate::verdict::trials;
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// It cannot be read.
-    #[error("it is no run that can be read: {0}")]
+    #[error("it is not a readable run: {0}")]
     Unread(String),
     /// It is of another format.
     #[error("it has format {0}, and this wellhead writes {FORMAT}")]

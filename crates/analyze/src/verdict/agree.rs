@@ -167,7 +167,7 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
     let pin = trial.played.iter().find_map(|played| Some((played.count("pin")?, played)));
     if let Some((pin, played)) = pin {
         let how = played.factor("how").unwrap_or_default();
-        notes.push(format!("nothing above block {pin} was asked about: {how}"));
+        notes.push(format!("no question was about a block above {pin}: {how}"));
     }
     let mut untold: BTreeMap<&str, u64> = BTreeMap::new();
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
@@ -189,7 +189,7 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
         notes.push(format!("{count} questions were not answered ({class}) and not compared"));
     }
     if faded > 0 {
-        notes.push(format!("{faded} differences were gone when asked again, and are not counted"));
+        notes.push(format!("{faded} differences disappeared on repetition, and are not counted"));
     }
     for (member, count) in known {
         let list = known_differences().iter().find(|it| it.member == member);

@@ -67,10 +67,10 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     let transfers: Vec<f64> = alone.iter().filter_map(|call| transfer_s(call)).collect();
     let sizes: Vec<f64> = alone.iter().map(|call| call.bytes_in as f64).collect();
     let (Some(took), Some(size)) = (median(&transfers), median(&sizes)) else {
-        return DraftVerdict::cannot_tell("no answer was large enough to tell a pace");
+        return DraftVerdict::cannot_tell("no answer was large enough to measure a pace");
     };
     let n = alone.len();
-    let mut evidence = vec![format!("{n} answers one by one, half of them above {}", bytes(size))];
+    let mut evidence = vec![format!("{n} answers one by one, with a median above {}", bytes(size))];
     let repeats = one.len().min(many.len());
     let sure = if repeats >= 3 { Confidence::High } else { Confidence::Medium };
     if took * 1_000.0 < TRANSFER_MS_MIN {
@@ -90,7 +90,7 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
         window_bound(&alone, size).filter(|it| bytes_per_second > WINDOW_SHARE * it)
     {
         let why = format!(
-            "large answers come at {}/s, and our own window over HTTP/2 lets no more than {}/s \
+            "large answers arrive at {}/s, and our own window over HTTP/2 lets no more than {}/s \
              through",
             bytes(bytes_per_second),
             bytes(bound)
@@ -98,12 +98,12 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
         return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     }
     let (Some(by_one), Some(by_many)) = (delivered(one), delivered(many)) else {
-        return DraftVerdict::cannot_tell("several at a time were not tried");
+        return DraftVerdict::cannot_tell("no concurrent answers were tried");
     };
     let at_once = many.iter().filter_map(|cell| cell.count("large")).max().unwrap_or(1) as f64;
     let gain = by_many / by_one;
     evidence.push(format!(
-        "{} at a time: {}/s in all, one by one {}/s",
+        "{} at a time: {}/s in total, one by one {}/s",
         at_once,
         bytes(by_many),
         bytes(by_one)
@@ -113,7 +113,8 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     } else if gain <= TOGETHER_MAX {
         PacedFlow::Together
     } else {
-        let why = format!("{at_once} at a time came {gain:.1} times as fast in all as one by one");
+        let why =
+            format!("{at_once} concurrent answers arrived {gain:.1} times as fast as single ones");
         return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     };
     DraftVerdict::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
@@ -166,17 +167,17 @@ fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rn
         (median_difference(&busy, &quiet, rng), median(&quiet.concat()))
     else {
         return DraftVerdict::cannot_tell(
-            "small calls were not tried both alone and beside large ones",
+            "small calls were not measured both alone and beside large ones",
         );
     };
     let large = large(beside).len();
     if large == 0 {
-        return DraftVerdict::cannot_tell("no answer was large enough to be waited for");
+        return DraftVerdict::cannot_tell("no answer was large enough to delay others");
     }
     let evidence = vec![
-        format!("{} small calls alone, half within {alone_ms:.1} ms", quiet.concat().len()),
+        format!("{} small calls alone, median {alone_ms:.1} ms", quiet.concat().len()),
         format!(
-            "{} beside {large} large ones, half within {:.1} ms",
+            "{} beside {large} large ones, median {:.1} ms",
             busy.concat().len(),
             alone_ms + longer.point
         ),
@@ -239,20 +240,20 @@ mod tests {
     fn a_pace_is_each_answers_or_the_connections() {
         assert_eq!(
             said(100_000, 20, 500, 3.9),
-            "large answers come at 200 kB/s each, however many there are"
+            "large answers arrive at 200 kB/s each, at any concurrency"
         );
         assert_eq!(
             said(100_000, 20, 500, 1.05),
-            "large answers come at 200 kB/s all of a connection together"
+            "large answers arrive at 200 kB/s for all answers on a connection together"
         );
-        let unclear = "cannot tell: 4 at a time came 2.2 times as fast in all as one by one";
+        let unclear = "cannot tell: 4 concurrent answers arrived 2.2 times as fast as single ones";
         assert_eq!(said(100_000, 20, 500, 2.2), unclear);
     }
 
     #[test]
     fn what_is_too_quick_or_too_small_has_no_pace() {
         let sentence = said(100_000, 20, 1, 1.0);
-        assert!(sentence.starts_with("large answers come at once, no pace found up to 4.76 MB/s"));
+        assert!(sentence.starts_with("large answers are not paced up to 4.76 MB/s"));
         assert!(said(500, 20, 50, 1.0).starts_with("cannot tell: no answer was large enough"));
     }
 
@@ -290,8 +291,8 @@ mod tests {
     fn our_own_window_is_not_taken_for_theirs() {
         // 512 KiB each 100 ms.
         let sentence = said(5_000_000, 100, 1_000, 1.0);
-        assert!(sentence.starts_with("cannot tell: large answers come at 5 MB/s"), "{sentence}");
+        assert!(sentence.starts_with("cannot tell: large answers arrive at 5 MB/s"), "{sentence}");
         let slower = said(5_000_000, 100, 2_000, 1.0);
-        assert!(slower.starts_with("large answers come at 2.5 MB/s all"), "{slower}");
+        assert!(slower.starts_with("large answers arrive at 2.5 MB/s for all"), "{slower}");
     }
 }

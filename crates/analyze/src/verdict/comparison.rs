@@ -59,7 +59,7 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
         }
     }
     if pairs.is_empty() {
-        return vec![DraftVerdict::cannot_tell("no two cells differ in one factor alone")];
+        return vec![DraftVerdict::cannot_tell("no two cells differ in exactly one factor")];
     }
     let compared: Vec<ComparisonOutcome> = pairs
         .iter()
@@ -166,7 +166,7 @@ fn compare(
     match (Ratio::of_pairs(&pairs), pairs.first()) {
         (Some(ratio), _) => ComparisonOutcome::Ratio(ratio),
         (None, Some((a_ms, b_ms))) => ComparisonOutcome::Not(format!(
-            "one repeat tells no difference: {} took {a_ms:.1} ms, {} {b_ms:.1} ms, {held}",
+            "a single repeat cannot show a difference: {} took {a_ms:.1} ms, {} {b_ms:.1} ms, {held}",
             factor.name(a),
             factor.name(b)
         )),
@@ -219,7 +219,7 @@ fn told(groups: &Groups<'_>, setting: &ComparedSetting, factor: Factor) -> Strin
         crate::stat::quantile(&times, q).unwrap_or(0.0)
     };
     format!(
-        "{}: half within {:.1} ms, 95 % within {:.1} ms, 99 % within {:.1} ms; {} repeats",
+        "{}: median {:.1} ms, 95 % within {:.1} ms, 99 % within {:.1} ms; {} repeats",
         factor.name(setting),
         took(0.5),
         took(0.95),

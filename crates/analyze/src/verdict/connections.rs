@@ -33,8 +33,8 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         sized.iter().map(|(size, cell)| TriedSize { size: *size, failed: failed(cell) }).collect();
     let Some(found) = tipping(&tried) else {
         return DraftVerdict::cannot_tell(match thin.len() {
-            0 => "no cell was played to its end",
-            _ => "calls were over before there were as many at once as there should be",
+            0 => "no cell was completed",
+            _ => "calls ended before the intended concurrency was reached",
         });
     };
     let mut evidence = circumstances(announced, &sized, thin.len());
@@ -47,7 +47,7 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     // Who ends connections whatever is open on them ends them at the size that is borne as well.
     let mut held = sized.iter().filter(|(size, _)| *size == holds);
     if held.all(|(_, cell)| connections(cell) > 1) {
-        let why = "connections end with few streams as well: `connection` may tell after how many requests";
+        let why = "connections end with few streams as well: `connection` measures after how many requests";
         return DraftVerdict::cannot_tell(why);
     }
     let failing: Vec<&PlayedCell<'_>> =
@@ -59,7 +59,8 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     ));
     evidence.extend(ends(&failing));
     if fails_at > holds + 1 {
-        evidence.push(format!("between {holds} and {fails_at} nothing was tried, or it varied"));
+        evidence
+            .push(format!("between {holds} and {fails_at} nothing was tried, or results varied"));
     }
     if found.odd > 0 {
         evidence.push(format!("{} smaller sizes failed in some repeats", found.odd));
@@ -88,12 +89,12 @@ fn circumstances(
     let metered = sized.iter().filter(|(_, cell)| cell.share(throttled) > 0.0).count();
     if metered > 0 {
         lines.push(format!(
-            "in {metered} cells calls were refused for their rate: these were streams as well"
+            "in {metered} cells calls were refused because of their rate; these were streams as well"
         ));
     }
     if thin > 0 {
         lines.push(format!(
-            "{thin} cells are left out: calls were over before there were as many streams at once"
+            "{thin} cells are left out: calls ended before that number of streams was reached"
         ));
     }
     lines
@@ -246,7 +247,7 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
             let ended = ended.join(", ");
             DraftVerdict::cannot_tell(format!(
-                "connections ended after {ended} requests: no one number"
+                "connections ended after {ended} requests: no single number"
             ))
         }
         Recycling::Nothing => DraftVerdict::cannot_tell("no connection was tried"),
@@ -317,7 +318,7 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
         })
         .collect();
     let Some(found) = tipping(&tried) else {
-        return DraftVerdict::cannot_tell("no cell was played to its end");
+        return DraftVerdict::cannot_tell("no cell was completed");
     };
     let (Some(fails_at), holds) = (found.fails_at, found.holds) else {
         let up_to_ms = found.holds.unwrap_or(0);
@@ -328,10 +329,10 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
     let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);
     let evidence = vec![
-        format!("the longest silence that was borne: {} ms", holds.unwrap_or(0)),
-        format!("the shortest that was not: {fails_at} ms"),
+        format!("the longest idle time after which a connection worked: {} ms", holds.unwrap_or(0)),
+        format!("the shortest after which it did not: {fails_at} ms"),
         match seen.len() {
-            0 => "no end was seen: the next call had no answer".to_owned(),
+            0 => "no close was seen, but the next call had no answer".to_owned(),
             n => format!("{n} connections were seen to close"),
         },
     ];
@@ -387,7 +388,7 @@ mod tests {
     fn refused_calls_are_streams_where_they_were_at_once() {
         let found = told(0, 10);
         assert_eq!(found.finding, Finding::NoStreamCap { up_to: 64 });
-        assert!(found.evidence.iter().any(|line| line.contains("refused for their rate")));
+        assert!(found.evidence.iter().any(|line| line.contains("refused because of their rate")));
     }
 
     /// One stream at a time is borne, over so many connections, and two are not.
@@ -416,7 +417,7 @@ mod tests {
     fn who_ends_connections_after_some_requests_shows_no_cap() {
         let Finding::StreamCap { streams: 1, .. } = capped(1) else { panic!("one is borne") };
         let Finding::CannotTell { why } = capped(8) else { panic!("nothing is known") };
-        assert!(why.contains("`connection` may tell"), "{why}");
+        assert!(why.contains("`connection` measures"), "{why}");
     }
 
     #[test]
@@ -425,7 +426,7 @@ mod tests {
         for served in [10, 64] {
             let found = told(63, served).finding;
             let Finding::CannotTell { why } = found else { panic!("{found:?}") };
-            assert!(why.contains("before there were as many at once"), "{why}");
+            assert!(why.contains("before the intended concurrency was reached"), "{why}");
         }
     }
 }

@@ -188,7 +188,7 @@ pub(super) fn fresh(
     let sights = sights(all);
     let Some(own) = sights.get(&trial.target).filter(|_| sights.len() > 1) else {
         return DraftVerdict::cannot_tell(
-            "freshness is counted against others, and there are none",
+            "freshness is measured against other targets, and there are none",
         );
     };
     let others: Vec<&Sight> =
@@ -211,7 +211,7 @@ pub(super) fn fresh(
     let blind = own.blind_ms();
     let first = lags.iter().filter(|lag| **lag < 0.0).count();
     evidence.insert(0, format!("compared with {name}; shown before it: {first} of {seen} blocks"));
-    evidence.push(format!("one lag is known to about {blind:.0} ms, the time between polls"));
+    evidence.push(format!("a single lag is known to about {blind:.0} ms, the time between polls"));
     let sure = match seen {
         30.. => Confidence::High,
         10.. => Confidence::Medium,
@@ -243,7 +243,7 @@ fn trouble(own: &Sight) -> Vec<String> {
     }
     if own.went_back > 0 {
         let times = own.went_back;
-        trouble.push(format!("it told less than a moment before {times} times"));
+        trouble.push(format!("it reported a lower height than a moment before {times} times"));
     }
     trouble
 }
@@ -288,7 +288,7 @@ fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdi
     let (Some(pace), true) = (pace, most >= SEEN_MIN && behind.median > 0) else {
         let blocks = most.max(own.shown());
         return DraftVerdict::cannot_tell(format!(
-            "{blocks} new blocks came, and {SEEN_MIN} are needed"
+            "{blocks} new blocks arrived, and {SEEN_MIN} are needed"
         ));
     };
     let ms = behind.median as f64 * pace;

@@ -76,7 +76,7 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     }
     let Some(breaks) = breaks else {
         let Some(passes) = passes else {
-            return DraftVerdict::cannot_tell("every cell failed for other reasons than a limit");
+            return DraftVerdict::cannot_tell("every cell failed for reasons other than a limit");
         };
         return never_refused(passes, &sound, failing.is_empty(), evidence);
     };
@@ -89,8 +89,8 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         return without_pace(breaks, &above);
     };
     match passes {
-        Some(rate) => evidence.push(format!("all pass at {} calls/s", figure(rate))),
-        None => evidence.push("at no rate did all pass".to_owned()),
+        Some(rate) => evidence.push(format!("all calls pass at {} calls/s", figure(rate))),
+        None => evidence.push("at every rate some calls were refused".to_owned()),
     }
     evidence.push(format!(
         "refused from {} calls/s on; {} calls/s pass while more are sent, in {} cells",
@@ -154,7 +154,7 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     if refused > 0 {
         let cells = cells.len();
         return DraftVerdict::cannot_tell(format!(
-            "calls were refused in {refused} of {cells} cells: a limit that is told, not silent"
+            "calls were refused in {refused} of {cells} cells: an announced limit, not a silent one"
         ));
     }
     let mut sweeps: BTreeMap<u64, Vec<SweepPoint>> = BTreeMap::new();
@@ -184,7 +184,7 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         })
         .collect();
     if shapes.is_empty() {
-        return DraftVerdict::cannot_tell("fewer than three levels of concurrency were played");
+        return DraftVerdict::cannot_tell("fewer than three levels of concurrency were measured");
     }
     if plateaus.is_empty() {
         return without_plateau(cells, &shapes, evidence);
@@ -198,7 +198,7 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         ShapingScope::Connection => of(|(connections, fit)| fit.x_max / *connections as f64),
     };
     let w0 = of(|(_, fit)| fit.w0);
-    evidence.push(format!("a call takes {} ms when little is sent", figure(w0 * 1_000.0)));
+    evidence.push(format!("a call takes {} ms at low load", figure(w0 * 1_000.0)));
     let finding = Finding::Shaped { calls_per_second, scope, knee: calls_per_second * w0 };
     let sure = if certain { Confidence::High } else { Confidence::Medium };
     DraftVerdict::new(finding, sure, evidence)

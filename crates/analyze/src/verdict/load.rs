@@ -29,7 +29,7 @@ pub(super) fn load(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     }
     found.extend(users(&by_users));
     if found.is_empty() {
-        found.push(DraftVerdict::cannot_tell("no cell was played to its end"));
+        found.push(DraftVerdict::cannot_tell("no cell was completed"));
     }
     found
 }
@@ -72,7 +72,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let mut evidence = vec![
         format!("at most {} calls/s were served", figure(best)),
         format!(
-            "each was kept for {} s or more; a bucket that lasts longer than that does not show",
+            "each was sustained for {} s or more; a bucket that lasts longer is not detected",
             figure(shortest.round())
         ),
     ];
@@ -80,7 +80,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let Some(holds) = found.holds else {
         let lowest = found.breaks.unwrap_or(0.0);
         return DraftVerdict::cannot_tell(format!(
-            "even {} calls/s are not borne: begin lower",
+            "even {} calls/s are not sustained: start lower",
             figure(lowest)
         ));
     };
@@ -111,7 +111,9 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
         (false, _) => Confidence::Medium,
     };
     if sure == Confidence::Medium {
-        evidence.push("seen in one stage alone, and by little: a moment may have done it".into());
+        evidence.push(
+            "seen in one stage only, and by little: a short disturbance may explain it".into(),
+        );
     }
     DraftVerdict::new(finding, sure, evidence)
 }
@@ -122,7 +124,7 @@ fn few_failed(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> Option<String> {
     let (failed, calls) =
         held.fold((0, 0), |(failed, calls), it| (failed + it.failed, calls + it.calls));
     (failed > 0).then(|| {
-        format!("{failed} of {calls} calls failed at rates that are borne: 0.1 % explains as much")
+        format!("{failed} of {calls} calls failed at sustained rates, as a failure rate of 0.1 % would explain")
     })
 }
 

@@ -94,7 +94,7 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
     }
     found.extend(socket(&sockets));
     if let Some((probe, class)) = barred {
-        let why = format!("the account was refused at `{probe}` ({class}): what was left is open");
+        let why = format!("the account was refused at `{probe}` ({class}), before all was tried");
         found.push(DraftVerdict::cannot_tell(why));
     }
     found
@@ -119,7 +119,7 @@ fn served(asked: &BTreeMap<&str, Vec<TryFate>>) -> DraftVerdict {
     let varying = those(&varies);
     if open.len() == asked.len() {
         return DraftVerdict::cannot_tell(format!(
-            "no method was answered, of {} that were tried",
+            "none of the {} methods that were tried was answered",
             open.len()
         ));
     }
@@ -127,8 +127,8 @@ fn served(asked: &BTreeMap<&str, Vec<TryFate>>) -> DraftVerdict {
     let mut evidence = Vec::new();
     let mut sure = Confidence::High;
     if !open.is_empty() {
-        let why = "calls failed, or were refused once only";
-        evidence.push(format!("nothing is known of {}: {why}", open.join(", ")));
+        let why = "calls failed, or were refused only once";
+        evidence.push(format!("unknown for {}: {why}", open.join(", ")));
         sure = Confidence::Medium;
     }
     if !varying.is_empty() {
@@ -146,9 +146,9 @@ fn socket(sockets: &[(&str, TryFate)]) -> Option<DraftVerdict> {
         (TryFate::Served, Some(TryFate::Served)) => "it subscribes to new blocks",
         (TryFate::Served, Some(TryFate::Refused)) => "it does not subscribe to new blocks",
         (TryFate::Served, Some(TryFate::Open) | None) => {
-            "whether it tells of new blocks is not known"
+            "whether it subscribes to new blocks is not known"
         }
-        (TryFate::Refused, _) => "tried where the target is, or at the URL that was given",
+        (TryFate::Refused, _) => "tried at the target's host, or at the given URL",
     };
     let finding = Finding::WebSocket { served: fate("calls") == Some(TryFate::Served) };
     Some(DraftVerdict::new(finding, Confidence::High, vec![evidence.to_owned()]))
@@ -180,7 +180,7 @@ fn extent(what: Extent, tried: &[SizeTry<'_>]) -> DraftVerdict {
             let about = what.about();
             return DraftVerdict::cannot_tell(format!("{about} the first try failed ({class})"));
         }
-        evidence.push(format!("{} failed in a way that says nothing of it: {class}", open.size));
+        evidence.push(format!("{} failed for another reason: {class}", open.size));
         sure = Confidence::Low;
     }
     let up_to = largest.map(|it| it.size);

@@ -35,7 +35,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     if failing > 0 {
         let cells = cells.len();
         return DraftVerdict::cannot_tell(format!(
-            "calls failed for other reasons than a limit in {failing} of {cells} cells"
+            "calls failed for reasons other than a limit in {failing} of {cells} cells"
         ));
     }
     let leant: Vec<&PlayedCell<'_>> =
@@ -43,7 +43,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let floods: Vec<Vec<TimedCall>> = leant.iter().map(|cell| order(&cell.calls)).collect();
     let most = floods.iter().map(Vec::len).max().unwrap_or(0);
     if most == 0 {
-        return DraftVerdict::cannot_tell("no cell was played to its end");
+        return DraftVerdict::cannot_tell("no cell was completed");
     }
     if floods.iter().all(|calls| calls.iter().all(|call| call.passed)) {
         let paces = leant.iter().filter_map(|cell| sent_per_second(cell));
@@ -88,11 +88,15 @@ fn bucket(
     let (retry_after, told) = retry_after(cells, leant);
     let evidence = vec![
         format!(
-            "{} pass before the first refusal, in the middle of {} floods",
+            "{} pass before the first refusal, the median of {} floods",
             figure(median(&firsts).unwrap_or(0.0)),
             firsts.len()
         ),
-        format!("{} calls/s come back, by {} waits: {how}", figure(limit.per_second), limit.waits),
+        format!(
+            "{} calls/s are restored, by {} waits: {how}",
+            figure(limit.per_second),
+            limit.waits
+        ),
         told,
     ];
     // A size is believed when it was seen from a whole limit, a window when it was seen twice.
@@ -119,11 +123,11 @@ fn at_once(
     limit: &RefillLimit,
 ) -> (Refilled, String) {
     if begins_by_a_clock(rested, limit) {
-        return (Refilled::Window, "windows begin by a clock of the provider".to_owned());
+        return (Refilled::Window, "windows begin by the provider's clock".to_owned());
     }
     let parts: Vec<(usize, usize)> = cells.iter().filter_map(|cell| last_part(cell)).collect();
     let (Some((passed, of)), 2..) = (parts.first(), rested.len()) else {
-        return (Refilled::AtOnce, "many at once".to_owned());
+        return (Refilled::AtOnce, "many calls at once".to_owned());
     };
     let how = format!("{passed} of {of} pass one window after the first of them");
     match (*passed as f64) <= SLIDING_MAX * *of as f64 {
@@ -150,7 +154,7 @@ fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAf
     let refused = || leant.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
     let pauses: Vec<u64> = refused().filter_map(|call| call.retry_after_ms).collect();
     if pauses.len() * 2 < refused().count() || pauses.is_empty() {
-        return (RetryAfterWorth::NotGiven, "refusals do not say when to come again".to_owned());
+        return (RetryAfterWorth::NotGiven, "refusals give no time to retry".to_owned());
     }
     let longest = pauses.iter().max().copied().unwrap_or(0) as f64 / 1_000.0;
     let asked = format!("refusals ask for a pause of up to {} s", figure(longest));
@@ -158,14 +162,14 @@ fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAf
     let heeded: Vec<bool> = heeding.filter_map(|cell| heeded(cell)).collect();
     let again = heeded.iter().filter(|passed| !**passed).count();
     match (heeded.len(), again) {
-        (0, _) => (RetryAfterWorth::Untried, format!("{asked}: it was not tried to heed it")),
+        (0, _) => (RetryAfterWorth::Untried, format!("{asked}: no cell waited that long")),
         (of, 0) => (
             RetryAfterWorth::Holds,
-            format!("{asked}: who was silent for that long passed, {of} of {of}"),
+            format!("{asked}: calls after that pause passed, {of} of {of}"),
         ),
         (of, again) => (
             RetryAfterWorth::TooShort,
-            format!("{asked}: who was silent for that long was refused again, {again} of {of}"),
+            format!("{asked}: calls after that pause were refused again, {again} of {of}"),
         ),
     }
 }
@@ -242,7 +246,7 @@ pub(super) fn cost<'a>(
     // What passes most often is cheapest: the others are multiples of it.
     let most = methods.rates.iter().max_by(|a, b| a.1.per_second.total_cmp(&b.1.per_second));
     let Some((base, most)) = most else {
-        let why = "no call was refused, so nothing shows what counts";
+        let why = "no call was refused, so no cost can be measured";
         return vec![DraftVerdict::cannot_tell(why)];
     };
     let dearer = methods
@@ -262,7 +266,7 @@ pub(super) fn cost<'a>(
     }
     if !methods.unclear.is_empty() {
         let unclear = methods.unclear.join(", ");
-        found[0].evidence.push(format!("refused, but not long enough to count: {unclear}"));
+        found[0].evidence.push(format!("refused, but not for long enough to measure: {unclear}"));
     }
     found
 }
@@ -332,7 +336,7 @@ fn fits(method: &str, cells: &[&PlayedCell<'_>], rate: &MethodRate) -> String {
     let per_second = figure(rate.per_second);
     match read(&floods) {
         Some(RefillLimit { kind: RefillKind::Reset, size, window, .. }) => format!(
-            "{method}: {} pass in each {} s, {per_second} calls/s",
+            "{method}: {} pass per {} s, {per_second} calls/s",
             figure(size),
             figure(window)
         ),

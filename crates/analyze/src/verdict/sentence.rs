@@ -27,23 +27,22 @@ impl fmt::Display for Finding {
             }
             Self::Recycle { after_calls, orderly: false } => write!(
                 f,
-                "a connection ends after {} requests, and what it carries is lost",
+                "a connection ends after {} requests, and requests in flight are lost",
                 whole(*after_calls)
             ),
             Self::NoRecycle { up_to } => {
-                write!(f, "a connection bears {} requests and more", whole(*up_to))
+                write!(f, "a connection serves at least {} requests", whole(*up_to))
             }
             Self::BodyPace { bytes_per_second, of } => {
-                write!(f, "large answers come at {}/s {}", bytes(*bytes_per_second), of.about())
+                write!(f, "large answers arrive at {}/s {}", bytes(*bytes_per_second), of.about())
             }
             Self::NoBodyPace { up_to_bytes_per_second } => {
                 let reached = bytes(*up_to_bytes_per_second);
-                write!(f, "large answers come at once, no pace found up to {reached}/s")
+                write!(f, "large answers are not paced up to {reached}/s")
             }
             Self::SmallWait { ms, low, high, alone_ms } => write!(
                 f,
-                "small calls wait for large ones on their connection: {} longer ({} to {}), alone \
-                 {}",
+                "small calls wait for large ones on their connection: they take {} longer ({} to {}), alone {}",
                 time(*ms),
                 time(*low),
                 time(*high),
@@ -59,14 +58,14 @@ impl fmt::Display for Finding {
                 write!(f, "an idle connection is closed after {}", time(*after_ms as f64))
             }
             Self::NoIdleClose { up_to_ms } => {
-                write!(f, "an idle connection stays open for {}", time(*up_to_ms as f64))
+                write!(f, "an idle connection stays open for at least {}", time(*up_to_ms as f64))
             }
             Self::Rate { per_second, way } => {
                 write!(f, "{} calls/s, above that {}", figure(*per_second), way.word())
             }
             Self::NoRateLimit { up_to_per_second, kept_s } => write!(
                 f,
-                "no limit up to {} calls/s, kept for {}",
+                "no limit up to {} calls/s, sustained for {}",
                 figure(*up_to_per_second),
                 time(kept_s * 1_000.0)
             ),
@@ -78,7 +77,7 @@ impl fmt::Display for Finding {
                 retry_after.word()
             ),
             Self::NoBucket { up_to } => {
-                write!(f, "a burst of {} calls passes whole", whole(*up_to))
+                write!(f, "a burst of {} calls passes without a refusal", whole(*up_to))
             }
             Self::Shaped { calls_per_second, scope, knee: _ } => {
                 write!(f, "shaped at {} calls/s {}", figure(*calls_per_second), scope.about())
@@ -94,7 +93,7 @@ impl fmt::Display for Finding {
             ),
             Self::NoDifference { what, than, low, high, held } => write!(
                 f,
-                "no difference that could be shown between {what} and {than} ({} to {} %){}",
+                "no significant difference between {what} and {than} ({} to {} %){}",
                 round(*low),
                 round(*high),
                 held_by(held)
@@ -118,7 +117,9 @@ impl fmt::Display for Finding {
             Self::Disagrees { calls, of, outvoted, method, params: _, difference: _ } => {
                 write!(f, "{} of {} answers differ from ", whole(*calls), whole(*of))?;
                 match *outvoted {
-                    0 => write!(f, "the others, {method} among them; who is right is open"),
+                    0 => {
+                        write!(f, "the others, {method} among them; which one is right is unknown")
+                    }
                     all if all == *calls => write!(f, "most others, {method} among them"),
                     some => write!(
                         f,
@@ -153,20 +154,20 @@ impl fmt::Display for Finding {
             ),
             Self::Capacity { per_second, p99_ms } => write!(
                 f,
-                "bears {} calls/s with 99 % within {}, and no more",
+                "sustains {} calls/s with 99 % within {}, and no more",
                 figure(*per_second),
                 time(*p99_ms)
             ),
             Self::NoCapacityLimit { up_to_per_second, p99_ms } => write!(
                 f,
-                "bears all that was offered, {} calls/s with 99 % within {}",
+                "sustains the whole offered load, {} calls/s with 99 % within {}",
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
             Self::Users { stages } => users(f, stages),
             Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
                 f,
-                "{}, {} of {} parts with errors; half within {}, 99 % within {}",
+                "{}, {} of {} parts with errors; median {}, 99 % within {}",
                 watched(*minutes),
                 whole(*with_errors),
                 whole(*parts),
@@ -203,8 +204,8 @@ impl Refilled {
         match self {
             Self::Evenly => format!("bucket of {size}, filled evenly in {window}"),
             Self::Window => format!("{size} in each window of {window}"),
-            Self::Sliding => format!("{size} in any {window}, a window that slides"),
-            Self::AtOnce => format!("{size} in {window}, back all at once"),
+            Self::Sliding => format!("{size} in a sliding window of {window}"),
+            Self::AtOnce => format!("{size} per {window}, restored all at once"),
         }
     }
 }
@@ -220,7 +221,7 @@ fn cost(
         return write!(f, "{method} was never refused: less than {most} times {base}");
     }
     write!(f, "{method} counts {} times {base} ({} to {most})", figure(ratio), figure(low))?;
-    if low > 1.0 { write!(f, ", or has a limit of its own") } else { Ok(()) }
+    if low > 1.0 { write!(f, ", or has its own limit") } else { Ok(()) }
 }
 
 fn reached(up_to: Option<u64>, refused_at: Option<u64>, is_all: bool) -> String {
@@ -237,7 +238,7 @@ fn added(ms: f64, low: f64, high: f64) -> String {
     match (low > 0.0, high < 0.0) {
         (true, _) => format!("{} ms more", figure(ms)),
         (_, true) => format!("{} ms less", figure(-ms)),
-        (false, false) => "no time more or less".to_owned(),
+        (false, false) => "no more or less time".to_owned(),
     }
 }
 
@@ -251,24 +252,24 @@ fn users(f: &mut fmt::Formatter<'_>, stages: &[ServedUsers]) -> fmt::Result {
     }
     match stages.len() - shown {
         0 => Ok(()),
-        1 => write!(f, "; and one stage more"),
-        more => write!(f, "; and {more} stages more"),
+        1 => write!(f, "; and one more stage"),
+        more => write!(f, "; and {more} more stages"),
     }
 }
 
 impl PacedFlow {
     fn about(self) -> &'static str {
         match self {
-            Self::Each => "each, however many there are",
-            Self::Together => "all of a connection together",
+            Self::Each => "each, at any concurrency",
+            Self::Together => "for all answers on a connection together",
         }
     }
 }
 
 fn catalogued(f: &mut fmt::Formatter<'_>, ratio: Option<f64>) -> fmt::Result {
     match ratio {
-        Some(ratio) => write!(f, ", the catalogue says {}", figure(ratio)),
-        None => write!(f, ", the catalogue does not know it"),
+        Some(ratio) => write!(f, "; in the catalogue: {}", figure(ratio)),
+        None => write!(f, "; not in the catalogue"),
     }
 }
 
@@ -289,9 +290,9 @@ impl RetryAfterWorth {
     pub fn word(self) -> &'static str {
         match self {
             Self::NotGiven => "no Retry-After",
-            Self::Holds => "a Retry-After that holds",
+            Self::Holds => "a correct Retry-After",
             Self::TooShort => "a Retry-After that is too short",
-            Self::Untried => "a Retry-After that was not tried",
+            Self::Untried => "an untested Retry-After",
         }
     }
 }
@@ -299,11 +300,11 @@ impl RetryAfterWorth {
 impl Extent {
     pub(super) fn about(self) -> &'static str {
         match self {
-            Self::State => "states of the newest blocks, so many:",
-            Self::Blocks => "blocks, so many of the newest:",
-            Self::Logs => "logs of the newest blocks, so many:",
-            Self::Traces => "traces of the newest blocks, so many:",
-            Self::Range => "blocks in one search for logs:",
+            Self::State => "newest blocks with state:",
+            Self::Blocks => "newest blocks served:",
+            Self::Logs => "newest blocks with logs:",
+            Self::Traces => "newest blocks with traces:",
+            Self::Range => "blocks in one log search:",
             Self::Batch => "calls in a batch:",
         }
     }
@@ -333,9 +334,11 @@ impl RefusalWay {
 impl ShapingScope {
     fn about(self) -> &'static str {
         match self {
-            Self::Connection => "for each connection",
+            Self::Connection => "per connection",
             Self::Account => "for the whole account",
-            Self::Open => "(for the account or each connection: one number of them was tried)",
+            Self::Open => {
+                "(per account or per connection: only one number of connections was tried)"
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
     let row = |values: &[f64]| trend(&folded(values, VALUES_MAX));
     let (Some(time), Some(error)) = (row(&times), row(&errors)) else {
         return vec![DraftVerdict::cannot_tell(format!(
-            "whether it drifts: that takes {VALUES_MIN} parts with answers"
+            "whether it drifts: that requires {VALUES_MIN} parts with answers"
         ))];
     };
     let mut found = Vec::new();

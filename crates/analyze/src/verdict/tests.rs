@@ -28,11 +28,11 @@ fn windows_read_as_they_are_meant() {
         ),
         (
             bucket(0.25, Refilled::Sliding, RetryAfterWorth::Holds),
-            "125 in any 250 ms, a window that slides; above that HTTP 429, a Retry-After that holds",
+            "125 in a sliding window of 250 ms; above that HTTP 429, a correct Retry-After",
         ),
         (
             bucket(300.0, Refilled::AtOnce, RetryAfterWorth::NotGiven),
-            "125 in 5 min, back all at once; above that HTTP 429, no Retry-After",
+            "125 per 5 min, restored all at once; above that HTTP 429, no Retry-After",
         ),
     ] {
         assert_eq!(told, expected);

@@ -59,7 +59,7 @@ async fn caps_of_providers_that_meter() {
     dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
     assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
-    assert!(told.evidence.iter().any(|line| line.contains("refused for their rate")));
+    assert!(told.evidence.iter().any(|line| line.contains("refused because of their rate")));
 }
 
 /// Whose connections end after some requests, however few at a time, has no cap on streams to tell.

@@ -354,7 +354,7 @@ async fn few_blocks_tell_nothing() {
 async fn alone_nobody_is_late() {
     let (_, played) = watch(1, vec![ProviderDials::default()], 10).await;
     let why = &played.verdicts[0].sentence;
-    assert!(why.contains("counted against others"), "{why}");
+    assert!(why.contains("measured against other targets"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -402,7 +402,7 @@ async fn who_goes_back_is_told() {
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     moving.abort();
     let told = |verdict: &ExperimentVerdict| {
-        verdict.evidence.join("\n").contains("less than a moment before")
+        verdict.evidence.join("\n").contains("lower height than a moment before")
     };
     assert!(!told(&played.verdicts[0]) && told(&played.verdicts[1]), "{:?}", played.verdicts);
 }

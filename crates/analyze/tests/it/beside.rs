@@ -104,7 +104,7 @@ async fn where_both_take_as_long_nothing_is_claimed() {
     let (_, verdicts) = play([20, 20], three).await;
     let verdict = added(&verdicts);
     let told = &verdict.sentence;
-    assert!(told.starts_with("takes no time more or less than target-1 ("), "{told}");
+    assert!(told.starts_with("takes no more or less time than target-1 ("), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ fn the_profile_of_three() {
         "  - host: \"metered.quiknode.pro\"",
         "      credits_per_second: 2500 # at 20 API credit a call, rate: 125 calls/s, above that \
          HTTP 429",
-        "      range_max: 10000 # reach: blocks in one search for logs: 10,000, not 50,000",
+        "      range_max: 10000 # reach: blocks in one log search: 10,000, not 50,000",
         "    #   window: bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
         "      streams_max: 93 # a sixteenth less, streams: 99 streams, fatal, 3 of 3",
         "      requests_max: 901 # nine tenths, connection: a connection ends after 1,002 requests",

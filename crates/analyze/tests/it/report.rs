@@ -252,10 +252,10 @@ fn two_runs_of_the_same_differ_in_nothing() {
     };
     let (a, b, c) = (play(1, 0.4), play(2, 0.4), play(3, 0.9));
     let same = compare(side("a", &a), side("b", &b)).markdown;
-    assert!(same.contains("\n0 of 4 settings take another time"), "{same}");
+    assert!(same.contains("\n0 of 4 settings differ in time"), "{same}");
     assert!(!same.contains("| changed |"), "{same}");
     let other = compare(side("a", &a), side("c", &c)).markdown;
-    assert!(other.contains("\n2 of 4 settings take another time"), "{other}");
+    assert!(other.contains("\n2 of 4 settings differ in time"), "{other}");
     assert!(other.contains("protocol: body large, concurrency 100, connections 1, protocol h2"));
     assert!(other.contains("| changed |"), "{other}");
     let (same, told) =
@@ -287,10 +287,13 @@ fn one_cell_tells_no_difference() {
     let (a, b) = (play(1, 60.0), play(2, 70.0));
     let told = compare(side("a", &a), side("b", &b));
     assert!(!told.differs, "{}", told.text);
-    let counted = "\n0 of 0 settings take another time (medians of cells, all decided together); 7 \
-                   more were played once in a run, which tells no difference\n";
+    let counted = "\n0 of 0 settings differ in time (medians of cells, tested together); 7 more were \
+                   measured only once per run, which cannot show a difference\n";
     assert!(told.text.contains(counted), "{}", told.text);
-    assert_eq!(told.text.matches(" %, which one cell of it cannot tell from chance").count(), 7);
+    assert_eq!(
+        told.text.matches(" %, which a single cell cannot distinguish from chance").count(),
+        7
+    );
 }
 
 /// Minutes of equal runs differ by a tenth: of a hundred pairs of runs few are said to differ.
@@ -319,7 +322,7 @@ fn runs_whose_minutes_scatter_do_not_differ() {
     };
     let differ = |seed: u64, slower: f64| {
         let (a, b) = (play(2 * seed, 1.0), play(2 * seed + 1, slower));
-        compare(side("a", &a), side("b", &b)).text.contains("\n0 of 4 settings take")
+        compare(side("a", &a), side("b", &b)).text.contains("\n0 of 4 settings differ")
     };
     let same = (0..20).filter(|seed| differ(*seed, 1.0)).count();
     assert!(same >= 18, "{same} of 20 are the same");

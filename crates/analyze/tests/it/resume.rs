@@ -98,6 +98,8 @@ async fn play_these(
         Some(earlier) => Player::resume(dir, earlier, 100, &budget, &stop)?,
         None => Player::begin(dir, terms(), &goals, &budget, &stop)?,
     };
+    // Seconds of paused time pass in none of the processor's.
+    player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await?;
     let mut watch = Cut { cells, calls, stop: &stop };
     for mut plan in plans {
@@ -198,7 +200,7 @@ async fn a_run_of_other_cells_is_not_gone_on_with() {
 fn a_directory_without_a_run_is_told() {
     let dir = TempDir::new().expect("a directory");
     let error = EarlierRun::read(dir.path()).expect_err("nothing is there");
-    assert!(error.to_string().starts_with("it is no run that can be read: "), "{error}");
+    assert!(error.to_string().starts_with("it is not a readable run: "), "{error}");
     let run = RunRecord { format: 99, ..RunRecord::default() };
     let text = serde_json::to_string(&run).expect("plain data");
     fs::write(dir.path().join("run.json"), text).expect("a file");

@@ -65,7 +65,10 @@ fn connections_that_end_and_those_that_do_not() {
     says(
         "connection",
         &elastic(),
-        &["a connection bears 20,000 requests and more", "an idle connection stays open for 5 min"],
+        &[
+            "a connection serves at least 20,000 requests",
+            "an idle connection stays open for at least 5 min",
+        ],
     );
 }
 
@@ -82,7 +85,7 @@ fn a_rate() {
 }
 #[test]
 fn no_rate() {
-    says("rate", &elastic(), &["no limit up to 244 calls/s, kept for 12 s"]);
+    says("rate", &elastic(), &["no limit up to 244 calls/s, sustained for 12 s"]);
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_bucket() {
 }
 #[test]
 fn no_bucket() {
-    says("window", &elastic(), &["a burst of 1,000 calls passes whole"]);
+    says("window", &elastic(), &["a burst of 1,000 calls passes without a refusal"]);
 }
 
 #[test]
@@ -145,8 +148,8 @@ fn what_methods_count() {
     assert_eq!(catalogue_ratio, Some(1.0));
     // A limit of the method alone would look the same.
     assert_eq!(told[0].confidence, Confidence::Medium);
-    assert!(told[0].sentence.contains("), or has a limit of its own, "), "{}", told[0].sentence);
-    says("cost", &elastic(), &["cannot tell: no call was refused, so nothing shows what counts"]);
+    assert!(told[0].sentence.contains("), or has its own limit; "), "{}", told[0].sentence);
+    says("cost", &elastic(), &["cannot tell: no call was refused, so no cost can be measured"]);
 }
 
 #[test]
@@ -252,7 +255,7 @@ fn users_show_no_capacity() {
     let sentence = &told[0].sentence;
     assert!(sentence.starts_with("25 users: 2"), "{sentence}");
     assert!(
-        sentence.ends_with("; and one stage more") && !sentence.contains("bears"),
+        sentence.ends_with("; and one more stage") && !sentence.contains("sustains"),
         "{sentence}"
     );
 }
@@ -283,8 +286,8 @@ fn answers_of_three() {
         of("reach", 2),
         [
             "calls in a batch: 1,000 and more",
-            "blocks in one search for logs: 100,000 and more",
-            "states of the newest blocks, so many: 128, not 10,000",
+            "blocks in one log search: 100,000 and more",
+            "newest blocks with state: 128, not 10,000",
             "1 of 3 methods are served, not debug_traceCall, trace_block",
             "no calls over WebSocket",
         ]
@@ -348,7 +351,7 @@ fn a_cell_in_which_nothing_was_sent_bears_nothing() {
         }
     }
     let told = verdicts(&world.run, &world.records);
-    assert_eq!(told[0].sentence, "cannot tell: no cell was played to its end");
+    assert_eq!(told[0].sentence, "cannot tell: no cell was completed");
 }
 
 #[test]

@@ -117,7 +117,11 @@ fn the_metered_one(study: &Study) {
     let number = window.strip_prefix("bucket of ").unwrap_or_default();
     assert!(is_near(number, 125.0), "{window}");
     assert!(window.ends_with(", filled evenly in 1 s; above that HTTP 429, no Retry-After"));
-    assert!(of("throttle")[0].contains("a limit that is told, not silent"), "{:?}", of("throttle"));
+    assert!(
+        of("throttle")[0].contains("an announced limit, not a silent one"),
+        "{:?}",
+        of("throttle")
+    );
 }
 
 /// The study: 99 streams and then nothing. The settings announce 128, which the study did not see;
@@ -125,8 +129,8 @@ fn the_metered_one(study: &Study) {
 fn the_silent_one(study: &Study) {
     let of = |experiment| study.of(Preset::SilentWithFatalCap99, experiment);
     assert_eq!(of("streams"), ["99 streams, fatal, 3 of 3"]);
-    assert_eq!(of("rate"), ["no limit up to 160 calls/s, kept for 6 s"]);
-    assert_eq!(of("window"), ["a burst of 800 calls passes whole"]);
+    assert_eq!(of("rate"), ["no limit up to 160 calls/s, sustained for 6 s"]);
+    assert_eq!(of("window"), ["a burst of 800 calls passes without a refusal"]);
     let [shaped] = of("throttle")[..] else { panic!("{:?}", of("throttle")) };
     let number = shaped.strip_prefix("shaped at ").unwrap_or_default();
     assert!(is_near(number, 250.0) && shaped.ends_with("for the whole account"), "{shaped}");
@@ -136,8 +140,8 @@ fn the_silent_one(study: &Study) {
 fn the_elastic_one(study: &Study) {
     let of = |experiment| study.of(Preset::Elastic, experiment);
     assert_eq!(of("streams"), ["128 streams, announced, 3 of 3"]);
-    assert_eq!(of("rate"), ["no limit up to 160 calls/s, kept for 6 s"]);
-    assert_eq!(of("window"), ["a burst of 800 calls passes whole"]);
+    assert_eq!(of("rate"), ["no limit up to 160 calls/s, sustained for 6 s"]);
+    assert_eq!(of("window"), ["a burst of 800 calls passes without a refusal"]);
     assert!(of("throttle")[0].starts_with("not shaped up to "), "{:?}", of("throttle"));
     assert!(of("soak")[1].starts_with("no drift"), "{:?}", of("soak"));
 }

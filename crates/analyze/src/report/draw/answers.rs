@@ -56,11 +56,11 @@ pub(super) fn agreement(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     let mut charts = Vec::new();
     if targets.len() > 2 {
         let columns = targets.iter().map(|target| name(run, *target)).collect();
-        charts.push(matrix("answers that agree with most of the others", columns, by_target));
+        charts.push(matrix("answers that agree with the majority", columns, by_target));
     }
     if !pairs.is_empty() {
         let columns = pairs.iter().map(between).collect();
-        charts.push(matrix("answers that agree, two by two", columns, by_pair));
+        charts.push(matrix("answers that agree, by pair", columns, by_pair));
     }
     charts
 }
@@ -74,7 +74,7 @@ pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
         Some((name(run, *target), lags.into_iter().map(|lag| lag.max(0.0)).collect()))
     };
     let groups = sights.keys().filter_map(lags).collect();
-    let mut charts = cdf("lag of new blocks behind the quickest other", "lag, ms", groups);
+    let mut charts = cdf("lag of new blocks behind the fastest other target", "lag, ms", groups);
     let mut parts: BTreeMap<u32, Vec<see::Distance>> = BTreeMap::new();
     for (target, own) in &sights {
         let others: Vec<_> =

@@ -25,7 +25,7 @@ fn requests(cells: &[&PlayedCell<'_>]) -> Option<Chart> {
     let bars: Vec<(String, Vec<f64>)> = tried.enumerate().map(bar).collect();
     (!bars.is_empty()).then(|| {
         Chart::Stack(Stack {
-            title: "requests that a connection bore".to_owned(),
+            title: "requests served by a connection".to_owned(),
             unit: "requests",
             parts: vec!["then it ended".to_owned(), "and it went on".to_owned()],
             bars,
@@ -52,7 +52,7 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
         Some(ChartMark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
     });
     Some(Chart::Plot(Plot {
-        title: "connections that are closed when used again".to_owned(),
+        title: "connections found closed on reuse".to_owned(),
         x: Axis::log("silent for, s"),
         y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% closed") },
         second: None,
@@ -90,7 +90,7 @@ pub(super) fn bodies(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
     };
     let rates = kinds.iter().filter(|(kind, _)| kind.0 > 0);
     let mut charts = vec![Chart::Stack(Stack {
-        title: "what a connection delivers".to_owned(),
+        title: "throughput of a connection".to_owned(),
         unit: "MB/s",
         parts: vec!["all answers".to_owned()],
         bars: rates.map(|(kind, cells)| (name(kind), vec![delivered(cells)])).collect(),

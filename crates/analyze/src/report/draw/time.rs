@@ -50,7 +50,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         }
     }
     Chart::Plot(Plot {
-        title: "calls that passed, while more were sent".to_owned(),
+        title: "calls that passed under excess load".to_owned(),
         x: Axis::new("seconds since the first call"),
         y: Axis::new("calls that passed"),
         second: None,
