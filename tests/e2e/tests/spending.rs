@@ -69,7 +69,7 @@ async fn what_is_spent_survives_kills_and_restarts_without_a_setting() {
             // Another process does not write over it, and says so.
             let other = serve(&upstream, home.path()).await;
             let told = until(BOUND, || async {
-                other.process.log().contains("another process keeps").then_some(())
+                other.process.log().contains("another process writes").then_some(())
             });
             assert!(told.await.is_some(), "{}", other.process.log());
             other.process.signal(Signal::Kill);
