@@ -75,21 +75,6 @@ impl BlockNumber {
     pub fn hex(self) -> String {
         hex::quantity(self.0)
     }
-
-    /// The block so many later; stops at the largest number.
-    pub const fn plus(self, blocks: u64) -> Self {
-        Self(self.0.saturating_add(blocks))
-    }
-
-    /// The block so many earlier; stops at genesis.
-    pub const fn minus(self, blocks: u64) -> Self {
-        Self(self.0.saturating_sub(blocks))
-    }
-
-    /// How many blocks this one is ahead of `other`; zero when it is not.
-    pub const fn ahead_of(self, other: Self) -> u64 {
-        self.0.saturating_sub(other.0)
-    }
 }
 
 macro_rules! number_text {
@@ -186,14 +171,6 @@ mod tests {
         assert_eq!(BlockNumber(436).to_string(), "436");
         assert_eq!(BlockNumber(436).hex(), "0x1b4");
         assert_eq!(ChainId(1).hex(), "0x1");
-    }
-
-    #[test]
-    fn arithmetic_stops_at_the_ends() {
-        assert_eq!(BlockNumber(5).minus(9), BlockNumber(0));
-        assert_eq!(BlockNumber(u64::MAX).plus(1), BlockNumber(u64::MAX));
-        assert_eq!(BlockNumber(9).ahead_of(BlockNumber(5)), 4);
-        assert_eq!(BlockNumber(5).ahead_of(BlockNumber(9)), 0);
     }
 
     #[test]

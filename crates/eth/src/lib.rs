@@ -26,7 +26,7 @@ mod word;
 
 pub use at_hash::BY_HASH_METHODS;
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
-pub use canonical::{canonical, mean_the_same};
+pub use canonical::canonical;
 pub use filter::FilterShape;
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};

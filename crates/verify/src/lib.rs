@@ -34,7 +34,7 @@ pub use alloy_primitives::Address;
 pub use audit::{KnownFacts, Rules};
 pub use finding::{AnswerFinding, Check, Level, Why};
 pub use header::HeaderFacts;
-pub use log::{Emptiness, Filter, LogProof, Sieve, Sifted, blooms_may_match, prove_logs};
+pub use log::{Filter, LogProof, Sieve, Sifted, prove_logs};
 pub use method::{has_checks, verify};
 pub use signature::recover;
 pub use transaction::{RawTransaction, sender_of_raw};

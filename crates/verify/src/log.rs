@@ -1,20 +1,15 @@
 //! Logs: what was asked for, what came, and whether nothing can be true.
 
 use alloy_primitives::{Address, B256, Bloom, keccak256};
-use wellhead_eth::{BlockNumber, BlockRef, MethodRow};
+use wellhead_eth::{BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
 
-use crate::audit::{Audit, BlockPosition, Rules, ends, must, want};
+use crate::audit::{Audit, BlockPosition, ends, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle};
-use crate::header::HeaderFacts;
 use crate::json::{Value, object};
 
 /// Topics of a log: the virtual machine knows no more.
 const TOPICS_MAX: usize = 4;
-/// Most comparisons of an address or topic with a bloom for one answer: about 20 ms. A
-/// filter and range that need more are [`Emptiness::Unknown`].
-const BLOOM_LOOKS_MAX: usize = 4 << 20;
-
 object! {
     LogJson {
         address: "address",
@@ -87,12 +82,6 @@ impl Filter {
             }
         }
         Some(Self { addresses, topics, from, to, hash })
-    }
-
-    /// This filter with heights in the place of the tags that stand for them.
-    #[must_use]
-    pub fn over(self, from: BlockNumber, to: BlockNumber) -> Self {
-        Self { from: Some(from.0), to: Some(to.0), ..self }
     }
 
     fn fits(&self, address: Address, topics: &[B256]) -> bool {
@@ -265,69 +254,6 @@ fn alternatives<'a, T: Ord>(
     }
     found.sort_unstable();
     readable.then_some(found)
-}
-
-/// What the blooms of a range say of an answer without logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Emptiness {
-    /// No block of the range can have such a log.
-    Right,
-    /// This block, the first such one, may have a log that was asked for: a bloom errs
-    /// only in this direction, and more often the more logs a block has.
-    Suspicious(BlockNumber),
-    /// The headers are not those of the whole range, or too many for so large a filter, or
-    /// the chain's blooms mean nothing.
-    Unknown,
-}
-
-/// Whether there can be logs for `filter`, by the blooms of its range.
-///
-/// `headers` are those of all blocks asked for, ascending, and believed. A filter whose
-/// ends are tags needs [`Filter::over`] first. Without Ethereum's rules the answer is
-/// `Unknown`: there are chains whose blooms are always empty.
-pub fn blooms_may_match<'a>(
-    filter: &Filter,
-    rules: Rules,
-    headers: impl IntoIterator<Item = &'a HeaderFacts>,
-) -> Emptiness {
-    if rules != Rules::Ethereum {
-        return Emptiness::Unknown;
-    }
-    let mut headers = headers.into_iter().peekable();
-    let mut next = match (filter.hash, filter.from) {
-        (Some(hash), _) => match headers.peek() {
-            Some(header) if header.hash.0 == hash => header.number.0,
-            Some(_) | None => return Emptiness::Unknown,
-        },
-        (None, Some(from)) => from,
-        (None, None) => return Emptiness::Unknown,
-    };
-    let last = match (filter.hash, filter.to) {
-        (Some(_), _) => next,
-        (None, Some(to)) => to,
-        (None, None) => return Emptiness::Unknown,
-    };
-    let wanted = filter.in_bits();
-    let looks = wanted.iter().map(Vec::len).sum::<usize>().max(1);
-    let mut looks_left = BLOOM_LOOKS_MAX;
-    let mut suspicious = None;
-    for header in headers {
-        if header.number.0 != next || next > last {
-            return Emptiness::Unknown;
-        }
-        let Some(left) = looks_left.checked_sub(looks) else { return Emptiness::Unknown };
-        looks_left = left;
-        let may_be_in = |any: &Vec<Bits>| any.iter().any(|bits| bits.are_in(&header.logs_bloom));
-        if suspicious.is_none() && wanted.iter().all(may_be_in) {
-            suspicious = Some(header.number);
-        }
-        next = next.saturating_add(1);
-    }
-    match suspicious {
-        Some(number) => Emptiness::Suspicious(number),
-        None if next > last => Emptiness::Right,
-        None => Emptiness::Unknown,
-    }
 }
 
 /// The answer of `eth_getLogs`.

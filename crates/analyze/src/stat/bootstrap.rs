@@ -55,12 +55,6 @@ pub fn worst_difference(
     interval(a, b, |a, b| a - b, 0.025 / of.max(1) as f64, rng)
 }
 
-/// The ratio of medians, `a / b`. `None` as well where the median of `b` is not above zero.
-pub fn median_ratio(a: &[Vec<f64>], b: &[Vec<f64>], rng: &mut impl Rng) -> Option<Interval> {
-    let found = interval(a, b, |a, b| a / b, 0.025, rng)?;
-    (found.point.is_finite() && found.high.is_finite() && found.point >= 0.0).then_some(found)
-}
-
 fn interval(
     a: &[Vec<f64>],
     b: &[Vec<f64>],

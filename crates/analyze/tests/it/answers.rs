@@ -16,7 +16,7 @@ use wellhead_analyze::record::{Cell, Record, RunRecord};
 use wellhead_analyze::run::{CallBudget, PanelMember, Player, StopSignal, Unwatched, Watch};
 use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_eth::mean_the_same;
+use wellhead_eth::canonical;
 use wellhead_sim::node::SimNode;
 use wellhead_sim::provider::{CreditBucket, Matter, RefusalForm};
 use wellhead_sim::rpc::Lie;
@@ -138,7 +138,7 @@ fn is_a_lie(node: &SimNode, dials: &ProviderDials, method: &str, params: &str) -
     let Ok(truth) = node.ask(method, Some(&params)) else { return false };
     let lie = dials.lie.as_ref().unwrap();
     let told = lie.instead_of(method, Some(&params), truth.clone());
-    !mean_the_same(truth.to_string().as_bytes(), told.to_string().as_bytes())
+    canonical(truth.to_string().as_bytes()) != canonical(told.to_string().as_bytes())
 }
 
 #[tokio::test(start_paused = true)]
