@@ -55,7 +55,31 @@ pub struct Job<'a> {
     pub room: Option<&'a Arc<Ceiling>>,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// A call without params, of which nothing else is known.
+    pub fn new(
+        row: &'a MethodRow,
+        method: &'a str,
+        received_at: Instant,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            row,
+            method,
+            params: None,
+            at_hash: None,
+            received_at,
+            deadline,
+            null_is_final: false,
+            is_there: false,
+            flows_to: None,
+            ballot: None,
+            progress: None,
+            is_first_paid: false,
+            room: None,
+        }
+    }
+
     /// Whose call it is, where that is known.
     pub(crate) fn client(&self) -> Option<ClientNet> {
         self.progress.and_then(Progress::client).or(self.flows_to)

@@ -136,21 +136,7 @@ impl World {
         let eligible = roster.eligible(row, row.name).expect("served");
         let ask = PlanRequest::of(row, eligible);
         let plan = self.worker.with_rng(|rng| plan(&ask, &view, roster, now(), rng));
-        let job = Job {
-            row,
-            method: row.name,
-            params: None,
-            received_at: now(),
-            deadline: now() + Duration::from_secs(30),
-            at_hash: None,
-            null_is_final: false,
-            is_there: false,
-            flows_to: None,
-            ballot: None,
-            progress: None,
-            is_first_paid: false,
-            room: None,
-        };
+        let job = Job::new(row, row.name, now(), now() + Duration::from_secs(30));
         run(&job, &plan, roster, &self.worker, &Bounds::default()).await
     }
 

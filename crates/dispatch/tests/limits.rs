@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
     Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Payload, Slot,
-    Standing, Tier, Upstream, UpstreamId, Verdict, VerdictClass,
+    Standing, Tier, Upstream, Verdict, VerdictClass,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -41,15 +40,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
     let tiers = [Tier::Primary, Tier::Fallback, Tier::Public];
     let (mut roster, mut transports) = (Vec::new(), Vec::new());
     for ((place, (transport, terms)), tier) in (0_u8..).zip(upstreams).zip(tiers) {
-        let identity = Identity {
-            id: UpstreamId::new(&char::from(b'a' + place).to_string()),
-            tier,
-            labels: BTreeMap::new(),
-            methods: MethodRules::default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
-        };
+        let identity = Identity { tier, ..Identity::named(&char::from(b'a' + place).to_string()) };
         // Noon of a day in the middle of a month.
         let budget = Budget::new(None, &terms, 20_772 * 86_400 + 43_200);
         let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());

@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +15,7 @@ use wellhead_dispatch::{Bounds, ClientNet, WorkerUpstreams, now};
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, Slot, Standing, Tier, Upstream,
-    UpstreamId,
+    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, Slot, Standing, Upstream,
 };
 
 const METHODS: [&str; 4] = ["eth_call", "eth_getBalance", "eth_estimateGas", "eth_blockNumber"];
@@ -90,15 +88,7 @@ impl Transport for Provider {
 }
 
 fn stage(provider: &Arc<Provider>) -> Stage {
-    let identity = Identity {
-        id: UpstreamId::new("a"),
-        tier: Tier::Primary,
-        labels: BTreeMap::new(),
-        methods: MethodRules::default(),
-        provider: None,
-        attempt: None,
-        lag_blocks_max: None,
-    };
+    let identity = Identity::named("a");
     let terms = BudgetTerms { learn: true, ..BudgetTerms::default() };
     let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), now());
     upstream.set_standing(Standing::Verified);

@@ -192,20 +192,12 @@ fn job_of<'a>(
     may_flow: bool,
 ) -> Job<'a> {
     Job {
-        row,
-        method,
         params,
-        received_at: request.ctx.received_at,
-        deadline: request.deadline(),
-        at_hash: None,
-        null_is_final: false,
-        is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
         flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.peer.ip().into()),
-        ballot: None,
         progress: Some(request.progress),
-        is_first_paid: false,
         room: request.room.as_ref(),
+        ..Job::new(row, method, request.ctx.received_at, request.deadline())
     }
 }
 

@@ -193,19 +193,11 @@ fn steps(
 ) -> Vec<String> {
     let chain = request.chain;
     let job = Job {
-        row: call.row,
-        method,
         params: call.params,
-        at_hash: None,
-        received_at: request.ctx.received_at,
-        deadline: request.deadline(),
         null_is_final: planned.null_is_final,
         is_there: planned.is_there,
-        flows_to: None,
         ballot: planned.ballot,
-        progress: None,
-        is_first_paid: false,
-        room: None,
+        ..Job::new(call.row, method, request.ctx.received_at, request.deadline())
     };
     let roster = &chain.roster;
     let at = request.ctx.received_at;

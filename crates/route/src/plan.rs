@@ -458,15 +458,7 @@ mod tests {
         let mut upstreams = Vec::new();
         for (place, text) in words.iter().enumerate() {
             let mut parts = text.split(':');
-            let mut identity = Identity {
-                id: UpstreamId::new(parts.next().expect("a name")),
-                tier: Tier::Primary,
-                labels: BTreeMap::new(),
-                methods: MethodRules::default(),
-                provider: None,
-                attempt: None,
-                lag_blocks_max: None,
-            };
+            let mut identity = Identity::named(parts.next().expect("a name"));
             let parts: Vec<&str> = parts.collect();
             for part in &parts {
                 match (*part, part.split_once('=')) {

@@ -177,7 +177,7 @@ impl Roster {
 mod tests {
     use std::time::Instant;
 
-    use wellhead_upstream::{BreakerBounds, Identity, Tier};
+    use wellhead_upstream::{BreakerBounds, Identity};
 
     use super::*;
 
@@ -191,15 +191,7 @@ mod tests {
         let [allow, deny, dangerous] = rules.split('/').collect::<Vec<_>>()[..] else {
             panic!("three lists: {rules}")
         };
-        let identity = Identity {
-            id: UpstreamId::new("a"),
-            tier: Tier::Primary,
-            labels: BTreeMap::new(),
-            methods: MethodRules::default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
-        };
+        let identity = Identity::named("a");
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), Instant::now());
         let methods = MethodRules { allow: globs(allow), deny: globs(deny) };

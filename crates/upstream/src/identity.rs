@@ -105,6 +105,21 @@ pub struct Identity {
     pub lag_blocks_max: Option<u64>,
 }
 
+impl Identity {
+    /// A primary upstream called `name` with no settings of its own.
+    pub fn named(name: &str) -> Self {
+        Self {
+            id: UpstreamId::new(name),
+            tier: Tier::Primary,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

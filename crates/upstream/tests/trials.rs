@@ -1,13 +1,11 @@
 //! Who finds out whether an upstream is back: one call at a time, and the claim ends with it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_upstream::{
-    BreakerBounds, Identity, InFlight, MethodRules, Payload, Slot, Standing, Tier, Upstream,
-    UpstreamId, Verdict, VerdictClass,
+    BreakerBounds, Identity, InFlight, Payload, Slot, Standing, Upstream, Verdict, VerdictClass,
 };
 
 fn row() -> &'static MethodRow {
@@ -16,15 +14,7 @@ fn row() -> &'static MethodRow {
 
 /// An upstream that failed so at `now`, and that nobody probes.
 fn failed(class: VerdictClass, times: usize, now: Instant) -> Arc<Upstream> {
-    let identity = Identity {
-        id: UpstreamId::new("a"),
-        tier: Tier::Primary,
-        labels: BTreeMap::new(),
-        methods: MethodRules::default(),
-        provider: None,
-        attempt: None,
-        lag_blocks_max: None,
-    };
+    let identity = Identity::named("a");
     let upstream = Arc::new(Upstream::new(identity, Slot(0), BreakerBounds::default(), now));
     upstream.set_standing(Standing::Verified);
     upstream.set_tried_by_clients(true);

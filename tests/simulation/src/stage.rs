@@ -2,7 +2,6 @@
 //!
 //! What differs: transports and feeds without sockets, settings without a file.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,9 +18,7 @@ use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::{
-    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamId,
-};
+use wellhead_upstream::{Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream};
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
 use crate::evidence::Place;
@@ -163,15 +160,7 @@ fn simulated(
 fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     let count = plan.upstreams.len();
     let upstreams = plan.upstreams.iter().enumerate().map(|(slot, own)| {
-        let identity = Identity {
-            id: UpstreamId::new(&own.name),
-            tier: own.tier,
-            labels: BTreeMap::new(),
-            methods: MethodRules::default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
-        };
+        let identity = Identity { tier: own.tier, ..Identity::named(&own.name) };
         let slot = Slot(u8::try_from(slot).expect("a handful of upstreams"));
         let upstream = Upstream::new(identity, slot, settings.breaker, now);
         let upstream = upstream.hiding(Redactor::new([&own.api_key]));

@@ -7,7 +7,6 @@
 
 #![allow(clippy::print_stdout, reason = "what was saved is told as well as checked")]
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use wellhead_route::Roster;
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::{SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::Transport;
-use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId};
+use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream};
 use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
 const CALLS: u64 = 10_000;
@@ -164,15 +163,7 @@ impl Stage {
 }
 
 fn upstream(name: &str, slot: Slot, now: std::time::Instant) -> Arc<Upstream> {
-    let identity = Identity {
-        id: UpstreamId::new(name),
-        tier: Tier::Primary,
-        labels: BTreeMap::new(),
-        methods: MethodRules::default(),
-        provider: None,
-        attempt: None,
-        lag_blocks_max: None,
-    };
+    let identity = Identity::named(name);
     Arc::new(Upstream::new(identity, slot, BreakerBounds::default(), now))
 }
 

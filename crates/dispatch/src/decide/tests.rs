@@ -177,19 +177,14 @@ impl Play {
             .collect();
         let progress = Progress::new(Allowance::new(self.calls_max));
         let job = Job {
-            row: MethodTable::standard().row(self.method),
-            method: self.method,
-            params: None,
-            at_hash: None,
-            received_at: began,
-            deadline: began + self.total,
-            null_is_final: false,
             is_there: self.is_there,
-            flows_to: None,
-            ballot: None,
             progress: Some(&progress),
-            is_first_paid: false,
-            room: None,
+            ..Job::new(
+                MethodTable::standard().row(self.method),
+                self.method,
+                began,
+                began + self.total,
+            )
         };
         let terms = CallTerms { job: &job, bounds: &self.bounds, is_one_tier: self.is_one_tier };
         let (mut now, mut script) = (began, script.split_whitespace());

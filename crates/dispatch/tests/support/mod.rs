@@ -5,7 +5,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ use wellhead_transport::{
     WireReply,
 };
 use wellhead_upstream::{
-    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, UpstreamId,
-    Verdict, VerdictClass,
+    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, Verdict,
+    VerdictClass,
 };
 
 /// What an upstream does with one exchange.
@@ -195,15 +195,8 @@ impl Stage {
                     (tier, script) = (other, rest.trim());
                 }
             }
-            let identity = Identity {
-                id: UpstreamId::new(&char::from(b'a' + slot.0).to_string()),
-                tier,
-                labels: BTreeMap::new(),
-                methods: MethodRules::default(),
-                provider: None,
-                attempt: None,
-                lag_blocks_max: None,
-            };
+            let identity =
+                Identity { tier, ..Identity::named(&char::from(b'a' + slot.0).to_string()) };
             let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now());
             upstream.set_standing(Standing::Verified);
             let verdict =
@@ -296,19 +289,13 @@ impl Stage {
 
     async fn run_within(&self, method: &str, progress: Option<&Progress>) -> Outcome {
         let job = Job {
-            row: MethodTable::standard().row(method),
-            method,
             params: Some(br#"["0xab"]"#),
-            received_at: now(),
-            deadline: now() + self.total,
-            at_hash: None,
             null_is_final: self.null_is_final,
             is_there: !self.heads.is_empty(),
             flows_to: self.may_flow.then_some(self.client),
             ballot: self.ballot,
             progress,
-            is_first_paid: false,
-            room: None,
+            ..Job::new(MethodTable::standard().row(method), method, now(), now() + self.total)
         };
         run(&job, &self.plan(method), &self.roster, &self.worker, &self.bounds).await
     }

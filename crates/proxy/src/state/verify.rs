@@ -463,26 +463,18 @@ fn names_a_header(row: &MethodRow) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+
     use std::sync::mpsc;
     use std::time::Duration;
 
     use bytes::Bytes;
     use futures_util::FutureExt;
-    use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Tier, UpstreamId};
+    use wellhead_upstream::{BreakerBounds, Identity, Slot};
 
     use super::*;
 
     fn upstream() -> Arc<Upstream> {
-        let identity = Identity {
-            id: UpstreamId::new("a"),
-            tier: Tier::Primary,
-            labels: BTreeMap::new(),
-            methods: MethodRules::default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
-        };
+        let identity = Identity::named("a");
         Arc::new(Upstream::new(identity, Slot(0), BreakerBounds::default(), now()))
     }
 

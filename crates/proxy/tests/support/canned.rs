@@ -1,7 +1,6 @@
 //! A proxy over an upstream that answers at once with the same bytes: what is left to
 //! measure is our own part, from the body of a call to the bytes of its answer.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,7 @@ use wellhead_proxy::{
 };
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
-use wellhead_upstream::{
-    BreakerBounds, Identity, MethodRules, Slot, Standing, Tier, Upstream, UpstreamId,
-};
+use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Standing, Upstream};
 use wellhead_watch::Pulse;
 
 /// How many upstreams the plan has to order.
@@ -83,15 +80,7 @@ impl Bench {
     fn new(reply: String, pins: bool, cache: Option<Arc<Cache>>, verify: Level) -> Self {
         let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
         let upstream = |slot: u8| {
-            let identity = Identity {
-                id: UpstreamId::new(&format!("upstream-{slot}")),
-                tier: Tier::Primary,
-                labels: BTreeMap::new(),
-                methods: MethodRules::default(),
-                provider: None,
-                attempt: None,
-                lag_blocks_max: None,
-            };
+            let identity = Identity::named(&format!("upstream-{slot}"));
             let upstream = Upstream::new(identity, Slot(slot), BreakerBounds::default(), now());
             upstream.set_standing(Standing::Verified);
             Arc::new(upstream)

@@ -23,7 +23,7 @@ use wellhead_transport::{
 };
 use wellhead_upstream::{
     BreakerBounds, Identity, MethodRules, Payload, Redactor, Slot, Standing, Tier, Upstream,
-    UpstreamId, Verdict, VerdictClass,
+    Verdict, VerdictClass,
 };
 use wellhead_watch::Pulse;
 
@@ -537,13 +537,10 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
         let slot = Slot(u8::try_from(place).expect("few upstreams"));
         let name = char::from(b'a' + slot.0).to_string();
         let identity = Identity {
-            id: UpstreamId::new(&name),
             tier: plan.tiers.get(place).copied().unwrap_or(Tier::Primary),
             labels: labels(plan.labels.get(place).copied().unwrap_or_default()),
             methods: plan.own_methods.get(place).cloned().unwrap_or_default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
+            ..Identity::named(&name)
         };
         let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now())
             .hiding(Redactor::new([SECRET]));

@@ -4,7 +4,7 @@
 
 pub(crate) mod log;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +20,7 @@ use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
 };
-use wellhead_upstream::{
-    BreakerBounds, Budget, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
-};
+use wellhead_upstream::{BreakerBounds, Budget, Condition, Identity, Slot, Tier, Upstream};
 use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
 
 pub(crate) fn now() -> Instant {
@@ -260,15 +258,7 @@ impl Connector {
 /// An upstream named by its place.
 fn upstream(place: usize, tier: Tier, budget: Budget) -> Arc<Upstream> {
     let place = u8::try_from(place).expect("few upstreams");
-    let identity = Identity {
-        id: UpstreamId::new(&char::from(b'a' + place).to_string()),
-        tier,
-        labels: BTreeMap::new(),
-        methods: MethodRules::default(),
-        provider: None,
-        attempt: None,
-        lag_blocks_max: None,
-    };
+    let identity = Identity { tier, ..Identity::named(&char::from(b'a' + place).to_string()) };
     let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
     Arc::new(upstream.within(budget))
 }

@@ -339,20 +339,13 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     let subject = BlockAsk { ask: &ask, block: &block };
     let Planned { plan, ballot, .. } = make_plan(chain, worker, subject, deadline, now()).await;
     let job = Job {
-        row,
-        method: &errand.method,
         params,
-        received_at: errand.received_at,
-        deadline,
-        at_hash: None,
-        null_is_final: false,
-        is_there: false,
-        flows_to: None,
         ballot,
         // Its own, as it may go on when its request has ended.
         progress: Some(&errand.progress),
         is_first_paid: true,
         room: errand.room.as_ref(),
+        ..Job::new(row, &errand.method, errand.received_at, deadline)
     };
     let outcome = run_plan(chain, worker, &job, &plan, &chain.bounds).await;
     if outcome.trail.exchanges() == 0 {
