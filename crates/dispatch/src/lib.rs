@@ -41,7 +41,6 @@ mod hedge_timer;
 mod inspect;
 mod job;
 mod outcome;
-mod poll;
 mod preview;
 mod progress;
 mod quorum;

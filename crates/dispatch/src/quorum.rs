@@ -6,7 +6,7 @@
 //! ([`wellhead_eth::canonical`]); a revert by its data, as each client has its own words;
 //! what is wrong with a call, and that something is not there, by that alone. What says
 //! nothing of the chain, a fault or a limit or missing history, is no vote, and another
-//! upstream is asked instead. Each upstream has one vote. [`crate::poll`] decides, and here it is done.
+//! upstream is asked instead. Each upstream has one vote. [`votes`] decides, and here it is done.
 //!
 //! Those of the best tier are asked first, and of dearer ones as many as it takes: where fewer than
 //! must agree are well there, or one fails or says something else. One that is merely slow is no
@@ -17,6 +17,8 @@
 //! health, because above the finalized block both may be honest, on two branches.
 //!
 //! Not promised: that two upstreams are two nodes, or that what they agree on is true.
+
+mod votes;
 
 use std::time::{Duration, Instant};
 
@@ -33,9 +35,9 @@ use crate::context::RunContext;
 use crate::decide::{CallStep, Scene};
 use crate::hedge::is_lost;
 use crate::now;
-use crate::poll::{PendingVote, Poll, PollEnd, PollStep, Vote, value};
 use crate::run::{Run, try_pay};
 use crate::trail::Heard;
+use votes::{PendingVote, Poll, PollEnd, PollStep, Vote, value};
 
 /// An attempt that takes long is looked at again after this time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

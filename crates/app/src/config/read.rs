@@ -2,9 +2,10 @@
 //!
 //! [`section!`] declares a group of settings once: key, type, rule (default, bounds)
 //! and description. The struct, its reader, its writer, the JSON schema and the
-//! reference page all come from that, so they cannot disagree. A reader never
-//! stops: it reports, puts a blank in the place and goes on, so that one run shows
-//! every problem. Settings with blanks never leave `config`.
+//! reference page all come from that, so they cannot disagree. A key that the table lacks
+//! is an error with a hint. A reader never stops: it reports, puts a blank in the place
+//! and goes on, so that one run shows every problem. Settings with blanks never leave
+//! `config`.
 //!
 //! What one value looks like is in `value`; what several say together in `check`.
 

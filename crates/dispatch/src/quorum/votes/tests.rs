@@ -30,21 +30,7 @@ fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
         .map(|(place, text)| Actor::of(place, text, began))
         .collect();
     let method = "eth_call";
-    let job = Job {
-        row: MethodTable::standard().row(method),
-        method,
-        params: None,
-        at_hash: None,
-        received_at: began,
-        deadline: began + MS * 9_000,
-        null_is_final: false,
-        is_there: false,
-        flows_to: None,
-        ballot: None,
-        progress: None,
-        is_first_paid: false,
-        room: None,
-    };
+    let job = Job::new(MethodTable::standard().row(method), method, began, began + MS * 9_000);
     let bounds = Bounds::default();
     let terms = CallTerms { job: &job, bounds: &bounds, is_one_tier: false };
     let ballot = Ballot { quorum, is_final: true, largest };
