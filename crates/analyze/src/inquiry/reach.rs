@@ -319,15 +319,15 @@ impl Visit<'_, '_, '_> {
         self.close_with(probe, tried, fate, calls, [])
     }
 
-    /// One size of a search; `whole` where it is all that there is.
+    /// One size of a search, and what came of it.
     fn close_size(
         &mut self,
         probe: &str,
         search: &mut ExtentSearch,
         size: u64,
-        (fate, calls): (SizeFate, Vec<FinishedCall>),
-        whole: bool,
+        came: Came,
     ) -> Result<(), RunError> {
+        let Came { fate, calls, whole } = came;
         let whole = whole.then(|| ("whole", "1".to_owned()));
         let more = [("of", search.max().to_string())].into_iter().chain(whole);
         self.close_with(probe, &size.to_string(), fate, calls, more)?;
@@ -472,8 +472,7 @@ impl Visit<'_, '_, '_> {
                 let Some(again) = self.has(past, size, oldest).await? else { return Ok(None) };
                 came = again;
             }
-            let Came { fate, calls, whole } = came;
-            self.close_size(past.word(), &mut search, size, (fate, calls), whole)?;
+            self.close_size(past.word(), &mut search, size, came)?;
         }
         Ok(Some(search.served()))
     }
@@ -481,7 +480,8 @@ impl Visit<'_, '_, '_> {
     /// Nothing can be searched for without a head.
     fn unknown(&mut self, probe: &str, first: u64) -> Result<u64, RunError> {
         let mut search = ExtentSearch::new(first, first);
-        self.close_size(probe, &mut search, first, (SizeFate::Open, Vec::new()), false)?;
+        let came = Came { fate: SizeFate::Open, calls: Vec::new(), whole: false };
+        self.close_size(probe, &mut search, first, came)?;
         Ok(0)
     }
 
@@ -544,8 +544,7 @@ impl Visit<'_, '_, '_> {
                 let Some(again) = self.searches(top, size).await? else { return Ok(None) };
                 came = again;
             }
-            let Came { fate, calls, whole } = came;
-            self.close_size("range", &mut search, size, (fate, calls), whole)?;
+            self.close_size("range", &mut search, size, came)?;
         }
         Ok(Some(()))
     }
@@ -574,8 +573,8 @@ impl Visit<'_, '_, '_> {
             let Some(finished) = finished else { return Ok(None) };
             let (class, fate) = (finished.class(), batch(&finished));
             let came = self.weigh("batch", class, fate, finished.tries).await?;
-            let Some(came) = came else { return Ok(None) };
-            self.close_size("batch", &mut search, size, came, false)?;
+            let Some((fate, calls)) = came else { return Ok(None) };
+            self.close_size("batch", &mut search, size, Came { fate, calls, whole: false })?;
         }
         Ok(Some(()))
     }

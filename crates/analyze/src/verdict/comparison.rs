@@ -77,7 +77,7 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     let found = pairs.iter().zip(compared).filter_map(|((a, b, factor), compared)| {
         Some(match compared {
             ComparisonOutcome::Not(why) => DraftVerdict::cannot_tell(why),
-            ComparisonOutcome::Ratio(_) => say(&groups, (a, b), *factor, intervals.next()?, of),
+            ComparisonOutcome::Ratio(_) => say(&groups, a, b, *factor, intervals.next()?, of),
         })
     });
     found.collect()
@@ -178,7 +178,8 @@ fn compare(
 /// first.
 fn say(
     groups: &Groups<'_>,
-    (a, b): (&ComparedSetting, &ComparedSetting),
+    a: &ComparedSetting,
+    b: &ComparedSetting,
     factor: Factor,
     ratio: Interval,
     of: usize,

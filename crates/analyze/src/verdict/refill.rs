@@ -249,16 +249,17 @@ pub(super) fn cost<'a>(
         let why = "no call was refused, so no cost can be measured";
         return vec![DraftVerdict::cannot_tell(why)];
     };
+    let cheapest = NamedRate { method: base, rate: most };
     let dearer = methods
         .rates
         .iter()
         .filter(|(method, _)| *method != base)
-        .map(|(method, rate)| dearer(&methods, (base, most), (method, rate), target));
+        .map(|(method, rate)| dearer(&methods, cheapest, NamedRate { method, rate }, target));
     let cheaper = methods
         .free
         .iter()
         .filter(|(_, sent)| *sent > most.high)
-        .map(|free| cheaper(&methods, (base, most), *free, target));
+        .map(|(method, sent)| cheaper(&methods, cheapest, method, *sent, target));
     let mut found: Vec<DraftVerdict> = dearer.chain(cheaper).collect();
     if found.is_empty() {
         let why = format!("only {base} was refused: nothing to compare with");
@@ -271,13 +272,22 @@ pub(super) fn cost<'a>(
     found
 }
 
+/// A method and the rate at which it passes.
+#[derive(Clone, Copy)]
+struct NamedRate<'a> {
+    method: &'a str,
+    rate: &'a MethodRate,
+}
+
 /// What a method costs that passes less often than the cheapest one, `base`.
 fn dearer(
     methods: &MethodRates<'_>,
-    (base, most): (&str, &MethodRate),
-    (method, rate): (&str, &MethodRate),
+    base: NamedRate<'_>,
+    one: NamedRate<'_>,
     target: Option<&MeasuredTarget>,
 ) -> DraftVerdict {
+    let NamedRate { method: base, rate: most } = base;
+    let NamedRate { method, rate } = one;
     // A limit of the method alone would show as the same pace.
     let is_dearer = most.low / rate.high > 1.0;
     let sure = match rate.cells.min(most.cells) {
@@ -298,10 +308,12 @@ fn dearer(
 /// What a method costs that passed, sent more often than `base` passes.
 fn cheaper(
     methods: &MethodRates<'_>,
-    (base, most): (&str, &MethodRate),
-    (method, sent): (&str, f64),
+    base: NamedRate<'_>,
+    method: &str,
+    sent: f64,
     target: Option<&MeasuredTarget>,
 ) -> DraftVerdict {
+    let NamedRate { method: base, rate: most } = base;
     let finding = Finding::Cost {
         method: method.to_owned(),
         base: base.to_owned(),
