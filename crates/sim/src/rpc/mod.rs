@@ -226,17 +226,11 @@ fn eth_state(
             Ok(json!(alloy_primitives::B256::from(state.slot(address, slot))))
         }
         "call" => {
-            let params = params.at_most(4)?;
-            let request = CallRequest::read(params)?;
-            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
-            let state = call::overridden(&state, params, 2)?;
+            let (request, state) = call_at(asked, params)?;
             Ok(json!(request.call(asked.world.contracts(), &state)?))
         }
         "estimateGas" => {
-            let params = params.at_most(4)?;
-            let request = CallRequest::read(params)?;
-            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
-            let state = call::overridden(&state, params, 2)?;
+            let (request, state) = call_at(asked, params)?;
             Ok(quantity(request.estimate(asked.world.contracts(), &state)?))
         }
         "createAccessList" => {
@@ -468,6 +462,14 @@ fn account_at(asked: &CallContext<'_>, params: Params<'_>) -> Result<(Address, S
     let address = params.at_most(2)?.address(0)?;
     let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
     Ok((address, state))
+}
+
+/// A call, and the state that it runs on: that of its block, with what it overrides.
+fn call_at(asked: &CallContext<'_>, params: Params<'_>) -> Result<(CallRequest, State), RpcError> {
+    let params = params.at_most(4)?;
+    let request = CallRequest::read(params)?;
+    let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
+    Ok((request, call::overridden(&state, params, 2)?))
 }
 
 fn filter_id(params: Params<'_>) -> Result<&str, RpcError> {
