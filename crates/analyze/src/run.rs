@@ -2,8 +2,7 @@
 //!
 //! Records go to `records.jsonl` as they come and `run.json` lies beside them, so that a run that
 //! is cut has lost nothing but its last cell. What they mean is computed afterwards. Two bounds
-//! hold whatever a plan wants: [`CallBudget`], and [`StopSignal`], which whoever is in front of the terminal
-//! sets.
+//! hold for every plan: [`CallBudget`], and [`StopSignal`], which the user sets with Ctrl-C.
 
 mod beat;
 mod cell;

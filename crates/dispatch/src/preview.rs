@@ -48,17 +48,17 @@ pub enum PreviewStep {
     },
     /// It waits for its turn at the upstreams that hold it.
     Turn {
-        /// For at most so long.
+        /// The longest wait.
         most: Duration,
     },
     /// It pauses before it goes through the candidates again.
     Pause {
-        /// For at most so long: the pause is drawn.
+        /// The longest pause that the draw allows.
         most: Duration,
     },
     /// It waits for an upstream that comes back.
     Return {
-        /// For at most so long.
+        /// The longest wait.
         most: Duration,
     },
 }

@@ -297,7 +297,7 @@ impl H1Connection {
                     Ok(Some(head))
                         if head.status == 101 || self.exchange.interims == INTERIM_MAX =>
                     {
-                        let malformed = MalformedHttp("an interim answer that nobody asked for");
+                        let malformed = MalformedHttp("an unexpected interim answer");
                         return Poll::Ready(Err(protocol(malformed)));
                     }
                     Ok(Some(_)) => self.exchange.interims += 1,

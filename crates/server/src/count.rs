@@ -12,7 +12,7 @@ use crate::protocol::ClientProtocol;
 use crate::{HandshakeFailure, HttpRefusal};
 
 /// The statuses that are counted; all others share one more counter. 499 is no answer: the
-/// client went away before there was one, or was cut off at the end of the drain.
+/// client disconnected before there was one. 503 counts requests cut off by the end of the drain too.
 pub const STATUSES: [u16; 15] =
     [200, 204, 400, 403, 404, 405, 408, 413, 415, 429, 431, 499, 500, 501, 503];
 

@@ -196,7 +196,7 @@ impl ClientLink {
         self.turn_bytes.store(0, Relaxed);
     }
 
-    /// The task read so many more bytes of its client.
+    /// Adds `bytes` that the task has read from its client to those of this turn.
     pub(crate) fn note_turn_bytes(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.turn_bytes.store(self.turn_bytes.load(Relaxed).saturating_add(bytes), Relaxed);

@@ -221,7 +221,7 @@ impl Mux {
         if ours {
             Ok(())
         } else {
-            Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "a stream that nobody opened"))
+            Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "a stream that was not opened"))
         }
     }
 

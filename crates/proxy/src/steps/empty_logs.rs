@@ -278,8 +278,7 @@ async fn plan_second<'a>(
     trail: &Trail,
 ) -> Option<SecondOpinion<'a>> {
     let began = now();
-    // An upstream that was asked already has said what it has to say, and a call has so many
-    // attempts.
+    // An upstream that this call asked already would repeat its answer, and attempts are bounded.
     let attempts = trail.attempts.iter().map(|attempt| attempt.slot);
     let abandoned = trail.abandoned.iter().map(|attempt| attempt.slot);
     let asked: UpstreamSet = attempts.chain(abandoned).collect();
