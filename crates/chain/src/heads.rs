@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
 use crate::agree::{Agreement, AgreementRules};
-use crate::bloom::{Bloom, Blooms};
+use crate::bloom::Blooms;
 use crate::view::{Mark, Tag, UpstreamHead, View};
 
 /// How we heard of a block.

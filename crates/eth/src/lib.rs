@@ -10,12 +10,14 @@
 
 mod at_hash;
 mod block;
+mod bloom;
 mod canonical;
 pub mod docs;
 mod filter;
 mod glob;
 pub mod hex;
 mod id;
+mod log_pattern;
 mod member;
 pub mod method;
 mod param;
@@ -26,10 +28,15 @@ mod word;
 
 pub use at_hash::BY_HASH_METHODS;
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
+pub use bloom::{Bloom, BloomBits};
 pub use canonical::canonical;
 pub use filter::FilterShape;
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
+pub use log_pattern::{
+    AddressBytes, LogPattern, LogPatternBounds, LogPatternError, PatternBits, TOPICS_MAX,
+    TopicBytes,
+};
 pub use method::{Access, CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 pub use param::BlockParam;
 pub use pin::Pinned;

@@ -38,10 +38,6 @@ impl<'a> Value<'a> {
         self.0 == "null"
     }
 
-    pub(crate) fn is_array(self) -> bool {
-        self.0.starts_with('[')
-    }
-
     pub(crate) fn is_true(self) -> bool {
         self.0 == "true"
     }

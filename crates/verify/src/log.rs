@@ -1,15 +1,15 @@
 //! Logs: what was asked for, what came, and whether nothing can be true.
 
-use alloy_primitives::{Address, B256, Bloom, keccak256};
-use wellhead_eth::{BlockRef, MethodRow};
+use alloy_primitives::{Address, B256};
+use wellhead_eth::{
+    BlockRef, Bloom, LogPattern, LogPatternBounds, MethodRow, PatternBits, TOPICS_MAX,
+};
 use wellhead_jsonrpc::raw;
 
 use crate::audit::{Audit, BlockPosition, ends, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle};
 use crate::json::{Value, object};
 
-/// Topics of a log: the virtual machine knows no more.
-const TOPICS_MAX: usize = 4;
 object! {
     LogJson {
         address: "address",
@@ -23,23 +23,10 @@ object! {
     }
 }
 
-object! {
-    FilterJson {
-        address: "address",
-        topics: "topics",
-        from: "fromBlock",
-        to: "toBlock",
-        hash: "blockHash",
-    }
-}
-
 /// Which logs a call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Sorted; empty for any.
-    addresses: Vec<Address>,
-    /// For each place the topics that fit, sorted; empty for any.
-    topics: Vec<Vec<B256>>,
+    names: LogPattern,
     /// Heights, as far as the call names them and not tags.
     from: Option<u64>,
     to: Option<u64>,
@@ -60,78 +47,28 @@ impl Filter {
             }
         };
         let (from, to) = ends(block);
-        let object = Value::new(raw::item(raw::trim(params?), 0)?)?;
-        let filter: FilterJson<'_> = object.read().ok()?;
-        let addresses = match filter.address {
-            Some(one_or_more) => alternatives(one_or_more, Value::address)?,
-            None => Vec::new(),
-        };
-        let mut topics = Vec::new();
-        if let Some(list) = filter.topics {
-            let mut readable = true;
-            list.each::<Value<'_>>(|_, place| {
-                let any = place.is_null();
-                let fitting = if any { Some(Vec::new()) } else { alternatives(place, Value::hash) };
-                readable &= fitting.is_some();
-                topics.extend(fitting);
-                Ok(())
-            })
-            .ok()?;
-            if !readable {
-                return None;
-            }
-        }
-        Some(Self { addresses, topics, from, to, hash })
+        let object = raw::item(raw::trim(params?), 0)?;
+        let names = LogPattern::read(object, LogPatternBounds::NONE).ok()?;
+        Some(Self { names, from, to, hash })
     }
 
     fn fits(&self, address: Address, topics: &[B256]) -> bool {
-        let address_fits =
-            self.addresses.is_empty() || self.addresses.binary_search(&address).is_ok();
-        let topic_fits = |(place, fitting): (usize, &Vec<B256>)| {
-            // Nodes differ on whether a log without a topic fits a place for any: both pass.
-            fitting.is_empty()
-                || topics.get(place).is_some_and(|topic| fitting.binary_search(topic).is_ok())
-        };
-        address_fits && self.topics.iter().enumerate().all(topic_fits)
+        // Nodes differ on whether a log without a topic fits a place for any: both pass.
+        self.names.matches_loosely(&address.0.0, topics.iter().map(|topic| &topic.0))
     }
 
     /// The filter as blooms see it. `None` when it names more than `names_max` addresses and
     /// topics: that many fit nearly any bloom.
     pub fn sieve(&self, names_max: usize) -> Option<Sieve> {
-        let names = self.addresses.len() + self.topics.iter().map(Vec::len).sum::<usize>();
-        (names <= names_max).then(|| Sieve(self.in_bits()))
-    }
-
-    /// The filter as the blooms see it.
-    fn in_bits(&self) -> Vec<Vec<Bits>> {
-        let addresses = self.addresses.iter().map(|address| Bits::of(address.as_slice()));
-        let topics = self.topics.iter();
-        let topics = topics.map(|any| any.iter().map(|topic| Bits::of(topic.as_slice())).collect());
-        let places = std::iter::once(addresses.collect()).chain(topics);
-        // An empty place fits everything.
-        places.filter(|place: &Vec<Bits>| !place.is_empty()).collect()
-    }
-}
-
-/// The three bits that an address or topic sets in a bloom, hashed once for all headers.
-#[derive(Debug)]
-struct Bits([u16; 3]);
-
-impl Bits {
-    fn of(input: &[u8]) -> Self {
-        let hash = keccak256(input);
-        Self([0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) % 2048))
-    }
-
-    fn are_in(&self, bloom: &Bloom) -> bool {
-        // The lowest bit is the last byte's.
-        self.0.iter().all(|bit| bloom[255 - usize::from(bit / 8)] >> (bit % 8) & 1 == 1)
+        let topics = self.names.topics().iter().map(Vec::len).sum::<usize>();
+        let names = self.names.addresses().len() + topics;
+        (names <= names_max).then(|| Sieve(self.names.bits()))
     }
 }
 
 /// A filter as blooms see it, hashed once for many of them.
 #[derive(Debug)]
-pub struct Sieve(Vec<Vec<Bits>>);
+pub struct Sieve(PatternBits);
 
 /// What one bloom says of a filter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -146,16 +83,13 @@ pub struct Sifted {
 impl Sieve {
     /// Holds the filter against the bloom of one header, its 256 bytes as they are written.
     pub fn sift(&self, bloom: &[u8; 256]) -> Sifted {
-        let bits: u32 = bloom.iter().map(|byte| byte.count_ones()).sum();
-        if self.0.is_empty() {
-            // Any log fits, and a bloom that is not empty shows that there is one.
-            return Sifted { may_fit: bits > 0, chance: 0.0 };
-        }
-        let bloom = Bloom::from(bloom);
-        let by_chance = (f64::from(bits) / 2048.0).powi(3);
-        let (mut may_fit, mut chance) = (true, 1.0);
-        for any in &self.0 {
-            may_fit &= any.iter().any(|bits| bits.are_in(&bloom));
+        let bloom = Bloom(*bloom);
+        let may_fit = self.0.may_match(&bloom);
+        let by_chance = (f64::from(bloom.bits_set()) / 2048.0).powi(3);
+        // Any log fits a filter that names nothing: a bloom that is not empty shows that there is
+        // one.
+        let mut chance = if self.0.places().is_empty() { 0.0 } else { 1.0 };
+        for any in self.0.places() {
             let names = i32::try_from(any.len()).unwrap_or(i32::MAX);
             chance *= 1.0 - (1.0 - by_chance).powi(names);
         }
@@ -208,7 +142,7 @@ pub fn prove_logs<'a>(filter: &Filter, receipts: &'a [u8], answer: &[u8]) -> Opt
                 continue;
             }
             // Nodes differ on whether a log without a topic fits a place for any.
-            may_be_left_out.push(log.topics.len() < filter.topics.len());
+            may_be_left_out.push(log.topics.len() < filter.names.topics().len());
             logs.push(text);
             asked.push(log);
         }
@@ -229,31 +163,6 @@ pub fn prove_logs<'a>(filter: &Filter, receipts: &'a [u8], answer: &[u8]) -> Opt
         None => Some(LogProof::Complete),
         Some(_) => Some(LogProof::Differs { logs }),
     }
-}
-
-/// One value, or any of an array of them; an array with a `null` in it fits all, as in geth.
-fn alternatives<'a, T: Ord>(
-    value: Value<'a>,
-    read: impl Fn(Value<'a>) -> Option<T>,
-) -> Option<Vec<T>> {
-    if !value.is_array() {
-        return read(value).map(|one| vec![one]);
-    }
-    let (mut any, mut readable, mut found) = (false, true, Vec::new());
-    value
-        .each::<Value<'_>>(|_, item| {
-            any |= item.is_null();
-            let one = read(item);
-            readable &= one.is_some() || item.is_null();
-            found.extend(one);
-            Ok(())
-        })
-        .ok()?;
-    if any {
-        found.clear();
-    }
-    found.sort_unstable();
-    readable.then_some(found)
 }
 
 /// The answer of `eth_getLogs`.

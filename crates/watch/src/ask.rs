@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_chain::{Bloom, Observation};
-use wellhead_eth::{BlockHash, BlockNumber, BlockTag, ChainId, MethodRow, MethodTable};
+use wellhead_chain::Observation;
+use wellhead_eth::{BlockHash, BlockNumber, BlockTag, Bloom, ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::{Bloom, Heads, Observation, Source};
-use wellhead_eth::{ChainId, MethodTable};
+use wellhead_chain::{Heads, Observation, Source};
+use wellhead_eth::{Bloom, ChainId, MethodTable};
 use wellhead_jsonrpc::{ReplyOutcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;

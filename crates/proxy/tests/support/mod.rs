@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_chain::{Bloom, Heads, Observation, Source, Tag};
+use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
-use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId, MethodTable};
 use wellhead_jsonrpc::{ParseLimits, raw};
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule, ServedChain,
