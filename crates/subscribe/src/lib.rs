@@ -1,0 +1,40 @@
+//! What subscribers and filters of one chain are told, as values: no socket, no clock, no task.
+//!
+//! [`ChainJournal`] is the ordered record of the blocks that joined and left the agreed chain. One
+//! writer appends to it; each subscriber and each filter is a [`Cursor`] into it, and no event is
+//! queued for anyone. The fail-over of upstreams, gaps and reorgs are all one path: [`HeadWalk`] says
+//! which headers are missing below the agreed head, and what to publish once they are there.
+//!
+//! The modules in the order in which a block passes through them:
+//!
+//! - `header`: one body for `newHeads`, whichever node wrote it
+//! - `walk`: from the agreed head down to the journal, and which header to fetch
+//! - `journal`: blocks added and removed, over `ring`, which readers load without a lock
+//! - `criteria`: the filter of a subscription to logs, as geth reads it
+//! - `logs`: the logs of one block, checked and rendered once
+//! - `groups`: equal filters once, and which of them a log matches
+//! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
+//!
+//! What feeds all this and what writes it to clients is not here: the caller fetches, waits, keeps
+//! the time, and holds the sockets.
+
+mod criteria;
+mod groups;
+mod header;
+mod journal;
+mod logs;
+mod notification;
+mod ring;
+mod walk;
+
+pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
+pub use groups::{BlockMatches, FilterGroups, GroupId};
+pub use header::{Header, HeaderError, NumberedBlock};
+pub use journal::{
+    AddedBlock, ChainEvent, ChainJournal, JournalBounds, JournalReader, LogsState, Publication,
+    Unlinked,
+};
+pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
+pub use notification::{Notification, SubscriptionId};
+pub use ring::{Cursor, Lagged, RingView};
+pub use walk::{HeadWalk, WalkBounds, WalkStep};
