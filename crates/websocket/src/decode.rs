@@ -376,7 +376,8 @@ impl OpenMessage {
         if needed > self.bytes.capacity() {
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             let whole = needed.saturating_add(left).min(limits.message_bytes_max);
-            let room = (2 * self.bytes.capacity()).max(MESSAGE_ROOM_MIN).max(needed).min(whole);
+            // The bound may have been lowered since the frame was admitted, so `needed` comes last.
+            let room = (2 * self.bytes.capacity()).max(MESSAGE_ROOM_MIN).min(whole).max(needed);
             self.bytes.reserve_exact(room - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use wellhead_websocket::{MessageDecoder, MessageKind, MessageLimits, WsEvent, WsRole};
+use wellhead_websocket::{FrameError, MessageDecoder, MessageKind, MessageLimits, WsEvent, WsRole};
 
 const LIMITS: MessageLimits = MessageLimits { message_bytes_max: 64, fragments_max: 4 };
 
@@ -126,7 +126,15 @@ fn a_frame_that_is_whole_is_borrowed() {
     assert_eq!((decoder.is_unfinished(), decoder.held_bytes()), (false, 0));
 }
 
+/// A reload of the settings may lower a bound while a message is unfinished.
 #[test]
-fn an_idle_decoder_is_small() {
-    assert!(size_of::<MessageDecoder>() <= 32, "{}", size_of::<MessageDecoder>());
+fn a_bound_that_falls_holds_from_the_next_frame_on() {
+    let mut decoder = MessageDecoder::new(WsRole::Client);
+    let lower = MessageLimits { message_bytes_max: 2, fragments_max: 1 };
+    let mut begin = *b"\x02\x08abcd";
+    assert_eq!(decoder.decode(&LIMITS, &mut begin).unwrap().event, None);
+    let mut end = *b"efgh\x80\x01i";
+    let (end, next) = end.split_at_mut(4);
+    assert_eq!(decoder.decode(&lower, end).unwrap().event, None);
+    assert_eq!(decoder.decode(&lower, next), Err(FrameError::MessageTooBig));
 }
