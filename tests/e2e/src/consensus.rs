@@ -24,11 +24,12 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::tls13::OkmBlock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use wellhead_sim::world::{AccountKey, Fee, TxBody};
 
 use crate::node::{Node, READY_MAX, words};
 use crate::process::{Process, free_port, tool};
-use crate::{Anvil, Geth, Rpc};
+use crate::{Anvil, Geth, Rpc, until};
 
 /// Shared by the driver and its geths, which listen to the loopback only.
 const JWT_SECRET: [u8; 32] = [0x11; 32];
@@ -348,6 +349,11 @@ impl Member {
         );
         let node = Node::start_in(folder, words(&command), port, ws_port).await;
         let engine = Rpc::new(engine_port, "/");
+        // geth opens it last, when it answers on the other ports already.
+        let listens = || async { TcpStream::connect(("127.0.0.1", engine_port)).await.ok() };
+        if until(READY_MAX, listens).await.is_none() {
+            panic!("the engine API does not listen:\n{}", node.process.log());
+        }
         Self { node, engine, held: Mutex::default(), head: Mutex::default() }
     }
 
