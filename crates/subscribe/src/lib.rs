@@ -13,21 +13,30 @@
 //! - `criteria`: the filter of a subscription to logs, as geth reads it
 //! - `logs`: the logs of one block, checked and rendered once
 //! - `groups`: equal filters once, and which of them a log matches
+//! - `filters`, `poll`: `eth_newFilter` and its kin over the journal
+//! - `pending`: hashes of transactions, each once
 //! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
 //!
 //! What feeds all this and what writes it to clients is not here: the caller fetches, waits, keeps
 //! the time, and holds the sockets.
 
 mod criteria;
+mod filters;
 mod groups;
 mod header;
 mod journal;
 mod logs;
 mod notification;
+mod pending;
+mod poll;
 mod ring;
 mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
+pub use filters::{
+    FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll, PollBegun, SavedFilter,
+    VirtualFilterId, VirtualFilterKind, VirtualFilters,
+};
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError, NumberedBlock};
 pub use journal::{
@@ -36,5 +45,7 @@ pub use journal::{
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use notification::{Notification, SubscriptionId};
+pub use pending::{PendingEvent, PendingJournal, PendingReader};
+pub use poll::{FilterPoll, FilterStep};
 pub use ring::{Cursor, Lagged, RingView};
 pub use walk::{HeadWalk, WalkBounds, WalkStep};

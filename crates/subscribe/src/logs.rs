@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use wellhead_eth::{
-    AddressBytes, BlockHash, Bloom, BloomBits, LogPattern, TOPICS_MAX, TopicBytes, hex,
+    AddressBytes, BlockHash, BlockNumber, Bloom, BloomBits, LogPattern, TOPICS_MAX, TopicBytes, hex,
 };
 use wellhead_jsonrpc::{raw, write};
 
@@ -123,10 +123,7 @@ impl BlockLogs {
             LogsScope::Whole(_) => true,
             LogsScope::Filtered => false,
         };
-        let Reader { logs, mut text, .. } = reader;
-        text.shrink_to_fit();
-        let (logs, text) = (logs.into(), text.into());
-        Ok(Self { block, is_whole, logs, text, removed: OnceLock::new() })
+        Ok(reader.finish(is_whole))
     }
 
     /// The block that the logs are of.
@@ -191,6 +188,46 @@ impl BlockLogs {
 pub(crate) fn taken_back(log: &[u8]) -> Vec<u8> {
     let Some(members) = log.strip_suffix(REMOVED_FALSE) else { return log.to_vec() };
     [members, REMOVED_TRUE].concat()
+}
+
+/// Reads the answer to a search over several blocks, both ends included: the logs of each block
+/// that has some, ascending. `hash_at` says which block is at a height, where that is known; at
+/// other heights all logs have to name one block.
+pub(crate) fn read_range(
+    list: &[u8],
+    (from, to): (BlockNumber, BlockNumber),
+    bytes_max: usize,
+    hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
+) -> Result<Vec<BlockLogs>, LogsError> {
+    let mut readers: Vec<Reader> = Vec::new();
+    let mut bytes = 0;
+    for (place, log) in items(list)?.enumerate() {
+        let malformed = |member| LogsError::Malformed { place, member };
+        let number = raw::field(log, "blockNumber").and_then(raw::quantity).map(BlockNumber);
+        let number = number.ok_or_else(|| malformed("blockNumber"))?;
+        let last = readers.last().map(|reader| reader.block.number);
+        if last.is_some_and(|last| number < last) {
+            return Err(LogsError::Order { place });
+        }
+        if !(from..=to).contains(&number) {
+            return Err(LogsError::OtherBlock { place });
+        }
+        if last != Some(number) {
+            let named = raw::field(log, "blockHash").and_then(raw::string);
+            let named = named.and_then(|text| text.parse().ok());
+            let hash = hash_at(number).or(named).ok_or_else(|| malformed("blockHash"))?;
+            readers.push(Reader::new(NumberedBlock { number, hash }, bytes_max));
+        }
+        if let Some(reader) = readers.last_mut() {
+            let before = reader.text.len();
+            reader.read_log(log)?;
+            bytes += reader.text.len() - before;
+        }
+        if bytes > bytes_max {
+            return Err(LogsError::TooLarge);
+        }
+    }
+    Ok(readers.into_iter().map(|reader| reader.finish(false)).collect())
 }
 
 /// Why an answer is not believed. The next upstream is asked.
@@ -272,6 +309,13 @@ impl Reader {
         let bytes_max = bytes_max.min(u32::MAX as usize);
         let (logs, text) = (Vec::new(), Vec::new());
         Self { block, bytes_max, logs, text, bloom: Bloom::EMPTY, last: None }
+    }
+
+    fn finish(self, is_whole: bool) -> BlockLogs {
+        let Self { block, logs, mut text, .. } = self;
+        text.shrink_to_fit();
+        let (logs, text) = (logs.into(), text.into());
+        BlockLogs { block, is_whole, logs, text, removed: OnceLock::new() }
     }
 
     fn read_list(&mut self, list: &[u8]) -> Result<(), LogsError> {
