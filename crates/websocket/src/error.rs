@@ -18,7 +18,7 @@ pub enum FrameError {
     Masked,
     /// A control frame in fragments.
     ControlFragmented,
-    /// A control frame of more than 125 bytes.
+    /// A control frame of more than 125 bytes, or with its length in more than one byte.
     ControlTooLong,
     /// A length of more than 63 bits.
     LengthOutOfRange,
