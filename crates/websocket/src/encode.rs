@@ -3,7 +3,7 @@
 //! As a server sends them, without a mask. For a client there is [`masked`], to which the mask is
 //! a parameter, as chance is everywhere: it draws a new one for each frame, from a generator that
 //! the other end cannot predict. A client's message is a [`FrameHeader`] with a mask, and the
-//! payload after [`apply_mask`](crate::apply_mask).
+//! payload after [`apply_mask`].
 
 use std::fmt;
 use std::ops::Deref;

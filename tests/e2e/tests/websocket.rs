@@ -19,7 +19,9 @@ use tokio::time::timeout;
 use wellhead_e2e::cache;
 use wellhead_http1::request::{Room, head};
 use wellhead_websocket::handshake::{UpgradeRequest, accept};
-use wellhead_websocket::{CloseFrame, MessageDecoder, MessageLimits, WsEvent, WsRole, encode};
+use wellhead_websocket::{
+    CloseFrame, DecodeStep, MessageDecoder, MessageLimits, WsEvent, WsRole, encode,
+};
 
 /// Far more than all cases take, for a machine that is busy.
 const CASES_MAX: Duration = Duration::from_secs(600);
@@ -48,15 +50,14 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     loop {
         let mut rest = &mut ahead[..];
         loop {
-            let step = match decoder.decode(&LIMITS, rest) {
+            let DecodeStep { used, event } = match decoder.decode(&LIMITS, rest) {
                 Ok(step) => step,
                 Err(error) => {
                     stream.write_all(&encode::close(&CloseFrame::from(error))).await?;
                     return part(stream, &mut buffer).await;
                 }
             };
-            let used = step.used;
-            match step.event {
+            match event {
                 None => break,
                 Some(WsEvent::Message { kind, payload }) => {
                     stream.write_all(&encode::message_header(kind, payload.len())).await?;
