@@ -2,16 +2,10 @@
 
 mod support;
 
-use std::time::Duration;
-
-use support::Stage;
+use support::{Stage, fail, ms};
 use wellhead_dispatch::{BatchContext, BatchItem, now, run_batch};
 use wellhead_eth::MethodTable;
-use wellhead_upstream::{Payload, Slot, Verdict, VerdictClass};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use wellhead_upstream::Slot;
 
 /// Sends three calls to the first upstream; by which rule they were judged, and after how
 /// many milliseconds.
@@ -83,12 +77,7 @@ async fn an_upstream_that_begins_to_rest_is_left() {
     let stage = Stage::new("hang | ok");
     let rests = async {
         tokio::time::sleep(ms(1_300)).await;
-        let row = MethodTable::standard().row("eth_call");
-        let none = Payload::None { detail: String::new() };
-        let verdict = Verdict::new(VerdictClass::Fault, "test", none);
-        for _ in 0..3 {
-            stage.upstream(0).settle(row, &verdict, now(), now());
-        }
+        fail(stage.upstream(0));
     };
     let (told, ()) = tokio::join!(batch(&stage), rests);
     // At the next look after 250 ms.

@@ -9,10 +9,6 @@ use wellhead_dispatch::now;
 
 const SEND: &str = "eth_sendRawTransaction";
 
-fn seen(stage: &Stage) -> Vec<usize> {
-    stage.transports.iter().map(|transport| transport.seen.lock().len()).collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn it_goes_to_three_at_once_and_the_first_to_take_it_answers() {
     let stage = Stage::new("90ms~ok | 30ms~ok | 60ms~ok | ok");
@@ -20,7 +16,7 @@ async fn it_goes_to_three_at_once_and_the_first_to_take_it_answers() {
     let outcome = stage.run(SEND).await;
     assert_eq!(stage.tell(&outcome), r#"b=answer -> b "0x1""#);
     assert_eq!((now() - began).as_millis(), 30);
-    assert_eq!(seen(&stage), [1, 1, 1, 0]);
+    assert_eq!(stage.exchanges(), [1, 1, 1, 0]);
     assert_eq!(outcome.trail.exchanges(), 3);
     // The others are let finish.
     assert_eq!(stage.upstream(0).in_flight(), 1);
@@ -35,12 +31,12 @@ async fn only_the_fit_and_only_as_many_as_the_settings_say() {
         let mut stage = Stage::new("ok | ok | ok | resting ok");
         stage.bounds.broadcast_max = most;
         stage.run(SEND).await;
-        assert_eq!(seen(&stage), expected, "{most}");
+        assert_eq!(stage.exchanges(), expected, "{most}");
     }
     // With nobody fit, one after another.
     let stage = Stage::new("resting ok | resting ok");
     assert!(stage.run(SEND).await.result.is_ok());
-    assert_eq!(seen(&stage).iter().sum::<usize>(), 1);
+    assert_eq!(stage.exchanges().iter().sum::<usize>(), 1);
 }
 
 #[tokio::test(start_paused = true)]

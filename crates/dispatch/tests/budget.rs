@@ -63,10 +63,10 @@ async fn the_pauses_between_rounds_grow_and_are_drawn() {
         let mut stage = Stage::new("connect connect connect");
         stage.reseed(seed);
         stage.run("eth_call").await;
-        let seen = stage.transports[0].seen.lock();
+        let seen = stage.transports[0].arrivals();
         assert_eq!(seen.len(), 3);
         for (longest, pair) in longest.iter_mut().zip(seen.windows(2)) {
-            *longest = (*longest).max(pair[1].0 - pair[0].0);
+            *longest = (*longest).max(pair[1].at - pair[0].at);
         }
     }
     let ms = Duration::from_millis;
@@ -95,7 +95,7 @@ async fn who_asked_for_a_pause_has_it() {
     assert_eq!((class, now() - began), (VerdictClass::Throttled, Duration::ZERO));
     assert_eq!(retry_after, Some(Duration::from_secs(50)));
     assert!(outcome.trail.attempts.is_empty());
-    assert_eq!(stage.transports[0].seen.lock().len(), 1);
+    assert_eq!(stage.transports[0].count(), 1);
     // Others go first, however unwell.
     let expected = "b=answer";
     let throttled = |stage: &mut Stage| stage.throttle(0, Duration::from_secs(3));

@@ -3,72 +3,11 @@
 mod support;
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use support::{Scripted, Stage};
-use tokio::sync::Semaphore;
-use wellhead_dispatch::{Outcome, WorkerUpstreams, now};
-use wellhead_transport::{Exchange, ExchangeFuture, Transport};
+use support::{Stage, ms};
+use wellhead_dispatch::{Outcome, now};
 use wellhead_upstream::{Bound, Condition};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// An upstream behind a pool of connections, each of which carries one exchange at a time.
-#[derive(Debug)]
-struct Pooled {
-    upstream: Arc<Scripted>,
-    connections: Semaphore,
-    connections_max: usize,
-    bulky: AtomicUsize,
-}
-
-/// Counted until it is dropped.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Transport for Pooled {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(async move {
-            let _bulky = exchange.bulky.then(|| {
-                self.bulky.fetch_add(1, Ordering::Relaxed);
-                Counted(&self.bulky)
-            });
-            let _connection = self.connections.acquire().await.expect("never closed");
-            self.upstream.exchange(exchange).await
-        })
-    }
-
-    fn has_room(&self, bulky: bool) -> bool {
-        let share = self.connections_max / 2;
-        self.connections.available_permits() > 0
-            && (!bulky || self.bulky.load(Ordering::Relaxed) < share)
-    }
-}
-
-/// Upstreams as in [`Stage::new`], each behind so many connections, without hedges.
-fn stage(scripts: &str, connections_max: usize) -> Stage {
-    let mut stage = Stage::new(scripts).without_hedges();
-    let pooled = stage.transports.iter().map(|upstream| {
-        Arc::new(Pooled {
-            upstream: Arc::clone(upstream),
-            connections: Semaphore::new(connections_max),
-            connections_max,
-            bulky: AtomicUsize::new(0),
-        }) as Arc<dyn Transport>
-    });
-    stage.worker = WorkerUpstreams::new(pooled.collect(), 1);
-    stage
-}
 
 /// The outcome of a call that is made 1 ms after these, which have not ended by then.
 async fn beside(
@@ -88,7 +27,7 @@ async fn beside(
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_finds_no_connection_asks_another_upstream_at_once() {
-    let stage = stage("hang hang | 1ms~ok", 2);
+    let stage = Stage::pooled("hang hang | 1ms~ok", 2);
     let (began, hanging) = (now(), join_all((0..2).map(|_| stage.run("eth_call"))));
     let outcome = beside(&stage, hanging, "eth_call").await;
     assert_eq!(stage.tell(&outcome), r#"b=answer -> b "0x1""#);
@@ -102,7 +41,7 @@ async fn a_call_that_finds_no_connection_asks_another_upstream_at_once() {
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_connection_is_no_attempt_and_nobody_is_blamed_for_it() {
     let down = ["connect"; 9].join(" ");
-    let stage = stage(&format!("hang 10ms~ok 10ms~ok | resting {down}"), 1);
+    let stage = Stage::pooled(&format!("hang 10ms~ok 10ms~ok | resting {down}"), 1);
     let began = now();
     let first = async { vec![stage.run("eth_call").await] };
     let later = async {
@@ -119,7 +58,7 @@ async fn the_wait_for_a_connection_is_no_attempt_and_nobody_is_blamed_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn logs_that_hang_leave_half_of_the_connections_to_other_calls() {
-    let stage = stage("hang hang 1ms~ok 1ms~ok", 4);
+    let stage = Stage::pooled("hang hang 1ms~ok 1ms~ok", 4);
     let began = now();
     let hanging = join_all((0..4).map(|_| stage.run("eth_getLogs")));
     let mut hanging = std::pin::pin!(hanging);

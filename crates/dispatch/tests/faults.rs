@@ -7,23 +7,21 @@
 
 mod support;
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::Stage;
+use support::{ScriptedTransport, Stage, Step, dynamic, step};
 use tokio::task::JoinSet;
 use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, Outcome, WorkerUpstreams, now, run};
 use wellhead_eth::MethodTable;
+use wellhead_kit::Arrival;
 use wellhead_route::{PlanRequest, plan};
-use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
-};
+use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Condition, Judge};
 
 /// What is wrong with an upstream from a moment on.
@@ -40,59 +38,27 @@ enum Fault {
     Fails(f64),
 }
 
-/// An upstream that takes about `usual` and has its fault from `from` to `until`.
-#[derive(Debug)]
-struct Node {
-    usual: Duration,
-    fault: Fault,
-    from: Instant,
-    until: Instant,
-    rng: Mutex<SmallRng>,
-    in_flight: AtomicUsize,
-    asked: AtomicUsize,
-}
-
-struct Leaves<'a>(&'a AtomicUsize);
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-const GOOD: &str = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
-
-impl Transport for Node {
-    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let beside = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let leaves = Leaves(&self.in_flight);
-        let is_on = (self.from..self.until).contains(&now());
-        let fault = if is_on { self.fault } else { Fault::Nothing };
+/// An upstream that takes about `usual` and has its fault in `span`.
+fn node(seed: u64, usual: Duration, fault: Fault, span: Range<Instant>) -> Arc<ScriptedTransport> {
+    let rng = Mutex::new(SmallRng::seed_from_u64(seed));
+    let script = move |arrival: &Arrival| {
         // Three in a hundred take four times as long, as they do in life.
         let (factor, chance) = {
-            let mut rng = self.rng.lock();
+            let mut rng = rng.lock();
             let slow = if rng.random_bool(0.03) { 4.0 } else { 1.0 };
             (slow * rng.random_range(0.8..1.2), rng.random::<f64>())
         };
-        let reply =
-            |status, body: &'static str| Ok(WireReply::whole(status, body, Timing::default()));
-        Box::pin(async move {
-            let _leaves = leaves;
-            match fault {
-                Fault::Stalls => return std::future::pending().await,
-                Fault::Killed => {
-                    let kind = TransportErrorKind::Connect;
-                    return Err(TransportError::new(kind, Sent::No, "refused"));
-                }
-                Fault::Limits(most) if beside >= most => return reply(429, "slow down"),
-                Fault::Fails(share) if chance < share => return reply(500, "no luck"),
-                Fault::Nothing | Fault::Limits(_) | Fault::Fails(_) => {}
+        match if span.contains(&arrival.at) { fault } else { Fault::Nothing } {
+            Fault::Stalls => Step::Hang,
+            Fault::Killed => Step::REFUSE,
+            Fault::Limits(most) if arrival.in_flight >= most => step("429"),
+            Fault::Fails(share) if chance < share => step("500"),
+            Fault::Nothing | Fault::Limits(_) | Fault::Fails(_) => {
+                step("ok").after(usual.mul_f64(factor))
             }
-            tokio::time::sleep(self.usual.mul_f64(factor)).await;
-            reply(200, GOOD)
-        })
-    }
+        }
+    };
+    Arc::new(ScriptedTransport::new(script))
 }
 
 /// What is asked of the two, and for how long.
@@ -105,27 +71,16 @@ struct Load {
 
 struct World {
     stage: Stage,
-    nodes: [Arc<Node>; 2],
+    nodes: [Arc<ScriptedTransport>; 2],
     worker: WorkerUpstreams,
 }
 
 impl World {
     fn new(load: &Load, fault: Fault, from: Duration, until: Duration) -> Arc<Self> {
         let start = now();
-        let node = |seed, fault| {
-            Arc::new(Node {
-                usual: load.usual,
-                fault,
-                from: start + from,
-                until: start + until,
-                rng: Mutex::new(SmallRng::seed_from_u64(seed)),
-                in_flight: AtomicUsize::new(0),
-                asked: AtomicUsize::new(0),
-            })
-        };
+        let node = |seed, fault| node(seed, load.usual, fault, start + from..start + until);
         let nodes = [node(7, fault), node(8, Fault::Nothing)];
-        let dynamic = |node: &Arc<Node>| Arc::clone(node) as Arc<dyn Transport>;
-        let worker = WorkerUpstreams::new(nodes.iter().map(dynamic).collect(), 9);
+        let worker = WorkerUpstreams::new(dynamic(&nodes), 9);
         Arc::new(Self { stage: Stage::new("| "), nodes, worker })
     }
 
@@ -223,7 +178,7 @@ async fn check(name: &str, load: Load, fault: Fault, span: (u64, u64), p99_ms: u
     let ms = Duration::from_millis;
     let world = World::new(&load, fault, Duration::from_secs(span.0), Duration::from_secs(span.1));
     let tally = play(&load, &world).await;
-    let faulty = world.nodes[0].asked.load(Ordering::Relaxed);
+    let faulty = world.nodes[0].count();
     let Tally { calls, extra, p50, p99, max, .. } = tally;
     println!(
         "{name:<30} {calls:>6} calls: p50 {p50:>6.0?}  p99 {p99:>6.0?}  max {max:>6.0?}  \

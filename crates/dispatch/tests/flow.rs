@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::Stage;
+use support::{ScriptedTransport, Stage, ms, step, verified};
 use wellhead_dispatch::{ClientNet, WorkerUpstreams, now};
+use wellhead_kit::{Act, Arrival};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    BoxFuture, Ceiling, Exchange, ExchangeFuture, Pieces, Rest, Sent, Shortage, Timing, Transport,
-    TransportError, TransportErrorKind, WireReply,
+    BoxFuture, Ceiling, Pieces, Rest, Sent, Shortage, Timing, Transport, TransportError,
+    TransportErrorKind, WireReply,
 };
-use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Condition, MethodRules, Slot, Standing, Upstream,
-};
+use wellhead_upstream::{Budget, BudgetTerms, Condition, MethodRules, Slot};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,9 +28,6 @@ enum Ending {
 }
 
 #[derive(Debug)]
-struct Large(Ending);
-
-#[derive(Debug)]
 struct Stalled;
 
 impl Rest for Stalled {
@@ -40,30 +36,36 @@ impl Rest for Stalled {
     }
 }
 
-impl Transport for Large {
-    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
-        let ending = self.0;
-        Box::pin(async move {
-            let beginning = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"#, "x".repeat(99));
-            let cut = TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, "cut");
-            let rest: Box<dyn Rest> = match ending {
-                Ending::Whole => Box::new(Pieces::of("yy\"}".into())),
-                Ending::Cut => Box::new(Pieces::of("yy".into()).then_fail(cut)),
-                Ending::NoBrace => Box::new(Pieces::of("yy".into())),
-                Ending::Stall => Box::new(Stalled),
-            };
-            let reply = WireReply::whole(200, beginning, Timing::default());
-            Ok(WireReply { rest: Some(rest), ..reply })
-        })
+impl Ending {
+    /// An answer of which the beginning comes at once and the rest as it is read.
+    fn reply(self) -> WireReply {
+        let beginning = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"#, "x".repeat(99));
+        let cut = TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, "cut");
+        let rest: Box<dyn Rest> = match self {
+            Self::Whole => Box::new(Pieces::of("yy\"}".into())),
+            Self::Cut => Box::new(Pieces::of("yy".into()).then_fail(cut)),
+            Self::NoBrace => Box::new(Pieces::of("yy".into())),
+            Self::Stall => Box::new(Stalled),
+        };
+        flowing(beginning, rest)
     }
+}
+
+fn flowing(beginning: String, rest: Box<dyn Rest>) -> WireReply {
+    WireReply { rest: Some(rest), ..WireReply::whole(200, beginning, Timing::default()) }
+}
+
+/// A transport whose answers are large.
+fn large(ending: Ending) -> Arc<dyn Transport> {
+    let act = move |_: &Arrival| Act::run(async move { Ok(ending.reply()) });
+    Arc::new(ScriptedTransport::new(act))
 }
 
 /// A stage of one upstream whose answers all flow, two at a time.
 fn stage(ending: Ending) -> Stage {
     let mut stage = Stage::new("ok");
     stage.may_flow = true;
-    let transport: Arc<dyn Transport> = Arc::new(Large(ending));
-    stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([2]);
+    stage.worker = WorkerUpstreams::new(vec![large(ending)], 1).flowing([2]);
     stage
 }
 
@@ -146,13 +148,10 @@ async fn so_many_flow_at_a_time_and_the_others_are_read_whole() {
 async fn a_quarter_of_the_calls_at_once_flows_whether_clients_read_or_not() {
     let mut stage = stage(Ending::Stall);
     let terms = BudgetTerms { in_flight: Some(8), ..BudgetTerms::default() };
-    let identity = stage.upstream(0).identity().clone();
-    let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), now());
-    upstream.set_standing(Standing::Verified);
+    let upstream = verified(stage.upstream(0).identity().clone(), Slot(0));
     let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
     stage.roster = Roster::new(vec![upstream], MethodRules::default(), Vec::new());
-    let transport: Arc<dyn Transport> = Arc::new(Large(Ending::Stall));
-    stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
+    stage.worker = WorkerUpstreams::new(vec![large(Ending::Stall)], 1).flowing([100]);
     let (mut first, mut second) = (flow(&stage).await, flow(&stage).await);
     let (mut reads_first, mut reads_second) = (first.next(), second.next());
     for reads in [&mut reads_first, &mut reads_second] {
@@ -167,27 +166,19 @@ async fn a_quarter_of_the_calls_at_once_flows_whether_clients_read_or_not() {
     assert!(stage.run("eth_getCode").await.result.is_err());
 }
 
-/// Says its whole answer of 60,003 bytes after a while, and only its beginning where that
-/// is all there was room for.
-#[derive(Debug)]
-struct Short;
-
-impl Transport for Short {
-    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(async move {
-            let id_last = format!(r#"{{"jsonrpc":"2.0","result":"{}"#, "x".repeat(30_000));
-            let rest = format!(r#"{}","id":1}}"#, "x".repeat(30_000));
-            let reply = WireReply::whole(200, id_last, Timing::default());
-            Ok(WireReply { rest: Some(Box::new(Pieces::of(rest.into()))), ..reply })
-        })
-    }
+/// The beginning of an answer of 60,003 bytes, which is all there was room for at first.
+fn short() -> WireReply {
+    let id_last = format!(r#"{{"jsonrpc":"2.0","result":"{}"#, "x".repeat(30_000));
+    let rest = format!(r#"{}","id":1}}"#, "x".repeat(30_000));
+    flowing(id_last, Box::new(Pieces::of(rest.into())))
 }
 
 /// A stage whose answers have to be read whole, below a ceiling.
 fn stage_below(ceiling: &Arc<Ceiling>) -> Stage {
     let mut stage = Stage::new("ok | ok");
     stage.may_flow = true;
-    let transport: Arc<dyn Transport> = Arc::new(Short);
+    let transport: Arc<dyn Transport> =
+        Arc::new(ScriptedTransport::new(|_| Act::run(async { Ok(short()) })));
     let transports = vec![Arc::clone(&transport), transport];
     stage.worker = WorkerUpstreams::new(transports, 1).holding(Arc::clone(ceiling));
     stage
@@ -248,24 +239,15 @@ async fn who_goes_away_while_it_waits_leaves_nothing() {
     assert!(stage.run("eth_getCode").await.result.is_ok());
 }
 
-/// Answers `eth_getCode` with more than is held, and all else after 20 ms with little.
-#[derive(Debug)]
-struct Mixed;
-
-impl Transport for Mixed {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        let is_large = exchange.body.windows(11).any(|window| window == b"eth_getCode");
-        Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            match is_large {
-                true => Large(Ending::Whole).exchange(exchange).await,
-                false => {
-                    let small = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
-                    Ok(WireReply::whole(200, small, Timing::default()))
-                }
-            }
-        })
+/// Answers `eth_getCode` with more than is held, and all else with little, after 20 ms.
+fn mixed(arrival: &Arrival) -> Act {
+    if arrival.method() != "eth_getCode" {
+        return step("20ms~ok").into();
     }
+    Act::run(async {
+        tokio::time::sleep(ms(20)).await;
+        Ok(Ending::Whole.reply())
+    })
 }
 
 /// Makes `calls` small calls, `parallel` of them at a time, and asserts that each is answered.
@@ -283,7 +265,7 @@ async fn small_calls(stage: &Stage, calls: usize, parallel: usize) {
 async fn answers_that_wait_for_their_clients_leave_the_upstream_to_others() {
     let mut stage = Stage::new("ok");
     (stage.may_flow, stage.total) = (true, SECOND * 2);
-    let transport: Arc<dyn Transport> = Arc::new(Mixed);
+    let transport: Arc<dyn Transport> = Arc::new(ScriptedTransport::new(mixed));
     stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
     small_calls(&stage, 400, 8).await;
     let mut slow = Vec::new();

@@ -5,14 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use support::Stage;
+use support::{Stage, ms, settle};
 use wellhead_dispatch::{Hedging, now};
-use wellhead_eth::{CostClass, MethodTable};
-use wellhead_upstream::{Condition, Payload, Verdict, VerdictClass};
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use wellhead_eth::CostClass;
+use wellhead_upstream::{Condition, VerdictClass};
 
 /// Runs one call and compares how it went, who was left, and how long it took.
 async fn check(stage: &Stage, method: &str, told: &str, left: &str, took_ms: u64) {
@@ -31,11 +27,8 @@ async fn check(stage: &Stage, method: &str, told: &str, left: &str, took_ms: u64
 
 /// Has the upstream at `place` answer `count` calls of the class in `millis` each.
 fn measured(stage: &Stage, place: usize, method: &str, count: usize, millis: u64) {
-    let row = MethodTable::standard().row(method);
-    let none = Payload::None { detail: String::new() };
-    let verdict = Verdict::new(VerdictClass::Answer, "test", none);
     for _ in 0..count {
-        stage.upstream(place).settle(row, &verdict, now(), now() + ms(millis));
+        settle(stage.upstream(place), method, VerdictClass::Answer, ms(millis));
     }
 }
 
@@ -99,7 +92,7 @@ async fn what_changes_something_never_has_company() {
     for method in ["eth_sendTransaction", "evm_mine", "eth_newFilter", "no_such_method"] {
         let stage = Stage::new("3000ms~ok | ok");
         check(&stage, method, r#"a=answer -> a "0x1""#, "", 3_000).await;
-        assert_eq!(stage.transports[1].seen.lock().len(), 0, "{method}");
+        assert_eq!(stage.transports[1].count(), 0, "{method}");
     }
 }
 

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::Stage;
+use support::{ScriptedTransport, Stage, Step, dynamic};
 use wellhead_dispatch::{
     Answered, Ballot, BatchContext, BatchItem, Heard, Inspect, Inspection, Inspections, Otherwise,
     Quorum, WorkerUpstreams, now, run_batch,
 };
 use wellhead_eth::{MethodRow, MethodTable};
-use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{Condition, Slot, Upstream, VerdictClass};
 
 const SEND: &str = "eth_sendRawTransaction";
@@ -71,12 +70,20 @@ fn suspicious(lies: &str) -> Suspicious {
 }
 
 fn stage(scripts: &str, inspect: Suspicious) -> (Stage, Arc<Suspicious>) {
-    let mut stage = Stage::new(scripts);
+    let stage = Stage::new(scripts);
+    let transports = stage.transports.clone();
+    inspecting(stage, &transports, inspect)
+}
+
+/// The stage over these transports, whose answers `inspect` looks at.
+fn inspecting(
+    mut stage: Stage,
+    transports: &[Arc<ScriptedTransport>],
+    inspect: Suspicious,
+) -> (Stage, Arc<Suspicious>) {
     let inspect = Arc::new(inspect);
-    let dynamic = |transport: &Arc<_>| Arc::clone(transport) as Arc<dyn Transport>;
-    let transports = stage.transports.iter().map(dynamic).collect();
     let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.worker = WorkerUpstreams::new(transports, 1).inspecting(Some(shared));
+    stage.worker = WorkerUpstreams::new(dynamic(transports), 1).inspecting(Some(shared));
     (stage, inspect)
 }
 
@@ -202,28 +209,15 @@ async fn what_flows_is_noted_unless_it_is_wanted_whole() {
     }
 }
 
-/// Answers a batch with the places of its items.
-#[derive(Debug)]
-struct Places;
-
-impl Transport for Places {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(async move {
-            let items = exchange.body.windows(5).filter(|window| window == br#""id":"#).count();
-            let reply = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{id}}}"#);
-            let replies: Vec<String> = (0..items).map(reply).collect();
-            let body = format!("[{}]", replies.join(","));
-            Ok(WireReply::whole(200, body, Timing::default()))
-        })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_items_of_a_batch_are_looked_at_one_by_one() {
-    let mut stage = Stage::new("ok");
-    let inspect = Arc::new(suspicious("a 1,a 3"));
-    let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.worker = WorkerUpstreams::new(vec![Arc::new(Places)], 1).inspecting(Some(shared));
+    let stage = Stage::new("ok");
+    let inspect = suspicious("a 1,a 3");
+    // Each item is answered with its id, which is its place.
+    let places = ScriptedTransport::of_calls(|call| {
+        Step::Result(String::from_utf8_lossy(call.id()).into_owned())
+    });
+    let (stage, inspect) = inspecting(stage, &[Arc::new(places)], inspect);
     let item = |method: &'static str| BatchItem {
         row: MethodTable::standard().row(method),
         method,

@@ -13,57 +13,36 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{Scripted, Stage, Step};
-use wellhead_dispatch::{Bounds, ClientNet, Failure, PLACES_MAX, WorkerUpstreams, now};
+use support::{ScriptedTransport, Stage, ms, secs, settle, step, verified};
+use wellhead_dispatch::{ClientNet, Failure, PLACES_MAX, now};
 use wellhead_eth::MethodTable;
-use wellhead_route::Roster;
-use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
+use wellhead_kit::{Act, Arrival, named_by};
+use wellhead_transport::{TransportError, WireReply};
 use wellhead_upstream::{
-    Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Payload, Slot,
-    Standing, Tier, Upstream, Verdict, VerdictClass,
+    Bound, Budget, BudgetTerms, Condition, Identity, Slot, Tier, VerdictClass,
 };
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 fn terms() -> BudgetTerms<'static> {
     BudgetTerms { learn: true, ..BudgetTerms::default() }
 }
 
 /// Upstreams `a`, `b`, ... over these transports, a tier each, within these budgets.
-fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
+fn stage(upstreams: Vec<(Arc<ScriptedTransport>, BudgetTerms<'_>)>) -> Stage {
     let tiers = [Tier::Primary, Tier::Fallback, Tier::Public];
-    let (mut roster, mut transports) = (Vec::new(), Vec::new());
-    for ((place, (transport, terms)), tier) in (0_u8..).zip(upstreams).zip(tiers) {
-        let identity = Identity { tier, ..Identity::named(&char::from(b'a' + place).to_string()) };
+    let places = (0..).map(Slot).zip(tiers);
+    let upstreams = places.zip(upstreams).map(|((slot, tier), (transport, terms))| {
+        let upstream = verified(Identity { tier, ..named_by(slot) }, slot);
         // Noon of a day in the middle of a month.
         let budget = Budget::new(None, &terms, 20_772 * 86_400 + 43_200);
-        let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
-        upstream.set_standing(Standing::Verified);
-        roster.push(Arc::new(upstream.within(budget)));
-        transports.push(transport);
-    }
-    Stage {
-        roster: Roster::new(roster, MethodRules::default(), Vec::new()),
-        worker: WorkerUpstreams::new(transports, 1),
-        transports: Vec::new(),
-        bounds: Bounds::default(),
-        total: secs(5),
-        null_is_final: false,
-        heads: Vec::new(),
-        may_flow: false,
-        client: wellhead_dispatch::ClientNet::V6(1),
-        ballot: None,
-    }
+        (upstream.within(budget), transport)
+    });
+    let mut stage = Stage::of(upstreams);
+    stage.total = secs(5);
+    stage
 }
 
-fn scripted(script: &str) -> Arc<Scripted> {
-    Arc::new(Scripted::new(script))
+fn scripted(script: &str) -> Arc<ScriptedTransport> {
+    Arc::new(support::scripted(script))
 }
 
 /// What a provider of the mind saw.
@@ -133,27 +112,29 @@ impl Provider {
     }
 }
 
-impl Transport for Provider {
-    fn exchange(&self, _exchange: Exchange) -> ExchangeFuture<'_> {
+impl Provider {
+    async fn play(self: Arc<Self>) -> Result<WireReply, TransportError> {
         let began = now();
         let (due, word) = self.meter();
-        Box::pin(async move {
-            tokio::time::sleep_until(due.into()).await;
-            let mut seen = self.seen.lock();
-            if word == "ok" {
-                seen.accepted += 1;
-                if now() >= self.late {
-                    seen.accepted_late += 1;
-                    seen.latency += now() - began;
-                }
-            } else {
-                seen.refused += 1;
-            }
-            let Step::Reply { status, body, retry_after } = Step::of(word) else {
-                unreachable!("words of replies only")
-            };
-            Ok(WireReply::whole(status, body, Timing::default()).with_retry_after(retry_after))
-        })
+        tokio::time::sleep_until(due.into()).await;
+        self.note(word == "ok", began);
+        step(word).play(b"").await
+    }
+
+    /// Counts an answer to a call that came at `began`.
+    fn note(&self, accepts: bool, began: Instant) {
+        let mut seen = self.seen.lock();
+        seen.refused += u64::from(!accepts);
+        seen.accepted += u64::from(accepts);
+        if accepts && now() >= self.late {
+            seen.accepted_late += 1;
+            seen.latency += now() - began;
+        }
+    }
+
+    fn transport(self: &Arc<Self>) -> Arc<ScriptedTransport> {
+        let provider = Arc::clone(self);
+        Arc::new(ScriptedTransport::new(move |_| Act::run(Arc::clone(&provider).play())))
     }
 }
 
@@ -197,7 +178,7 @@ async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
 /// than 1 % of refusals, the first ones included.
 async fn check_bucket(refusal: &'static str, terms: BudgetTerms<'static>, demand: u32) {
     let provider = Provider::new(Kind::Bucket(125.0, refusal), ms(40), secs(10));
-    let stage = stage(vec![(Arc::clone(&provider) as Arc<dyn Transport>, terms)]);
+    let stage = stage(vec![(provider.transport(), terms)]);
     open_loop(stage, demand, secs(120)).await;
     let seen = provider.seen.lock();
     let used = seen.accepted_late as f64 / (125.0 * 110.0);
@@ -239,7 +220,7 @@ async fn a_known_rate_is_kept() {
 async fn a_silent_shaper_is_driven_without_a_queue() {
     for (per_second, latency, clients) in [(250.0, ms(100), 200), (100.0, ms(200), 500)] {
         let provider = Provider::new(Kind::Shaper(per_second), latency, secs(30));
-        let stage = stage(vec![(Arc::clone(&provider) as Arc<dyn Transport>, terms())]);
+        let stage = stage(vec![(provider.transport(), terms())]);
         closed_loop(stage, clients, secs(90)).await;
         let seen = provider.seen.lock();
         let used = seen.accepted_late as f64 / (per_second * 60.0);
@@ -262,7 +243,7 @@ async fn who_is_held_is_passed_over_at_no_cost() {
     assert_eq!(stage.tell(&told[0]), r#"a=answer -> a "0x1""#);
     assert_eq!(stage.tell(&told[1]), r#"b=answer -> b "0x1""#);
     // Planned behind the next tier, as its wait is long; asked, it would have been held.
-    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 1));
+    assert_eq!((a.count(), b.count()), (1, 1));
     assert_eq!(stage.upstream(0).totals(), (1, 0));
 }
 
@@ -330,7 +311,7 @@ async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
         took
     });
     let took = running.await;
-    let spilled = b.seen.lock().len();
+    let spilled = b.count();
     let (p50, p95) = (took[took.len() / 2], took[took.len() * 95 / 100]);
     println!("{spilled} of 5000 spilled; waited {p50:?} (p50), {p95:?} (p95)");
     assert!(spilled <= 250, "{spilled}");
@@ -366,14 +347,12 @@ async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
     let mut stage = stage(vec![(a.clone(), one), (b.clone(), terms())]);
     for class in [VerdictClass::Answer, VerdictClass::Unsupported] {
-        let verdict = Verdict::new(class, "test", Payload::None { detail: String::new() });
-        let row = MethodTable::standard().row("eth_call");
-        stage.upstream(1).settle(row, &verdict, now(), now());
+        settle(stage.upstream(1), "eth_call", class, Duration::ZERO);
     }
     for outcome in join_all((0..3).map(|_| stage.run("eth_call"))).await {
         assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
     }
-    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (3, 0));
+    assert_eq!((a.count(), b.count()), (3, 0));
     stage.throttle(0, secs(10));
     let outcome = stage.run("eth_call").await;
     assert_eq!(stage.tell(&outcome), r#"b=answer -> b "0x1""#);
@@ -385,8 +364,7 @@ async fn who_failed_is_followed_by_who_held_it() {
     let stage = stage(vec![(scripted("ok internal"), terms()), (scripted("80ms~ok"), one)]);
     // The first is for a: then b is busy while a fails.
     stage.run("eth_call").await;
-    let busy =
-        stage.upstream(1).admit(wellhead_eth::MethodTable::standard().row("eth_call"), 1, now());
+    let busy = stage.upstream(1).admit(MethodTable::standard().row("eth_call"), 1, now());
     assert!(busy.is_ok());
     let (outcome, ()) = tokio::join!(stage.run("eth_call"), async {
         tokio::time::sleep(ms(20)).await;
@@ -409,7 +387,7 @@ async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
         let stage = stage(vec![(scripted(&script), terms()), (scripted("80ms~ok"), one)]);
         // The first is for a: then b is busy while a fails.
         stage.run("eth_call").await;
-        let row = wellhead_eth::MethodTable::standard().row("eth_call");
+        let row = MethodTable::standard().row("eth_call");
         let busy = stage.upstream(1).admit(row, 1, now());
         assert!(busy.is_ok());
         let (outcome, ()) = tokio::join!(stage.run("eth_call"), async {
@@ -515,20 +493,14 @@ async fn a_wait_beyond_the_deadline_is_refused_at_once() {
         outcome.result.map(|_| ()),
         Err(Failure::Exhausted { class: VerdictClass::Throttled, retry_after: Some(secs(60)) })
     );
-    assert_eq!(a.seen.lock().len(), 1, "what it asked for is respected");
+    assert_eq!(a.count(), 1, "what it asked for is respected");
     tokio::time::sleep(secs(60)).await;
     assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=answer -> a "0x1""#);
 }
 
 /// What an upstream was asked for, in order.
-fn methods(transport: &Scripted) -> Vec<String> {
-    let seen = transport.seen.lock();
-    let method = |body: &[u8]| {
-        let text = String::from_utf8_lossy(body).into_owned();
-        let method = text.split("\"method\":\"").nth(1).and_then(|it| it.split('"').next());
-        method.unwrap_or_default().to_owned()
-    };
-    seen.iter().map(|(_, body)| method(body)).collect()
+fn methods(transport: &ScriptedTransport) -> Vec<String> {
+    transport.arrivals().iter().map(Arrival::method).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -629,7 +601,7 @@ async fn clients_take_turns_in_line() {
     let [many, one, two] = [1, 2, 3].map(ClientNet::V6);
     let bound = BudgetTerms { in_flight: Some(1), ..terms() };
     let provider = Provider::new(Kind::Shaper(1e9), ms(10), Duration::ZERO);
-    let mut stage = stage(vec![(provider as Arc<dyn Transport>, bound)]);
+    let mut stage = stage(vec![(provider.transport(), bound)]);
     stage.total = secs(6);
     let stage = Rc::new(stage);
     let local = tokio::task::LocalSet::new();
@@ -718,7 +690,7 @@ async fn logs_that_hang_leave_a_quarter_of_what_is_learnt_to_other_calls() {
 async fn a_crowd_at_the_start_is_served() {
     for crowd in [32, 200, 1_000, 5_000] {
         let provider = Provider::new(Kind::Shaper(1e9), ms(200), Duration::ZERO);
-        let mut stage = stage(vec![(Arc::clone(&provider) as Arc<dyn Transport>, terms())]);
+        let mut stage = stage(vec![(provider.transport(), terms())]);
         stage.total = secs(30);
         let (stage, began) = (Rc::new(stage), now());
         let local = tokio::task::LocalSet::new();

@@ -34,10 +34,6 @@ async fn check(scripts: &str, change: impl FnOnce(&mut Ballot), expected: &str) 
     assert_eq!(told, expected, "{scripts}");
 }
 
-fn seen(stage: &Stage) -> Vec<usize> {
-    stage.transports.iter().map(|transport| transport.seen.lock().len()).collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn as_many_as_must_agree_are_asked_at_once_and_no_more_when_they_do() {
     let stage = stage("30ms~ok | 90ms~ok | ok | ok", |_| {});
@@ -45,7 +41,7 @@ async fn as_many_as_must_agree_are_asked_at_once_and_no_more_when_they_do() {
     let outcome = stage.run("eth_call").await;
     assert_eq!(stage.tell(&outcome), r#"a=answer b=answer -> a "0x1""#);
     assert_eq!((now() - began).as_millis(), 90);
-    assert_eq!(seen(&stage), [1, 1, 0, 0]);
+    assert_eq!(stage.exchanges(), [1, 1, 0, 0]);
     assert_eq!(outcome.trail.heard, Some(Heard { agreed: 2, heard: 2 }));
     assert!(outcome.trail.line(&stage.roster).ends_with(" agreed=2/2"));
 }
@@ -120,7 +116,7 @@ async fn no_upstream_has_two_words() {
     let stage = stage("ok ok ok | resting ok", |_| {});
     let outcome = stage.run("eth_call").await;
     assert!(outcome.result.is_err());
-    assert_eq!(seen(&stage), [1, 0]);
+    assert_eq!(stage.exchanges(), [1, 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,13 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use support::{Stage, Step};
-use wellhead_dispatch::{Bounds, ClientNet, WorkerUpstreams, now};
-use wellhead_route::Roster;
-use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
-use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, Slot, Standing, Upstream,
-};
+use support::{ScriptedTransport, Stage, step, verified};
+use wellhead_dispatch::now;
+use wellhead_kit::Arrival;
+use wellhead_upstream::{Budget, BudgetTerms, Identity, Slot};
 
 const METHODS: [&str; 4] = ["eth_call", "eth_getBalance", "eth_estimateGas", "eth_blockNumber"];
 const ROUND_TRIP: Duration = Duration::from_millis(40);
@@ -72,39 +69,18 @@ impl Provider {
     }
 }
 
-impl Transport for Provider {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        let text = String::from_utf8_lossy(&exchange.body).into_owned();
-        let method = METHODS.into_iter().find(|it| text.contains(it)).expect("one of these");
-        let word = if self.accepts(method) { "ok" } else { self.refusal };
-        Box::pin(async move {
-            tokio::time::sleep(ROUND_TRIP).await;
-            let Step::Reply { status, body, retry_after } = Step::of(word) else {
-                unreachable!("words of replies only")
-            };
-            Ok(WireReply::whole(status, body, Timing::default()).with_retry_after(retry_after))
-        })
-    }
-}
-
 fn stage(provider: &Arc<Provider>) -> Stage {
-    let identity = Identity::named("a");
     let terms = BudgetTerms { learn: true, ..BudgetTerms::default() };
-    let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), now());
-    upstream.set_standing(Standing::Verified);
-    let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
-    Stage {
-        roster: Roster::new(vec![upstream], MethodRules::default(), Vec::new()),
-        worker: WorkerUpstreams::new(vec![Arc::clone(provider) as Arc<dyn Transport>], 1),
-        transports: Vec::new(),
-        bounds: Bounds::default(),
-        total: Duration::from_secs(5),
-        null_is_final: false,
-        heads: Vec::new(),
-        may_flow: false,
-        ballot: None,
-        client: ClientNet::V6(1),
-    }
+    let upstream = verified(Identity::named("a"), Slot(0));
+    let provider = Arc::clone(provider);
+    let script = move |arrival: &Arrival| {
+        step(if provider.accepts(&arrival.method()) { "ok" } else { provider.refusal })
+            .after(ROUND_TRIP)
+    };
+    let transport = Arc::new(ScriptedTransport::new(script));
+    let mut stage = Stage::of([(upstream.within(Budget::new(None, &terms, 0)), transport)]);
+    stage.total = Duration::from_secs(5);
+    stage
 }
 
 /// How calls of one method went, in the order of [`METHODS`].

@@ -5,19 +5,11 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Stage, check_with};
+use support::{Stage, check_with, ms};
 use wellhead_dispatch::{Ballot, Quorum, TierScope, now};
 
 const SEND: &str = "eth_sendRawTransaction";
 const B: &str = r#"b=answer -> b "0x1""#;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn seen(stage: &Stage) -> Vec<usize> {
-    stage.transports.iter().map(|transport| transport.seen.lock().len()).collect()
-}
 
 /// Sends a transaction over `scripts` and compares how the telling begins and who saw it.
 async fn check_sent(scripts: &str, scope: TierScope, expected: &str, calls: &[usize]) -> Duration {
@@ -29,7 +21,7 @@ async fn check_sent(scripts: &str, scope: TierScope, expected: &str, calls: &[us
     // Those that are not waited for are let finish.
     tokio::time::sleep(ms(100)).await;
     assert!(told.starts_with(expected), "{scripts}: {told}");
-    assert_eq!(seen(&stage), calls, "{scripts}: {told}");
+    assert_eq!(stage.exchanges(), calls, "{scripts}: {told}");
     took
 }
 
@@ -156,7 +148,7 @@ async fn check_quorum(scripts: &str, expected: &str, calls: &[usize]) {
     stage.ballot = Some(Ballot { quorum: Quorum::default(), is_final: true, largest: false });
     let told = stage.tell(&stage.run("eth_call").await);
     assert!(told.starts_with(expected), "{scripts}: {told}");
-    assert_eq!(seen(&stage), calls, "{scripts}: {told}");
+    assert_eq!(stage.exchanges(), calls, "{scripts}: {told}");
 }
 
 #[tokio::test(start_paused = true)]

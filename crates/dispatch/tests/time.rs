@@ -4,14 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use support::Stage;
+use support::{Stage, ms};
 use wellhead_dispatch::{Failure, now};
 use wellhead_eth::CostClass;
 use wellhead_upstream::Condition;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Runs one call and compares how it ended and after how long.
 async fn check(stage: &Stage, method: &str, told: &str, took: Duration) {
@@ -199,7 +195,6 @@ async fn the_trail_says_who_when_how_long_and_why() {
 async fn the_wire_carries_our_id_the_method_and_the_params_as_written() {
     let stage = Stage::new("ok");
     stage.run("eth_call").await;
-    let seen = stage.transports[0].seen.lock();
-    let body = String::from_utf8_lossy(&seen[0].1).into_owned();
+    let body = &stage.transports[0].bodies()[0];
     assert_eq!(body, r#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":["0xab"]}"#);
 }

@@ -4,17 +4,12 @@ mod support;
 
 use std::time::Duration;
 
-use support::Stage;
+use support::{Stage, settle};
 use wellhead_dispatch::{Failure, now};
-use wellhead_eth::MethodTable;
-use wellhead_upstream::{Payload, Verdict, VerdictClass};
+use wellhead_upstream::VerdictClass;
 
 /// A read that no upstream of a stage has answered before.
 const METHOD: &str = "trace_block";
-
-fn seen(stage: &Stage) -> Vec<usize> {
-    stage.transports.iter().map(|transport| transport.seen.lock().len()).collect()
-}
 
 /// Runs a call and compares how the telling begins, that no time passed, and how many calls
 /// each upstream had so far.
@@ -22,15 +17,12 @@ async fn check(stage: &Stage, method: &str, expected: &str, calls: &[usize]) {
     let began = now();
     let told = stage.tell(&stage.run(method).await);
     assert!(told.starts_with(expected), "told: {told}\nwant: {expected}");
-    assert_eq!((now() - began, seen(stage)), (Duration::ZERO, calls.to_vec()), "{told}");
+    assert_eq!((now() - began, stage.exchanges()), (Duration::ZERO, calls.to_vec()), "{told}");
 }
 
 /// Has the upstream at `place` answer `METHOD` once.
 fn offers(stage: &Stage, place: usize) {
-    let row = MethodTable::standard().row(METHOD);
-    let none = Payload::None { detail: String::new() };
-    let verdict = Verdict::new(VerdictClass::Answer, "test", none);
-    stage.upstream(place).settle(row, &verdict, now(), now());
+    settle(stage.upstream(place), METHOD, VerdictClass::Answer, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +45,7 @@ async fn a_method_that_all_refuse_is_told_at_once_and_then_from_memory() {
             // Other methods are not concerned.
             assert_ne!(stage.run("eth_chainId").await.trail.exchanges(), 0);
             // What was learnt is forgotten after a while.
-            let before: Vec<usize> = seen(&stage);
+            let before: Vec<usize> = stage.exchanges();
             tokio::time::sleep(Duration::from_secs(300)).await;
             let after: Vec<usize> = before.iter().map(|calls| calls + 1).collect();
             // In another order, as it is not known any more who is quick.
@@ -76,7 +68,7 @@ async fn more_upstreams_than_attempts_are_asked_by_the_next_call() {
     let began = now();
     for calls in [4, 6, 6] {
         stage.run(METHOD).await;
-        assert_eq!((seen(&stage).iter().sum::<usize>(), now()), (calls, began));
+        assert_eq!((stage.exchanges().iter().sum::<usize>(), now()), (calls, began));
     }
     check(&stage, METHOD, " -> NotOffered", &[1; 6]).await;
 }
@@ -97,7 +89,7 @@ async fn one_that_fails_may_offer_it() {
     // Whoever refused is not asked, also where the other one fails.
     let told = stage.tell(&stage.run(METHOD).await);
     assert_eq!(told, r#"b=answer -> b "0x1""#);
-    assert_eq!(seen(&stage), [1, 3]);
+    assert_eq!(stage.exchanges(), [1, 3]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,10 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use support::{LogSearch, Plan, Say, Stage, error, result};
+use support::{LogSearch, Plan, Stage, Step, error, ms};
 use wellhead_dispatch::Quorum;
+use wellhead_kit::{result, status};
 use wellhead_proxy::QuorumRule;
 
 const RAW: &str =
@@ -17,15 +17,15 @@ const STATE: &str = r#"["0x00000000000000000000000000000000000000aa","latest"]"#
 const ONE_BLOCK: &str = r#"[{"fromBlock":"0x64","toBlock":"0x64","address":"0x00000000000000000000000000000000000000aa"}]"#;
 
 /// How upstreams may answer all that they are asked.
-fn faults() -> Vec<Say> {
-    let slowly = |ms, say| Say::Slowly(Duration::from_millis(ms), Box::new(say));
+fn faults() -> Vec<Step> {
+    let slowly = |millis, step: Step| step.after(ms(millis));
     vec![
         result("\"0x1\""),
         result("null"),
         result("[]"),
-        Say::Status(503, String::new()),
-        Say::Refuse,
-        Say::Hang,
+        status(503, ""),
+        Step::REFUSE,
+        Step::Hang,
         error(-32603, "internal error"),
         error(-31999, "something that no rule knows"),
         error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
@@ -33,7 +33,7 @@ fn faults() -> Vec<Say> {
         error(-32602, "invalid argument 1: json: cannot unmarshal object"),
         error(-32000, "header for hash not found"),
         error(-32005, "query returned more than 10000 results"),
-        slowly(1_500, Say::Status(503, String::new())),
+        slowly(1_500, status(503, "")),
         slowly(1_500, result("null")),
         slowly(3_000, error(-32603, "internal error")),
     ]
@@ -54,7 +54,7 @@ fn stage(plan: Plan) -> Stage {
 }
 
 fn calls(stage: &Stage) -> usize {
-    stage.peers[0].iter().map(|peer| peer.calls()).sum()
+    stage.peers[0].iter().map(support::Peer::calls).sum()
 }
 
 /// The most calls that `method` makes of one, whatever upstreams answer.
@@ -245,7 +245,7 @@ async fn a_batch_of_a_thousand_reads_is_answered() {
     assert_eq!(calls(&stage), 1_000);
     // And after all of its exchanges failed.
     stage.peers[0].iter().for_each(|peer| {
-        (0..10).for_each(|_| peer.next("eth_getTransactionReceipt", Say::Refuse));
+        (0..10).for_each(|_| peer.next("eth_getTransactionReceipt", Step::REFUSE));
     });
     let answer = stage.ask(&body).await;
     assert!(!answer.contains("limits.upstream_calls"));

@@ -5,7 +5,8 @@ mod support;
 use wellhead_proxy::ByHashMode;
 use wellhead_upstream::Slot;
 
-use support::{Plan, Say, Stage, ask, check_kept, error, hash, result, text};
+use support::{Plan, Stage, ask, check_kept, error, hash, text};
+use wellhead_kit::{result, status};
 
 const BALANCE: &str = "eth_getBalance";
 
@@ -87,11 +88,11 @@ async fn by_the_height_nobody_is_asked_first_who_failed_otherwise() {
 async fn an_error_names_who_failed_with_the_hash_and_who_with_the_height() {
     let stage = Stage::keeping_to_100(2);
     for _ in 0..3 {
-        stage.peer(0).next(BALANCE, Say::Status(500, "no luck".to_owned()));
+        stage.peer(0).next(BALANCE, status(500, "no luck"));
     }
     stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
     for _ in 0..3 {
-        stage.peer(1).next(BALANCE, Say::Status(500, "no luck".to_owned()));
+        stage.peer(1).next(BALANCE, status(500, "no luck"));
     }
     let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
     let told = text(&answer);

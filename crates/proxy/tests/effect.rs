@@ -2,11 +2,14 @@
 
 mod support;
 
-use support::{Plan, Say, Stage, error, result, rules, text};
+use std::time::Duration;
+
+use support::{Plan, Stage, Step, error, rules, settle, text};
 use wellhead_dispatch::now;
 use wellhead_eth::ChainId;
+use wellhead_kit::{result, status};
 use wellhead_route::DangerousMethods;
-use wellhead_upstream::Standing;
+use wellhead_upstream::{Standing, VerdictClass};
 
 /// The example of EIP-155, signed: its hash is known from elsewhere.
 const RAW: &str = r#"["0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"]"#;
@@ -17,7 +20,7 @@ const SEND: &str = "eth_sendRawTransaction";
 async fn a_filter_lives_where_it_was_made() {
     let stage = Stage::upstreams(2);
     // The first choice fails, so that the filter is made by the second.
-    stage.peer(0).next("eth_newBlockFilter", Say::Refuse);
+    stage.peer(0).next("eth_newBlockFilter", Step::REFUSE);
     stage.peer(1).next("eth_newBlockFilter", result("\"0xabc1\""));
     let id = stage.call("eth_newBlockFilter", "[]").await;
     assert!(id.starts_with("\"0x") && id.ends_with("abc1\"") && id.len() == 16, "{id}");
@@ -36,7 +39,7 @@ async fn a_filter_lives_where_it_was_made() {
         ]
     );
     // What is new was perhaps taken away: it is not asked for again.
-    stage.peer(1).next("eth_getFilterChanges", Say::Status(502, String::new()));
+    stage.peer(1).next("eth_getFilterChanges", status(502, ""));
     let lost = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
     assert!(lost.contains("\"code\":-32002"), "{lost}");
     assert_eq!(stage.peer(1).seen().len(), 5);
@@ -96,24 +99,14 @@ async fn already_known_is_a_success_with_the_hash() {
 #[tokio::test(start_paused = true)]
 async fn a_transaction_goes_on_to_who_can_be_reached() {
     let stage = Stage::upstreams(2);
-    stage.peer(0).next(SEND, Say::Refuse);
+    stage.peer(0).next(SEND, Step::REFUSE);
     stage.peer(1).next(SEND, result(HASH));
     assert_eq!(stage.call(SEND, RAW).await, HASH);
     // Also when the first may have taken it, and the second knows it by then.
-    stage.peer(0).next(SEND, Say::Hang);
+    stage.peer(0).next(SEND, Step::Hang);
     stage.peer(1).next(SEND, error(-32000, "already known"));
-    stage.upstream(0).settle(
-        wellhead_eth::MethodTable::standard().row("eth_call"),
-        &good(),
-        now(),
-        now(),
-    );
+    settle(stage.upstream(0), "eth_call", VerdictClass::Answer, Duration::ZERO);
     assert_eq!(stage.call(SEND, RAW).await, HASH);
-}
-
-fn good() -> wellhead_upstream::Verdict {
-    let none = wellhead_upstream::Payload::None { detail: String::new() };
-    wellhead_upstream::Verdict::new(wellhead_upstream::VerdictClass::Answer, "test", none)
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +183,7 @@ async fn answers_teach_the_head() {
     stage.call("eth_blockNumber", "[]").await;
     assert_eq!(stage.head(0), Some(100));
     // While that is fresh `latest` is block 100; nobody is followed here, so it grows old.
-    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    tokio::time::advance(Duration::from_secs(6)).await;
     stage.peer(0).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
     stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
     assert_eq!(stage.head(0), Some(101));
@@ -203,10 +196,10 @@ async fn answers_teach_the_head() {
 #[tokio::test(start_paused = true)]
 async fn one_that_was_refused_meanwhile_teaches_nothing() {
     let stage = Stage::upstreams(1);
-    let slow = Say::Slowly(std::time::Duration::from_secs(1), Box::new(result("\"0x64\"")));
+    let slow = result("\"0x64\"").after(Duration::from_secs(1));
     stage.peer(0).next("eth_blockNumber", slow);
     tokio::join!(stage.call("eth_blockNumber", "[]"), async {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         stage.upstream(0).set_standing(Standing::WrongChain(ChainId(5)));
     });
     assert_eq!(stage.head(0), None);
@@ -234,9 +227,9 @@ async fn methods_are_refused_as_the_settings_say() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_by_one_table() {
-    let page = |status| Say::Status(status, "<html>nothing here</html>".to_owned());
+    let page = |code| status(code, "<html>nothing here</html>");
     for (say, status, code, retry) in [
-        (Say::Refuse, 503, -32002, Some(1)),
+        (Step::REFUSE, 503, -32002, Some(1)),
         (page(502), 503, -32002, Some(1)),
         (page(429), 429, -32005, Some(1)),
         (page(401), 503, -32002, Some(1)),
@@ -260,9 +253,9 @@ async fn failures_are_told_by_one_table() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_says_who_was_asked_and_why_it_failed() {
     let stage = Stage::upstreams(2);
-    stage.peer(0).next("eth_call", Say::Refuse);
+    stage.peer(0).next("eth_call", Step::REFUSE);
     for _ in 0..3 {
-        stage.peer(1).next("eth_call", Say::Status(502, "oops".into()));
+        stage.peer(1).next("eth_call", status(502, "oops"));
     }
     let told = stage.call("eth_call", "[{}]").await;
     let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts: a: fault: could not connect: injected; b: fault: the upstream failed: HTTP 502 with a body that is not JSON","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
@@ -274,11 +267,11 @@ async fn a_failure_says_who_was_asked_and_why_it_failed() {
 #[tokio::test(start_paused = true)]
 async fn no_secret_of_an_upstream_reaches_a_client() {
     let words = [
-        Say::Status(401, r#"{"error":"key s3cret is not valid"}"#.into()),
-        Say::Status(403, "<html>s3cret</html>".into()),
-        Say::Status(402, "account s3cret is over its plan".into()),
-        Say::Status(429, "project s3cret is over its limit".into()),
-        Say::Status(502, "<html>upstream http://host/v2/s3cret failed</html>".into()),
+        status(401, r#"{"error":"key s3cret is not valid"}"#),
+        status(403, "<html>s3cret</html>"),
+        status(402, "account s3cret is over its plan"),
+        status(429, "project s3cret is over its limit"),
+        status(502, "<html>upstream http://host/v2/s3cret failed</html>"),
         error(-32005, "project s3cret: daily request count exceeded, request rate limited"),
         error(-32005, "s3cret has exceeded its rate limit"),
         error(-32000, "invalid api key s3cret"),
@@ -311,11 +304,11 @@ async fn a_tag_is_a_number_while_the_view_is_fresh() {
     assert!(sent(&stage, r#"["0xab"]"#).await.contains(r#"["0xab","0x64"]"#));
     assert!(sent(&stage, r#"["0xab","pending"]"#).await.contains("pending"));
     assert!(sent(&stage, r#"["0xab","finalized"]"#).await.contains("finalized"), "nobody told");
-    assert!(stage.chain().pulse.wants_finality(wellhead_dispatch::now()));
+    assert!(stage.chain().pulse.wants_finality(now()));
     let body = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
     let trail = stage.send(None, body).await.trail.expect("asked for");
     assert!(trail.contains(" block=100"), "{trail}");
-    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    tokio::time::advance(Duration::from_secs(6)).await;
     assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains("latest"), "it may be old");
 }
 
@@ -331,7 +324,7 @@ async fn the_height_is_the_agreed_one() {
     let asked = || (0..2).map(|place| stage.peer(place).seen().len()).sum::<usize>();
     assert_eq!(asked(), 0);
     // Old by now, so that somebody is asked; what is lower than what was told is not passed on.
-    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    tokio::time::advance(Duration::from_secs(60)).await;
     (0..2).for_each(|place| stage.peer(place).next("eth_blockNumber", result("\"0x63\"")));
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
     assert_eq!(asked(), 1);
@@ -409,7 +402,7 @@ async fn keys_and_cheats_are_allowed_on_a_test_chain() {
 async fn a_cheat_waits_until_the_chain_is_known() {
     let stage = maybe_a_test_chain();
     let verified = async {
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         stage.verify(0, 31_337);
     };
     let (told, ()) = tokio::join!(stage.call("evm_snapshot", "[]"), verified);

@@ -4,11 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Stage};
-use wellhead_dispatch::now;
-use wellhead_eth::MethodTable;
+use support::{Plan, Stage, Step};
+use wellhead_kit::{result, throttle};
 use wellhead_proxy::{Explanation, Thought};
-use wellhead_upstream::{Payload, Tier, Verdict, VerdictClass};
+use wellhead_upstream::Tier;
 
 fn explain(stage: &Stage, client: u8, method: &str, params: &str) -> Result<Explanation, String> {
     let client = [127, 0, 0, client].into();
@@ -49,8 +48,8 @@ async fn the_block_the_cache_and_the_order_are_told() {
 async fn each_client_has_its_own_latest() {
     let stage = Stage::upstreams(2);
     (0..2).for_each(|place| stage.show_head(place, 100));
-    stage.peer(0).next("eth_getBlockByNumber", support::Say::Result(r#"{"number":"0x65"}"#.into()));
-    stage.peer(1).next("eth_getBlockByNumber", support::Say::Result(r#"{"number":"0x65"}"#.into()));
+    stage.peer(0).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
+    stage.peer(1).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
     stage.call("eth_getBlockByNumber", r#"["0x65",false]"#).await;
     let sent = |client| {
         let told = explain(&stage, client, "eth_getBalance", r#"["0xab","latest"]"#);
@@ -105,7 +104,7 @@ async fn the_steps_are_those_of_a_call_whose_attempts_fail() {
     let stage = Stage::new(vec![Plan { upstreams: 3, tiers, ..Plan::default() }]);
     for place in 0..3 {
         stage.show_head(place, 100);
-        stage.peer(place.into()).always("*", support::Say::Refuse);
+        stage.peer(place.into()).always("*", Step::REFUSE);
     }
     let told = explain(&stage, 1, "eth_getBalance", r#"["0xab","latest"]"#).expect("told");
     let asked = ["call b", "call a", "call c"];
@@ -120,11 +119,7 @@ async fn the_steps_are_those_of_a_call_whose_attempts_fail() {
     // An upstream that asked for a pause is passed over, and asked when the pause is over.
     let stage = Stage::upstreams(2);
     (0..2).for_each(|place| stage.show_head(place, 100));
-    let none = Payload::None { detail: String::new() };
-    let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
-    verdict.retry_after = Some(Duration::from_secs(3));
-    let row = MethodTable::standard().row("eth_call");
-    stage.upstream(0).settle(row, &verdict, now(), now());
+    throttle(stage.upstream(0), "eth_call", Some(Duration::from_secs(3)));
     let told = explain(&stage, 1, "eth_call", r#"[{},"latest"]"#).expect("told");
     assert_eq!(told.steps[..2], ["call b", "skip a: method_pause for 3000 ms"], "{told:?}");
     // Raw transactions go to several upstreams at once.

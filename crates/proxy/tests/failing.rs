@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Say, Stage, elapsed, error, result, text};
+use support::{Plan, Stage, Step, elapsed, error, text};
 use wellhead_dispatch::now;
+use wellhead_kit::{result, status, throttle};
 use wellhead_upstream::{Payload, Verdict, VerdictClass};
 
 const CALL: &str = r#"{"id":1,"method":"eth_call","params":[{}]}"#;
@@ -26,8 +27,8 @@ async fn a_minute_without_anybody_is_told_in_time_and_ends_at_once() {
     let began = now();
     while elapsed(began) < Duration::from_secs(60) {
         for place in 0..3 {
-            stage.peer(place).next("eth_call", Say::Refuse);
-            stage.peer(place).next("eth_call", Say::Refuse);
+            stage.peer(place).next("eth_call", Step::REFUSE);
+            stage.peer(place).next("eth_call", Step::REFUSE);
         }
         let asked = now();
         let answer = stage.send(None, CALL).await;
@@ -67,7 +68,7 @@ async fn each_upstream_is_named_with_its_reason_and_without_a_secret() {
     stage.upstream(4).drain();
     for place in 0..4 {
         let busy = r#"{"error":"s3cret: too many requests"}"#.to_owned();
-        (0..4).for_each(|_| stage.peer(place).next("eth_call", Say::Status(429, busy.clone())));
+        (0..4).for_each(|_| stage.peer(place).next("eth_call", status(429, busy.clone())));
     }
     let answer = stage.send(None, CALL).await;
     let told = text(&answer);
@@ -82,11 +83,7 @@ async fn each_upstream_is_named_with_its_reason_and_without_a_secret() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_ends_too_late_is_told_at_once() {
     let stage = Stage::upstreams(1);
-    let row = wellhead_eth::MethodTable::standard().row("eth_call");
-    let none = Payload::None { detail: String::new() };
-    let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
-    verdict.retry_after = Some(Duration::from_secs(90));
-    stage.upstream(0).settle(row, &verdict, now(), now());
+    throttle(stage.upstream(0), "eth_call", Some(Duration::from_secs(90)));
     let began = now();
     let answer = stage.send(None, CALL).await;
     assert_eq!((answer.status, elapsed(began)), (429, Duration::ZERO));
@@ -104,8 +101,8 @@ async fn a_transaction_whose_answer_was_lost_is_looked_up() {
     const LOOK: &str = "eth_getTransactionByHash";
     let cases = [
         // Both lost their answers, and the second has it.
-        (Say::Status(502, String::new()), result("{}"), HASH),
-        (Say::Status(502, String::new()), result("null"), "no upstream could answer"),
+        (status(502, ""), result("{}"), HASH),
+        (status(502, ""), result("null"), "no upstream could answer"),
         // One knows the nonce as used, whatever else the other says.
         (error(-32000, "nonce too low"), result("{}"), HASH),
         (error(-32000, "nonce too low"), result("null"), "nonce too low"),
@@ -113,7 +110,7 @@ async fn a_transaction_whose_answer_was_lost_is_looked_up() {
     for (say, found, told) in cases {
         let stage = Stage::upstreams(2);
         for _ in 0..3 {
-            stage.peer(0).next(SEND, Say::Status(502, String::new()));
+            stage.peer(0).next(SEND, status(502, ""));
             stage.peer(1).next(SEND, say.clone());
         }
         stage.peer(0).next(LOOK, result("null"));
@@ -126,7 +123,7 @@ async fn a_transaction_whose_answer_was_lost_is_looked_up() {
 #[tokio::test(start_paused = true)]
 async fn a_second_attempt_is_counted_and_shown() {
     let stage = Stage::upstreams(2);
-    stage.peer(0).next("eth_call", Say::Hang);
+    stage.peer(0).next("eth_call", Step::Hang);
     let began = now();
     let answer = stage.send(None, CALL).await;
     assert_eq!((answer.status, answer.attempts), (200, 2));

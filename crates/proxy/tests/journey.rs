@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, SECRET, Say, Stage, elapsed, error, result, rules, text};
+use support::{Plan, SECRET, Stage, Step, elapsed, error, ms, rules, text};
 use wellhead_dispatch::now;
+use wellhead_kit::{result, status};
 use wellhead_upstream::Standing;
 
 #[tokio::test(start_paused = true)]
@@ -62,7 +63,7 @@ async fn an_upstream_that_quotes_its_own_key_is_not_quoted() {
     // A fault is tried three times, and told by the status page too.
     let error_500 = format!(r#"{{"id":1,"error":{{"code":-32603,"message":"{words}"}}}}"#);
     for _ in 0..3 {
-        stage.peer(0).next("eth_feeHistory", Say::Status(500, error_500.clone()));
+        stage.peer(0).next("eth_feeHistory", status(500, error_500.clone()));
     }
     let told = stage.call("eth_feeHistory", "[]").await;
     assert_eq!(told, format!(r#"{{"code":-32603,{masked}}}"#));
@@ -86,7 +87,7 @@ async fn a_notification_is_run_and_not_answered() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_keeps_its_order_and_each_item_stands_alone() {
     let stage = Stage::upstreams(1);
-    let slow = |ms, say| Say::Slowly(Duration::from_millis(ms), Box::new(say));
+    let slow = |millis, step: Step| step.after(ms(millis));
     stage.peer(0).next("eth_gasPrice", slow(90, result("1")));
     stage.peer(0).next("eth_blobBaseFee", slow(10, error(3, "execution reverted")));
     stage.peer(0).next("eth_feeHistory", slow(50, result("3")));
@@ -121,11 +122,11 @@ async fn a_batch_asks_a_bounded_number_of_calls_at_once() {
     // Logs go alone: one slow search would hold up all that shared its exchange.
     let call = r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#;
     for _ in 0..40 {
-        let slow = Say::Slowly(Duration::from_millis(10), Box::new(result("[]")));
+        let slow = result("[]").after(Duration::from_millis(10));
         stage.peer(0).next("eth_getLogs", slow);
     }
     stage.ask(&format!("[{}]", [call; 40].join(","))).await;
-    assert_eq!(stage.peer(0).now_in_flight.lock().1, 4);
+    assert_eq!(stage.peer(0).transport.in_flight_peak(), 4);
     assert_eq!(stage.upstream(0).in_flight(), 0);
 }
 
@@ -133,7 +134,7 @@ async fn a_batch_asks_a_bounded_number_of_calls_at_once() {
 async fn an_upstream_without_batches_is_asked_one_by_one_and_remembered() {
     let stage = Stage::upstreams(1);
     let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no batches"}}"#;
-    stage.peer(0).next("eth_gasPrice", Say::Status(200, refusal.to_owned()));
+    stage.peer(0).next("eth_gasPrice", status(200, refusal));
     let batch = r#"[{"id":1,"method":"eth_gasPrice"},{"id":2,"method":"eth_gasPrice"}]"#;
     let expected =
         r#"[{"jsonrpc":"2.0","id":1,"result":"a"},{"jsonrpc":"2.0","id":2,"result":"a"}]"#;
@@ -181,7 +182,7 @@ async fn a_large_answer_flows_and_its_end_is_checked() {
 
     // HTTP says that all is there, but the envelope does not end.
     let cut = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{large}"#);
-    stage.peer(0).next("eth_getCode", Say::Status(200, cut));
+    stage.peer(0).next("eth_getCode", status(200, cut));
     let answer = stage.send(None, r#"{"id":1,"method":"eth_getCode","params":[]}"#).await;
     let mut rest = answer.rest.expect("it flows");
     let mut last = None;
@@ -280,7 +281,7 @@ async fn an_answer_without_room_is_a_503_that_says_why() {
     let others = stage.answers.try_hold(stage.answers.bytes_max() - 10).expect("room");
     // Its beginning does not say whose it is, so that it has to be read whole.
     let large = format!(r#"{{"jsonrpc":"2.0","result":"{}","id":1}}"#, "x".repeat(2 << 20));
-    stage.peer(0).next("eth_getLogs", Say::Status(200, large));
+    stage.peer(0).next("eth_getLogs", status(200, large));
     let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;
     assert_eq!((answer.status, answer.retry_after), (503, Some(Duration::from_secs(1))));
     let told = text(&answer);
@@ -473,7 +474,7 @@ async fn nobody_waits_for_those_who_cannot_serve_the_call() {
 async fn the_total_holds() {
     let stage = Stage::upstreams(3);
     for place in 0..3 {
-        (0..4).for_each(|_| stage.peer(place).next("eth_getLogs", Say::Hang));
+        (0..4).for_each(|_| stage.peer(place).next("eth_getLogs", Step::Hang));
     }
     let began = now();
     let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use support::{Plan, Say, Stage, ask, check_kept, elapsed, error, hash, result, text};
+use support::{Plan, Stage, Step, ask, check_kept, elapsed, error, hash, ms, text};
 use wellhead_dispatch::now;
+use wellhead_kit::result;
 use wellhead_proxy::CacheSweeper;
 
 /// A block as upstreams tell it.
@@ -16,8 +17,8 @@ fn block(number: u64, branch: u8) -> String {
     format!(r#"{{"number":"0x{number:x}","hash":"{own}","parentHash":"{parent}"}}"#)
 }
 
-fn slow(ms: u64, say: Say) -> Say {
-    Say::Slowly(Duration::from_millis(ms), Box::new(say))
+fn slow(millis: u64, step: Step) -> Step {
+    step.after(ms(millis))
 }
 
 const BALANCE: &str = "eth_getBalance";
@@ -250,7 +251,7 @@ async fn a_failure_is_tried_once_more_and_then_everybody_s() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     for _ in 0..20 {
-        stage.peer(0).next("eth_call", slow(1, Say::Refuse));
+        stage.peer(0).next("eth_call", slow(1, Step::REFUSE));
     }
     let answers = join_all((0..50).map(|_| ask(&stage, "eth_call", params))).await;
     for answer in &answers {
@@ -266,7 +267,7 @@ async fn who_waits_for_another_keeps_its_own_deadline() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     for _ in 0..40 {
-        stage.peer(0).next("eth_call", Say::Hang);
+        stage.peer(0).next("eth_call", Step::Hang);
     }
     let late = async {
         tokio::time::sleep(Duration::from_secs(3)).await;

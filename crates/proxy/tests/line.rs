@@ -7,8 +7,9 @@ mod support;
 use std::time::Duration;
 
 use log::Lines;
-use support::{Plan, Say, Stage, elapsed, result, text};
+use support::{Plan, Stage, Step, elapsed, text};
 use wellhead_dispatch::now;
+use wellhead_kit::result;
 
 fn call(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[]}}"#)
@@ -24,16 +25,16 @@ async fn give_up(stage: &Stage, path: Option<&str>, body: &str, patience: Durati
 async fn a_client_that_leaves_leaves_a_line() {
     let lines = Lines::collect();
     let stage = Stage::upstreams(2);
-    stage.peer(0).next("eth_gasPrice", Say::Hang);
+    stage.peer(0).next("eth_gasPrice", Step::Hang);
     give_up(&stage, None, &call("eth_gasPrice"), Duration::from_millis(10)).await;
     let told = "chain=\"ethereum\" method=\"eth_gasPrice\" status=499 reason=\"client_closed\" \
                 upstream=\"a\" attempts=1";
     assert_eq!(lines.with(told), 1, "{lines:?}");
     assert_eq!(lines.with("request"), 1, "one line: {lines:?}");
     // A failure before that was an attempt as well.
-    stage.peer(0).next("eth_sendTransaction", Say::Refuse);
-    stage.peer(0).next("eth_feeHistory", Say::Refuse);
-    stage.peer(1).next("eth_feeHistory", Say::Hang);
+    stage.peer(0).next("eth_sendTransaction", Step::REFUSE);
+    stage.peer(0).next("eth_feeHistory", Step::REFUSE);
+    stage.peer(1).next("eth_feeHistory", Step::Hang);
     give_up(&stage, Some("eth"), &call("eth_feeHistory"), Duration::from_millis(10)).await;
     let told = "chain=\"ethereum\" method=\"eth_feeHistory\" status=499 reason=\"client_closed\" \
                 upstream=\"b\" attempts=2";
@@ -44,7 +45,7 @@ async fn a_client_that_leaves_leaves_a_line() {
 async fn a_request_that_is_cut_was_not_left_by_its_client() {
     let lines = Lines::collect();
     let stage = Stage::upstreams(1);
-    stage.peer(0).next("eth_gasPrice", Say::Hang);
+    stage.peer(0).next("eth_gasPrice", Step::Hang);
     stage.proxy.note_cut();
     give_up(&stage, None, &call("eth_gasPrice"), Duration::from_millis(10)).await;
     assert_eq!(
@@ -58,12 +59,12 @@ async fn a_request_that_is_cut_was_not_left_by_its_client() {
 async fn a_batch_and_a_word_of_the_client_s_own_leave_one_as_well() {
     let lines = Lines::collect();
     let stage = Stage::upstreams(1);
-    stage.peer(0).next("eth_gasPrice", Say::Hang);
+    stage.peer(0).next("eth_gasPrice", Step::Hang);
     let batch = format!("[{},{}]", call("eth_gasPrice"), call("eth_feeHistory"));
     give_up(&stage, None, &batch, Duration::from_millis(10)).await;
     assert_eq!(lines.with("method=\"batch\" status=499"), 1, "{lines:?}");
     let long = "x".repeat(100);
-    stage.peer(0).next(&long, Say::Hang);
+    stage.peer(0).next(&long, Step::Hang);
     give_up(&stage, None, &call(&long), Duration::from_millis(10)).await;
     assert_eq!(lines.with(&format!("method=\"{}\" status=499", "x".repeat(64))), 1, "{lines:?}");
 }
@@ -136,7 +137,7 @@ async fn a_filter_is_polled_for_no_longer_than_an_attempt() {
     let stage = Stage::new(vec![Plan::default()]);
     stage.peer(0).next("eth_newBlockFilter", result("\"0xabc1\""));
     let id = stage.call("eth_newBlockFilter", "[]").await;
-    stage.peer(0).next("eth_getFilterChanges", Say::Hang);
+    stage.peer(0).next("eth_getFilterChanges", Step::Hang);
     let began = now();
     let told = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
     assert!(told.contains("no answer in time"), "{told}");

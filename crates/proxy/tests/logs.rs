@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use support::{Plan, Stage, ask, elapsed, error, result, text};
+use support::{Plan, Stage, ask, elapsed, error, text};
 use wellhead_dispatch::now;
+use wellhead_kit::result;
 use wellhead_upstream::Tier;
 
 const LOG: &str = r#"[{"address":"0xab"}]"#;

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use support::{Plan, Say, Stage, error};
-use wellhead_dispatch::now;
-use wellhead_eth::MethodTable;
+use support::{Plan, Stage, error, settle};
+use wellhead_kit::{status, throttle};
 use wellhead_proxy::Readiness;
-use wellhead_upstream::{Payload, Verdict, VerdictClass};
+use wellhead_upstream::VerdictClass;
 
 /// Some traffic of every kind over two chains.
 async fn busy_stage() -> Stage {
@@ -21,7 +20,7 @@ async fn busy_stage() -> Stage {
     ]);
     stage.show_head(0, 100);
     stage.show_head(1, 10);
-    stage.peer(0).next("eth_call", Say::Status(502, "bad \"gateway\"\n".into()));
+    stage.peer(0).next("eth_call", status(502, "bad \"gateway\"\n"));
     stage.peer(0).next("eth_call", error(3, "execution reverted"));
     for method in ["eth_call", "eth_call", "eth_chainId", "made_up", "eth_subscribe"] {
         let body = format!(r#"{{"id":1,"method":"{method}","params":[{{}}]}}"#);
@@ -33,11 +32,7 @@ async fn busy_stage() -> Stage {
 }
 
 fn fail(stage: &Stage, place: usize, class: VerdictClass) {
-    let row = MethodTable::standard().row("eth_call");
-    let none = Payload::None { detail: String::new() };
-    for _ in 0..3 {
-        stage.upstream(place).settle(row, &Verdict::new(class, "test", none.clone()), now(), now());
-    }
+    (0..3).for_each(|_| settle(stage.upstream(place), "eth_call", class, Duration::ZERO));
 }
 
 /// Compares "ready; the chains that are not served".
@@ -157,11 +152,7 @@ async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
 async fn methods_that_pause_alone_are_listed() {
     let stage = Stage::upstreams(1);
     let refuse = |method: &str, retry_after: Option<u64>| {
-        let none = Payload::None { detail: String::new() };
-        let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
-        verdict.retry_after = retry_after.map(Duration::from_secs);
-        let row = MethodTable::standard().row(method);
-        stage.upstream(0).settle(row, &verdict, now(), now());
+        throttle(stage.upstream(0), method, retry_after.map(Duration::from_secs));
     };
     let paused = || {
         let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");

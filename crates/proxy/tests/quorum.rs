@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Stage, error, result, text};
+use support::{Plan, Stage, error, text};
 use wellhead_dispatch::Quorum;
+use wellhead_kit::result;
 use wellhead_proxy::{QuorumRule, Thought};
 
 const BALANCE: &str = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
@@ -40,7 +41,7 @@ async fn what_two_agree_on_is_passed_on_and_all_are_asked_about_one_block() {
     let answer = stage.send(None, BALANCE).await;
     assert_eq!(text(&answer), r#"{"jsonrpc":"2.0","id":1,"result":"0x5"}"#);
     assert_eq!(asked(&stage), 2);
-    let seen: Vec<String> = stage.peers[0].iter().flat_map(|peer| peer.seen()).collect();
+    let seen: Vec<String> = stage.peers[0].iter().flat_map(support::Peer::seen).collect();
     assert!(seen.iter().all(|call| call.contains(r#""0x64""#)), "{seen:?}");
     // Another method goes to one.
     stage.send(None, r#"{"id":1,"method":"eth_call","params":[{},"latest"]}"#).await;

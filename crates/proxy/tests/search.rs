@@ -5,8 +5,9 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{LogSearch, Plan, Say, Stage, address, elapsed, error, log, result};
+use support::{LogSearch, Plan, Stage, address, elapsed, error, log};
 use wellhead_dispatch::now;
+use wellhead_kit::result;
 use wellhead_proxy::Answer;
 
 fn blocks(from: u64, to: u64) -> String {
@@ -17,7 +18,7 @@ fn blocks(from: u64, to: u64) -> String {
 /// Searches `from..=to` where upstream `a` accepts `a_max` blocks at once and `b`, if it is
 /// there, `b_max`; compares what each is asked, and returns the answer.
 async fn check(stage: &Stage, (from, to): (u64, u64), searched: &[&str]) -> String {
-    let before: Vec<String> = stage.peers[0].iter().map(|peer| peer.searched()).collect();
+    let before: Vec<String> = stage.peers[0].iter().map(support::Peer::searched).collect();
     let params = format!(r#"[{{"address":"0x01","fromBlock":"0x{from:x}","toBlock":"0x{to:x}"}}]"#);
     let answer = stage.call("eth_getLogs", &params).await;
     for (place, expected) in searched.iter().enumerate() {
@@ -185,7 +186,7 @@ async fn a_search_that_fails_on_its_way_holds_no_upstream_while_its_client_does_
     let long = format!("[{}]", vec!["7"; 20].join(","));
     let refusal = error(-32602, "invalid argument 0: bad topics");
     stage.peer(0).next("eth_getLogs", result(&long));
-    stage.peer(0).next("eth_getLogs", Say::Slowly(SECOND / 10, Box::new(refusal)));
+    stage.peer(0).next("eth_getLogs", refusal.after(SECOND / 10));
     let answer = ask(&stage, 1, 396).await;
     assert!(answer.rest.is_some());
     tokio::time::sleep(SECOND * 5).await;

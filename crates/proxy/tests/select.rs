@@ -4,7 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Say, Stage, result, rules, text};
+use support::{Plan, Stage, rules, text};
+use wellhead_kit::result;
 use wellhead_proxy::Thought;
 use wellhead_upstream::VerdictClass;
 
@@ -126,7 +127,7 @@ async fn answers_are_shared_among_those_who_select_the_same() {
     assert_eq!(found(&[("archive", "")]).await, (Some("hit"), true));
     // Two at once: one call for those who may be asked the same.
     for place in 0..3 {
-        let slowly = Say::Slowly(Duration::from_millis(10), Box::new(result("\"0x1\"")));
+        let slowly = result("\"0x1\"").after(Duration::from_millis(10));
         stage.peer(place).next("eth_getBalance", slowly);
     }
     let other = CALL.replace("0xab", "0xac");

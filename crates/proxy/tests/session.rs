@@ -2,7 +2,8 @@
 
 mod support;
 
-use support::{Plan, Say, Stage, hash, text};
+use support::{Plan, Stage, Step, hash, ms, text};
+use wellhead_kit::result;
 
 /// The example of EIP-155, whose sender and nonce are known.
 const RAW: &str = r#"["0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"]"#;
@@ -21,11 +22,11 @@ async fn read_a_receipt(stage: &Stage) -> usize {
     for peer in &stage.peers[0] {
         let hash = hash(101, b'a');
         let receipt = format!(r#"{{"status":"0x1","blockNumber":"0x65","blockHash":"{hash}"}}"#);
-        peer.next("eth_getTransactionReceipt", Say::Result(receipt));
+        peer.next("eth_getTransactionReceipt", Step::Result(receipt));
     }
     assert!(stage.call("eth_getTransactionReceipt", HASH).await.contains("0x65"));
     let asked = |peer: &support::Peer| !peer.seen().is_empty();
-    stage.peers[0].iter().position(|peer| asked(peer)).expect("somebody was asked")
+    stage.peers[0].iter().position(asked).expect("somebody was asked")
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,11 +53,10 @@ async fn an_answer_that_is_late_does_not_lower_what_was_shown() {
     let stage = stage(2);
     stage.show_head(0, 102);
     for peer in &stage.peers[0] {
-        let balance = Box::new(Say::Result("\"0x1\"".into()));
-        peer.next("eth_getBalance", Say::Slowly(std::time::Duration::from_millis(1500), balance));
+        peer.next("eth_getBalance", result("\"0x1\"").after(ms(1_500)));
         let hash = hash(102, b'a');
         let receipt = format!(r#"{{"blockNumber":"0x66","blockHash":"{hash}"}}"#);
-        peer.next("eth_getTransactionReceipt", Say::Result(receipt));
+        peer.next("eth_getTransactionReceipt", Step::Result(receipt));
     }
     let early = async {
         let balance = stage.call("eth_getBalance", &format!(r#"["{SENDER}","0x65"]"#)).await;
@@ -114,7 +114,7 @@ async fn one_falls_back(upstreams: u8) -> Stage {
     tokio::time::advance(std::time::Duration::from_secs(600)).await;
     for (place, peer) in stage.peers[0].iter().enumerate() {
         let newest = if place == 0 { below() } else { r#"{"number":"0x65"}"#.to_owned() };
-        (0..60).for_each(|_| peer.next("eth_getBlockByNumber", Say::Result(newest.clone())));
+        (0..60).for_each(|_| peer.next("eth_getBlockByNumber", Step::Result(newest.clone())));
     }
     stage
 }
@@ -137,7 +137,7 @@ async fn in_a_batch_as_well() {
         r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
     for _ in 0..8 {
         for peer in &stage.peers[0] {
-            peer.seen.lock().clear();
+            peer.transport.forget();
         }
         let told = text(&stage.send(None, &format!("[{item},{item}]")).await);
         assert_eq!(told.matches(r#"{"number":"0x65"}"#).count(), 2, "{told}");
@@ -150,7 +150,7 @@ async fn a_height_that_one_upstream_told_counts_as_shown() {
     let stage = Stage::new(vec![Plan { upstreams: 2, is_followed: false, ..Plan::default() }]);
     for place in 0..2 {
         stage.show_head(place, 101);
-        let says = |height: &str| Say::Result(format!("\"{height}\""));
+        let says = |height: &str| Step::Result(format!("\"{height}\""));
         stage.peer(place.into()).next("eth_blockNumber", says("0x66"));
         (0..8).for_each(|_| stage.peer(place.into()).next("eth_blockNumber", says("0x64")));
     }
@@ -204,8 +204,7 @@ async fn a_pending_nonce_counts_what_was_sent() {
     let nonce = |block: &str| format!(r#"["{SENDER}","{block}"]"#);
     let told = |times: usize| {
         for peer in &stage.peers[0] {
-            (0..times)
-                .for_each(|_| peer.next("eth_getTransactionCount", Say::Result("\"0x9\"".into())));
+            (0..times).for_each(|_| peer.next("eth_getTransactionCount", result("\"0x9\"")));
         }
     };
     told(5);
@@ -223,7 +222,7 @@ async fn what_a_client_makes_an_upstream_say_moves_nothing() {
     let stage = stage(2);
     for peer in &stage.peers[0] {
         let lie = format!(r#"{{"blockNumber":"0xffff","blockHash":"{}"}}"#, hash(0xffff, b'a'));
-        (0..2).for_each(|_| peer.next("debug_traceTransaction", Say::Result(lie.clone())));
+        (0..2).for_each(|_| peer.next("debug_traceTransaction", Step::Result(lie.clone())));
     }
     for _ in 0..4 {
         stage.call("debug_traceTransaction", HASH).await;
@@ -238,7 +237,7 @@ async fn a_call_is_not_shared_with_one_who_saw_less() {
     let stage = Stage::new(vec![Plan { upstreams: 2, keeps: true, ..Plan::default() }]);
     (0..2).for_each(|place| stage.show_head(place, 100));
     let holder = read_a_receipt(&stage).await;
-    let late = Say::Slowly(std::time::Duration::from_secs(1), Box::new(Say::Result("null".into())));
+    let late = result("null").after(std::time::Duration::from_secs(1));
     stage.peer(1 - holder).next("eth_getTransactionReceipt", late);
     let other = r#"["0x1111111111111111111111111111111111111111111111111111111111111111"]"#;
     tokio::join!(
@@ -258,9 +257,8 @@ async fn nor_where_heads_are_not_followed() {
     for place in 0..2 {
         stage.show_head(place, 101);
         let peer = stage.peer(place.into());
-        peer.next("eth_blockNumber", Say::Result("\"0x66\"".into()));
-        let block = Box::new(Say::Result(r#"{"number":"0x66"}"#.into()));
-        let late = Say::Slowly(std::time::Duration::from_millis(100), block);
+        peer.next("eth_blockNumber", result("\"0x66\""));
+        let late = result(r#"{"number":"0x66"}"#).after(ms(100));
         (0..4).for_each(|_| peer.next("eth_getBlockByNumber", late.clone()));
     }
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
@@ -282,8 +280,8 @@ async fn a_transaction_is_found_where_it_was_taken() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":{RAW}}}"#);
     let answer = stage.send(None, &body).await;
     let taker = answer.upstream.expect("one took it");
-    for peer in stage.peers[0].iter().filter(|peer| *peer.name != *taker) {
-        (0..20).for_each(|_| peer.next("eth_getTransactionByHash", Say::Result("null".into())));
+    for peer in stage.peers[0].iter().filter(|peer| *peer.name() != *taker) {
+        (0..20).for_each(|_| peer.next("eth_getTransactionByHash", result("null")));
     }
     for _ in 0..5 {
         let found = stage.call("eth_getTransactionByHash", HASH).await;

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Plan, Stage, hash, result, text};
+use support::{Plan, Stage, hash, text};
 use tempfile::TempDir;
 use wellhead_dispatch::Quorum;
 use wellhead_eth::BlockHash;
+use wellhead_kit::result;
 use wellhead_proxy::{Answer, CacheSweeper, Level, QuorumRule, Tiers, VerifySettings};
 use wellhead_store::{Disk, DiskBounds};
 use wellhead_upstream::Slot;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use support::{Plan, SECRET, Say, Stage, result, text};
+use support::{Plan, SECRET, Stage, Step, text};
+use wellhead_kit::result;
 use wellhead_proxy::{Level, Thought, VerifySettings};
 use wellhead_sim::{SimNode, World, WorldConfig};
 use wellhead_upstream::{Slot, UpstreamSet};
@@ -314,7 +315,7 @@ async fn what_stands_behind_a_long_result_does_not_make_it_void() {
     let stage = stage(Level::Cheap, 1);
     let more = vec!["1"; 40_000].join(",");
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":[],"more":[{more}]}}"#);
-    stage.peer(0).next("eth_getLogs", Say::Status(200, body));
+    stage.peer(0).next("eth_getLogs", wellhead_kit::status(200, body));
     let params = r#"[{"fromBlock":"0x1","toBlock":"0x2"}]"#;
     let answer = text(&send(&stage, "eth_getLogs", params).await);
     assert!(answer.contains(r#""result":[]"#), "{}", &answer[..200]);
@@ -379,7 +380,7 @@ async fn without_a_proof_logs_are_told_as_they_came() {
     let header = truth.say("eth_getBlockByHash", &format!(r#"["{hash}",false]"#)).to_string();
     let logs = truth.say("eth_getLogs", &params).to_string();
     let forged = truth.forged(RECEIPTS, &format!(r#"["{hash}"]"#), "/0/gasUsed", json!("0x1"));
-    let check = async |stage: Stage, header: Say, receipts: Say| {
+    let check = async |stage: Stage, header: Step, receipts: Step| {
         stage.peer(0).next("eth_getLogs", result(&logs));
         stage.peer(0).next("eth_getBlockByHash", header);
         stage.peer(0).next(RECEIPTS, receipts);
@@ -389,7 +390,7 @@ async fn without_a_proof_logs_are_told_as_they_came() {
         assert!(voids.iter().all(|void| void["check"] != "complete"), "{voids:?}");
         calls(&stage, 0).len()
     };
-    let none = || Say::Error(r#"{"code":-32000,"message":"header not found"}"#.to_owned());
+    let none = || Step::Error(r#"{"code":-32000,"message":"header not found"}"#.to_owned());
     check(proving(1), none(), none()).await;
     check(proving(1), result(&header), none()).await;
     check(proving(1), result(&header), result(&forged)).await;

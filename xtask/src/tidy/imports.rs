@@ -13,7 +13,7 @@ const BEGIN: &str = "<!-- imports:begin -->";
 const END: &str = "<!-- imports:end -->";
 
 /// Tools around the product: they may import anything, and nothing may import them.
-const OUTSIDE: [&str; 3] = ["xtask", "wellhead-e2e", "wellhead-simulation"];
+const OUTSIDE: [&str; 4] = ["xtask", "wellhead-e2e", "wellhead-kit", "wellhead-simulation"];
 
 /// Only these may be built with a socket library.
 const SOCKET_CRATES: [&str; 4] = ["net", "server", "sim", "store"];

@@ -1,16 +1,13 @@
 //! Upstreams that play a script, and a run over them on a paused clock.
 //!
-//! A script is words, one an exchange: see [`Step::of`]. When it is over the upstream
+//! A script is words, one an exchange: see [`step`]. When it is over the upstream
 //! answers well. Who comes first is settled by latencies that are far apart.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
@@ -18,155 +15,91 @@ use wellhead_dispatch::{
     Allowance, Ballot, Bounds, ClientNet, Job, Outcome, Progress, WorkerUpstreams, now, run,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
+pub(crate) use wellhead_kit::{ScriptedTransport, Step, ms, secs, settle, verified};
+use wellhead_kit::{named_by, status, throttle};
 use wellhead_route::{DangerousMethods, Plan, PlanRequest, Roster, plan};
-use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
-};
-use wellhead_upstream::{
-    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, Verdict,
-    VerdictClass,
-};
+use wellhead_transport::{Sent, Transport, TransportErrorKind};
+use wellhead_upstream::{Identity, MethodRules, Payload, Slot, Tier, Upstream, VerdictClass};
 
-/// What an upstream does with one exchange.
-#[derive(Debug, Clone)]
-pub(crate) enum Step {
-    Reply {
-        status: u16,
-        body: String,
-        retry_after: Option<Duration>,
-    },
-    Fail(TransportErrorKind, Sent),
-    Hang,
-    /// Sets up a connection for ever: each step of it takes a while.
-    Dial,
-    /// Is always ready for another step and never done.
-    Busy,
-    Slow(Duration, Box<Self>),
-}
-
-fn reply(status: u16, body: &str) -> Step {
-    Step::Reply { status, body: body.to_owned(), retry_after: None }
+fn answer(outcome: &str) -> Step {
+    status(200, format!(r#"{{"jsonrpc":"2.0","id":1,{outcome}}}"#))
 }
 
 fn error(code: i64, message: &str) -> Step {
-    let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
-    reply(200, &format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#))
+    answer(&format!(r#""error":{{"code":{code},"message":"{message}"}}"#))
 }
 
-impl Step {
-    /// The step of a word; `40ms~ok` is slow, `429+7` asks for seven seconds.
-    pub(crate) fn of(word: &str) -> Self {
-        use TransportErrorKind as Kind;
-        if let Some((time, step)) = word.split_once("ms~") {
-            let time = Duration::from_millis(time.parse().expect("milliseconds"));
-            return Self::Slow(time, Box::new(Self::of(step)));
-        }
-        if let Some((status, seconds)) = word.split_once('+') {
-            let seconds = Duration::from_secs(seconds.parse().expect("seconds"));
-            let status = status.parse().expect("a status");
-            let body = "slow down".to_owned();
-            return Self::Reply { status, body, retry_after: Some(seconds) };
-        }
-        match word {
-            "ok" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#),
-            "two" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0x2"}"#),
-            "upper" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0xAB"}"#),
-            "lower" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result": "0xab"}"#),
-            "null" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
-            "revert" => error(3, "execution reverted"),
-            "caller" => error(-32602, "missing value for required argument 1"),
-            "missing" => {
-                error(-32000, "missing trie node 5ab8 (path ) state 0x5ab8 is not available")
-            }
-            "wide" => error(-32005, "query returned more than 10000 results"),
-            "limit" => error(-32005, "rate limit exceeded"),
-            "unsupported" => error(-32601, "the method eth_call does not exist/is not available"),
-            "known" => error(-32000, "already known"),
-            "nonce" => error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
-            "funds" => error(-32000, "insufficient funds for gas * price + value"),
-            "underpriced" => error(-32000, "replacement transaction underpriced"),
-            "strange" => error(-31999, "something nobody ever heard of"),
-            "internal" => error(-32603, "internal error"),
-            "wrong_id" => reply(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#),
-            "cut_json" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0"#),
-            "empty" => reply(200, ""),
-            "html" => reply(200, "<html><body>hello</body></html>"),
-            "dns" => Self::Fail(Kind::Dns, Sent::No),
-            "connect" => Self::Fail(Kind::Connect, Sent::No),
-            "tls" => Self::Fail(Kind::Tls, Sent::No),
-            "connect_timeout" => Self::Fail(Kind::ConnectTimeout, Sent::No),
-            "timeout" => Self::Fail(Kind::Timeout, Sent::Maybe),
-            "closed" => Self::Fail(Kind::Closed, Sent::Maybe),
-            "refused" => Self::Fail(Kind::Closed, Sent::No),
-            "truncated" => Self::Fail(Kind::Truncated, Sent::Maybe),
-            "protocol" => Self::Fail(Kind::Protocol, Sent::Maybe),
-            "too_large" => Self::Fail(Kind::TooLarge, Sent::Maybe),
-            "pool_full" => Self::Fail(Kind::PoolFull, Sent::No),
-            "hang" => Self::Hang,
-            "dial" => Self::Dial,
-            "busy" => Self::Busy,
-            status => reply(status.parse().expect("a known word or a status"), "no luck"),
-        }
+/// The step of a word; `40ms~ok` is slow, `429+7` asks for seven seconds.
+pub(crate) fn step(word: &str) -> Step {
+    use TransportErrorKind as Kind;
+    if let Some((time, word)) = word.split_once("ms~") {
+        return step(word).after(ms(time.parse().expect("milliseconds")));
+    }
+    if let Some((status, seconds)) = word.split_once('+') {
+        let retry_after = Some(secs(seconds.parse().expect("seconds")));
+        let status = status.parse().expect("a status");
+        return Step::Status { status, body: "slow down".into(), retry_after };
+    }
+    match word {
+        "ok" => answer(r#""result":"0x1""#),
+        "two" => answer(r#""result":"0x2""#),
+        "upper" => answer(r#""result":"0xAB""#),
+        "lower" => answer(r#""result": "0xab""#),
+        "null" => answer(r#""result":null"#),
+        "revert" => error(3, "execution reverted"),
+        "caller" => error(-32602, "missing value for required argument 1"),
+        "missing" => error(-32000, "missing trie node 5ab8 (path ) state 0x5ab8 is not available"),
+        "wide" => error(-32005, "query returned more than 10000 results"),
+        "limit" => error(-32005, "rate limit exceeded"),
+        "unsupported" => error(-32601, "the method eth_call does not exist/is not available"),
+        "known" => error(-32000, "already known"),
+        "nonce" => error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
+        "funds" => error(-32000, "insufficient funds for gas * price + value"),
+        "underpriced" => error(-32000, "replacement transaction underpriced"),
+        "strange" => error(-31999, "something nobody ever heard of"),
+        "internal" => error(-32603, "internal error"),
+        "wrong_id" => status(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#),
+        "cut_json" => status(200, r#"{"jsonrpc":"2.0","id":1,"result":"0"#),
+        "empty" => status(200, ""),
+        "html" => status(200, "<html><body>hello</body></html>"),
+        "dns" => Step::Fail(Kind::Dns, Sent::No),
+        "connect" => Step::Fail(Kind::Connect, Sent::No),
+        "tls" => Step::Fail(Kind::Tls, Sent::No),
+        "connect_timeout" => Step::Fail(Kind::ConnectTimeout, Sent::No),
+        "timeout" => Step::Fail(Kind::Timeout, Sent::Maybe),
+        "closed" => Step::Fail(Kind::Closed, Sent::Maybe),
+        "refused" => Step::Fail(Kind::Closed, Sent::No),
+        "truncated" => Step::Fail(Kind::Truncated, Sent::Maybe),
+        "protocol" => Step::Fail(Kind::Protocol, Sent::Maybe),
+        "too_large" => Step::Fail(Kind::TooLarge, Sent::Maybe),
+        "pool_full" => Step::Fail(Kind::PoolFull, Sent::No),
+        "hang" => Step::Hang,
+        "dial" => Step::Dial,
+        "busy" => Step::Busy,
+        other => status(other.parse().expect("a known word or a status"), "no luck"),
     }
 }
 
-/// Plays its script and remembers what it was sent.
-#[derive(Debug)]
-pub(crate) struct Scripted {
-    script: Mutex<VecDeque<Step>>,
-    pub(crate) seen: Mutex<Vec<(Instant, Bytes)>>,
+/// A transport that plays the words of `script`, and answers well when it is over.
+pub(crate) fn scripted(script: &str) -> ScriptedTransport {
+    ScriptedTransport::playing(script.split_whitespace().map(step), step("ok"))
 }
 
-impl Scripted {
-    pub(crate) fn new(script: &str) -> Self {
-        let script = script.split_whitespace().map(Step::of).collect();
-        Self { script: Mutex::new(script), seen: Mutex::default() }
-    }
+/// What a worker takes them as.
+pub(crate) fn dynamic(transports: &[Arc<ScriptedTransport>]) -> Vec<Arc<dyn Transport>> {
+    transports.iter().map(|it| Arc::clone(it) as Arc<dyn Transport>).collect()
 }
 
-impl Transport for Scripted {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        self.seen.lock().push((now(), exchange.body));
-        let step = self.script.lock().pop_front().unwrap_or_else(|| Step::of("ok"));
-        Box::pin(act(step, exchange.whole_max))
-    }
-}
-
-async fn act(mut step: Step, whole_max: usize) -> Result<WireReply, TransportError> {
-    while let Step::Slow(time, then) = step {
-        tokio::time::sleep(time).await;
-        step = *then;
-    }
-    match step {
-        Step::Reply { status, body, retry_after } => {
-            let reply = WireReply::whole(status, body, Timing::default());
-            Ok(reply.with_retry_after(retry_after).shortened(whole_max))
-        }
-        Step::Fail(kind, sent) => Err(TransportError::new(kind, sent, "injected")),
-        Step::Dial => loop {
-            tokio::time::sleep(Duration::from_millis(700)).await;
-        },
-        Step::Busy => loop {
-            // Leaves nothing of the task's budget for the timer that is polled next.
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            std::future::poll_fn(|cx| {
-                while tokio::task::coop::has_budget_remaining() {
-                    let _ = std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
-                }
-                std::task::Poll::Ready(())
-            })
-            .await;
-        },
-        Step::Hang | Step::Slow(..) => std::future::pending().await,
-    }
+/// Opens the breaker of an upstream.
+pub(crate) fn fail(upstream: &Upstream) {
+    (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
 }
 
 /// Some upstreams, named `a`, `b`, ... in the order in which they are asked.
 pub(crate) struct Stage {
     pub(crate) roster: Roster,
     pub(crate) worker: WorkerUpstreams,
-    pub(crate) transports: Vec<Arc<Scripted>>,
+    pub(crate) transports: Vec<Arc<ScriptedTransport>>,
     pub(crate) bounds: Bounds,
     pub(crate) total: Duration,
     pub(crate) null_is_final: bool,
@@ -184,9 +117,16 @@ impl Stage {
     /// `fallback` or `public` belongs to one of that tier, and one that goes on with `resting`
     /// to an upstream that only serves as a last resort.
     pub(crate) fn new(scripts: &str) -> Self {
-        let row = MethodTable::standard().row("eth_call");
-        let (mut upstreams, mut transports) = (Vec::new(), Vec::new());
-        for (place, script) in scripts.split('|').enumerate() {
+        Self::through(scripts, |transport| transport)
+    }
+
+    /// As [`Stage::new`], each behind so many connections, without hedges.
+    pub(crate) fn pooled(scripts: &str, connections: usize) -> Self {
+        Self::through(scripts, |transport| transport.pooled(connections)).without_hedges()
+    }
+
+    fn through(scripts: &str, change: impl Fn(ScriptedTransport) -> ScriptedTransport) -> Self {
+        let upstreams = scripts.split('|').enumerate().map(|(place, script)| {
             let slot = Slot(u8::try_from(place).expect("few upstreams"));
             let mut script = script.trim();
             let mut tier = Tier::Primary;
@@ -195,47 +135,48 @@ impl Stage {
                     (tier, script) = (other, rest.trim());
                 }
             }
-            let identity =
-                Identity { tier, ..Identity::named(&char::from(b'a' + slot.0).to_string()) };
-            let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now());
-            upstream.set_standing(Standing::Verified);
-            let verdict =
-                |class| Verdict::new(class, "test", Payload::None { detail: String::new() });
+            let upstream = verified(Identity { tier, ..named_by(slot) }, slot);
             // Far enough apart that the chance in a plan does not matter.
-            let took = Duration::from_millis(10 << (2 * place));
-            upstream.settle(row, &verdict(VerdictClass::Answer), now(), now() + took);
-            let script = match script.strip_prefix("resting") {
-                Some(rest) => {
-                    (0..3).for_each(|_| {
-                        upstream.settle(row, &verdict(VerdictClass::Fault), now(), now());
-                    });
-                    rest
-                }
-                None => script,
-            };
-            upstreams.push(Arc::new(upstream));
-            transports.push(Arc::new(Scripted::new(script)));
-        }
-        let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        let worker = WorkerUpstreams::new(transports.iter().map(dynamic).collect(), 1);
+            settle(&upstream, "eth_call", VerdictClass::Answer, ms(10 << (2 * place)));
+            if let Some(rest) = script.strip_prefix("resting") {
+                script = rest;
+                fail(&upstream);
+            }
+            (upstream, Arc::new(change(scripted(script))))
+        });
+        let mut stage = Self::of(upstreams);
         let dangerous = ["eth_sendTransaction", "evm_mine"];
         let allow = dangerous.map(|method| method.parse().expect("a method")).to_vec();
-        let roster = Roster::new(upstreams, MethodRules::default(), Vec::new())
-            .allowing(DangerousMethods { allow, on_test_chains: false });
-        let total = Duration::from_secs(30);
-        let bounds = Bounds::default();
+        let dangerous = DangerousMethods { allow, on_test_chains: false };
+        stage.roster = stage.roster.allowing(dangerous);
+        stage
+    }
+
+    /// These upstreams over their transports.
+    pub(crate) fn of(
+        upstreams: impl IntoIterator<Item = (Upstream, Arc<ScriptedTransport>)>,
+    ) -> Self {
+        let (upstreams, transports): (Vec<_>, Vec<_>) = upstreams
+            .into_iter()
+            .map(|(upstream, transport)| (Arc::new(upstream), transport))
+            .unzip();
         Self {
-            roster,
-            worker,
+            roster: Roster::new(upstreams, MethodRules::default(), Vec::new()),
+            worker: WorkerUpstreams::new(dynamic(&transports), 1),
             transports,
-            bounds,
-            total,
+            bounds: Bounds::default(),
+            total: secs(30),
             null_is_final: false,
             heads: Vec::new(),
             may_flow: false,
             client: ClientNet::V6(1),
             ballot: None,
         }
+    }
+
+    /// Exchanges so far, upstream by upstream.
+    pub(crate) fn exchanges(&self) -> Vec<usize> {
+        self.transports.iter().map(|transport| transport.count()).collect()
     }
 
     /// For tests of a single attempt's time.
@@ -248,18 +189,13 @@ impl Stage {
     /// one of fewer is not believed of the others.
     pub(crate) fn throttle(&mut self, place: usize, pause: Duration) {
         for method in ["eth_call", "eth_getBlockByNumber", "eth_getBalance"] {
-            let row = MethodTable::standard().row(method);
-            let none = Payload::None { detail: String::new() };
-            let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
-            verdict.retry_after = Some(pause);
-            self.upstream(place).settle(row, &verdict, now(), now());
+            throttle(self.upstream(place), method, Some(pause));
         }
     }
 
     /// With another chance.
     pub(crate) fn reseed(&mut self, seed: u64) {
-        let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        self.worker = WorkerUpstreams::new(self.transports.iter().map(dynamic).collect(), seed);
+        self.worker = WorkerUpstreams::new(dynamic(&self.transports), seed);
     }
 
     pub(crate) fn plan(&self, method: &str) -> Plan {

@@ -9,27 +9,18 @@ use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::ParseLimits;
+use wellhead_kit::{ScriptedTransport, status, verified};
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, Proxy, ServedChain, Settings,
     VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::Roster;
-use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
-use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Standing, Upstream};
+use wellhead_transport::Transport;
+use wellhead_upstream::{Identity, MethodRules, Slot};
 use wellhead_watch::Pulse;
 
 /// How many upstreams the plan has to order.
 const UPSTREAMS: u8 = 3;
-
-/// Answers with `self.0`, whatever it is asked.
-#[derive(Debug)]
-struct Canned(Bytes);
-
-impl Transport for Canned {
-    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(async { Ok(WireReply::whole(200, self.0.clone(), Timing::default())) })
-    }
-}
 
 /// A proxy of one chain, ready to answer.
 pub(crate) struct Bench {
@@ -78,13 +69,11 @@ impl Bench {
     }
 
     fn new(reply: String, pins: bool, cache: Option<Arc<Cache>>, verify: Level) -> Self {
-        let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
-        let upstream = |slot: u8| {
-            let identity = Identity::named(&format!("upstream-{slot}"));
-            let upstream = Upstream::new(identity, Slot(slot), BreakerBounds::default(), now());
-            upstream.set_standing(Standing::Verified);
-            Arc::new(upstream)
-        };
+        let reply = status(200, reply);
+        let canned = ScriptedTransport::new(move |_| reply.clone()).unrecorded();
+        let canned: Arc<dyn Transport> = Arc::new(canned);
+        let upstream =
+            |slot: u8| Arc::new(verified(Identity::named(&format!("upstream-{slot}")), Slot(slot)));
         let upstreams: Vec<_> = (0..UPSTREAMS).map(upstream).collect();
         let heads = Heads::new(upstreams.len(), None, None);
         for slot in 0..UPSTREAMS {

@@ -10,57 +10,36 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
-use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId, MethodTable};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId};
 use wellhead_jsonrpc::{ParseLimits, raw};
+use wellhead_kit::{Arrival, ScriptedTransport, named_by, upstream};
+pub(crate) use wellhead_kit::{Step, error, ms, settle};
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule, ServedChain,
     Settings, Target, Tiers, VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
-use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
-};
+use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    BreakerBounds, Identity, MethodRules, Payload, Redactor, Slot, Standing, Tier, Upstream,
-    Verdict, VerdictClass,
+    Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, VerdictClass,
 };
 use wellhead_watch::Pulse;
 
 /// Part of the URL of each upstream.
 pub(crate) const SECRET: &str = "KEY-12345";
 
-/// What an upstream says to one call.
-#[derive(Debug, Clone)]
-pub(crate) enum Say {
-    /// This raw JSON as the result.
-    Result(String),
-    /// This raw JSON as the error.
-    Error(String),
-    Status(u16, String),
-    Refuse,
-    Hang,
-    Slowly(Duration, Box<Self>),
-}
-
-pub(crate) fn result(raw: &str) -> Say {
-    Say::Result(raw.to_owned())
-}
-
-pub(crate) fn error(code: i64, message: &str) -> Say {
-    Say::Error(format!(r#"{{"code":{code},"message":"{message}"}}"#))
-}
-
 /// An upstream. Says `"<name>"` to whatever it was not told about.
-#[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) name: String,
-    says: Mutex<HashMap<String, VecDeque<Say>>>,
+    pub(crate) transport: Arc<ScriptedTransport>,
+    script: Arc<Script>,
+}
+
+/// What a peer was told to say.
+struct Script {
+    name: String,
+    says: Mutex<HashMap<String, VecDeque<Step>>>,
     /// What it says where it was told nothing else; of a method, or of `*`.
-    usual: Mutex<HashMap<String, Say>>,
-    /// Bodies as they came.
-    pub(crate) seen: Mutex<Vec<String>>,
-    pub(crate) now_in_flight: Mutex<(usize, usize)>,
+    usual: Mutex<HashMap<String, Step>>,
     searches: Mutex<Option<(u64, Duration)>>,
     logs: Mutex<Option<LogSearch>>,
 }
@@ -85,7 +64,7 @@ impl Default for LogSearch {
 }
 
 impl LogSearch {
-    fn say(self, (from, to): (u64, u64), addresses: &[u8]) -> Say {
+    fn step(self, (from, to): (u64, u64), addresses: &[u8]) -> Step {
         let results = usize::try_from(to - from + 1).expect("few").saturating_mul(addresses.len());
         let refused = [
             (addresses.len() > self.addresses.0, self.addresses.1),
@@ -99,7 +78,7 @@ impl LogSearch {
         addresses.sort_unstable();
         addresses.dedup();
         let logs = (from..=to).flat_map(|block| addresses.iter().map(move |it| log(block, *it)));
-        Say::Result(format!("[{}]", logs.collect::<Vec<_>>().join(",")))
+        Step::Result(format!("[{}]", logs.collect::<Vec<_>>().join(",")))
     }
 }
 
@@ -128,31 +107,36 @@ fn addresses(call: &[u8]) -> Vec<u8> {
 }
 
 impl Peer {
-    fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
+    fn new(name: String) -> Self {
+        let script = Arc::new(Script {
+            name,
             says: Mutex::default(),
             usual: Mutex::default(),
-            seen: Mutex::default(),
-            now_in_flight: Mutex::default(),
             searches: Mutex::default(),
             logs: Mutex::default(),
-        }
+        });
+        let steps = Arc::clone(&script);
+        let transport = ScriptedTransport::of_calls(move |call| steps.step(call));
+        Self { transport: Arc::new(transport), script }
     }
 
-    /// The next call of `method` gets `say`.
-    pub(crate) fn next(&self, method: &str, say: Say) {
-        self.says.lock().entry(method.to_owned()).or_default().push_back(say);
+    pub(crate) fn name(&self) -> &str {
+        &self.script.name
     }
 
-    /// From now on all calls of `method` get `say`; those of any method for `*`.
-    pub(crate) fn always(&self, method: &str, say: Say) {
-        self.usual.lock().insert(method.to_owned(), say);
+    /// The next call of `method` gets `step`.
+    pub(crate) fn next(&self, method: &str, step: Step) {
+        self.script.says.lock().entry(method.to_owned()).or_default().push_back(step);
+    }
+
+    /// From now on all calls of `method` get `step`; those of any method for `*`.
+    pub(crate) fn always(&self, method: &str, step: Step) {
+        self.script.usual.lock().insert(method.to_owned(), step);
     }
 
     /// Calls that it was sent, each one of a batch.
     pub(crate) fn calls(&self) -> usize {
-        let seen = self.seen.lock();
+        let seen = self.transport.bodies();
         let of = |body: &String| match body.starts_with('[') {
             true => raw::items(body.as_bytes()).count(),
             false => 1,
@@ -168,17 +152,17 @@ impl Peer {
 
     /// As [`Peer::searches`], where each search takes `time`.
     pub(crate) fn searches_slowly(&self, most: u64, time: Duration) {
-        *self.searches.lock() = Some((most, time));
+        *self.script.searches.lock() = Some((most, time));
     }
 
     /// From now on searches for logs are answered like this.
     pub(crate) fn searches_logs(&self, search: LogSearch) {
-        *self.logs.lock() = Some(search);
+        *self.script.logs.lock() = Some(search);
     }
 
     /// The searches so far, with the number of their addresses: `1-5:2 1-5:1`.
     pub(crate) fn searched_for(&self) -> String {
-        let seen = self.seen.lock();
+        let seen = self.transport.bodies();
         let searches = seen.iter().map(|body| {
             let (from, to) = range(body.as_bytes()).unwrap_or_default();
             format!("{from}-{to}:{}", addresses(body.as_bytes()).len())
@@ -188,7 +172,7 @@ impl Peer {
 
     /// The ranges that were searched so far: `1-5 6-10`.
     pub(crate) fn searched(&self) -> String {
-        let seen = self.seen.lock();
+        let seen = self.transport.bodies();
         let ranges = seen.iter().filter_map(|body| range(body.as_bytes()));
         ranges.map(|(from, to)| format!("{from}-{to}")).collect::<Vec<_>>().join(" ")
     }
@@ -196,19 +180,21 @@ impl Peer {
     /// The calls so far, without what is the same in each.
     pub(crate) fn seen(&self) -> Vec<String> {
         let short = |body: &String| body.replace(r#"{"jsonrpc":"2.0","id":1,"method":"#, "{");
-        self.seen.lock().iter().map(short).collect()
+        self.transport.bodies().iter().map(short).collect()
     }
+}
 
-    fn said(&self, call: &[u8]) -> Say {
-        let method = raw::field(call, "method").and_then(raw::string).expect("a call");
-        let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
+impl Script {
+    fn step(&self, call: &Arrival) -> Step {
+        let (method, call) = (call.method(), &*call.body);
+        let told = self.says.lock().get_mut(&method).and_then(VecDeque::pop_front);
         let usual = || {
             let usual = self.usual.lock();
-            usual.get(&*method).or_else(|| usual.get("*")).cloned()
+            usual.get(&method).or_else(|| usual.get("*")).cloned()
         };
         let told = told.or_else(usual);
         if let (None, Some(search), "eth_getLogs") = (&told, *self.logs.lock(), &*method) {
-            return search.say(range(call).unwrap_or((7, 7)), &addresses(call));
+            return search.step(range(call).unwrap_or((7, 7)), &addresses(call));
         }
         if let (None, Some((most, time)), Some((from, to))) =
             (&told, *self.searches.lock(), range(call))
@@ -216,12 +202,12 @@ impl Peer {
             return match to - from < most {
                 true => {
                     let blocks: Vec<String> = (from..=to).map(|block| block.to_string()).collect();
-                    Say::Slowly(time, Box::new(Say::Result(format!("[{}]", blocks.join(",")))))
+                    Step::Result(format!("[{}]", blocks.join(","))).after(time)
                 }
                 false => error(-32602, &format!("range {} exceeds limit of {most}", to - from + 1)),
             };
         }
-        told.unwrap_or_else(|| Say::Result(format!("\"{}\"", self.name)))
+        told.unwrap_or_else(|| Step::Result(format!("\"{}\"", self.name)))
     }
 }
 
@@ -230,56 +216,6 @@ fn range(call: &[u8]) -> Option<(u64, u64)> {
     let filter = raw::item(raw::field(call, "params")?, 0)?;
     let end = |name| raw::quantity(raw::field(filter, name)?);
     Some((end("fromBlock")?, end("toBlock")?))
-}
-
-/// What `say` says after the time that it takes; `Err` when it answers the exchange as
-/// a whole.
-async fn spoken(call: &[u8], mut say: Say) -> Result<String, Say> {
-    while let Say::Slowly(time, then) = say {
-        tokio::time::sleep(time).await;
-        say = *then;
-    }
-    let id = String::from_utf8_lossy(raw::field(call, "id").expect("an id")).into_owned();
-    match say {
-        Say::Result(raw) => Ok(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{raw}}}"#)),
-        Say::Error(raw) => Ok(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{raw}}}"#)),
-        other => Err(other),
-    }
-}
-
-impl Transport for Peer {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        let Exchange { body, whole_max, .. } = exchange;
-        self.seen.lock().push(String::from_utf8_lossy(&body).into_owned());
-        let is_batch = body.starts_with(b"[");
-        let calls: Vec<Bytes> = if is_batch {
-            raw::items(&body).map(Bytes::copy_from_slice).collect()
-        } else {
-            vec![body]
-        };
-        let says: Vec<Say> = calls.iter().map(|call| self.said(call)).collect();
-        Box::pin(async move {
-            {
-                let mut count = self.now_in_flight.lock();
-                count.0 += 1;
-                count.1 = count.1.max(count.0);
-            }
-            let replies = calls.iter().zip(says).map(|(call, say)| spoken(call, say));
-            let replies = futures_util::future::try_join_all(replies).await;
-            self.now_in_flight.lock().0 -= 1;
-            let (status, body) = match replies {
-                Ok(replies) if is_batch => (200, format!("[{}]", replies.join(","))),
-                Ok(replies) => (200, replies.concat()),
-                Err(Say::Status(status, body)) => (status, body),
-                Err(Say::Refuse) => {
-                    let kind = TransportErrorKind::Connect;
-                    return Err(TransportError::new(kind, Sent::No, "injected"));
-                }
-                Err(_) => return std::future::pending().await,
-            };
-            Ok(WireReply::whole(status, body, Timing::default()).shortened(whole_max))
-        })
-    }
 }
 
 /// How a chain is made.
@@ -340,7 +276,7 @@ impl Default for Plan {
 
 pub(crate) struct Stage {
     pub(crate) proxy: Arc<Proxy>,
-    pub(crate) peers: Vec<Vec<Arc<Peer>>>,
+    pub(crate) peers: Vec<Vec<Peer>>,
     /// Below which all answers are held.
     pub(crate) answers: Arc<Ceiling>,
     worker: WorkerChains,
@@ -392,7 +328,7 @@ impl Stage {
             // Not by default, so that what it does is seen in all that is tested.
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(VerifyPool::new(1)));
-            let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
+            let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
             let upstreams = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
             let upstreams = upstreams.inspecting(chain.inspector());
             worker.push(upstreams.holding(Arc::clone(&answers)));
@@ -530,34 +466,25 @@ pub(crate) fn elapsed(since: Instant) -> Duration {
     now() - since
 }
 
-fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
-    let row = MethodTable::standard().row("eth_call");
+fn chain(plan: Plan) -> (ServedChain, Vec<Peer>) {
     let (mut upstreams, mut peers) = (Vec::new(), Vec::new());
     for place in 0..plan.upstreams {
         let slot = Slot(u8::try_from(place).expect("few upstreams"));
-        let name = char::from(b'a' + slot.0).to_string();
         let identity = Identity {
             tier: plan.tiers.get(place).copied().unwrap_or(Tier::Primary),
             labels: labels(plan.labels.get(place).copied().unwrap_or_default()),
             methods: plan.own_methods.get(place).cloned().unwrap_or_default(),
-            ..Identity::named(&name)
+            ..named_by(slot)
         };
-        let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now())
-            .hiding(Redactor::new([SECRET]));
+        let name = identity.id.to_string();
+        let upstream = upstream(identity, slot).hiding(Redactor::new([SECRET]));
         // Far enough apart that the chance in a plan does not matter.
-        let took = Duration::from_millis(10 << (2 * place));
-        let none = Payload::None { detail: String::new() };
-        upstream.settle(
-            row,
-            &Verdict::new(VerdictClass::Answer, "test", none),
-            now(),
-            now() + took,
-        );
+        settle(&upstream, "eth_call", VerdictClass::Answer, ms(10 << (2 * place)));
         if plan.verified {
             upstream.set_standing(Standing::Verified);
         }
         upstreams.push(Arc::new(upstream));
-        peers.push(Arc::new(Peer::new(&name)));
+        peers.push(Peer::new(name));
     }
     let name = ChainName {
         name: plan.name.into(),

@@ -15,17 +15,12 @@ use tokio::sync::mpsc;
 use wellhead_chain::Heads;
 use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::raw;
+use wellhead_kit::{Arrival, ScriptedTransport, Step, named_by, status};
+pub(crate) use wellhead_kit::{error, now, result};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
-use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
-};
-use wellhead_upstream::{BreakerBounds, Budget, Condition, Identity, Slot, Tier, Upstream};
+use wellhead_transport::{Sent, Transport, TransportError, TransportErrorKind};
+use wellhead_upstream::{Budget, Condition, Identity, Slot, Tier, Upstream};
 use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
-
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -43,11 +38,10 @@ pub(crate) enum Mood {
     Only(&'static str, u16),
 }
 
-const UNKNOWN_METHOD: &str = r#""error":{"code":-32601,"message":"the method does not exist"}"#;
-
 /// What geth says of a block that it does not have.
-pub(crate) const NOT_FOUND: &str =
-    r#""error":{"code":-32000,"message":"header for hash not found"}"#;
+pub(crate) fn not_found() -> Step {
+    error(-32000, "header for hash not found")
+}
 
 /// A node whose chain moves with the clock.
 #[derive(Debug)]
@@ -67,8 +61,8 @@ pub(crate) struct Node {
     pub(crate) origin: Mutex<String>,
     /// What it calls itself, if it says so.
     pub(crate) version: Mutex<Option<&'static str>>,
-    /// What it says to a state at a block that does not exist: raw JSON of a result or an error.
-    pub(crate) no_block: Mutex<&'static str>,
+    /// What it says to a state at a block that does not exist.
+    pub(crate) no_block: Mutex<Step>,
     began: Instant,
     /// Every call: when, and which method.
     pub(crate) calls: Mutex<Vec<(Instant, String)>>,
@@ -86,7 +80,7 @@ impl Node {
             lineage: Mutex::new(None),
             origin: Mutex::new("null".to_owned()),
             version: Mutex::new(None),
-            no_block: Mutex::new(NOT_FOUND),
+            no_block: Mutex::new(not_found()),
             began: now(),
             calls: Mutex::default(),
         })
@@ -109,13 +103,36 @@ impl Node {
         of.map(|(at, _)| *at - since).collect()
     }
 
-    /// The member of its reply that tells what came of a call.
-    fn outcome(&self, method: &str, params: &str) -> String {
+    fn answer(&self, method: &str, params: &str) -> Step {
         match (method, *self.version.lock()) {
-            ("web3_clientVersion", Some(version)) => format!(r#""result":"{version}""#),
-            ("web3_clientVersion", None) => UNKNOWN_METHOD.to_owned(),
-            ("eth_getBalance", _) => (*self.no_block.lock()).to_owned(),
-            _ => format!(r#""result":{}"#, self.result(method, params)),
+            ("web3_clientVersion", Some(version)) => result(&format!("\"{version}\"")),
+            ("web3_clientVersion", None) => error(-32601, "the method does not exist"),
+            ("eth_getBalance", _) => self.no_block.lock().clone(),
+            _ => Step::Result(self.result(method, params)),
+        }
+    }
+
+    /// A way to the node, which counts what comes by it.
+    fn transport(self: &Arc<Self>) -> Arc<dyn Transport> {
+        let node = Arc::clone(self);
+        Arc::new(ScriptedTransport::new(move |call| node.step(call)))
+    }
+
+    fn step(&self, call: &Arrival) -> Step {
+        let method = call.method();
+        self.calls.lock().push((call.at, method.clone()));
+        let mut mood = self.mood.lock().clone();
+        if let Mood::Only(well, status) = mood {
+            mood = if method == well { Mood::Well } else { Mood::Status(status) };
+        }
+        match mood {
+            Mood::Well | Mood::Only(..) => {
+                let params = raw::field(&call.body, "params").unwrap_or_default();
+                self.answer(&method, &String::from_utf8_lossy(params))
+            }
+            Mood::Refuses => Step::REFUSE,
+            Mood::Hangs => Step::Hang,
+            Mood::Status(code) => status(code, "no luck"),
         }
     }
 
@@ -149,32 +166,6 @@ impl Node {
             "eth_getBlockByNumber" => self.newest(),
             other => panic!("nobody should ask for {other}"),
         }
-    }
-}
-
-impl Transport for Node {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        let method = raw::field(&exchange.body, "method").and_then(raw::string).expect("a call");
-        let method = method.into_owned();
-        self.calls.lock().push((now(), method.clone()));
-        let mut mood = self.mood.lock().clone();
-        if let Mood::Only(well, status) = mood {
-            mood = if method == well { Mood::Well } else { Mood::Status(status) };
-        }
-        let fine = |status, body: String| Ok(WireReply::whole(status, body, Timing::default()));
-        let reply = match mood {
-            Mood::Well | Mood::Only(..) => {
-                let params = raw::field(&exchange.body, "params").unwrap_or_default();
-                let outcome = self.outcome(&method, &String::from_utf8_lossy(params));
-                fine(200, format!(r#"{{"jsonrpc":"2.0","id":1,{outcome}}}"#))
-            }
-            Mood::Refuses => {
-                Err(TransportError::new(TransportErrorKind::Connect, Sent::No, "injected"))
-            }
-            Mood::Hangs => return Box::pin(std::future::pending()),
-            Mood::Status(status) => fine(status, "no luck".to_owned()),
-        };
-        Box::pin(async move { reply })
     }
 }
 
@@ -257,10 +248,8 @@ impl Connector {
 
 /// An upstream named by its place.
 fn upstream(place: usize, tier: Tier, budget: Budget) -> Arc<Upstream> {
-    let place = u8::try_from(place).expect("few upstreams");
-    let identity = Identity { tier, ..Identity::named(&char::from(b'a' + place).to_string()) };
-    let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
-    Arc::new(upstream.within(budget))
+    let slot = Slot(u8::try_from(place).expect("few upstreams"));
+    Arc::new(wellhead_kit::upstream(Identity { tier, ..named_by(slot) }, slot).within(budget))
 }
 
 /// One upstream of a chain.
@@ -394,7 +383,7 @@ impl Stage {
         let watcher = Watcher::new(
             WatcherParts {
                 upstream: Arc::clone(&upstream),
-                transport: Arc::clone(node) as Arc<dyn Transport>,
+                transport: node.transport(),
                 feed: feed.map(|feed| Arc::clone(feed) as Arc<dyn FeedConnector>),
                 heads: Arc::clone(&self.heads),
                 pulse: Arc::clone(&self.pulse),
