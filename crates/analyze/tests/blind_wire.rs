@@ -5,25 +5,23 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use tempfile::TempDir;
 use wellhead_analyze::plan::{BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep};
-use wellhead_analyze::record::{CallRecord, Machine, Record, RunRecord, WireEvent};
+use wellhead_analyze::record::{CallRecord, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
-use wellhead_analyze::stored::StoredRun;
+use wellhead_analyze::run::CallBudget;
 use wellhead_analyze::verdict::{Finding, PacedFlow, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
 use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
-use wellhead_telemetry::SecretUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SEEDS: u64 = 20;
@@ -54,19 +52,9 @@ fn world(txs_per_block: u32) -> Arc<World> {
 
 async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl ExperimentPlan) -> Played {
     let provider = FakeProvider::start("provider", Arc::clone(world), dials).unwrap();
-    let url = SecretUrl::parse(&provider.url()).unwrap();
-    let goals = [Goal::new("target-1".to_owned(), url)];
-    let dir = TempDir::new().unwrap();
-    let (budget, stop) = (CallBudget::new(u64::MAX), StopSignal::default());
-    let machine = Machine::default();
-    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
-    let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
     // Paused time does not pass while we work: no share of a core can be told from it.
-    let mut player = player.with_cpu(|| None);
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
-    player.play(&mut plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
-    let StoredRun { run, records, torn } = StoredRun::read(dir.path()).unwrap();
-    assert_eq!(torn, None);
+    let budget = CallBudget::new(u64::MAX);
+    let (run, records) = support::played(&provider.url(), &mut plan, &budget, || None).await;
     Played { run, records }
 }
 

@@ -5,22 +5,22 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
 use wellhead_analyze::plan::{
     CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, Stage, StreamsPlan, ThrottlePlan,
 };
-use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord, WireEvent};
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Watch};
-use wellhead_analyze::stored::StoredRun;
+use wellhead_analyze::record::{CallRecord, Cell, Record, RunRecord, WireEvent};
+use wellhead_analyze::run::{CallBudget, Player, StopSignal, Watch};
 use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, ShapingScope as Whose, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
@@ -28,21 +28,8 @@ use wellhead_sim::provider::{
     CreditBucket, LimitScope, RefusalForm, Shaping, StreamCap, StreamWay,
 };
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
-use wellhead_telemetry::SecretUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Sets the stop after so many cells.
-struct After<'a>(usize, &'a StopSignal);
-
-impl Watch for After<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {
-        self.0 -= 1;
-        if self.0 == 0 {
-            self.1.set();
-        }
-    }
-}
 
 /// Makes the provider answer after so long that nobody waits, when a cell has been played.
 struct Hangs<'a>(&'a FakeProvider, Vec<String>);
@@ -101,11 +88,6 @@ async fn play(dials: ProviderDials, plan: impl ExperimentPlan) -> Played {
     play_within(dials, plan, u64::MAX, usize::MAX).await
 }
 
-fn terms() -> RunTerms {
-    let machine = Machine::default();
-    RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine }
-}
-
 async fn play_within(
     dials: ProviderDials,
     mut plan: impl ExperimentPlan,
@@ -115,25 +97,19 @@ async fn play_within(
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let provider = FakeProvider::start("provider", world, dials).unwrap();
     let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
-    let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&url).unwrap())];
+    let goals = [goal(&url)];
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
     let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
-    let mut watch = After(cells_max, &stop);
+    let mut watch = Cut { cells: cells_max, calls: 0, stop: &stop };
     player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
     let (run, records) = read(dir.path());
     let arrived = provider.counts().calls;
     assert!(arrived <= budget.spent(), "{arrived} calls arrived, {} counted", budget.spent());
     Played { dir, run, records, arrived }
-}
-
-fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
-    let StoredRun { run, records, torn } = StoredRun::read(dir).unwrap();
-    assert_eq!(torn, None);
-    (run, records)
 }
 
 async fn streams(cap: Option<(u32, StreamWay)>) -> Played {
@@ -389,7 +365,7 @@ async fn records_of_another_run_are_left_alone() {
 async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let provider = FakeProvider::start("provider", world, dials()).unwrap();
-    let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&provider.url()).unwrap())];
+    let goals = [goal(&provider.url())];
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(10_000), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();

@@ -4,18 +4,14 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use tempfile::TempDir;
 use wellhead_analyze::plan::ExperimentPlan;
-use wellhead_analyze::record::{Machine, Record, RunRecord};
-use wellhead_analyze::run::{
-    CallBudget, CpuClock, CpuTime, Player, RunTerms, StopSignal, Unwatched,
-};
-use wellhead_analyze::stored::StoredRun;
+use wellhead_analyze::record::{Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, CpuClock, CpuTime};
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{DrawnDial, Truth};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
-use wellhead_telemetry::SecretUrl;
+
+use super::support;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,19 +50,8 @@ pub(crate) async fn played(
     plan: &mut dyn ExperimentPlan,
     cpu: CpuClock,
 ) -> (RunRecord, Vec<Record>) {
-    let url = SecretUrl::parse(&provider.url()).unwrap();
-    let goals = [Goal::new("target-1".to_owned(), url)];
-    let dir = TempDir::new().unwrap();
-    let (budget, stop) = (CallBudget::new(plan.calls_max() + 3), StopSignal::default());
-    let machine = Machine::default();
-    let terms = RunTerms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
-    let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
-    let mut player = player.with_cpu(cpu);
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
-    player.play(plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
-    let StoredRun { run, records, torn } = StoredRun::read(dir.path()).unwrap();
-    assert_eq!(torn, None);
-    (run, records)
+    let budget = CallBudget::new(plan.calls_max() + 3);
+    support::played(&provider.url(), plan, &budget, cpu).await
 }
 
 /// The only verdict.

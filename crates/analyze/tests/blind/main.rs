@@ -18,3 +18,6 @@ mod soak;
 mod streams;
 mod throttle;
 mod window;
+
+#[path = "../support/mod.rs"]
+mod support;

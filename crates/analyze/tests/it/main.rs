@@ -8,7 +8,9 @@ mod reach;
 mod report;
 mod resume;
 mod resume_answers;
-mod support;
 mod synthetic;
 mod target;
 mod verdicts;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -10,47 +10,19 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::{
-    CellOutcome, ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan,
-    ThrottlePlan,
+    ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
 };
-use wellhead_analyze::record::{Cell, Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, EarlierRun, Player, RunError, StopSignal, Watch};
+use wellhead_analyze::record::{Record, RunRecord};
+use wellhead_analyze::run::{CallBudget, EarlierRun, Player, RunError, StopSignal};
 use wellhead_analyze::verdict::{Finding, trials, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
-use wellhead_telemetry::SecretUrl;
 
-use super::support::{read, terms};
+use super::support::{Cut, goal, read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Ends the run after so many cells, or so many calls of the next one.
-struct Cut<'a> {
-    cells: usize,
-    calls: usize,
-    stop: &'a StopSignal,
-}
-
-impl Watch for Cut<'_> {
-    fn played(&mut self, _: &str, _: &Cell, _: &CellOutcome) {
-        self.cells -= 1;
-        if self.cells == 0 && self.calls == 0 {
-            self.stop.set();
-        }
-    }
-
-    fn over(&mut self, _: &wellhead_analyze::record::CallRecord) {
-        if self.cells == 0 {
-            self.calls -= 1;
-            if self.calls == 0 {
-                self.stop.set();
-            }
-        }
-    }
-}
 
 /// A provider whose limits make the plans ask for more cells than one.
 fn provider() -> FakeProvider {
@@ -75,21 +47,20 @@ fn plans() -> Vec<Box<dyn ExperimentPlan>> {
     ]
 }
 
-const UNCUT: (usize, usize) = (usize::MAX, usize::MAX);
+const UNCUT: (usize, u64) = (usize::MAX, u64::MAX);
 
 /// Plays all plans, or goes on with them, until it is cut; the calls that were sent by then.
-async fn play(dir: &Path, provider: &FakeProvider, cut: (usize, usize)) -> Result<u64, RunError> {
+async fn play(dir: &Path, provider: &FakeProvider, cut: (usize, u64)) -> Result<u64, RunError> {
     play_these(dir, provider, cut, plans()).await
 }
 
 async fn play_these(
     dir: &Path,
     provider: &FakeProvider,
-    (cells, calls): (usize, usize),
+    (cells, calls): (usize, u64),
     plans: Vec<Box<dyn ExperimentPlan>>,
 ) -> Result<u64, RunError> {
-    let url = SecretUrl::parse(&format!("{}/v2/PATHKEY", provider.url())).expect("a URL");
-    let goals = [Goal::new("target-1".to_owned(), url)];
+    let goals = [goal(&format!("{}/v2/PATHKEY", provider.url()))];
     let stop = StopSignal::default();
     let earlier = dir.join("run.json").exists().then(|| EarlierRun::read(dir).expect("a run"));
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);

@@ -13,9 +13,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::record::{CallRecord, Cell, Record};
+use wellhead_analyze::record::{Cell, Record};
 use wellhead_analyze::run::{
-    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
+    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal,
 };
 use wellhead_analyze::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
 use wellhead_analyze::way::Goal;
@@ -23,7 +23,7 @@ use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
-use super::support::{read, terms};
+use super::support::{Cut, read, terms};
 
 /// Calls of a greeting.
 const GREETING: u64 = 3;
@@ -35,21 +35,6 @@ enum Inquiry {
     Agree(agree::AgreeTerms),
     Fresh(fresh::FreshTerms),
     Reach(reach::ReachTerms),
-}
-
-/// Ends the run after so many calls.
-struct Cut<'a> {
-    calls: u64,
-    stop: &'a StopSignal,
-}
-
-impl Watch for Cut<'_> {
-    fn over(&mut self, _: &CallRecord) {
-        self.calls = self.calls.saturating_sub(1);
-        if self.calls == 0 {
-            self.stop.set();
-        }
-    }
 }
 
 const UNCUT: u64 = u64::MAX;
@@ -98,7 +83,7 @@ impl<'a> Play<'a> {
         };
         let seated = (0..goals.len()).filter(|target| self.absent != Some(*target));
         let members: Vec<PanelMember<'_>> = seated.map(member).collect();
-        let mut watch = Cut { calls, stop: &stop };
+        let mut watch = Cut { cells: 0, calls, stop: &stop };
         let (name, version) = match &self.inquiry {
             Inquiry::Agree(_) => (agree::NAME, agree::VERSION),
             Inquiry::Fresh(_) => (fresh::NAME, fresh::VERSION),
