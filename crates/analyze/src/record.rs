@@ -275,28 +275,9 @@ pub struct Cell {
     pub ended_at: u64,
     /// Calls that were made.
     pub calls: u64,
-    /// Actual minus intended start, 99th percentile, microseconds.
-    pub late_p99: u64,
-    /// How late the generator's loop saw ticks that fell due, likewise; 0 where it measures no time.
-    #[serde(default)]
-    pub lag_p99: u64,
-    /// The share of one core that the generator used; finite.
-    pub cpu: f64,
-    /// The share of the time that it was ready and had to wait for a core; finite.
-    #[serde(default)]
-    pub waited: f64,
-    /// What was measured may be our own: conclude nothing.
-    pub saturated: bool,
-    /// Why, where that is so; not told by runs of before there were several reasons.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<CellDoubt>,
-}
-
-impl Cell {
-    /// Why nothing is concluded from it; `None` where something may be.
-    pub fn doubted(&self) -> Option<CellDoubt> {
-        self.saturated.then(|| self.doubt.unwrap_or(CellDoubt::Behind))
-    }
+    /// What it cost the generator.
+    #[serde(flatten)]
+    pub load: GeneratorLoad,
 }
 
 fn is_first(part: &u32) -> bool {
@@ -342,9 +323,17 @@ pub struct Rollup {
     /// Credits by the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits: Option<f64>,
-    /// Actual minus intended start, 99th percentile.
+    /// What it cost the generator.
+    #[serde(flatten)]
+    pub load: GeneratorLoad,
+}
+
+/// What calls cost the machine that made them, and whether that shows in their times.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorLoad {
+    /// Actual minus intended start, 99th percentile, microseconds.
     pub late_p99: u64,
-    /// How late the generator's loop saw ticks that fell due, likewise.
+    /// How late the generator's loop saw ticks that fell due, likewise; 0 where it measures no time.
     #[serde(default)]
     pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
@@ -354,13 +343,13 @@ pub struct Rollup {
     pub waited: f64,
     /// What was measured may be our own: conclude nothing.
     pub saturated: bool,
-    /// Why, as a cell has it.
+    /// Why, where that is so; not told by runs of before there were several reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<CellDoubt>,
 }
 
-impl Rollup {
-    /// Why nothing is concluded from it; `None` where something may be.
+impl GeneratorLoad {
+    /// Why nothing is concluded from the times; `None` where something may be.
     pub fn doubted(&self) -> Option<CellDoubt> {
         self.saturated.then(|| self.doubt.unwrap_or(CellDoubt::Behind))
     }
@@ -520,14 +509,17 @@ fn flaw(record: &Record) -> Option<&'static str> {
             let calls = if let WireEvent::Closed { calls, .. } = it.event { calls } else { 0 };
             (vec![it.connection, calls], Vec::new(), (it.at, it.at), (0, 0))
         }
-        Record::Cell(it) => {
-            (vec![it.calls, it.late_p99], vec![it.cpu], (it.begun_at, it.ended_at), (0, 0))
-        }
+        Record::Cell(it) => (
+            vec![it.calls, it.load.late_p99],
+            vec![it.load.cpu],
+            (it.begun_at, it.ended_at),
+            (0, 0),
+        ),
         Record::Rollup(it) => {
             let times = [it.p50, it.p95, it.p99, it.max].into_iter().flatten();
-            let numbers = times.chain([it.late_p99]).collect();
+            let numbers = times.chain([it.load.late_p99]).collect();
             let parts = it.unserved.values().fold(it.served, |sum, it| sum.saturating_add(*it));
-            let figures = vec![it.cpu, it.credits.unwrap_or(0.0)];
+            let figures = vec![it.load.cpu, it.credits.unwrap_or(0.0)];
             (numbers, figures, (it.begun_at, it.ended_at), (it.calls, parts))
         }
     };

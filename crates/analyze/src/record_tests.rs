@@ -42,7 +42,7 @@ fn text(records: &[Record]) -> Vec<u8> {
 fn what_is_written_is_read() {
     let cell = Record::Cell(Cell {
         factors: BTreeMap::from([("rate".to_owned(), "125".to_owned())]),
-        cpu: 0.25,
+        load: GeneratorLoad { cpu: 0.25, ..GeneratorLoad::default() },
         ..Cell::default()
     });
     let rollup = Record::Rollup(Rollup {
@@ -50,7 +50,7 @@ fn what_is_written_is_read() {
         served: 58,
         unserved: BTreeMap::from([("throttled".to_owned(), 2)]),
         p50: Some(20_000),
-        cpu: 0.25,
+        load: GeneratorLoad { cpu: 0.25, ..GeneratorLoad::default() },
         ..Rollup::default()
     });
     let records = [call(0), wire(), cell, rollup];
@@ -79,7 +79,7 @@ fn a_cell_of_an_older_run_is_read() {
                 \"late_p99\":4,\"cpu\":0.9,\"saturated\":true}\n";
     let (read, torn) = read_all(line.as_bytes()).expect("it is a record");
     let [Record::Cell(cell)] = &read[..] else { panic!("{read:?}") };
-    assert_eq!((cell.doubted(), cell.lag_p99, torn), (Some(CellDoubt::Behind), 0, None));
+    assert_eq!((cell.load.doubted(), cell.load.lag_p99, torn), (Some(CellDoubt::Behind), 0, None));
 }
 
 #[test]

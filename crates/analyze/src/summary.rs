@@ -81,7 +81,7 @@ fn part(rollup: &Rollup) -> String {
         }
         (_, _) => String::new(),
     };
-    let doubt = left_out(rollup.doubted());
+    let doubt = left_out(rollup.load.doubted());
     format!(
         "{} {} s: {} calls, {} not served{times}{doubt}",
         rollup.experiment,
@@ -110,7 +110,7 @@ fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
         (Some(p50), Some(p95)) => format!(", median {p50:.1} ms, 95 % within {p95:.1} ms"),
         (_, _) => String::new(),
     };
-    let doubt = left_out(cell.doubted());
+    let doubt = left_out(cell.load.doubted());
     format!(
         "{} {}: {} calls, {refused} refused, {failed} failed{times}{doubt}",
         cell.experiment,
@@ -126,7 +126,7 @@ fn left_out(doubt: Option<CellDoubt>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::MeasuredTarget;
+    use crate::record::{GeneratorLoad, MeasuredTarget};
 
     #[test]
     fn targets_are_called_by_their_names() {
@@ -178,7 +178,7 @@ mod tests {
         let cell = Cell {
             experiment: "rate".to_owned(),
             factors: [("rate".to_owned(), "10".to_owned())].into(),
-            saturated: true,
+            load: GeneratorLoad { saturated: true, ..GeneratorLoad::default() },
             ..Cell::default()
         };
         let records = [

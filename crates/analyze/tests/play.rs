@@ -55,7 +55,7 @@ struct Played {
 impl Played {
     fn cells(&self) -> Vec<&Cell> {
         let cells: Vec<&Cell> = self.records.iter().filter_map(Record::cell).collect();
-        assert!(cells.iter().all(|cell| !cell.saturated), "{cells:?}");
+        assert!(cells.iter().all(|cell| !cell.load.saturated), "{cells:?}");
         cells
     }
 

@@ -68,9 +68,9 @@ pub(super) fn table(out: &mut String, run: &RunRecord, experiment: &str, all: &[
 
 /// Medians over the repeats; cells that conclude nothing are left out.
 fn figures(out: &mut String, cells: &[&PlayedCell<'_>]) {
-    let sound = || cells.iter().filter(|played| !played.cell.saturated);
+    let sound = || cells.iter().filter(|played| !played.cell.load.saturated);
     if sound().next().is_none() {
-        let why = match cells.first().and_then(|played| played.cell.doubted()) {
+        let why = match cells.first().and_then(|played| played.cell.load.doubted()) {
             Some(CellDoubt::Behind) => "fell behind",
             Some(CellDoubt::Full) => "connections full",
             None => "",

@@ -114,8 +114,8 @@ fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
             }
             Record::Cell(cell) => {
                 cells += 1;
-                behind += u64::from(cell.doubted() == Some(CellDoubt::Behind));
-                full += u64::from(cell.doubted() == Some(CellDoubt::Full));
+                behind += u64::from(cell.load.doubted() == Some(CellDoubt::Behind));
+                full += u64::from(cell.load.doubted() == Some(CellDoubt::Full));
             }
             Record::Rollup(rollup) => {
                 calls += rollup.calls;

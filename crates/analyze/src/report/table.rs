@@ -50,9 +50,9 @@ pub(super) fn csv(run: &RunRecord, records: &[Record]) -> String {
                 took(0.5),
                 took(0.95),
                 took(0.99),
-                cell.late_p99 as f64 / 1_000.0,
-                cell.cpu,
-                cell.saturated,
+                cell.load.late_p99 as f64 / 1_000.0,
+                cell.load.cpu,
+                cell.load.saturated,
             );
         }
         for rollup in &trial.rollups {
@@ -73,9 +73,9 @@ pub(super) fn csv(run: &RunRecord, records: &[Record]) -> String {
                 took(rollup.p50),
                 took(rollup.p95),
                 took(rollup.p99),
-                rollup.late_p99 as f64 / 1_000.0,
-                rollup.cpu,
-                rollup.saturated,
+                rollup.load.late_p99 as f64 / 1_000.0,
+                rollup.load.cpu,
+                rollup.load.saturated,
             );
         }
     }

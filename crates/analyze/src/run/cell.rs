@@ -312,12 +312,7 @@ impl PlayingCell<'_, '_> {
             begun_at: hand.origin.micros(begun),
             ended_at: hand.origin.micros(ended),
             calls: tally.outcome.calls,
-            late_p99: late_p99 as u64,
-            lag_p99: lag_p99 as u64,
-            cpu: shares.ran,
-            waited: shares.waited,
-            saturated: doubt.is_some(),
-            doubt,
+            load: shares.load(late_p99, lag_p99, doubt),
         };
         tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
         let CellTally { outcome, first, served, .. } = tally;

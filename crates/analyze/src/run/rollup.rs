@@ -143,12 +143,7 @@ impl RollupWindow {
             p99: took(0.99),
             max: took(1.0),
             credits: part.credits,
-            late_p99: late_p99 as u64,
-            lag_p99: lag_p99 as u64,
-            cpu: shares.ran,
-            waited: shares.waited,
-            saturated: doubt.is_some(),
-            doubt,
+            load: shares.load(late_p99, lag_p99, doubt),
             ..Rollup::default()
         })
     }

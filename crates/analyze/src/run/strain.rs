@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::record::{CellDoubt, GeneratorLoad};
+
 /// Between two ticks: half of what a loop may be late, so that no such pause falls between them.
 const TICK: Duration = Duration::from_millis(5);
 /// A loop that is later than this for more than a hundredth of the time makes times its own.
@@ -56,6 +58,23 @@ impl CpuShares {
         };
         let share = |from, to: Duration| to.saturating_sub(from).as_secs_f64() / took.as_secs_f64();
         Self { ran: share(from.ran, to.ran), waited: share(from.waited, to.waited) }
+    }
+
+    /// The load of a generator that was so late, 99th percentiles in microseconds.
+    pub(super) fn load(
+        self,
+        late_p99: f64,
+        lag_p99: f64,
+        doubt: Option<CellDoubt>,
+    ) -> GeneratorLoad {
+        GeneratorLoad {
+            late_p99: late_p99 as u64,
+            lag_p99: lag_p99 as u64,
+            cpu: self.ran,
+            waited: self.waited,
+            saturated: doubt.is_some(),
+            doubt,
+        }
     }
 
     fn are_too_much(self) -> bool {

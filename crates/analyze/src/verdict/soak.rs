@@ -27,7 +27,8 @@ const CHANGE_MIN: f64 = 0.05;
 const ERRORS_MIN: f64 = 0.1;
 
 pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
-    let sound: Vec<&Rollup> = rollups.iter().filter(|rollup| !rollup.saturated).copied().collect();
+    let sound: Vec<&Rollup> =
+        rollups.iter().filter(|rollup| !rollup.load.saturated).copied().collect();
     let left_out = rollups.len() - sound.len();
     if left_out * 4 > rollups.len() {
         let all = rollups.len();
@@ -67,8 +68,8 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
 
 /// Why most of those that are left out are.
 fn doubt(rollups: &[&Rollup]) -> CellDoubt {
-    let left_out = || rollups.iter().filter(|rollup| rollup.saturated);
-    let full = left_out().filter(|rollup| rollup.doubted() == Some(CellDoubt::Full)).count();
+    let left_out = || rollups.iter().filter(|rollup| rollup.load.saturated);
+    let full = left_out().filter(|rollup| rollup.load.doubted() == Some(CellDoubt::Full)).count();
     if full * 2 > left_out().count() { CellDoubt::Full } else { CellDoubt::Behind }
 }
 

@@ -119,14 +119,14 @@ impl<'a> Trial<'a> {
     pub fn sound(&self) -> (Vec<&PlayedCell<'a>>, usize) {
         let sent = |played: &&PlayedCell<'_>| played.cell.calls > 0 || !played.calls.is_empty();
         let (doubted, sound): (Vec<_>, Vec<_>) =
-            self.played.iter().filter(sent).partition(|played| played.cell.saturated);
+            self.played.iter().filter(sent).partition(|played| played.cell.load.saturated);
         (sound, doubted.len())
     }
 
     /// Why cells may not conclude anything, and how many these are.
     pub(super) fn doubts(&self) -> BTreeMap<CellDoubt, usize> {
         let mut doubts = BTreeMap::new();
-        for doubt in self.played.iter().filter_map(|played| played.cell.doubted()) {
+        for doubt in self.played.iter().filter_map(|played| played.cell.load.doubted()) {
             *doubts.entry(doubt).or_default() += 1;
         }
         doubts

@@ -55,8 +55,8 @@ async fn where_ours_are_full_nothing_is_said() {
         let provider = provider(narrow());
         let (run, records) = played(&provider, &mut *plan, idle).await;
         let full = records.iter().filter(|record| match record {
-            Record::Cell(cell) => cell.doubted() == Some(CellDoubt::Full),
-            Record::Rollup(rollup) => rollup.doubted() == Some(CellDoubt::Full),
+            Record::Cell(cell) => cell.load.doubted() == Some(CellDoubt::Full),
+            Record::Rollup(rollup) => rollup.load.doubted() == Some(CellDoubt::Full),
             Record::Call(_) | Record::Wire(_) => false,
         });
         assert!(full.count() > 0, "{}", plan.name());

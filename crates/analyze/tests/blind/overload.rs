@@ -117,8 +117,8 @@ async fn says_nothing(plan: &mut dyn ExperimentPlan, subject: DrawnDial, cpu: Cp
     let provider = provider(dials);
     let (run, records) = played(&provider, plan, cpu).await;
     let marked = records.iter().any(|record| match record {
-        Record::Cell(cell) => cell.saturated,
-        Record::Rollup(rollup) => rollup.saturated,
+        Record::Cell(cell) => cell.load.saturated,
+        Record::Rollup(rollup) => rollup.load.saturated,
         Record::Call(_) | Record::Wire(_) => false,
     });
     assert!(marked, "{}: no record says that it was overloaded", plan.name());

@@ -10,8 +10,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_analyze::knock::{Knocker, Knocking};
 use wellhead_analyze::record::{
-    CallRecord, Cell, FORMAT, Machine, MeasuredTarget, Record, Rollup, RunRecord, WireEvent,
-    WireRecord,
+    CallRecord, Cell, FORMAT, GeneratorLoad, Machine, MeasuredTarget, Record, Rollup, RunRecord,
+    WireEvent, WireRecord,
 };
 
 /// What a provider does.
@@ -205,8 +205,7 @@ impl World {
             target: target as u32,
             factors,
             begun_at: self.now,
-            late_p99: 300,
-            cpu: 0.2,
+            load: GeneratorLoad { late_p99: 300, cpu: 0.2, ..GeneratorLoad::default() },
             ..Cell::default()
         }
     }
@@ -554,8 +553,7 @@ impl World {
                 p99: Some(p50 * 2),
                 max: Some(p50 * 2),
                 credits: Some(1_200.0),
-                late_p99: 300,
-                cpu: 0.1,
+                load: GeneratorLoad { late_p99: 300, cpu: 0.1, ..GeneratorLoad::default() },
                 ..Rollup::default()
             }));
         }
@@ -659,7 +657,7 @@ impl World {
             Record::Cell(cell) if cell.experiment == experiment => Some(cell),
             Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
         });
-        cells.step_by(nth).for_each(|cell| cell.saturated = true);
+        cells.step_by(nth).for_each(|cell| cell.load.saturated = true);
     }
 }
 

@@ -230,7 +230,7 @@ impl Watch for Live<'_> {
         self.now = None;
         let factors: Vec<String> =
             cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        let doubt = cell.doubted().map(|why| format!(", {}: left out", why.words()));
+        let doubt = cell.load.doubted().map(|why| format!(", {}: left out", why.words()));
         let line = format!(
             "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
             self.budget.spent(),

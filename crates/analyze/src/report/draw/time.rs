@@ -105,7 +105,7 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Char
     });
     let mut series = vec![
         Series::new("% not served", Style::Bars, Ink::Bad, opt(failed)).on_second(),
-        Series::new("half within", Style::Line, Ink::Nth(0), middle(|it| it.p50)),
+        Series::new("median", Style::Line, Ink::Nth(0), middle(|it| it.p50)),
         Series::new("99 % within", Style::Line, Ink::Nth(1), middle(|it| it.p99)),
     ];
     for verdict in verdicts {
