@@ -226,14 +226,13 @@ impl H1Connection {
     /// Sends `body` and reads the head of the answer; [`Self::poll_chunk`] brings
     /// its body.
     ///
-    /// Sets `sent` as soon as the request may be on its way. After an error, or
+    /// An error says whether the request may have been on its way. After one, or
     /// when the future is dropped, the connection must not be used again.
     pub(crate) async fn exchange(
         &mut self,
         prepared: &Prepared,
         body: &Bytes,
         now: Instant,
-        sent: &mut Sent,
     ) -> Result<AnswerHead, TransportError> {
         if self.reused {
             let asleep = now.saturating_duration_since(self.idle_since) > TRUSTED_IDLE_MAX;
@@ -243,7 +242,8 @@ impl H1Connection {
             }
         }
         self.begin(prepared, body);
-        poll_fn(|cx| self.poll_head(cx, body, sent)).await
+        let mut sent = Sent::No;
+        poll_fn(|cx| self.poll_head(cx, body, &mut sent)).await
     }
 
     fn begin(&mut self, prepared: &Prepared, body: &Bytes) {

@@ -166,8 +166,7 @@ impl HttpTransport {
                 if let Some(passage) = passage.as_deref_mut() {
                     connection.board(passage, waited);
                 }
-                let mut sent = Sent::No;
-                match connection.exchange(&self.prepared, body, sent_at, &mut sent).await {
+                match connection.exchange(&self.prepared, body, sent_at).await {
                     Ok(head) => {
                         if let Some(passage) = passage {
                             connection.arrive(passage, sent_at, head.at);

@@ -127,7 +127,7 @@ impl Proxy {
         chain.pulse.note_call(closing.ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let (upstreams, total) = (self.upstreams(worker, index), self.settings.total);
+        let (upstreams, total) = (&worker.0[index.0], self.settings.total);
         let request =
             RequestContext::new(chain, upstreams, closing.ctx, view, total, &closing.progress)
                 .selecting(selection);
@@ -170,14 +170,6 @@ impl Proxy {
     /// How long a request may take.
     pub(crate) fn total(&self) -> Duration {
         self.settings.total
-    }
-
-    fn upstreams<'a>(
-        &self,
-        worker: &'a WorkerChains,
-        index: ChainIndex,
-    ) -> &'a Arc<WorkerUpstreams> {
-        &worker.0[index.0]
     }
 }
 

@@ -45,10 +45,9 @@ async fn play(pieces: &[&[u8]], closes: bool, whole_max: usize) -> Outcome {
     let (mut connection, mut peer) = connection(1 << 20);
     let prepared = prepared();
     let ask = async {
-        let (mut sent, body) = (Sent::No, Bytes::from_static(b"question"));
+        let body = Bytes::from_static(b"question");
         let now = Instant::now();
-        let head = connection.exchange(&prepared, &body, now, &mut sent).await;
-        assert_eq!(sent, Sent::Maybe);
+        let head = connection.exchange(&prepared, &body, now).await;
         let head = head?;
         let limits = BodyLimits { whole_max, answer_bytes_max: 1 << 20 };
         let received = receive(&mut connection, head.body, limits, &Arc::default()).await?;
@@ -195,9 +194,9 @@ async fn long_answers_are_read_in_part_and_then_on_demand() {
 async fn nothing_more_is_read_than_is_asked_for() {
     let (mut connection, mut peer) = connection(PIECE);
     let body = Bytes::from_static(b"question");
-    let (prepared, mut sent) = (prepared(), Sent::No);
+    let prepared = prepared();
     peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.expect("room");
-    let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
+    let head = connection.exchange(&prepared, &body, Instant::now()).await;
     let head = head.expect("a head").body;
     let limits = BodyLimits { whole_max: 1000, answer_bytes_max: 1 << 20 };
     let mut written = 0;
@@ -242,9 +241,8 @@ async fn a_peer_that_answers_while_it_reads_gets_the_rest() {
         assert!(read.ends_with(b"xxx"));
     };
     let ask = async {
-        let mut sent = Sent::No;
         let now = Instant::now();
-        let head = connection.exchange(&prepared, &body, now, &mut sent).await;
+        let head = connection.exchange(&prepared, &body, now).await;
         let limits = BodyLimits { whole_max: 100, answer_bytes_max: 100 };
         let head = head.expect("a head").body;
         receive(&mut connection, head, limits, &Arc::default()).await.expect("whole").body
@@ -257,15 +255,15 @@ async fn a_peer_that_answers_while_it_reads_gets_the_rest() {
 #[tokio::test]
 async fn an_idle_connection_tells_of_its_end() {
     let (mut connection, mut peer) = connection(1000);
-    let (mut first, mut sent) = (Context::from_waker(Waker::noop()), Sent::No);
+    let mut first = Context::from_waker(Waker::noop());
     assert!(connection.poll_ended(&mut first).is_pending());
     peer.write_all(b"unasked").await.expect("room");
     assert!(connection.poll_ended(&mut first).is_ready());
     connection.reused = true;
     let body = Bytes::new();
-    let refused = connection.exchange(&prepared(), &body, Instant::now(), &mut sent).await;
+    let refused = connection.exchange(&prepared(), &body, Instant::now()).await;
     let error = refused.expect_err("not to be used");
-    assert_eq!((error.kind, error.sent, sent), (TransportErrorKind::Closed, Sent::No, Sent::No));
+    assert_eq!((error.kind, error.sent), (TransportErrorKind::Closed, Sent::No));
 }
 
 #[tokio::test]
@@ -275,8 +273,8 @@ async fn small_chunks_leave_time_for_others() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = format!("{head}{}0\r\n\r\n", "1\r\na\r\n".repeat(CHUNKS));
     peer.write_all(answer.as_bytes()).await.expect("room");
-    let (prepared, body, mut sent) = (prepared(), Bytes::from_static(b"question"), Sent::No);
-    let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
+    let (prepared, body) = (prepared(), Bytes::from_static(b"question"));
+    let head = connection.exchange(&prepared, &body, Instant::now()).await;
     let head = head.expect("a head");
     let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
     let ceiling = Arc::default();

@@ -87,7 +87,7 @@ impl Mux {
             (used, padding) = (1, usize::from(*first));
         }
         let left = (head.len - used).checked_sub(padding).ok_or(BAD_FRAME)?;
-        self.is_ours(head.stream)?;
+        self.require_ours(head.stream)?;
         if left == 0 {
             self.idle_frame()?;
         } else {
@@ -215,8 +215,8 @@ impl Mux {
         }
     }
 
-    /// Whether `id` was opened by us, now or before.
-    fn is_ours(&self, id: u32) -> Result<(), Broken> {
+    /// Fails unless `id` was opened by us, now or before.
+    fn require_ours(&self, id: u32) -> Result<(), Broken> {
         let ours = id % 2 == 1 && id < self.next_id;
         if ours {
             Ok(())
@@ -226,7 +226,7 @@ impl Mux {
     }
 
     fn headers(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Broken> {
-        self.is_ours(head.stream)?;
+        self.require_ours(head.stream)?;
         let mut block = payload;
         let mut padding = 0;
         if head.flags.has(Flags::PADDED) {
@@ -326,7 +326,7 @@ impl Mux {
 
     fn was_reset(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Broken> {
         let reason = H2ErrorCode(u32::from_be_bytes(payload.try_into().map_err(|_| BAD_SIZE)?));
-        self.is_ours(head.stream)?;
+        self.require_ours(head.stream)?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return self.idle_frame() };
         if let Some(told) = &mut self.told {
             told.happens(Happening::Reset { stream: head.stream, code: reason.0 });
@@ -442,7 +442,7 @@ impl Mux {
                 return Err(BAD_WINDOW);
             }
         } else {
-            self.is_ours(head.stream)?;
+            self.require_ours(head.stream)?;
             if let Some(stream) = self.streams.get_mut(&head.stream) {
                 stream.send_window += more;
                 if stream.send_window > WINDOW_MAX {
