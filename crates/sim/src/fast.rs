@@ -175,7 +175,7 @@ impl Canned {
     }
 }
 
-/// Serves whoever connects, for ever.
+/// Serves every connection, for ever.
 pub async fn serve(listener: TcpListener, canned: Arc<Canned>) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;

@@ -159,7 +159,7 @@ pub struct Fleet {
     _stop: DropGuard,
 }
 
-/// What is wrong with whom right now, for people; nobody is listed who is well.
+/// What is wrong with which upstream right now, for people; those that are well are not listed.
 pub type Sky = BTreeMap<&'static str, &'static str>;
 
 impl Fleet {
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn somebody_is_always_well() {
+    fn one_upstream_is_always_well() {
         for second in 0..CYCLE.as_secs() {
             let ill: Vec<_> =
                 forecast(Duration::from_secs(second)).map(|spell| spell.upstream).collect();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::world::KnownWorld;
 use crate::world::abi::{self, selector};
 
-/// Who calls, as weights.
+/// The kinds of calls, as weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix {
     /// Balances, nonces, fees, receipts.
@@ -86,7 +86,7 @@ impl Traffic {
             }
             75..=89 => call("eth_getTransactionReceipt", json!([self.tx()])),
             90..=96 => call("eth_getTransactionByHash", json!([self.tx()])),
-            // What a user waits for while it is in nobody's block yet.
+            // What a user waits for while it is in no block yet.
             _ => call(
                 "eth_getTransactionReceipt",
                 json!([B256::from(self.rng.random::<[u8; 32]>())]),

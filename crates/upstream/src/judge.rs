@@ -87,7 +87,7 @@ pub struct Judge {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Address {
     Ours,
-    Nobody,
+    Missing,
     SomeoneElse,
 }
 
@@ -307,7 +307,7 @@ fn result(row: &MethodRow, reply: &WireReply, span: Span, address: Address) -> V
     }
     match address {
         Address::Ours => {}
-        Address::Nobody => return fault("id-missing", "a result without an id".into()),
+        Address::Missing => return fault("id-missing", "a result without an id".into()),
         Address::SomeoneElse => {
             return fault("id-wrong", "a result with an id that we did not send".into());
         }
@@ -365,9 +365,9 @@ fn is_success(status: u16) -> bool {
 }
 
 fn address(body: &[u8], id: Option<Span>, sent: u64) -> Address {
-    let Some(id) = id.map(|span| span.of(body)) else { return Address::Nobody };
+    let Some(id) = id.map(|span| span.of(body)) else { return Address::Missing };
     if raw::is_null(id) {
-        return Address::Nobody;
+        return Address::Missing;
     }
     // Digits only: a text "1" or a 1.0 is an upstream that rewrites ids, and one
     // that rewrites them may mix them up.

@@ -56,7 +56,7 @@ pub enum VerdictClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doing {
     /// Nothing went wrong.
-    Nobody,
+    NoParty,
     /// The author of the request.
     Caller,
     /// The contract that was called.
@@ -162,17 +162,17 @@ macro_rules! table {
 #[rustfmt::skip]
 static TABLE: [ClassFacts; 16] = table! {
     // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr
-    Answer              "answer"                   0 Nobody   No   Good         30   + + + + - - - - - -
+    Answer              "answer"                   0 NoParty  No   Good         30   + + + + - - - - - -
         "a result";
     // A client that polls for a receipt gets null from every upstream: calling all of them each time
     // would multiply its load.
-    Null                "null"                     0 Nobody   Once Neutral      20   + + - + - - - - - -
+    Null                "null"                     0 NoParty  Once Neutral      20   + + - + - - - - - -
         "null, which may mean that the upstream does not have it";
     Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - -
         "the contract reverted the call";
     CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - -
         "the request is wrong";
-    TransactionKnown    "transaction_known"        0 Nobody   No   Neutral      30   + - + - - - - - - -
+    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   + - + - - - - - - -
         "the pool already has the transaction";
     TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - -
         "the transaction was refused";
@@ -409,7 +409,7 @@ impl Doing {
     /// A word for the reference page.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Nobody => "–",
+            Self::NoParty => "–",
             Self::Caller => "caller",
             Self::Contract => "contract",
             Self::Upstream => "upstream",

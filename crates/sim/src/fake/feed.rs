@@ -29,7 +29,7 @@ const IN_FLIGHT_MAX: usize = 256;
 const SUBSCRIPTIONS_MAX: usize = 128;
 /// Largest message either way.
 const MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Between two looks for waiting transactions, which wake nobody.
+/// Between two looks for waiting transactions, which wake no task.
 const POOL_LOOK: Duration = Duration::from_millis(100);
 
 enum Topic {

@@ -53,7 +53,7 @@ impl FakeUpstream {
     /// Listens on this address.
     pub fn start_on(node: Arc<SimNode>, addr: SocketAddr) -> io::Result<Self> {
         // Bound but never listening: it keeps the port ours while the upstream
-        // is down, so that connecting is refused and nobody else moves in.
+        // is down, so that connecting is refused and no other process binds it.
         let place = TcpSocket::new_v4()?;
         place.set_reuseaddr(true)?;
         place.bind(addr)?;

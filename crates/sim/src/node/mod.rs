@@ -1,8 +1,8 @@
 //! One upstream's view of a shared world: envelopes, batches, faults, delays, counters.
 //!
 //! [`SimNode::answer`] decides everything about one exchange and neither sleeps
-//! nor reads a clock: it is told `now` and draws chance from its own seed. Who
-//! plays the reply out in time is [`crate::wire`] or [`crate::fake`].
+//! nor reads a clock: it is told `now` and draws chance from its own seed.
+//! [`crate::wire`] or [`crate::fake`] plays the reply out in time.
 
 mod counter;
 pub mod dial;
@@ -149,7 +149,7 @@ impl SimNode {
         self.turned.send_modify(|count| *count += 1);
     }
 
-    /// Wakes whoever must notice a turned dial.
+    /// Wakes every task that must notice a turned dial.
     pub fn turns(&self) -> watch::Receiver<u64> {
         self.turned.subscribe()
     }

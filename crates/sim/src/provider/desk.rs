@@ -164,7 +164,7 @@ impl Desk {
         Arc::clone(&self.setup.read())
     }
 
-    /// A look at the dials. For moments: who turns them waits meanwhile.
+    /// A look at the dials. For moments: a change of them waits meanwhile.
     pub(super) fn read<T>(&self, look: impl FnOnce(&ProviderDials) -> T) -> T {
         look(&self.setup.read().dials)
     }
@@ -338,7 +338,7 @@ impl Desk {
 /// What the buckets let through.
 #[derive(Debug)]
 struct Admitted<'a> {
-    /// Taken already where nobody waits for one.
+    /// Taken already where no request waits for one.
     permit: Option<SemaphorePermit<'a>>,
     /// For each call the bucket that refuses it; empty when none does.
     refused: Vec<Option<usize>>,

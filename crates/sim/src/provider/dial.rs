@@ -47,7 +47,7 @@ pub struct ProviderDials {
     pub http2_delay: Duration,
     /// Credits. A call has to find enough of them in each bucket.
     pub buckets: Vec<CreditBucket>,
-    /// Calls above this pace wait in a line; nobody is told.
+    /// Calls above this pace wait in a line; no answer tells it.
     pub shaping: Option<Shaping>,
     /// Requests served at once, on all connections together.
     pub at_once: Option<AtOnce>,
@@ -248,7 +248,7 @@ pub enum Refill {
 pub struct Shaping {
     /// Calls a second; those of a batch count one by one. Above zero.
     pub per_second: f64,
-    /// Who shares the line.
+    /// The connections that share the line.
     pub scope: LimitScope,
 }
 

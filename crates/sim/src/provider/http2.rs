@@ -131,13 +131,13 @@ async fn end(mut session: Session, desk: &Desk, goaway: Option<u32>) -> Result<(
     tokio::time::timeout(LEAVE_MAX, closed).await.unwrap_or(Ok(()))
 }
 
-/// Who is still there, asked before a stream is judged to be one too many: a client may
+/// A roll call of the open streams, before one is judged to be one too many: a client may
 /// have given one up and opened the next at once, and both arrived together.
 #[derive(Debug, Default)]
 struct Roll {
     /// Streams only look whether their client has gone.
     called: AtomicBool,
-    /// Who would have gone on meanwhile.
+    /// Streams that would have gone on meanwhile.
     held: Mutex<Vec<Waker>>,
 }
 

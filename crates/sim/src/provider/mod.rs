@@ -138,7 +138,7 @@ impl FakeProvider {
     }
 
     /// Turns dials. Buckets that are turned are full again, and a turned line begins
-    /// anew; whoever waits already waits on.
+    /// anew; calls that wait already wait on.
     pub fn turn(&self, change: impl FnOnce(&mut ProviderDials)) {
         self.desk.turn(change);
     }

@@ -21,7 +21,7 @@ pub enum Preset {
     /// become slow. 128 streams are announced, and the hundredth at once ends the
     /// connection. A connection lasts for 1,000 requests, or 60 s without one.
     SilentWithFatalCap99,
-    /// A bucket of 10 s so far above what anybody asks that nobody is ever refused. 128
+    /// A bucket of 10 s so far above any demand that it never refuses a call. 128
     /// streams, as announced; one answer in a hundred is 200 ms late, at any load.
     Elastic,
 }

@@ -1,7 +1,7 @@
 //! A provider's side of one connection: with or without TLS, and with an end that
 //! reaches the client.
 //!
-//! Whoever closes a socket with unread bytes in it sends a reset, and a reset may arrive
+//! A side that closes a socket with unread bytes in it sends a reset, and a reset may arrive
 //! before what was written last. So a close here says goodbye, then reads and forgets
 //! until the client has closed, as gateways do.
 

@@ -27,7 +27,7 @@ pub struct BlockHeader {
     pub parent_hash: B256,
     /// Always [`EMPTY_UNCLES`].
     pub uncles_hash: B256,
-    /// Who receives the tips.
+    /// The account that receives the tips.
     pub miner: Address,
     /// A chained commitment to the state; not a trie root, see the module text.
     pub state_root: B256,
@@ -95,7 +95,7 @@ pub struct Withdrawal {
     pub index: u64,
     /// Whose stake.
     pub validator_index: u64,
-    /// Who receives it.
+    /// The account that receives it.
     pub address: Address,
     /// In gwei.
     pub amount: u64,

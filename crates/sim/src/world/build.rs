@@ -1,7 +1,7 @@
 //! Makes the next block: waiting transactions first, then the world's own bots.
 //!
 //! A block follows from the seed, its parent and a salt alone (and from what
-//! waits in the pool), never from when or how often somebody looked.
+//! waits in the pool), never from when or how often it was read.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const MINERS: u64 = 4;
 /// Gas limit of a bot's contract call.
 const CONTRACT_CALL_GAS: u64 = 150_000;
 
-/// Who acts in the world.
+/// The accounts that act in the world.
 #[derive(Debug)]
 pub(super) struct Cast {
     /// For users of the simulation: bots never touch their nonces.

@@ -82,7 +82,7 @@ impl Chain {
         self.canonical(block.number()).is_some_and(|other| other.hash == block.hash)
     }
 
-    /// What somebody at `standpoint` sees.
+    /// What a node at `standpoint` sees.
     pub fn view(&self, standpoint: Standpoint) -> BranchView<'_> {
         match standpoint {
             Standpoint::Lag(lag) => {
@@ -134,7 +134,7 @@ impl Chain {
         Some(Switch { dropped, adopted: adopted.into() })
     }
 
-    /// Heads of side branches: side blocks that are nobody's parent.
+    /// Heads of side branches: side blocks without a child.
     pub fn side_heads(&self) -> Vec<B256> {
         let is_parent = |hash: &B256| {
             self.sides

@@ -54,7 +54,7 @@ impl fmt::Debug for AccountKey {
     }
 }
 
-/// Who signed `digest`; `None` when the signature fits no key or its `s` is high.
+/// The account that signed `digest`; `None` when the signature fits no key or its `s` is high.
 pub fn recover(digest: B256, signature: &Signature) -> Option<Address> {
     if signature.normalize_s().is_some() {
         return None;

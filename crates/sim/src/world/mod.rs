@@ -237,7 +237,7 @@ impl World {
         Arc::clone(self.chain.read().head())
     }
 
-    /// Wakes whoever waits for heads.
+    /// Wakes every task that waits for heads.
     pub fn tips(&self) -> watch::Receiver<Tip> {
         self.tip.subscribe()
     }
@@ -270,7 +270,7 @@ impl World {
     }
 
     /// Builds a branch of `length` blocks that leaves the canonical chain `depth`
-    /// blocks below its head, and returns the branch's head. Nobody follows it yet.
+    /// blocks below its head, and returns the branch's head. No node follows it yet.
     pub fn fork(&self, depth: u64, length: u64) -> Result<Arc<SimBlock>, ForkError> {
         let mut chain = self.chain.write();
         let head = chain.head().number();
@@ -344,7 +344,7 @@ impl World {
         self.submit_on(&self.chain.read(), raw)
     }
 
-    /// As [`Self::submit`], for who holds the chain already: a second lock while
+    /// As [`Self::submit`], for a caller that holds the chain already: a second lock while
     /// a writer waits would never be given.
     pub(crate) fn submit_on(&self, chain: &Chain, raw: &[u8]) -> Result<B256, PoolError> {
         let tx = Tx::decode(raw).map_err(PoolError::Decode)?;

@@ -33,7 +33,7 @@ pub struct State {
 }
 
 impl State {
-    /// Nobody has anything.
+    /// A state without accounts.
     pub fn empty() -> Self {
         Self { accounts: Shards::new(), storage: Shards::new() }
     }

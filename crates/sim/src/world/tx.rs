@@ -300,7 +300,7 @@ pub enum DecodeError {
     NotAList(&'static str),
     /// Broken RLP.
     Rlp(alloy_rlp::Error),
-    /// The signature fits nobody.
+    /// The signature fits no account.
     BadSignature,
 }
 
