@@ -63,6 +63,13 @@ impl FilterPosition {
         }
     }
 
+    /// Notes that all above `block` was taken back: what is told there from now on is remembered.
+    fn stand_on(&mut self, block: NumberedBlock) {
+        self.cursor = block;
+        self.began = self.began.min(block.number);
+        self.remembered_above = self.remembered_above.min(block.number);
+    }
+
     /// What was told of a block that was replaced; `None` if that is not known.
     fn take_back(&mut self, block: &AddedBlock, criteria: &LogCriteria) -> Option<Vec<Bytes>> {
         let id = block.id();
@@ -229,8 +236,7 @@ impl FilterPoll {
                 let logs = self.position.take_back(&block, criteria)?;
                 logs.iter().for_each(|log| answer.push(log));
             }
-            self.position.cursor = block.header().parent_id();
-            self.position.began = self.position.began.min(self.position.cursor.number);
+            self.position.stand_on(block.header().parent_id());
         }
         let below = self.below.is_some();
         for block in std::mem::take(&mut self.added) {

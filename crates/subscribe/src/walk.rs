@@ -49,7 +49,8 @@ pub enum WalkStep {
     /// A header is being fetched.
     Wait,
     /// Fetch the header of this block by its hash, and [`HeadWalk::supply`] it or tell that it
-    /// [failed](HeadWalk::fail). At most one is under way.
+    /// [failed](HeadWalk::fail). It takes the place of a fetch that is still under way, which is
+    /// of another branch: at most one is, so that a block that hangs holds up no other.
     Fetch(NumberedBlock),
     /// Publish this, then ask again.
     Publish(Publication),
@@ -145,7 +146,7 @@ impl HeadWalk {
                     added.reverse();
                     return WalkStep::Publish(Publication { removed, added });
                 }
-                Trace::Missing(_) if self.fetching.is_some() => return WalkStep::Wait,
+                Trace::Missing(block) if self.fetching == Some(block) => return WalkStep::Wait,
                 Trace::Missing(block) => {
                     self.fetching = Some(block);
                     return WalkStep::Fetch(block);
@@ -412,6 +413,22 @@ mod tests {
     }
 
     #[test]
+    fn a_fetch_of_a_branch_that_was_left_is_replaced() {
+        let mut chain = Chain::new(256);
+        chain.make(hash(10, 0), 11, 12, 0);
+        chain.make(hash(10, 0), 11, 12, 1);
+        chain.walk.agree(id(12, 0));
+        assert_eq!(chain.run(false), Some(id(12, 0)));
+        chain.walk.agree(id(12, 1));
+        assert_eq!(chain.run(false), Some(id(12, 1)));
+        chain.walk.fail(hash(12, 0));
+        assert_eq!((chain.run(false), chain.walk.failures()), (None, 0), "no longer of interest");
+        chain.walk.supply(chain.world[&hash(12, 1)].clone());
+        assert_eq!(chain.run(true), None);
+        chain.told(&["-0 +11.1,12.1"]);
+    }
+
+    #[test]
     fn heads_on_two_branches_are_one_walk_once_that_is_seen() {
         let mut chain = Chain::new(256);
         chain.make(hash(10, 0), 11, 13, 1);
@@ -517,9 +534,9 @@ mod tests {
                     (_, Some(open)) => chain.walk.supply(chain.world[&open.hash].clone()),
                     (_, None) => {}
                 }
-                let asked = chain.run(false);
-                prop_assert!(asked.is_none() || in_flight.is_none(), "one fetch at a time");
-                in_flight = in_flight.or(asked);
+                // A new fetch takes the place of the one under way.
+                in_flight = chain.run(false).or(in_flight);
+                prop_assert_eq!(chain.walk.fetching, in_flight, "one fetch at a time");
             }
             // All answers come.
             while let Some(open) = in_flight {
