@@ -19,7 +19,7 @@ use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::header::{Header, NumberedBlock};
 use crate::logs::BlockLogs;
-use crate::ring::{Cursor, Ring, RingReader, RingView};
+use crate::ring::{Cursor, Lagged, Ring, RingReader, RingView};
 
 /// About how many bytes an event holds beside its header and logs.
 const EVENT_BYTES: usize = 128;
@@ -53,6 +53,20 @@ impl ChainEvent {
         }
     }
 
+    /// The logs that a subscription which began at `since` is told, or, of a block removed, told to
+    /// be taken back. Nothing for a block whose logs are not needed.
+    pub fn logs_told(&self, since: Cursor) -> Option<&Arc<BlockLogs>> {
+        let block = match self {
+            Self::Began(_) => return None,
+            Self::Added(block) => block,
+            Self::Removed(block) => Some(block).filter(|it| it.sequence >= since.sequence())?,
+        };
+        match block.logs()? {
+            LogsState::Known(logs) => Some(logs),
+            LogsState::Unneeded => None,
+        }
+    }
+
     fn bytes_held(&self) -> usize {
         match self {
             Self::Began(_) => EVENT_BYTES,
@@ -67,6 +81,7 @@ impl ChainEvent {
 #[derive(Debug)]
 pub struct AddedBlock {
     header: Header,
+    sequence: u64,
     logs: OnceLock<LogsState>,
 }
 
@@ -79,6 +94,12 @@ impl AddedBlock {
     /// Its number and hash.
     pub fn id(&self) -> NumberedBlock {
         self.header.id
+    }
+
+    /// The sequence number of the event that added it. A subscription that began behind it was not
+    /// told of the block, and is not told of its removal.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// What is known of its logs; `None` while they are awaited. A subscription to logs waits at
@@ -231,8 +252,9 @@ impl ChainJournal {
             let _already_known = block.logs.set(LogsState::Unneeded);
             events.push(ChainEvent::Removed(block));
         }
-        for header in added {
-            let block = Arc::new(AddedBlock { header, logs: OnceLock::new() });
+        let first = self.ring.view().tip().sequence() + events.len() as u64;
+        for (sequence, header) in (first..).zip(added) {
+            let block = Arc::new(AddedBlock { header, sequence, logs: OnceLock::new() });
             self.chain.push_back(Arc::clone(&block));
             events.push(ChainEvent::Added(block));
         }
@@ -342,6 +364,16 @@ impl JournalReader {
 }
 
 impl RingView<ChainEvent> {
+    /// The events behind `cursor` up to the first block whose logs are awaited: what a subscription
+    /// to logs reads. It goes on from there when the logs are known or the block is removed.
+    pub fn with_logs_since(
+        &self,
+        cursor: Cursor,
+    ) -> Result<impl Iterator<Item = (u64, &ChainEvent)>, Lagged> {
+        let awaits = |event: &ChainEvent| event.added().is_some_and(|it| it.logs().is_none());
+        Ok(self.since(cursor)?.take_while(move |(_, event)| !awaits(event)))
+    }
+
     /// The tip of the chain; `None` before the journal begins.
     pub fn tip_block(&self) -> Option<NumberedBlock> {
         self.iter().next_back().map(|(_, event)| event.tip())
@@ -354,7 +386,6 @@ mod tests {
 
     use super::*;
     use crate::header::tests::{branch, hash, header, id};
-    use crate::ring::Lagged;
 
     fn begun(bounds: JournalBounds) -> ChainJournal {
         let mut journal = ChainJournal::new(bounds);
@@ -440,6 +471,37 @@ mod tests {
         extend(&mut journal, 1, branch(hash(11, 0), 12, 12, 1));
         assert!(matches!(blocks[1].logs(), Some(LogsState::Unneeded)));
         assert!(!journal.set_logs(&blocks[1], LogsState::Unneeded), "no longer on the chain");
+    }
+
+    #[test]
+    fn a_subscription_to_logs_waits_for_each_block_in_turn() {
+        let mut journal = begun(JournalBounds::default());
+        let start = journal.reader().tip();
+        extend(&mut journal, 0, branch(hash(10, 0), 11, 13, 0));
+        let ready = |journal: &ChainJournal| {
+            journal.reader().load().with_logs_since(start).expect("not too old").count()
+        };
+        let known = |journal: &mut ChainJournal, place: usize| {
+            let block = Arc::clone(&journal.chain[place]);
+            let logs = LogsState::Known(Arc::new(BlockLogs::none(block.id())));
+            assert!(journal.set_logs(&block, logs));
+        };
+        assert_eq!(ready(&journal), 0);
+        known(&mut journal, 1);
+        assert_eq!(ready(&journal), 0, "the block before is awaited");
+        known(&mut journal, 0);
+        assert_eq!(ready(&journal), 2);
+        let late = journal.reader().tip();
+        extend(&mut journal, 2, branch(hash(11, 0), 12, 12, 1));
+        assert_eq!(ready(&journal), 5, "up to the block of the other branch");
+        let view = journal.reader().load();
+        let told = |since: Cursor| -> Vec<bool> {
+            let events = view.with_logs_since(since).expect("not too old");
+            events.map(|(_, event)| event.logs_told(since).is_some()).collect()
+        };
+        // Block 13 was never told, 12 was.
+        assert_eq!(told(start), [true, true, false, false, true]);
+        assert_eq!(told(late), [false, false], "what was not told is not taken back");
     }
 
     #[test]
