@@ -354,6 +354,23 @@ fn after_a_restart_what_was_told_may_be_out_of_reach() {
 }
 
 #[test]
+fn what_is_told_after_a_reorg_is_remembered_again() {
+    let mut bench = Bench::new(FilterBounds::default(), 1000);
+    let filter = bench.logs_filter();
+    bench.grow(0, 12, 0, true);
+    assert_eq!(bench.told(filter), "+11.0 +12.0");
+    let saved = bench.filters.save();
+    bench.filters = VirtualFilters::new(FilterBounds::default());
+    assert!(bench.filters.restore(&saved[0], bench.now));
+    // A block without logs takes the place of one whose logs the journal has.
+    let added = branch(hash(11, 0), 12, 12, 1);
+    bench.journal.publish(Publication { removed: 1, added }).expect("linked");
+    assert_eq!(bench.told(filter), "-12.0");
+    bench.grow(1, 12, 2, false);
+    assert_eq!(bench.told(filter), "+12.2", "nothing was told of the block that is replaced");
+}
+
+#[test]
 fn filters_for_pending_transactions_are_a_cursor() {
     let mut bench = Bench::new(FilterBounds::default(), 1000);
     let cursor = bench.journal.reader().tip();
