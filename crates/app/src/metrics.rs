@@ -13,7 +13,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_server::{HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts};
+use wellhead_server::{
+    ClientProtocol, HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts, WsEnd,
+};
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
@@ -95,19 +97,36 @@ impl Collector for Listeners {
 
 /// Connections of clients.
 fn connections(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
-    let (http1, http2) = ([("protocol", "http/1")], [("protocol", "http/2")]);
+    let protocol = |protocol: ClientProtocol| [("protocol", protocol.word())];
+    let [http1, http2, websocket] =
+        [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket].map(protocol);
     gauge(
         encoder,
         "wellhead_client_connections",
         "Open client connections",
-        &[(&http1, counts.http1_open as u64), (&http2, counts.http2_open as u64)],
+        &[
+            (&http1, counts.http1_open as u64),
+            (&http2, counts.http2_open as u64),
+            (&websocket, counts.websocket_open as u64),
+        ],
     )?;
     counter(
         encoder,
         "wellhead_client_connections_opened",
         "Client connections accepted",
-        &[(&http1, counts.http1_total), (&http2, counts.http2_total)],
+        &[
+            (&http1, counts.http1_total),
+            (&http2, counts.http2_total),
+            (&websocket, counts.websocket_total),
+        ],
     )?;
+    let help = "WebSocket connections that ended: closed by the `client`, `lost` without a close, \
+                or closed by wellhead with this code";
+    let name = "wellhead_websocket_closed";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (end, count) in WsEnd::ALL.iter().zip(counts.websocket_ended) {
+        ConstCounter::new(count).encode(family.encode_family(&[("by", end.word())])?)?;
+    }
     let reason = |word| [("reason", word)];
     counter(
         encoder,

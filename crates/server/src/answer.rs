@@ -10,18 +10,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
-    VARY,
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
+    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, UPGRADE, VARY,
 };
 use http::{Response, StatusCode};
 use wellhead_transport::Rest;
+use wellhead_websocket::handshake::{AcceptKey, HandshakeError};
 
 use crate::compress::compress;
 use crate::encoding::Coding;
 use crate::frames::Frames;
 use crate::headers::ResponseHeaders;
+use crate::refusal::refusal_body;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, HttpAnswer, HttpRefusal};
+use crate::websocket::Upgraded;
+use crate::{AnswerBody, HttpAnswer, HttpRefusal, RequestPath};
 
 /// One answer, complete but for what flows, and the place that its request takes.
 pub(crate) struct HttpResponse {
@@ -31,13 +34,15 @@ pub(crate) struct HttpResponse {
     pub(crate) rest: Option<Box<dyn Rest>>,
     /// An HTTP/1.1 connection ends with it. HTTP/2 has no such mark, and needs none.
     pub(crate) closes: bool,
+    /// The connection is no longer one of HTTP/1.1 after it.
+    pub(crate) upgraded: Option<Box<Upgraded>>,
     pub(crate) ticket: Ticket,
 }
 
 impl HttpResponse {
     /// The answer as hyper takes it, for HTTP/2.
     pub(crate) fn into_response(self) -> Response<Frames> {
-        let Self { status, fields, body, rest, closes: _, ticket } = self;
+        let Self { status, fields, body, rest, ticket, closes: _, upgraded: _ } = self;
         let mut response = Response::new(Frames::new(body, ticket).followed_by(rest));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -166,7 +171,8 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
         | HttpRefusal::NotFound
         | HttpRefusal::WrongHost
         | HttpRefusal::OriginRefused
-        | HttpRefusal::WebSocket
+        | HttpRefusal::NoUpgrade
+        | HttpRefusal::BadUpgrade
         | HttpRefusal::NotJson
         | HttpRefusal::BodyTooLarge
         | HttpRefusal::BodySlow
@@ -179,6 +185,32 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
     reply
 }
 
+/// Words the refusal of an upgrade to WebSocket.
+pub(crate) fn refuse_upgrade(error: HandshakeError, ticket: Ticket) -> HttpResponse {
+    let shared = &ticket.link().shared;
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    shared.counters.refuse(HttpRefusal::BadUpgrade);
+    shared.tell(ticket.link().peer, status.as_u16(), HttpRefusal::BadUpgrade.word());
+    let mut fields = vec![(CONTENT_TYPE, JSON.clone())];
+    for (name, value) in error.fields() {
+        fields.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+    }
+    let body = refusal_body(HttpRefusal::BadUpgrade.code(), error.reason());
+    respond(status, fields, body.into(), ticket)
+}
+
+/// Accepts an upgrade to WebSocket.
+pub(crate) fn upgrade(key: AcceptKey, path: RequestPath, ticket: Ticket) -> HttpResponse {
+    let mut fields = ResponseHeaders::with_capacity(4);
+    fields.push((UPGRADE, const { HeaderValue::from_static("websocket") }));
+    fields.push((CONNECTION, const { HeaderValue::from_static("upgrade") }));
+    if let Ok(key) = HeaderValue::from_bytes(key.as_bytes()) {
+        fields.push((SEC_WEBSOCKET_ACCEPT, key));
+    }
+    let response = respond(StatusCode::SWITCHING_PROTOCOLS, fields, AnswerBody::default(), ticket);
+    HttpResponse { upgraded: Some(Box::new(Upgraded { path })), ..response }
+}
+
 /// Puts an answer together that is known as a whole.
 pub(crate) fn respond(
     status: StatusCode,
@@ -188,7 +220,7 @@ pub(crate) fn respond(
 ) -> HttpResponse {
     ticket.answered(status);
     let closes = ticket.link().is_draining();
-    HttpResponse { status, fields, body, rest: None, closes, ticket }
+    HttpResponse { status, fields, body, rest: None, closes, upgraded: None, ticket }
 }
 
 /// The header value for an upstream's id: made once for each worker and upstream.

@@ -165,7 +165,8 @@ pub(crate) async fn run<S: ClientStream, E: HttpService>(
     permit.speak(protocol);
     let link = Arc::clone(permit.link());
     let ended = match protocol {
-        ClientProtocol::Http1 => {
+        // The first bytes are never those of WebSocket, which begins as HTTP/1.1.
+        ClientProtocol::Http1 | ClientProtocol::WebSocket => {
             let connection = h1::serve(stream, opening.bytes(), &link, &worker.service);
             drive(connection, |_| {}, &link, &worker.drain).await
         }
@@ -206,6 +207,7 @@ async fn answer_stream<E: HttpService>(
         method: parts.method.as_str(),
         target: RequestTarget::Uri(&parts.uri),
         headers: RequestHeaders::Map(&parts.headers),
+        may_upgrade: false,
     };
     let route = worker.service.route(&ticket, &head);
     // Headers are counted nowhere, so they are not kept for as long as the answer takes.

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use wellhead_limit::Held;
 
 use crate::protocol::ClientProtocol;
+use crate::ws_end::WsEnd;
 use crate::{HandshakeFailure, HttpRefusal};
 
 /// The statuses that are counted; all others share one more counter. 499 is no answer: the
 /// client disconnected before there was one. 503 counts requests cut off by the end of the drain too.
-pub const STATUSES: [u16; 15] =
-    [200, 204, 400, 403, 404, 405, 408, 413, 415, 429, 431, 499, 500, 501, 503];
+pub const STATUSES: [u16; 17] =
+    [101, 200, 204, 400, 403, 404, 405, 408, 413, 415, 426, 429, 431, 499, 500, 501, 503];
 
 /// A copy of all counts at one moment. `_total` only grow; the rest are gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,12 +26,18 @@ pub struct ServerCounts {
     pub http1_open: usize,
     /// Of these, speaking HTTP/2.
     pub http2_open: usize,
+    /// Of these, upgraded to WebSocket.
+    pub websocket_open: usize,
     /// Connections accepted.
     pub accepted_total: u64,
     /// HTTP/1 connections so far.
     pub http1_total: u64,
     /// HTTP/2 connections so far.
     pub http2_total: u64,
+    /// Connections upgraded to WebSocket so far; each was counted as one of HTTP/1 before.
+    pub websocket_total: u64,
+    /// How WebSocket connections ended, in the order of [`WsEnd::ALL`].
+    pub websocket_ended: [u64; WsEnd::ALL.len()],
     /// TLS handshakes that succeeded.
     pub tls_total: u64,
     /// TLS handshakes that failed, in the order of [`HandshakeFailure::ALL`].
@@ -97,9 +104,12 @@ pub(crate) struct ServerCounters {
     pub(crate) connections_open: AtomicUsize,
     http1_open: AtomicUsize,
     http2_open: AtomicUsize,
+    websocket_open: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     http1: AtomicU64,
     http2: AtomicU64,
+    websocket: AtomicU64,
+    websocket_ended: [AtomicU64; WsEnd::ALL.len()],
     pub(crate) tls: AtomicU64,
     tls_failed: [AtomicU64; HandshakeFailure::ALL.len()],
     pub(crate) accept_failures: AtomicU64,
@@ -127,6 +137,7 @@ impl ServerCounters {
         let (total, open) = match protocol {
             ClientProtocol::Http1 => (&self.http1, &self.http1_open),
             ClientProtocol::Http2 => (&self.http2, &self.http2_open),
+            ClientProtocol::WebSocket => (&self.websocket, &self.websocket_open),
         };
         Self::add(total);
         open.fetch_add(1, Relaxed);
@@ -137,6 +148,7 @@ impl ServerCounters {
         let open = match protocol {
             ClientProtocol::Http1 => &self.http1_open,
             ClientProtocol::Http2 => &self.http2_open,
+            ClientProtocol::WebSocket => &self.websocket_open,
         };
         open.fetch_sub(1, Relaxed);
     }
@@ -157,14 +169,25 @@ impl ServerCounters {
         Self::add(&self.tls_failed[failure as usize]);
     }
 
+    pub(crate) fn websocket_open(&self) -> usize {
+        self.websocket_open.load(Relaxed)
+    }
+
+    pub(crate) fn close_websocket(&self, end: WsEnd) {
+        Self::add(&self.websocket_ended[end as usize]);
+    }
+
     pub(crate) fn read(&self) -> ServerCounts {
         ServerCounts {
             connections_open: self.connections_open.load(Relaxed),
             http1_open: self.http1_open.load(Relaxed),
             http2_open: self.http2_open.load(Relaxed),
+            websocket_open: self.websocket_open(),
             accepted_total: self.accepted.load(Relaxed),
             http1_total: self.http1.load(Relaxed),
             http2_total: self.http2.load(Relaxed),
+            websocket_total: self.websocket.load(Relaxed),
+            websocket_ended: std::array::from_fn(|index| self.websocket_ended[index].load(Relaxed)),
             tls_total: self.tls.load(Relaxed),
             tls_failed: std::array::from_fn(|index| self.tls_failed[index].load(Relaxed)),
             accept_failures_total: self.accept_failures.load(Relaxed),

@@ -25,7 +25,9 @@ impl ConnectionEnd {
         match self {
             Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
             Self::BadHttp => ServerCounters::add(&counters.bad_http),
-            Self::TooSlow(TooSlow::Idle) => ServerCounters::add(&counters.idle_closed),
+            Self::TooSlow(TooSlow::Idle | TooSlow::Silent) => {
+                ServerCounters::add(&counters.idle_closed);
+            }
             Self::TooSlow(TooSlow::Head) => ServerCounters::add(&counters.slow_head),
             Self::TooSlow(TooSlow::Reader) => ServerCounters::add(&counters.slow_reader),
             Self::TooSlow(TooSlow::Hoarder) => {

@@ -11,7 +11,6 @@
 mod body;
 mod write;
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -29,16 +28,15 @@ use crate::end::ConnectionEnd;
 use crate::head::{RequestHead, RequestTarget};
 use crate::headers::RequestHeaders;
 use crate::link::ClientLink;
+use crate::read_buffer::with_read_buffer;
 use crate::request::ROOM_BYTES_MAX;
 use crate::service::HttpService;
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
+use crate::websocket::Upgraded;
 use crate::{HttpRefusal, Settings};
 use body::BodyStart;
 use write::ResponseMode;
-
-/// Bytes read with one system call; one such buffer for each worker.
-const READ_BYTES: usize = 64 * 1024;
 
 /// A client that sends the next requests before it has its answer is read ahead by
 /// this much at most, and one read more.
@@ -47,11 +45,6 @@ const AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// After a refusal we read and forget at most this much. A client that still
 /// sends then gets a reset, which is all that can be told it.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-thread_local! {
-    /// Never borrowed across an await.
-    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-}
 
 /// Serves one connection, of which `opening` was read, to its end.
 pub(crate) async fn serve<S: ClientStream, E: HttpService>(
@@ -89,6 +82,12 @@ pub(crate) async fn serve<S: ClientStream, E: HttpService>(
                 return ConnectionEnd::ByItself;
             }
             After::Drop => return ConnectionEnd::ByItself,
+            After::Upgrade(upgraded) => {
+                let H1Wire { stream, link, unread, .. } = wire;
+                link.upgrade();
+                // Boxed: connections of HTTP/1.1 must not carry its room about.
+                return Box::pin(service.serve_upgraded(*upgraded, stream, unread, link)).await;
+            }
         }
     }
 }
@@ -119,6 +118,8 @@ enum After {
     Linger,
     /// The client is gone, or the answer could not be completed.
     Drop,
+    /// The bytes that follow are of another protocol.
+    Upgrade(Box<Upgraded>),
 }
 
 /// A socket and what was read ahead of it.
@@ -146,7 +147,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
                     return Poll::Ready(next);
                 }
             }
-            SHARED.with_borrow_mut(|shared| {
+            with_read_buffer(|shared| {
                 loop {
                     let read = match self.poll_read(cx, shared) {
                         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(NextRequest::End),
@@ -242,7 +243,14 @@ impl<S: ClientStream> H1Wire<'_, S> {
         }
         // Boxed, so that it takes no room while there is no request.
         let answer = Box::pin(service.answer(route, body, received_at, ticket));
-        let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
+        let Some(mut reply) = self.unless_gone(answer).await else { return After::Drop };
+        if let Some(upgraded) = reply.upgraded.take() {
+            manner.keeps_open = true;
+            return match self.send(reply, manner).await {
+                Ok(()) => After::Upgrade(upgraded),
+                Err(_) => After::Drop,
+            };
+        }
         // To an old client the end of the connection is the end of what flows.
         let has_end = manner.newest || reply.rest.is_none();
         manner.keeps_open &= !lingers && !reply.closes && has_end;
@@ -262,7 +270,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
                 return Poll::Ready(Some(answer));
             }
             while self.unread.len() < AHEAD_BYTES_MAX {
-                let read = SHARED.with_borrow_mut(|shared| {
+                let read = with_read_buffer(|shared| {
                     let read = self.poll_read(cx, shared)?;
                     if let Poll::Ready(bytes) = read {
                         self.unread.extend_from_slice(&shared[..bytes]);
@@ -299,7 +307,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
         let mut forgotten = 0;
         poll_fn(|cx| {
             while forgotten < LINGER_BYTES_MAX {
-                let read = SHARED.with_borrow_mut(|shared| self.poll_read(cx, shared));
+                let read = with_read_buffer(|shared| self.poll_read(cx, shared));
                 match ready!(read) {
                     Ok(0) | Err(_) => break,
                     Ok(read) => forgotten += read,
@@ -342,8 +350,12 @@ fn take<E: HttpService>(bytes: &[u8], link: &Arc<ClientLink>, service: &E) -> Pa
         RequestTarget::Uri(&uri)
     };
     let (mut ticket, received_at) = Ticket::open(link);
-    let head =
-        RequestHead { method: read.method, target, headers: RequestHeaders::Lines(read.headers) };
+    let head = RequestHead {
+        method: read.method,
+        target,
+        headers: RequestHeaders::Lines(read.headers),
+        may_upgrade: read.newest,
+    };
     let route = service.route(&ticket, &head);
     let wanted = E::wants_body(&route);
     let (body, used) = begin_body(&bytes[read.len..], read.framing, wanted, &mut ticket);

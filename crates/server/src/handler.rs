@@ -3,9 +3,11 @@
 //! No HTTP types cross this border, so that the journey (`proxy`) can be tested
 //! without a socket. A large answer may flow: see [`HttpAnswer::rest`].
 
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,15 +20,60 @@ use crate::{AnswerBody, RequestPath};
 /// The future is dropped when the client goes away or the drain time is over;
 /// a panic inside it becomes a 500 for this request alone.
 pub trait Handler: Send + Sync + 'static {
+    /// What a WebSocket connection keeps between its messages.
+    type Session: ClientSession;
+
     /// Answers one request. Its own deadline is its own business: the listener
     /// waits as long as the client does.
     fn handle(&self, request: HttpRequest) -> impl Future<Output = HttpAnswer> + Send;
+
+    /// A connection begins to speak WebSocket: all its messages go to this path.
+    fn open_session(&self, peer: SocketAddr, path: &RequestPath) -> Self::Session;
+
+    /// Answers one message of a WebSocket connection, as [`Self::handle`] answers a request.
+    fn handle_message(
+        &self,
+        session: &Arc<Self::Session>,
+        request: HttpRequest,
+    ) -> impl Future<Output = HttpAnswer> + Send;
 
     /// The drain time is over: requests under way are dropped next, and not by their clients.
     fn note_cut(&self) {}
 }
 
-/// One POST, completely read and decoded.
+/// What a WebSocket connection keeps between its messages. Dropped when the connection ends.
+pub trait ClientSession: Send + Sync + 'static {
+    /// The next thing that the client did not ask for just now. Called by the connection alone, and
+    /// only when all answers so far are with the system: what it returns is sent behind them.
+    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<SessionEvent>;
+}
+
+/// Of a handler that sends nothing unasked.
+impl ClientSession for () {
+    fn poll_event(&self, _cx: &mut Context<'_>) -> Poll<SessionEvent> {
+        Poll::Pending
+    }
+}
+
+/// What a session has for its client.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// One message, in pieces that follow each other.
+    Message([Bytes; 3]),
+    /// The connection has to end.
+    Close(SessionClose),
+}
+
+/// Why a session ends its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionClose {
+    /// The client does not take what it subscribed to: 1008.
+    TooSlow,
+    /// What it subscribed to cannot be continued without a gap: 1013.
+    Resync,
+}
+
+/// One POST or one message over WebSocket, completely read and decoded.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     /// When its head had arrived.
@@ -37,8 +84,19 @@ pub struct HttpRequest {
     pub path: RequestPath,
     /// The client asked for the trail (`x-wellhead-trail: 1`).
     pub want_trail: bool,
+    /// Whether the answer may have a [`HttpAnswer::rest`].
+    pub may_stream: bool,
     /// The body, content encodings undone; empty when none was sent.
     pub body: Bytes,
+}
+
+/// What a handler does when its answer has its place.
+pub struct OnQueued(pub Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for OnQueued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnQueued")
+    }
 }
 
 /// What goes back to the client.
@@ -51,6 +109,8 @@ pub struct HttpAnswer {
     /// What follows `body`, taken as fast as the client takes it. An error in it
     /// cuts the answer in a way that HTTP shows to the client.
     pub rest: Option<Box<dyn Rest>>,
+    /// Called when the answer is in its place among all that is sent to the client. For WebSocket.
+    pub on_queued: Option<OnQueued>,
     /// Goes out as `x-wellhead-upstream`. Left out if it is not a legal header value.
     pub upstream: Option<Arc<str>>,
     /// Goes out as `x-wellhead-attempts`, unless 0.

@@ -14,6 +14,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: RequestTarget<'a>,
     pub(crate) headers: RequestHeaders<'a>,
+    /// It came over HTTP/1.1, so that its connection can be upgraded to another protocol.
+    pub(crate) may_upgrade: bool,
 }
 
 /// What a request asks for.
@@ -80,6 +82,7 @@ pub(crate) mod tests {
             method,
             target: RequestTarget::Origin(target),
             headers: RequestHeaders::Lines(&parsed),
+            may_upgrade: true,
         });
         let mut request = Request::new(());
         *request.uri_mut() = target.parse().unwrap();
@@ -92,6 +95,7 @@ pub(crate) mod tests {
             method,
             target: RequestTarget::Uri(uri),
             headers: RequestHeaders::Map(headers),
+            may_upgrade: false,
         });
     }
 

@@ -26,6 +26,17 @@ impl<'a> RequestHeaders<'a> {
         self.get(name).is_some()
     }
 
+    /// All fields, name and value, in the order of their protocol.
+    pub(crate) fn fields(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let (lines, map) = match self {
+            Self::Lines(lines) => (Some(lines.iter().map(|line| (line.name, line.value))), None),
+            Self::Map(map) => {
+                (None, Some(map.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))))
+            }
+        };
+        lines.into_iter().flatten().chain(map.into_iter().flatten())
+    }
+
     /// All values of `name`, each line its own.
     pub(crate) fn all(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
         let (lines, map) = match self {

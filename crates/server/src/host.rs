@@ -160,6 +160,7 @@ mod tests {
                 method: "GET",
                 target: crate::head::RequestTarget::Uri(&uri),
                 headers: RequestHeaders::Map(&headers),
+                may_upgrade: false,
             };
             assert_eq!(Hosts::LOCAL.answers(&head), expected, "{uri}");
         };

@@ -41,6 +41,7 @@ mod listen;
 mod path;
 mod peers;
 mod protocol;
+mod read_buffer;
 mod refusal;
 mod request;
 mod rpc;
@@ -53,12 +54,16 @@ mod socket;
 mod stream;
 mod ticket;
 mod tls;
+mod websocket;
+mod ws_end;
 
 pub use admin::{AdminHandler, Health, Metrics};
 pub use body::AnswerBody;
 pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
-pub use handler::{Handler, HttpAnswer, HttpRequest};
+pub use handler::{
+    ClientSession, Handler, HttpAnswer, HttpRequest, OnQueued, SessionClose, SessionEvent,
+};
 pub use host::Hosts;
 pub use listen::Listener;
 pub use path::RequestPath;
@@ -67,3 +72,4 @@ pub use refusal::HttpRefusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};
 pub use tls::{HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem};
+pub use ws_end::WsEnd;

@@ -40,6 +40,14 @@ const NEVER: u64 = u64::MAX;
 const UNKNOWN: u8 = 0;
 const HTTP1: u8 = 1;
 const HTTP2: u8 = 2;
+const WEBSOCKET: u8 = 3;
+
+/// The client was not silent for long.
+const NO_PING: u8 = 0;
+/// It was, and has to be pinged.
+const PING_DUE: u8 = 1;
+/// It was pinged, and nothing came since then.
+const PINGED: u8 = 2;
 
 /// One connection, as seen by its socket, its requests and its task.
 #[derive(Debug)]
@@ -64,6 +72,8 @@ pub(crate) struct ClientLink {
     displaced: AtomicBool,
     /// Something rare happened: see [`ClientLink::ring`].
     rung: AtomicBool,
+    /// [`NO_PING`], [`PING_DUE`] or [`PINGED`]. For WebSocket.
+    ping: AtomicU8,
     task: AtomicWaker,
 }
 
@@ -93,6 +103,8 @@ pub(crate) enum TooSlow {
     Head,
     Reader,
     Linger,
+    /// Not a byte came, not even the answer to a ping. For WebSocket.
+    Silent,
     /// It let too many answers wait.
     Hoarder,
 }
@@ -139,6 +151,7 @@ impl ClientLink {
             has_place: AtomicBool::new(true),
             displaced: AtomicBool::new(false),
             rung: AtomicBool::new(true),
+            ping: AtomicU8::new(NO_PING),
             task: AtomicWaker::new(),
         }
     }
@@ -155,7 +168,17 @@ impl ClientLink {
             }
             // Frames, not heads: h2 bounds what a header block may hold.
             ClientProtocol::Http2 => self.protocol.store(HTTP2, Relaxed),
+            ClientProtocol::WebSocket => self.upgrade(),
         }
+    }
+
+    /// From now on it speaks WebSocket, which HTTP/1.1 was upgraded to.
+    pub(crate) fn upgrade(&self) {
+        self.shared.counters.close(ClientProtocol::Http1);
+        self.shared.counters.open(ClientProtocol::WebSocket);
+        self.protocol.store(WEBSOCKET, Relaxed);
+        self.times.head_since.store(NEVER, Relaxed);
+        self.times.read_at.store(self.clock(), Relaxed);
     }
 
     /// What the client speaks; `None` before its first bytes.
@@ -163,12 +186,23 @@ impl ClientLink {
         match self.protocol.load(Relaxed) {
             HTTP1 => Some(ClientProtocol::Http1),
             HTTP2 => Some(ClientProtocol::Http2),
+            WEBSOCKET => Some(ClientProtocol::WebSocket),
             _ => None,
         }
     }
 
     fn is_http2(&self) -> bool {
         self.protocol.load(Relaxed) == HTTP2
+    }
+
+    /// Whether its answers come one by one. Where several are on their way each says itself what is
+    /// taken of it.
+    fn has_one_answer(&self) -> bool {
+        self.protocol.load(Relaxed) == HTTP1
+    }
+
+    fn is_websocket(&self) -> bool {
+        self.protocol.load(Relaxed) == WEBSOCKET
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -186,9 +220,33 @@ impl ClientLink {
         }
         let now = self.clock();
         self.times.read_at.store(now, Relaxed);
+        if self.is_websocket() {
+            // A pong, or anything else: the client is there.
+            self.ping.store(NO_PING, Relaxed);
+            return;
+        }
         if self.times.requests.load(Relaxed) == 0 && self.times.head_since.load(Relaxed) == NEVER {
             self.times.head_since.store(now, Relaxed);
         }
+    }
+
+    /// A message began that is not whole, or is. For WebSocket.
+    pub(crate) fn note_unfinished(&self, is_unfinished: bool) {
+        let since = &self.times.head_since;
+        if !is_unfinished {
+            since.store(NEVER, Relaxed);
+        } else if since.load(Relaxed) == NEVER {
+            since.store(self.times.read_at.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// True once when the client was silent for the ping interval. For WebSocket.
+    pub(crate) fn takes_ping(&self) -> bool {
+        let is_due = self.ping.load(Relaxed) == PING_DUE;
+        if is_due {
+            self.ping.store(PINGED, Relaxed);
+        }
+        is_due
     }
 
     /// The connection's task runs.
@@ -212,7 +270,7 @@ impl ClientLink {
         if self.times.stalled_since.load(Relaxed) == NEVER {
             return;
         }
-        if !self.is_http2() {
+        if self.has_one_answer() {
             self.note_taken(bytes);
         }
         let so_far = self.times.stalled_bytes.load(Relaxed) + bytes as u64;
@@ -346,6 +404,8 @@ impl ClientLink {
         let at = |micros: u64| self.opened + Duration::from_micros(micros);
         let idle_since = self.times.idle_since.load(Relaxed);
         match self.times.requests.load(Relaxed) {
+            // It may wait for what it subscribed to; that it is there, its pongs tell.
+            _ if self.is_websocket() => Worth::Busy(at(self.times.read_at.load(Relaxed))),
             0 => Worth::Idle(at(idle_since)),
             _ => Worth::Busy(at(idle_since.max(self.times.read_at.load(Relaxed)))),
         }
@@ -360,6 +420,9 @@ impl ClientLink {
     /// pipelined requests, which waited their turn, now.
     pub(crate) fn begin_request(&self) -> Instant {
         self.times.requests.fetch_add(1, Relaxed);
+        if self.is_websocket() {
+            return Instant::now();
+        }
         if self.times.head_since.swap(NEVER, Relaxed) == NEVER {
             Instant::now()
         } else {
@@ -388,7 +451,16 @@ impl ClientLink {
     /// Says that the connection is too slow, or when to look again.
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
         let now = self.micros(now);
-        let next = self.times.look(now, &self.shared.settings)?;
+        let next = if self.is_websocket() {
+            let next = self.times.look_websocket(now, &self.shared.settings)?;
+            if next.is_ping_due && self.ping.load(Relaxed) == NO_PING {
+                self.ping.store(PING_DUE, Relaxed);
+                self.task.wake();
+            }
+            next.again
+        } else {
+            self.times.look(now, &self.shared.settings)?
+        };
         if self.backlog.is_too_much(now, self.pools()) {
             return Err(TooSlow::Hoarder);
         }
@@ -404,26 +476,34 @@ impl Wake for ClientLink {
     }
 }
 
+/// When to look at a WebSocket connection again, and what to do now.
+#[derive(Debug, PartialEq, Eq)]
+struct NextLook {
+    again: u64,
+    is_ping_due: bool,
+}
+
+/// The moment `timeout` after another one.
+fn after(since: u64, timeout: Duration) -> u64 {
+    since.saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(NEVER))
+}
+
+/// Whatever begins after a look cannot be late before the shortest timeout.
+fn shortest(settings: &Settings) -> Duration {
+    LINGER_TIME
+        .min(settings.stall_timeout / 5)
+        .min(settings.write_timeout)
+        .min(settings.head_timeout)
+        .min(settings.idle_timeout)
+        .max(Duration::from_millis(1))
+}
+
 impl LinkTimes {
     fn look(&self, now: u64, settings: &Settings) -> Result<u64, TooSlow> {
-        let after = |since: u64, timeout: Duration| {
-            since.saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(NEVER))
-        };
-        // Whatever begins after this look cannot be late before the shortest timeout.
-        let shortest = LINGER_TIME
-            .min(settings.stall_timeout / 5)
-            .min(settings.write_timeout)
-            .min(settings.head_timeout)
-            .min(settings.idle_timeout)
-            .max(Duration::from_millis(1));
-        let again = after(now, shortest);
-        let lingering = self.lingering_since.load(Relaxed);
-        let stalled = self.stalled_since.load(Relaxed);
+        let again = after(now, shortest(settings));
         let head = self.head_since.load(Relaxed);
-        let (due, why) = if lingering != NEVER {
-            (after(lingering, LINGER_TIME), TooSlow::Linger)
-        } else if stalled != NEVER {
-            (after(stalled, settings.write_timeout), TooSlow::Reader)
+        let (due, why) = if let Some(due) = self.end_of_answer(settings) {
+            due
         } else if self.requests.load(Relaxed) > 0 {
             return Ok(again);
         } else if head != NEVER {
@@ -432,6 +512,40 @@ impl LinkTimes {
             (after(self.idle_since.load(Relaxed), settings.idle_timeout), TooSlow::Idle)
         };
         if now >= due { Err(why) } else { Ok(due.min(again)) }
+    }
+
+    /// A client that is silent is pinged, whatever is under way: one that is gone leaves no trace.
+    fn look_websocket(&self, now: u64, settings: &Settings) -> Result<NextLook, TooSlow> {
+        let again = after(now, shortest(settings));
+        let read_at = self.read_at.load(Relaxed);
+        let message = self.head_since.load(Relaxed);
+        let (due, why) = if let Some(due) = self.end_of_answer(settings) {
+            due
+        } else if message != NEVER {
+            (after(message, settings.body_timeout), TooSlow::Head)
+        } else {
+            (after(read_at, settings.silence_timeout), TooSlow::Silent)
+        };
+        if now >= due {
+            return Err(why);
+        }
+        let again = due.min(again);
+        let ping_at = after(read_at, settings.silence_ping);
+        let is_ping_due = now >= ping_at;
+        Ok(NextLook { again: if is_ping_due { again } else { again.min(ping_at) }, is_ping_due })
+    }
+
+    /// When a client that does not take what is sent is too slow, if it takes nothing now.
+    fn end_of_answer(&self, settings: &Settings) -> Option<(u64, TooSlow)> {
+        let lingering = self.lingering_since.load(Relaxed);
+        let stalled = self.stalled_since.load(Relaxed);
+        if lingering != NEVER {
+            Some((after(lingering, LINGER_TIME), TooSlow::Linger))
+        } else if stalled != NEVER {
+            Some((after(stalled, settings.write_timeout), TooSlow::Reader))
+        } else {
+            None
+        }
     }
 }
 

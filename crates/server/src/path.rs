@@ -3,6 +3,8 @@
 //! Which chains exist, and what a query means, is for the handler to know. A path of more segments is
 //! not one of ours: keys in the path come with `access`.
 
+use std::sync::Arc;
+
 use http::Uri;
 
 /// A chain's name or id is at most this long, decoded.
@@ -11,8 +13,9 @@ const CHAIN_BYTES_MAX: usize = 64;
 /// The chain that a path names, if any, and its query.
 #[derive(Debug, Clone)]
 pub struct RequestPath {
-    chain: Option<Box<str>>,
-    query: Option<Box<str>>,
+    /// Shared, as all calls of a WebSocket connection have one.
+    chain: Option<Arc<str>>,
+    query: Option<Arc<str>>,
 }
 
 impl RequestPath {
@@ -69,7 +72,7 @@ fn is_plain(chain: &str) -> bool {
         && chain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-fn decode(text: &str) -> Option<Box<str>> {
+fn decode(text: &str) -> Option<Arc<str>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -81,7 +84,7 @@ fn decode(text: &str) -> Option<Box<str>> {
             decoded.push(byte);
         }
     }
-    String::from_utf8(decoded).ok().map(String::into_boxed_str)
+    String::from_utf8(decoded).ok().map(Into::into)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The HTTP protocols that a client can speak.
+//! The protocols that a client can speak.
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -7,6 +7,8 @@ pub enum ClientProtocol {
     Http1,
     /// HTTP/2: with prior knowledge (h2c), or as agreed under TLS.
     Http2,
+    /// WebSocket, after an upgrade of HTTP/1.1.
+    WebSocket,
 }
 
 impl ClientProtocol {
@@ -15,6 +17,7 @@ impl ClientProtocol {
         match self {
             Self::Http1 => "http/1",
             Self::Http2 => "http/2",
+            Self::WebSocket => "websocket",
         }
     }
 }

@@ -23,8 +23,10 @@ pub enum HttpRefusal {
     MethodNotAllowed,
     /// A browser asks whether a page may call that is not listed.
     OriginRefused,
-    /// An upgrade to WebSocket.
-    WebSocket,
+    /// An upgrade to WebSocket where there is none: over HTTP/2 or HTTP/1.0.
+    NoUpgrade,
+    /// An upgrade to WebSocket that RFC 6455 does not allow.
+    BadUpgrade,
     /// The content type is not JSON.
     NotJson,
     /// A content encoding other than gzip.
@@ -111,11 +113,19 @@ const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
         "web pages of this origin may not call: the setting `cors.origins` lists those that may",
     ),
     row(
-        HttpRefusal::WebSocket,
-        StatusCode::NOT_IMPLEMENTED,
+        HttpRefusal::NoUpgrade,
+        StatusCode::BAD_REQUEST,
         -32600,
-        "websocket",
-        "wellhead does not serve WebSocket yet: send calls with POST over HTTP",
+        "no_upgrade",
+        "a WebSocket connection begins with an upgrade over HTTP/1.1",
+    ),
+    // Sent with the reason instead.
+    row(
+        HttpRefusal::BadUpgrade,
+        StatusCode::BAD_REQUEST,
+        -32600,
+        "bad_upgrade",
+        "this is not an upgrade to WebSocket as RFC 6455 describes it",
     ),
     row(
         HttpRefusal::NotJson,
@@ -191,7 +201,7 @@ const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
 
 impl HttpRefusal {
     /// How many there are.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     /// All of them, in the order of [`crate::ServerCounts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -234,7 +244,8 @@ impl HttpRefusal {
             | Self::WrongHost
             | Self::MethodNotAllowed
             | Self::OriginRefused
-            | Self::WebSocket
+            | Self::NoUpgrade
+            | Self::BadUpgrade
             | Self::NotJson
             | Self::UnsupportedEncoding
             | Self::RequestsFull
@@ -251,6 +262,14 @@ impl HttpRefusal {
     }
 }
 
+/// A refusal in words without a character that JSON would escape.
+pub(crate) fn refusal_body(code: i64, message: &str) -> Bytes {
+    debug_assert!(!message.contains(['"', '\\']) && !message.contains(char::is_control));
+    Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"{message}"}}}}"#
+    ))
+}
+
 /// The bodies of all refusals, ready to send.
 #[derive(Debug)]
 pub(crate) struct RefusalBodies([Bytes; HttpRefusal::COUNT]);
@@ -264,11 +283,7 @@ impl RefusalBodies {
                 .replace("{head_bytes_max}", &settings.head_bytes_max.to_string())
                 .replace("{body_bytes_max}", &settings.body_bytes_max.to_string())
                 .replace("{body_timeout}", &format!("{:?}", settings.body_timeout));
-            // No message holds a character that JSON would escape; a test says so.
-            Bytes::from(format!(
-                r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{},"message":"{message}"}}}}"#,
-                row.code
-            ))
+            refusal_body(row.code, &message)
         }))
     }
 

@@ -47,23 +47,13 @@ pub(crate) fn read_head(
     let path = head.target.path().ok_or(HttpRefusal::NotFound)?;
     let headers = head.headers;
     if head.method != "POST" {
-        let is_upgrade = head.method == "GET" && headers.all("upgrade").any(names_websocket);
-        return Err(if is_upgrade {
-            HttpRefusal::WebSocket
-        } else {
-            HttpRefusal::MethodNotAllowed
-        });
+        return Err(HttpRefusal::MethodNotAllowed);
     }
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
     Ok(CallHead { path, want_trail, coding, gzip })
-}
-
-fn names_websocket(value: &[u8]) -> bool {
-    let protocols = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    protocols.into_iter().any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Undoes the encoding of a body, within the same bounds.
@@ -207,15 +197,6 @@ mod tests {
         for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
             check(&format!("{method} /"), Err(HttpRefusal::MethodNotAllowed));
         }
-    }
-
-    #[test]
-    fn an_upgrade_to_websocket_has_words_of_its_own() {
-        check("GET / | connection: Upgrade | upgrade: websocket", Err(HttpRefusal::WebSocket));
-        check("GET /1 | upgrade: h2c, WebSocket", Err(HttpRefusal::WebSocket));
-        check("GET / | upgrade: h2c", Err(HttpRefusal::MethodNotAllowed));
-        check("GET /1/2 | upgrade: websocket", Err(HttpRefusal::NotFound));
-        check("POST / | upgrade: websocket", Ok(false));
     }
 
     #[test]

@@ -7,14 +7,22 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
+use wellhead_websocket::handshake::{
+    AcceptKey, HandshakeError, UpgradeRequest, accept, asks_for_websocket,
+};
 
 use crate::answer::{self, HttpResponse};
+use crate::end::ConnectionEnd;
 use crate::head::RequestHead;
 use crate::headers::ResponseHeaders;
+use crate::link::ClientLink;
 use crate::request::{CallHead, decode, read_head};
 use crate::service::HttpService;
+use crate::shared::ServerShared;
+use crate::socket::ClientStream;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, Handler, HttpAnswer, HttpRefusal, HttpRequest};
+use crate::websocket::{self, Upgraded};
+use crate::{AnswerBody, Handler, HttpAnswer, HttpRefusal, HttpRequest, RequestPath};
 
 /// Answers JSON-RPC over POST.
 #[derive(Debug)]
@@ -35,6 +43,8 @@ enum RpcAction {
     Call(CallHead),
     /// A browser asks what a page may send.
     Preflight(ResponseHeaders),
+    Upgrade(AcceptKey, RequestPath),
+    BadUpgrade(HandshakeError),
     Refused(HttpRefusal),
 }
 
@@ -62,6 +72,7 @@ impl<H: Handler> RpcService<H> {
             peer,
             path: call.path,
             want_trail: call.want_trail,
+            may_stream: true,
             body,
         };
         // A panic would take along every other request of an HTTP/2 connection. No block
@@ -78,11 +89,47 @@ impl<H: Handler> RpcService<H> {
     }
 }
 
+/// Whether a request names WebSocket as what its connection should become.
+fn is_upgrade(head: &RequestHead<'_>) -> bool {
+    // A POST with such a field is a call: the field may be ignored (RFC 9110, section 7.8).
+    head.method == "GET" && asks_for_websocket(head.headers.fields())
+}
+
+/// Judges an upgrade to WebSocket. A browser sends it for any web page and asks nobody before, so
+/// the page's origin is checked here.
+fn upgrade(head: &RequestHead<'_>, shared: &ServerShared, is_allowed: bool) -> RpcAction {
+    let origin = head.headers.get("origin");
+    if origin.is_some() && !is_allowed {
+        shared.hint_at_origin(origin);
+        return RpcAction::Refused(HttpRefusal::OriginRefused);
+    }
+    let Some(path) = head.target.path() else { return RpcAction::Refused(HttpRefusal::NotFound) };
+    if !head.may_upgrade {
+        return RpcAction::Refused(HttpRefusal::NoUpgrade);
+    }
+    let request =
+        UpgradeRequest { method: head.method, newest: true, fields: head.headers.fields() };
+    match accept(request) {
+        Ok(key) => RpcAction::Upgrade(key, path),
+        Err(error) => RpcAction::BadUpgrade(error),
+    }
+}
+
 impl<H: Handler> HttpService for RpcService<H> {
     type Route = RpcRoute;
 
     fn note_cut(&self) {
         self.handler.note_cut();
+    }
+
+    async fn serve_upgraded<S: ClientStream>(
+        &self,
+        upgraded: Upgraded,
+        stream: S,
+        unread: Vec<u8>,
+        link: &Arc<ClientLink>,
+    ) -> ConnectionEnd {
+        websocket::serve(stream, unread, link, &self.handler, upgraded).await
     }
 
     fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> RpcRoute {
@@ -100,6 +147,8 @@ impl<H: Handler> HttpService for RpcService<H> {
                 Some(_) => cors.preflight(head.headers),
                 None => ResponseHeaders::new(),
             })
+        } else if is_upgrade(head) {
+            upgrade(head, shared, allowed.is_some())
         } else if ticket.has_room() {
             match read_head(head, &shared.settings) {
                 Ok(call) => RpcAction::Call(call),
@@ -114,7 +163,10 @@ impl<H: Handler> HttpService for RpcService<H> {
     fn wants_body(route: &RpcRoute) -> bool {
         match route.action {
             RpcAction::Call(_) => true,
-            RpcAction::Preflight(_) | RpcAction::Refused(_) => false,
+            RpcAction::Preflight(_)
+            | RpcAction::Upgrade(..)
+            | RpcAction::BadUpgrade(_)
+            | RpcAction::Refused(_) => false,
         }
     }
 
@@ -147,6 +199,8 @@ impl<H: Handler> HttpService for RpcService<H> {
                 link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
+            RpcAction::Upgrade(key, path) => answer::upgrade(key, path, ticket),
+            RpcAction::BadUpgrade(error) => answer::refuse_upgrade(error, ticket),
             RpcAction::Refused(refusal) => {
                 if refusal == HttpRefusal::RequestsFull {
                     ticket.give_place();

@@ -3,14 +3,19 @@
 //! `rpc` answers JSON-RPC and `admin` the pages for operators; `h1` and `connection` know neither.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::HttpRefusal;
 use crate::answer::HttpResponse;
+use crate::end::ConnectionEnd;
 use crate::head::RequestHead;
+use crate::link::ClientLink;
+use crate::socket::ClientStream;
 use crate::ticket::Ticket;
+use crate::websocket::Upgraded;
 
 /// What a listener serves. In two steps, because the bytes of a head are not kept
 /// for as long as its answer takes.
@@ -33,6 +38,18 @@ pub(crate) trait HttpService: Send + Sync + 'static {
         received_at: Instant,
         ticket: Ticket,
     ) -> impl Future<Output = HttpResponse> + Send;
+
+    /// Serves a connection that an answer upgraded, to its end. `unread` came behind the request.
+    fn serve_upgraded<S: ClientStream>(
+        &self,
+        _upgraded: Upgraded,
+        _stream: S,
+        _unread: Vec<u8>,
+        _link: &Arc<ClientLink>,
+    ) -> impl Future<Output = ConnectionEnd> + Send {
+        // Of a service whose answers upgrade nothing.
+        std::future::ready(ConnectionEnd::ByItself)
+    }
 
     /// The drain time is over: requests under way are dropped next.
     fn note_cut(&self) {}

@@ -62,6 +62,10 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// An HTTP/2 client that does not answer a ping for this long is dropped.
     pub ping_timeout: Duration,
+    /// A WebSocket client that was silent for this long is pinged.
+    pub silence_ping: Duration,
+    /// A WebSocket client that was silent for this long is dropped. More than two pings.
+    pub silence_timeout: Duration,
     /// How long answers under way may take once draining began; the default
     /// leaves room inside the 30 s that Kubernetes gives.
     pub drain_timeout: Duration,
@@ -111,6 +115,8 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(5),
             ping_interval: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(10),
+            silence_ping: Duration::from_secs(30),
+            silence_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(25),
             compression: Compression::default(),
             cors_origins: Vec::new(),
@@ -169,6 +175,8 @@ impl Settings {
             ("stall_timeout", self.stall_timeout),
             ("ping_interval", self.ping_interval),
             ("ping_timeout", self.ping_timeout),
+            ("silence_ping", self.silence_ping),
+            ("silence_timeout", self.silence_timeout),
         ] {
             if value.is_zero() {
                 problems.push(format!("{name} is 0: every client would be too slow"));

@@ -15,7 +15,7 @@ use crate::link::ClientLink;
 
 /// Bodies up to this size are not counted: the atomics would cost more than
 /// the memory is worth, and `requests_max` bounds it.
-const FREE_BYTES: usize = 16 * 1024;
+pub(crate) const FREE_BYTES: usize = 16 * 1024;
 
 /// Gives everything back when dropped, also when the client goes away midway.
 #[derive(Debug)]
@@ -104,6 +104,13 @@ impl Ticket {
         self.unsent_bytes = bytes;
         let pools = self.link.pools();
         self.sent = Some(self.link.backlog().begin(bytes, self.place, pools));
+    }
+
+    /// The client took so many bytes of the answer.
+    pub(crate) fn note_taken(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.unsent_bytes);
+        self.unsent_bytes -= bytes;
+        self.link.note_taken(bytes);
     }
 
     /// A part of the answer that tells itself when it is taken.

@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use wellhead_server::{Handler, HttpAnswer, HttpRequest, Listener, Server, Settings, Shutdown};
+use wellhead_server::{
+    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+};
 
 const CLIENTS: usize = 500;
 const ROUNDS: usize = 4;
@@ -16,6 +19,14 @@ const ROUNDS: usize = 4;
 struct Echo;
 
 impl Handler for Echo {
+    type Session = ();
+
+    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+        self.handle(request).await
+    }
+
     async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         // Whoever comes meanwhile is interleaved.
         tokio::task::yield_now().await;

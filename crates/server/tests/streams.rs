@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "the count is told as well as checked")]
 
 use std::hint::black_box;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -15,7 +16,9 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use wellhead_server::{Handler, HttpAnswer, Listener, Server, Settings, Shutdown};
+use wellhead_server::{
+    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+};
 
 const STREAMS: usize = 32;
 
@@ -31,7 +34,15 @@ struct Large {
 }
 
 impl Handler for Large {
-    async fn handle(&self, request: wellhead_server::HttpRequest) -> HttpAnswer {
+    type Session = ();
+
+    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+        Box::pin(self.handle(request)).await
+    }
+
+    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         let state = black_box([0_u8; STATE_BYTES]);
         tokio::task::yield_now().await;
         black_box(&state);

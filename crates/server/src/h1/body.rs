@@ -10,8 +10,9 @@ use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 use wellhead_http1::{ChunkStep, Chunked};
 
-use super::{H1Wire, SHARED};
+use super::H1Wire;
 use crate::HttpRefusal;
+use crate::read_buffer::with_read_buffer;
 use crate::request::ROOM_BYTES_MAX;
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
@@ -130,7 +131,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
                 tokio::task::yield_now().await;
             }
             poll_fn(|cx| {
-                let read = SHARED.with_borrow_mut(|shared| {
+                let read = with_read_buffer(|shared| {
                     let read = self.poll_read(cx, shared);
                     if let Poll::Ready(Ok(bytes)) = read {
                         self.unread.extend_from_slice(&shared[..bytes]);

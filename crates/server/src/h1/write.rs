@@ -186,7 +186,8 @@ fn write_head(
         line(head, name.as_str(), value.as_bytes());
     }
     match length {
-        _ if status == StatusCode::NO_CONTENT => {}
+        // Neither has a body (RFC 9110, section 8.6).
+        _ if status == StatusCode::NO_CONTENT || status.is_informational() => {}
         Some(length) => {
             line(head, "content-length", itoa::Buffer::new().format(length).as_bytes());
         }

@@ -25,8 +25,8 @@ const REFUSED: [(&str, u16, &str); 9] = [
     ("POST / HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 0\r\n\r\n", 403, "wrong_host"),
     (
         "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n",
-        501,
-        "websocket",
+        426,
+        "bad_upgrade",
     ),
     ("\u{1}\r\n\r\n", 400, "not_http"),
     ("POST / HTTP/1.1\r\nhost: localhost\r\nx: {long}\r\n\r\n", 431, "head_too_long"),

@@ -1,5 +1,6 @@
 //! Answers that flow, as HTTP/1.1 frames them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use wellhead_server::{Handler, HttpAnswer, HttpRequest, Listener, Server, Settings, Shutdown};
+use wellhead_server::{
+    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+};
 use wellhead_transport::{BoxFuture, Pieces, Rest, Sent, TransportError, TransportErrorKind};
 
 use crate::wire::Wire;
@@ -41,6 +44,14 @@ impl Rest for Dripping {
 }
 
 impl Handler for Flowing {
+    type Session = ();
+
+    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+        self.handle(request).await
+    }
+
     async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         if request.path.chain() == Some("drip") {
             let body = Bytes::from_static(b"[").into();

@@ -21,4 +21,5 @@ mod log;
 mod shares;
 mod site;
 mod tls;
+mod websocket;
 mod wire;

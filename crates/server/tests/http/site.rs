@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
-    AnswerBody, Drained, Handler, HttpAnswer, HttpRequest, Listener, Server, ServerCounts,
-    Settings, Shutdown, Tls,
+    AnswerBody, Drained, Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server,
+    ServerCounts, Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -49,6 +49,14 @@ impl Drop for Abandon<'_> {
 }
 
 impl Handler for Scripted {
+    type Session = ();
+
+    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+        self.handle(request).await
+    }
+
     async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         let mut answer =

@@ -136,6 +136,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         read
     }
 
+    /// The next bytes, when so many are there.
+    pub(crate) async fn bytes(&mut self, count: usize) -> Vec<u8> {
+        while self.unread.len() < count {
+            assert!(self.more().await > 0, "the bytes ended early");
+        }
+        self.unread.drain(..count).collect()
+    }
+
     /// Asserts that the server has closed, with nothing more to read.
     pub(crate) async fn is_closed(&mut self) {
         assert_eq!(String::from_utf8_lossy(&self.unread), "");
