@@ -1,6 +1,7 @@
 //! The one owner of what is known of a chain's heads.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -82,6 +83,17 @@ pub struct Heads {
     blooms: Blooms,
     /// The upstreams whose condition decides whether their reports count; if not given, all count.
     upstreams: Vec<Arc<Upstream>>,
+    /// Is told when the agreed head is another one.
+    listener: OnceLock<LatestListener>,
+}
+
+/// What to call when the agreed head changed, its hash included.
+struct LatestListener(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for LatestListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LatestListener")
+    }
 }
 
 impl Heads {
@@ -100,6 +112,24 @@ impl Heads {
             block_time,
             blooms: Blooms::default(),
             upstreams: Vec::new(),
+            listener: OnceLock::new(),
+        }
+    }
+
+    /// Has `listener` called each time after the agreed head became another one. It is called under
+    /// a lock, so it must not observe; the view is stored by then. Only the first one is kept.
+    pub fn on_latest(&self, listener: impl Fn() + Send + Sync + 'static) {
+        // A second one would be a mistake of the assembly, and changes nothing.
+        let _ = self.listener.set(LatestListener(Box::new(listener)));
+    }
+
+    /// Stores the next view, which replaces `present`.
+    fn publish(&self, present: &View, next: View) {
+        let block = |view: &View| view.latest.map(|head| (head.number, head.hash));
+        let is_another = block(present) != block(&next);
+        self.view.store(Arc::new(next));
+        if let Some(listener) = self.listener.get().filter(|_| is_another) {
+            (listener.0)();
         }
     }
 
@@ -184,7 +214,7 @@ impl Heads {
             count_lag_from_now(&mut next, slot);
         }
         let is_best = next.best.map(|head| head.number) > present.best.map(|head| head.number);
-        self.view.store(Arc::new(next));
+        self.publish(&present, next);
         match (is_best, is_news) {
             (true, _) => News::BestHead,
             (false, true) => News::OwnHead,
@@ -224,7 +254,8 @@ impl Heads {
             return;
         }
         let mut writer = self.writer.lock();
-        let mut next = View::clone(&self.view.load());
+        let present = self.view.load();
+        let mut next = View::clone(&present);
         if slot.index() >= next.heads.len() {
             return;
         }
@@ -236,7 +267,7 @@ impl Heads {
             false => next.idle = next.idle.without([slot].into_iter().collect()),
         }
         writer.settle(&mut next, self.well(now), now);
-        self.view.store(Arc::new(next));
+        self.publish(&present, next);
     }
 
     /// Forgets the head of an upstream without recent reports: its height is no longer known.
@@ -261,21 +292,23 @@ impl Heads {
         for (tag, seen) in seen {
             writer.mark(slot, *tag, Mark { number: seen.number, hash: seen.hash, told_at: now });
         }
-        let mut next = View::clone(&self.view.load());
+        let present = self.view.load();
+        let mut next = View::clone(&present);
         writer.settle(&mut next, self.well(now), now);
-        self.view.store(Arc::new(next));
+        self.publish(&present, next);
     }
 
     /// Forgets the head of an upstream that turned out not to be on this chain.
     pub fn forget(&self, slot: Slot, now: Instant) {
         let mut writer = self.writer.lock();
-        let mut next = View::clone(&self.view.load());
+        let present = self.view.load();
+        let mut next = View::clone(&present);
         if let Some(head) = next.heads.get_mut(slot.index()) {
             *head = None;
         }
         writer.forget(&mut next, slot, now);
         writer.settle(&mut next, self.well(now), now);
-        self.view.store(Arc::new(next));
+        self.publish(&present, next);
     }
 
     /// The upstreams whose reports count: they are reliable, even if they get no calls at the
