@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{self, JoinSet};
-use wellhead_proxy::{CacheSweeper, Proxy};
+use wellhead_proxy::{Announcer, CacheSweeper, Proxy};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
@@ -282,6 +282,10 @@ impl Running {
         let mut loops = JoinSet::new();
         for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
             loops.spawn(watcher.run());
+        }
+        let worker = self.parts.worker_chains(&mut SmallRng::from_os_rng())?;
+        for announcer in Announcer::all(&self.proxy, worker) {
+            loops.spawn(announcer.run());
         }
         if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());

@@ -148,12 +148,30 @@ impl Refusal {
         Self::new(400, INVALID_REQUEST, message)
     }
 
-    pub(crate) fn needs_websocket(method: &str) -> Self {
-        let message = format!(
-            "`{}` needs a persistent connection, which is not supported; poll, or use filters",
-            shown(method)
-        );
+    /// In geth's words, which clients look for to poll instead.
+    pub(crate) fn notifications_unsupported() -> Self {
+        let message = "notifications not supported: a subscription needs a WebSocket connection";
+        Self::new(200, METHOD_NOT_FOUND, message.to_owned())
+    }
+
+    /// In geth's words, too.
+    pub(crate) fn no_such_subscription(name: &str) -> Self {
+        let message = format!("no \"{}\" subscription in eth namespace", shown(name));
         Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    pub(crate) fn too_many_subscriptions(most: usize) -> Self {
+        let message = format!("too many subscriptions: a connection has at most {most}");
+        Self::new(200, VerdictClass::Throttled.client_code(), message)
+    }
+
+    /// A subscription begins behind the newest block, and none is known.
+    pub(crate) fn no_head_yet() -> Self {
+        Self::unavailable("no upstream has reported a block yet".to_owned())
+    }
+
+    pub(crate) fn invalid_request(message: &str) -> Self {
+        Self::new(200, INVALID_REQUEST, message.to_owned())
     }
 
     /// In geth's words, which clients know.
@@ -447,13 +465,13 @@ mod tests {
         ];
         let of_method = reasons.map(|why| Refusal::not_served(why, &long, &long));
         let others = [
-            Refusal::needs_websocket(&long),
+            Refusal::no_such_subscription(&long),
             Refusal::no_such_chain(NoSuchChain::Unknown, Some(&long), &["ethereum"]),
         ];
         for refusal in of_method.iter().chain(&others) {
             let told = refusal.message.chars().count();
             assert!((64..400).contains(&told), "{told}: {}", refusal.message);
-            assert!(refusal.message.contains("éé…`"), "{}", refusal.message);
+            assert!(refusal.message.contains("éé…"), "{}", refusal.message);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! [`handle_call`] and [`read_through`] take the steps of the table in ARCHITECTURE.md in its order; what a
 //! step does is in [`crate::steps`]. By its effect a call goes upstream (read, broadcast, write),
-//! goes where its filter lives (sticky), is answered here (local), or is refused (subscribe).
+//! goes where its filter lives (sticky), is answered here (local), or begins or ends a subscription
+//! of its connection (subscribe).
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use crate::steps::cached::{self, CacheLookup, CacheTicket, CacheWrite};
 use crate::steps::filters::FilterPlace;
 use crate::steps::planning::{self, Planned};
 use crate::steps::transactions::{self, TRANSACTION};
-use crate::steps::{filters, height, local, reasons, recall, startup, tiers};
+use crate::steps::{filters, height, local, reasons, recall, startup, subscribe, tiers};
 
 /// What a call became, and what to note of it.
 #[derive(Debug)]
@@ -103,7 +104,12 @@ async fn report_call(
     let row = MethodTable::standard().row(method);
     let job = job_of(request, row, method, call.params(), may_flow);
     let mut noted = Noted::default();
-    let call_result = handle_call(request, job, began, &mut noted).await;
+    let call_result = if row.effect == Effect::Subscribe && call.is_notification() {
+        // The client would not be told the id, and could never end it.
+        CallResult::refused(Refusal::invalid_request("a subscription needs an id"))
+    } else {
+        handle_call(request, job, began, &mut noted).await
+    };
     let report = move |reply, outcome, slot, trail| Report {
         noted,
         row,
@@ -129,6 +135,22 @@ async fn report_call(
             let reply = Reply::Refused(refusal);
             Report { status, retry_after, ..report(reply, outcome, None, trail) }
         }
+    }
+}
+
+/// The result of a read that no client asked for; `None` when there is none.
+pub(crate) async fn read_for_itself(
+    request: &RequestContext<'_>,
+    method: &'static str,
+    params: &[u8],
+) -> Option<Bytes> {
+    let row = MethodTable::standard().row(method);
+    let job = job_of(request, row, method, Some(params), false);
+    match Box::pin(handle_call(request, job, now(), &mut Noted::default())).await {
+        CallResult::Result { result, rest: None, .. } => Some(result),
+        CallResult::Result { rest: Some(_), .. }
+        | CallResult::Error { .. }
+        | CallResult::Refused { .. } => None,
     }
 }
 
@@ -159,7 +181,8 @@ async fn handle_call(
     // 6. By its effect.
     match row.effect {
         Effect::Local => local::local(chain, row, job.deadline).await,
-        Effect::Subscribe => CallResult::refused(Refusal::needs_websocket(method)),
+        // Boxed, as few calls should carry the state of waiting for the first block.
+        Effect::Subscribe => Box::pin(subscribe::subscribe(request, &job)).await,
         // Boxed, as the state of an attempt is ten times that of everything before it
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {

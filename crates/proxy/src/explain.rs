@@ -132,7 +132,8 @@ impl Proxy {
         let selection = Selection::read(select, &chain.roster)?;
         let worker = Arc::new(WorkerUpstreams::new(Vec::new(), 0));
         let at = now();
-        let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
+        let ctx =
+            Ctx { received_at: at, peer: (client, 0).into(), want_trail: false, may_stream: true };
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));

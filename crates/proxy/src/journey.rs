@@ -1,17 +1,18 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_dispatch::WorkerUpstreams;
+use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_jsonrpc::{Call, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
-use crate::call::{Report, handle_and_count};
+use crate::call::{Report, handle_and_count, read_for_itself};
 use crate::line::{Closing, Line, method_of};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
@@ -20,16 +21,30 @@ use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
+use crate::state::subscriber::{Subscriber, SubscriberMessage};
+use crate::state::subscriptions::SubscriberHub;
+
+/// Calls to upstreams that one read of our own may cost.
+const OWN_CALLS_MAX: u32 = 16;
 
 /// What one worker reaches the upstreams of all chains with, in the order of the proxy's chains.
 #[derive(Debug)]
-pub struct WorkerChains(Vec<Arc<WorkerUpstreams>>);
+pub struct WorkerChains(Vec<WorkerChain>);
+
+/// One chain, as one worker reaches it.
+#[derive(Debug)]
+struct WorkerChain {
+    /// Shared with answers that are still on their way when their request was answered.
+    upstreams: Arc<WorkerUpstreams>,
+    /// The worker's own connections that are subscribed to something.
+    hub: Arc<SubscriberHub>,
+}
 
 impl WorkerChains {
     /// One for each chain, in the order of the chains.
     pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
-        // Shared with answers that are still on their way when their request was answered.
-        Self(chains.into_iter().map(Arc::new).collect())
+        let chain = |upstreams| WorkerChain { upstreams: Arc::new(upstreams), hub: Arc::default() };
+        Self(chains.into_iter().map(chain).collect())
     }
 }
 
@@ -80,16 +95,28 @@ impl Proxy {
     /// Answers one body sent to the chain that the path names.
     ///
     /// Always resolves with an answer, by the total time at the latest; cancel-safe.
-    pub async fn handle(
+    pub fn handle<'a>(
+        &'a self,
+        worker: &'a WorkerChains,
+        ctx: Ctx,
+        target: impl Into<Target<'a>>,
+        body: Bytes,
+    ) -> impl Future<Output = Answer> {
+        // Not a future around a future, which would hold all of this twice.
+        self.handle_message(worker, None, ctx, target.into(), body)
+    }
+
+    /// As [`Self::handle`], of a message that came on the connection of a subscriber.
+    pub async fn handle_message(
         &self,
         worker: &WorkerChains,
+        subscriber: Option<&SubscriberMessage<'_>>,
         ctx: Ctx,
-        target: impl Into<Target<'_>>,
+        target: Target<'_>,
         body: Bytes,
     ) -> Answer {
-        let target = target.into();
         let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
-        let (answer, line) = self.journey(worker, target, &body, &mut closing).await;
+        let (answer, line) = self.journey(worker, subscriber, target, &body, &mut closing).await;
         self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
         closing.end(&answer, &line);
         answer
@@ -98,6 +125,7 @@ impl Proxy {
     async fn journey<'a>(
         &'a self,
         worker: &'a WorkerChains,
+        subscriber: Option<&'a SubscriberMessage<'a>>,
         target: Target<'_>,
         body: &Bytes,
         closing: &mut Closing<'a>,
@@ -127,10 +155,11 @@ impl Proxy {
         chain.pulse.note_call(closing.ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let (upstreams, total) = (&worker.0[index.0], self.settings.total);
+        let (upstreams, total) = (&worker.0[index.0].upstreams, self.settings.total);
         let request =
             RequestContext::new(chain, upstreams, closing.ctx, view, total, &closing.progress)
-                .selecting(selection);
+                .selecting(selection)
+                .telling(subscriber);
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
@@ -171,13 +200,45 @@ impl Proxy {
     pub(crate) fn total(&self) -> Duration {
         self.settings.total
     }
+
+    /// A connection that can be told things, to the chain that its path names; `None` for a path
+    /// that leads to no chain, where all calls are refused.
+    pub fn open_subscriber(
+        &self,
+        worker: &WorkerChains,
+        chain: Option<&str>,
+    ) -> Option<Subscriber> {
+        let index = self.index(chain).ok()?;
+        let hub = Arc::clone(&worker.0[index.0].hub);
+        Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hub))
+    }
+
+    /// Makes a read that no client asked for, as if one did; `None` when it fails.
+    pub(crate) async fn own_call(
+        &self,
+        worker: &WorkerChains,
+        index: ChainIndex,
+        method: &'static str,
+        params: &[u8],
+    ) -> Option<Bytes> {
+        // No client has this address, so that no client is taken to have seen what is read here.
+        let peer = SocketAddr::from(([0, 0, 0, 0], 0));
+        let ctx = Ctx { received_at: now(), peer, want_trail: false, may_stream: false };
+        let progress = Progress::new(Allowance::new(OWN_CALLS_MAX));
+        let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
+        let total = self.settings.total;
+        let request = RequestContext::new(chain, upstreams, ctx, None, total, &progress);
+        read_for_itself(&request, method, params).await
+    }
 }
 
 /// Answers a request that is one call.
 async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let silent = call.is_notification();
     // The client of a notification reads no answer, so none is streamed.
-    let (report, ended) = handle_and_count(request, call, request.ctx.received_at, !silent).await;
+    let may_stream = request.ctx.may_stream && !silent;
+    let (report, ended) =
+        handle_and_count(request, call, request.ctx.received_at, may_stream).await;
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
     let roster = &request.chain.roster;

@@ -14,8 +14,9 @@
 //! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `CallResult` |
 //! | `steps` | the steps of a call's life, one module a step |
 //! | `call`, `batch`, `journey`, `line` | the order of the steps: of one call, of a batch, of a request, and its line in the log |
-//! | `metrics`, `status`, `explain`, `sweeper` | what operators see, and what runs beside requests |
+//! | `metrics`, `status`, `explain`, `sweeper`, `announcer` | what operators see, and what runs beside requests |
 
+mod announcer;
 mod answer;
 mod batch;
 mod blocks;
@@ -30,6 +31,7 @@ mod status;
 mod steps;
 mod sweeper;
 
+pub use announcer::Announcer;
 pub use answer::Answer;
 pub use explain::{
     BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
@@ -41,6 +43,7 @@ pub use request::context::{Ctx, Settings, Target};
 pub use state::cache::{ByHashMode, Cache, CacheSettings};
 pub use state::chain::{ChainName, ClientVersion, SearchBounds, ServedChain};
 pub use state::quorums::QuorumRule;
+pub use state::subscriber::{Subscriber, SubscriberEvent, SubscriberMessage};
 pub use state::tiers::Tiers;
 pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{

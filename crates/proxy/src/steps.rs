@@ -18,6 +18,7 @@ pub(crate) mod recall;
 pub(crate) mod run_plan;
 pub(crate) mod search;
 pub(crate) mod startup;
+pub(crate) mod subscribe;
 pub(crate) mod tiers;
 pub(crate) mod transactions;
 pub(crate) mod version;

@@ -79,7 +79,7 @@ async fn subscriptions_need_a_connection_that_stays() {
     for method in ["eth_subscribe", "eth_unsubscribe"] {
         let told = stage.call(method, "[\"newHeads\"]").await;
         assert!(
-            told.starts_with(r#"{"code":-32601,"#) && told.contains("persistent connection"),
+            told.starts_with(r#"{"code":-32601,"#) && told.contains("notifications not supported"),
             "{told}"
         );
     }

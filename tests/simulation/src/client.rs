@@ -243,6 +243,7 @@ impl Desk {
             received_at: tokio::time::Instant::now().into_std(),
             peer: ([127, 0, 0, if manner.is_rude { 2 } else { 1 }], 1).into(),
             want_trail: manner.want_trail,
+            may_stream: true,
         };
         let worker = &self.workers[client % self.workers.len()];
         let call = body.clone();

@@ -92,7 +92,12 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
         let (proxy, worker) = (Arc::clone(&parts.proxy), Arc::clone(&worker));
         calls.spawn(async move {
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            let ctx = Ctx { received_at: wellhead_dispatch::now(), peer, want_trail: false };
+            let ctx = Ctx {
+                received_at: wellhead_dispatch::now(),
+                peer,
+                want_trail: false,
+                may_stream: true,
+            };
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"eth_gasPrice","params":[]}}"#);
             let answer = proxy.handle(&worker, ctx, Target::default(), body.into()).await;

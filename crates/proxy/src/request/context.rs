@@ -19,6 +19,7 @@ use crate::request::select::Selection;
 use crate::state::cache::ViewCanon;
 use crate::state::chain::ServedChain;
 use crate::state::sessions::Newest;
+use crate::state::subscriber::SubscriberMessage;
 
 /// What the settings say of requests.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +46,8 @@ pub struct Ctx {
     pub peer: SocketAddr,
     /// The client asked for the trail.
     pub want_trail: bool,
+    /// The answer may flow: it need not be whole before its first byte leaves.
+    pub may_stream: bool,
 }
 
 /// Where a request goes, by its path and its query.
@@ -77,6 +80,8 @@ pub(crate) struct RequestContext<'a> {
     /// What it is doing.
     pub(crate) progress: &'a Progress,
     selection: Option<Box<Selection>>,
+    /// The message that it came as, on a connection that can be told things.
+    subscriber: Option<&'a SubscriberMessage<'a>>,
     /// An empty answer to a search for logs was served that a header speaks against.
     doubts_logs: AtomicBool,
 }
@@ -106,6 +111,7 @@ impl<'a> RequestContext<'a> {
             total,
             progress,
             selection: None,
+            subscriber: None,
             doubts_logs,
         }
     }
@@ -114,9 +120,19 @@ impl<'a> RequestContext<'a> {
     pub(crate) fn selecting(self, selection: Option<Box<Selection>>) -> Self {
         Self { selection, ..self }
     }
+
+    /// As this message of a subscriber.
+    pub(crate) fn telling(self, subscriber: Option<&'a SubscriberMessage<'a>>) -> Self {
+        Self { subscriber, ..self }
+    }
 }
 
 impl RequestContext<'_> {
+    /// The message that it came as, on a connection that can be told things.
+    pub(crate) fn subscriber(&self) -> Option<&SubscriberMessage<'_>> {
+        self.subscriber
+    }
+
     /// The answer will carry a warning; see [`crate::steps::empty_logs`].
     pub(crate) fn warn_of_logs(&self) {
         self.doubts_logs.store(true, Ordering::Relaxed);

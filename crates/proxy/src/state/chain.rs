@@ -17,6 +17,7 @@ use crate::state::hopeless::Hopeless;
 use crate::state::quorums::{QuorumRule, Quorums};
 use crate::state::sent::SentTransactions;
 use crate::state::sessions::Sessions;
+use crate::state::subscriptions::ChainSubscriptions;
 use crate::state::verify::{Verifier, VerifyPool, VerifySettings};
 
 /// What a chain is called in a path: its name and its other names.
@@ -88,6 +89,8 @@ pub struct ServedChain {
     pub(crate) sent: SentTransactions,
     /// Checks answers, if `verify` is on.
     pub(crate) verifier: Option<Arc<Verifier>>,
+    /// What subscribers read.
+    pub(crate) subscriptions: Arc<ChainSubscriptions>,
     /// Searches that take too many calls.
     pub(crate) hopeless: Hopeless,
     counts: Counts,
@@ -105,6 +108,11 @@ impl ServedChain {
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
         let by_hash = ByHash::new(roster.upstreams().len());
+        let subscriptions = Arc::<ChainSubscriptions>::default();
+        heads.on_latest({
+            let subscriptions = Arc::clone(&subscriptions);
+            move || subscriptions.note_head()
+        });
         Self {
             name,
             roster,
@@ -121,6 +129,7 @@ impl ServedChain {
             sessions: Sessions::default(),
             sent: SentTransactions::default(),
             verifier: None,
+            subscriptions,
             hopeless: Hopeless::default(),
             counts,
         }

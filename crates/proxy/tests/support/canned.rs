@@ -112,7 +112,12 @@ impl Bench {
 
     /// Answers `body`.
     pub(crate) async fn answer(&self, body: &Bytes) -> Answer {
-        let ctx = Ctx { received_at: now(), peer: ([127, 0, 0, 1], 1).into(), want_trail: false };
+        let ctx = Ctx {
+            received_at: now(),
+            peer: ([127, 0, 0, 1], 1).into(),
+            want_trail: false,
+            may_stream: true,
+        };
         self.proxy.handle(&self.worker, ctx, None, body.clone()).await
     }
 }

@@ -1,0 +1,301 @@
+//! What the subscribers of one chain share: the journal that they read, how many there are, and
+//! how they are woken.
+//!
+//! The announcer ([`crate::announcer`]) writes the journal while there is a subscriber, and for a
+//! while after the last one. A connection is a cursor into it ([`crate::state::subscriber`]).
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use wellhead_subscribe::{ChainJournal, Cursor, JournalBounds, JournalReader};
+
+/// Subscribers that are woken before the other tasks of their worker have their turn: each
+/// writes to its socket, which takes some microseconds.
+const WOKEN_AT_ONCE: usize = 32;
+
+/// The subscriptions to one chain, over all workers.
+#[derive(Debug)]
+pub(crate) struct ChainSubscriptions {
+    reader: JournalReader,
+    /// Until the announcer takes it.
+    journal: Mutex<Option<ChainJournal>>,
+    demand: Mutex<JournalDemand>,
+    /// The demand began, or the agreed head changed.
+    news: Notify,
+    /// Grows with each publication.
+    published: watch::Sender<u64>,
+}
+
+/// Who reads the journal, and whether it is written.
+#[derive(Debug, Default)]
+struct JournalDemand {
+    subscriptions: usize,
+    is_written: bool,
+}
+
+impl Default for ChainSubscriptions {
+    fn default() -> Self {
+        let journal = ChainJournal::new(JournalBounds::default());
+        Self {
+            reader: journal.reader(),
+            journal: Mutex::new(Some(journal)),
+            demand: Mutex::default(),
+            news: Notify::new(),
+            published: watch::Sender::new(0),
+        }
+    }
+}
+
+impl ChainSubscriptions {
+    /// The journal, for the one that writes it; `None` the second time.
+    pub(crate) fn take_journal(&self) -> Option<ChainJournal> {
+        self.journal.lock().take()
+    }
+
+    pub(crate) fn reader(&self) -> &JournalReader {
+        &self.reader
+    }
+
+    /// One more subscription, which needs the journal from now on.
+    pub(crate) fn begin(&self) -> Demanded<'_> {
+        let mut demand = self.demand.lock();
+        demand.subscriptions += 1;
+        if demand.subscriptions == 1 {
+            self.news.notify_one();
+        }
+        Demanded(Some(self))
+    }
+
+    /// One subscription less.
+    pub(crate) fn end(&self) {
+        self.demand.lock().subscriptions -= 1;
+    }
+
+    /// ChainSubscriptions now.
+    pub(crate) fn count(&self) -> usize {
+        self.demand.lock().subscriptions
+    }
+
+    /// Where one begins to read: behind what is there. Waits until the journal is written.
+    pub(crate) async fn tip(&self) -> Cursor {
+        let mut published = self.published.subscribe();
+        loop {
+            published.mark_unchanged();
+            {
+                let demand = self.demand.lock();
+                if demand.is_written {
+                    return self.reader.tip();
+                }
+            }
+            // The sender is here as long as we are.
+            let _ = published.changed().await;
+        }
+    }
+
+    /// The journal is written from now on.
+    pub(crate) fn note_written(&self) {
+        self.demand.lock().is_written = true;
+        self.tell();
+    }
+
+    /// Ends the writing of the journal, unless something reads it.
+    pub(crate) fn may_rest(&self) -> bool {
+        let mut demand = self.demand.lock();
+        if demand.subscriptions == 0 {
+            demand.is_written = false;
+        }
+        !demand.is_written
+    }
+
+    /// Tells all workers that the journal grew.
+    pub(crate) fn tell(&self) {
+        self.published.send_modify(|count| *count += 1);
+    }
+
+    /// Tells the announcer that the agreed head changed.
+    pub(crate) fn note_head(&self) {
+        self.news.notify_one();
+    }
+
+    /// Resolves when there may be something to announce.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
+    }
+}
+
+/// A subscription that was counted and may come to nothing yet.
+#[derive(Debug)]
+pub(crate) struct Demanded<'a>(Option<&'a ChainSubscriptions>);
+
+impl Demanded<'_> {
+    /// It is there: [`ChainSubscriptions::end`] will be called for it.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Demanded<'_> {
+    fn drop(&mut self) {
+        if let Some(subscriptions) = self.0 {
+            subscriptions.end();
+        }
+    }
+}
+
+/// The subscribers of one worker to one chain, which are woken when the journal grew.
+///
+/// A task of the worker wakes them in slices: ten thousand tasks that become ready at once would
+/// delay every call of that worker until the last of them has run.
+#[derive(Debug, Default)]
+pub(crate) struct SubscriberHub {
+    state: Mutex<HubState>,
+}
+
+#[derive(Debug, Default)]
+struct HubState {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+    is_relaying: bool,
+}
+
+impl SubscriberHub {
+    /// A place for one more subscriber, on its own worker.
+    pub(crate) fn enter(self: &Arc<Self>, subscriptions: &ChainSubscriptions) -> usize {
+        let mut state = self.state.lock();
+        if !state.is_relaying {
+            state.is_relaying = true;
+            let published = subscriptions.published.subscribe();
+            tokio::spawn(Arc::clone(self).relay(published));
+        }
+        state.free.pop().unwrap_or_else(|| {
+            state.wakers.push(None);
+            state.wakers.len() - 1
+        })
+    }
+
+    /// Gives the place back.
+    pub(crate) fn leave(&self, place: usize) {
+        let mut state = self.state.lock();
+        state.wakers[place] = None;
+        state.free.push(place);
+        if state.free.len() == state.wakers.len() {
+            *state = HubState { is_relaying: state.is_relaying, ..HubState::default() };
+        }
+    }
+
+    /// Has this task woken when the journal grew.
+    pub(crate) fn wake_at(&self, place: usize, waker: &Waker) {
+        let mut state = self.state.lock();
+        match &mut state.wakers[place] {
+            Some(known) => known.clone_from(waker),
+            empty => *empty = Some(waker.clone()),
+        }
+    }
+
+    /// Passes news on to this worker's subscribers, until the last one has left.
+    async fn relay(self: Arc<Self>, mut published: watch::Receiver<u64>) {
+        while published.changed().await.is_ok() {
+            let mut from = 0;
+            loop {
+                {
+                    let mut state = self.state.lock();
+                    if state.wakers.is_empty() {
+                        state.is_relaying = false;
+                        return;
+                    }
+                    let end = (from + WOKEN_AT_ONCE).min(state.wakers.len());
+                    for waker in state.wakers.get_mut(from..end).into_iter().flatten().flatten() {
+                        waker.wake_by_ref();
+                    }
+                    from = end;
+                    if from >= state.wakers.len() {
+                        break;
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn subscribers_are_woken_in_slices_between_other_tasks() {
+        let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
+        let woken = Arc::<Woken>::default();
+        for _ in 0..100 {
+            let place = hub.enter(&subscriptions);
+            hub.wake_at(place, &Arc::clone(&woken).into());
+        }
+        tokio::task::yield_now().await;
+        subscriptions.tell();
+        let mut counts = Vec::new();
+        while counts.last() != Some(&100) {
+            tokio::task::yield_now().await;
+            counts.push(woken.0.load(Relaxed));
+        }
+        assert_eq!(counts, [32, 64, 96, 100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_without_subscribers_rests_and_begins_again() {
+        let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
+        let woken = Arc::<Woken>::default();
+        for round in 1..=3 {
+            let first = hub.enter(&subscriptions);
+            let second = hub.enter(&subscriptions);
+            hub.wake_at(second, &Arc::clone(&woken).into());
+            hub.leave(first);
+            tokio::task::yield_now().await;
+            subscriptions.tell();
+            while woken.0.load(Relaxed) < round {
+                tokio::task::yield_now().await;
+            }
+            hub.leave(second);
+            subscriptions.tell();
+            while hub.state.lock().is_relaying {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(subscriptions.published.receiver_count(), 0, "no relay is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_journal_is_written_while_it_is_wanted() {
+        let subscriptions = ChainSubscriptions::default();
+        let mut journal = subscriptions.take_journal().expect("once");
+        assert!(subscriptions.take_journal().is_none());
+        drop(subscriptions.begin());
+        assert_eq!(subscriptions.count(), 0, "it came to nothing");
+        subscriptions.begin().keep();
+        subscriptions.news().await;
+        let mut tip = std::pin::pin!(subscriptions.tip());
+        assert!(futures_util::poll!(tip.as_mut()).is_pending(), "nothing is written yet");
+        journal.begin(wellhead_subscribe::NumberedBlock {
+            number: wellhead_eth::BlockNumber(7),
+            hash: wellhead_eth::BlockHash([7; 32]),
+        });
+        subscriptions.note_written();
+        assert_eq!(tip.await, journal.reader().tip());
+        assert!(!subscriptions.may_rest(), "it is read");
+        subscriptions.end();
+        assert!(subscriptions.may_rest());
+    }
+}

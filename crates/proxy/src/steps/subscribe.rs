@@ -1,0 +1,63 @@
+//! `eth_subscribe` and `eth_unsubscribe`, on a connection that can be told things.
+
+use wellhead_dispatch::Job;
+use wellhead_jsonrpc::raw;
+use wellhead_subscribe::SubscriptionId;
+
+use crate::answer::Refusal;
+use crate::request::context::RequestContext;
+use crate::request::result::CallResult;
+use crate::state::subscriber::{SUBSCRIPTIONS_MAX, SubscriptionKind};
+
+/// Begins or ends a subscription.
+pub(crate) async fn subscribe(request: &RequestContext<'_>, job: &Job<'_>) -> CallResult {
+    let made = match job.row.name {
+        "eth_subscribe" => begin(request, job).await,
+        "eth_unsubscribe" => end(request, job),
+        _ => Err(Refusal::no_such_subscription(job.method)),
+    };
+    made.map_or_else(CallResult::refused, CallResult::local)
+}
+
+async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
+    let message = request.subscriber().ok_or_else(Refusal::notifications_unsupported)?;
+    let kind = kind_of(job.params.unwrap_or(b"[]"))?;
+    if message.subscriber().is_full() {
+        return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
+    }
+    let subscriptions = &request.chain.subscriptions;
+    // Counted first: the journal is written while it is wanted.
+    let demanded = subscriptions.begin();
+    let tip = tokio::time::timeout_at(job.deadline.into(), subscriptions.tip()).await;
+    let cursor = tip.map_err(|_elapsed| Refusal::no_head_yet())?;
+    let id = request.worker.with_rng(SubscriptionId::draw);
+    message.add(id, kind, cursor);
+    demanded.keep();
+    Ok(format!("\"{id}\""))
+}
+
+fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
+    let id = job.params.and_then(|params| raw::item(params, 0));
+    let id = id.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
+    let id = raw::string(id).and_then(|text| SubscriptionId::parse(&text));
+    let was_there = match (request.subscriber(), id) {
+        (Some(message), Some(id)) => message.subscriber().remove(&id),
+        (None, _) => return Err(Refusal::notifications_unsupported()),
+        (Some(_), None) => false,
+    };
+    Ok(was_there.to_string())
+}
+
+/// What is subscribed to. An extra `{}` or `null`, which some clients send, says nothing.
+fn kind_of(params: &[u8]) -> Result<SubscriptionKind, Refusal> {
+    let name = raw::item(params, 0);
+    let name =
+        name.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
+    let name = raw::string(name).ok_or_else(|| {
+        Refusal::invalid_params("invalid argument 0: the name of a subscription is a string")
+    })?;
+    match &*name {
+        "newHeads" => Ok(SubscriptionKind::Heads),
+        other => Err(Refusal::no_such_subscription(other)),
+    }
+}
