@@ -20,6 +20,7 @@ pub mod load;
 mod node;
 mod process;
 mod rpc;
+mod websocket;
 mod wellhead;
 
 use std::future::Future;
@@ -34,6 +35,7 @@ pub use load::load;
 pub use node::{Anvil, Geth, Node};
 pub use process::{Process, Signal, cache, free_port, tool};
 pub use rpc::{HttpReply, Rpc};
+pub use websocket::WsClient;
 pub use wellhead::{Upstream, Wellhead, binary};
 
 /// How long between two looks of [`until`].

@@ -1,0 +1,101 @@
+//! A client over WebSocket that keeps what it is told in the order in which it came.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+/// Far more than an answer or a block needs, for a machine that is busy.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// One connection of a client.
+#[derive(Debug)]
+pub struct WsClient {
+    stream: WebSocketStream<TcpStream>,
+    next_id: u64,
+    /// Notifications that came while an answer was awaited.
+    told: VecDeque<Value>,
+}
+
+impl WsClient {
+    /// Connects to this port of the loopback.
+    pub async fn connect(port: u16) -> Self {
+        let socket = TcpStream::connect(("127.0.0.1", port)).await.expect("a listener");
+        let url = format!("ws://127.0.0.1:{port}/");
+        let connected = timeout(BOUND, client_async(url, socket)).await.expect("connected in time");
+        let (stream, _) = connected.unwrap_or_else(|error| panic!("not upgraded: {error}"));
+        Self { stream, next_id: 1, told: VecDeque::new() }
+    }
+
+    /// The answer to one call: its result, or its error as text.
+    pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, String> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(Message::text(call.to_string())).await;
+        loop {
+            let mut message = self.read().await.unwrap_or_else(|code| panic!("closed: {code:?}"));
+            if message["id"] == id {
+                return match message.get("error") {
+                    Some(error) => Err(error.to_string()),
+                    None => Ok(message["result"].take()),
+                };
+            }
+            assert_eq!(message["method"], "eth_subscription", "{message}");
+            self.told.push_back(message["params"].take());
+        }
+    }
+
+    /// Subscribes, and returns the id.
+    pub async fn subscribe(&mut self, params: Value) -> String {
+        let id = self.call("eth_subscribe", params).await.expect("subscribed");
+        id.as_str().expect("an id is a string").to_owned()
+    }
+
+    /// The next notification: `{"subscription": …, "result": …}`.
+    pub async fn told(&mut self) -> Value {
+        self.told_or_closed().await.unwrap_or_else(|code| panic!("closed: {code:?}"))
+    }
+
+    /// The next notification, or the code of the close that came instead.
+    pub async fn told_or_closed(&mut self) -> Result<Value, Option<u16>> {
+        if let Some(told) = self.told.pop_front() {
+            return Ok(told);
+        }
+        let mut message = self.read().await?;
+        assert_eq!(message["method"], "eth_subscription", "{message}");
+        Ok(message["params"].take())
+    }
+
+    /// Asserts that nothing came by now: an answer that was asked for later is the next message.
+    pub async fn expect_silence(&mut self) {
+        self.call("eth_chainId", json!([])).await.expect("answered");
+        assert!(self.told.is_empty(), "{:?}", self.told);
+    }
+
+    async fn send(&mut self, message: Message) {
+        timeout(BOUND, self.stream.send(message)).await.expect("sent in time").expect("sent");
+    }
+
+    async fn read(&mut self) -> Result<Value, Option<u16>> {
+        loop {
+            let message = timeout(BOUND, self.stream.next()).await.expect("a message in time");
+            match message {
+                Some(Ok(Message::Text(text))) => {
+                    return Ok(serde_json::from_str(&text).expect("a message is JSON"));
+                }
+                Some(Ok(Message::Close(frame))) => {
+                    return Err(frame.map(|frame| frame.code.into()));
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                None | Some(Err(_)) => return Err(None),
+                Some(Ok(other)) => panic!("neither text nor control: {other:?}"),
+            }
+        }
+    }
+}

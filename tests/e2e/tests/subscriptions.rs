@@ -1,0 +1,176 @@
+//! What subscribers are told, compared with the history of real nodes: heads over WebSocket while
+//! the nodes skip blocks, leave branches, hang and die.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wellhead_e2e::{
+    Block, ConsensusDriver, Signal, Transactions, Upstream, Wellhead, WsClient, until,
+};
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Two geths of one chain, and wellhead before both.
+struct Stage {
+    driver: ConsensusDriver,
+    wellhead: Wellhead,
+}
+
+impl Stage {
+    /// `feeds`: whether wellhead may listen to the nodes' own subscriptions, or polls.
+    async fn set(feeds: bool) -> Self {
+        let driver = ConsensusDriver::start(2).await;
+        let upstreams = [0, 1].map(|number| {
+            let node = driver.node(number);
+            let upstream = Upstream::new(&format!("geth-{number}"), &node.url());
+            if feeds { upstream.with(&format!("ws: \"{}\"", node.ws_url())) } else { upstream }
+        });
+        let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
+        Self { driver, wellhead }
+    }
+
+    async fn client(&self) -> WsClient {
+        WsClient::connect(self.wellhead.port).await
+    }
+
+    /// Makes blocks on `parent`, and makes the last one the head of both nodes.
+    async fn mine(&self, parent: &Block, count: usize, nodes: &[usize]) -> Vec<Block> {
+        let mut blocks = vec![parent.clone()];
+        for _ in 0..count {
+            blocks.push(self.driver.mine_on(blocks.last().unwrap(), Transactions::None).await);
+        }
+        for node in nodes {
+            self.driver.set_head(*node, blocks.last().unwrap()).await;
+        }
+        blocks.split_off(1)
+    }
+
+    /// Waits until this block is the newest to clients.
+    async fn agrees_on(&self, block: &Block) {
+        let look = || async {
+            let latest = json!(["latest", false]);
+            let latest = self.wellhead.rpc().result("eth_getBlockByNumber", latest).await.ok()?;
+            (latest["hash"] == block.hash).then_some(())
+        };
+        until(BOUND, look).await.unwrap_or_else(|| panic!("never agreed: {block:?}"));
+    }
+
+    /// What a head must be, by the word of a node: its block without what is not of the header.
+    async fn header(&self, node: usize, hash: &str) -> Value {
+        let rpc = self.driver.node(node).rpc();
+        let mut block = rpc.result("eth_getBlockByHash", json!([hash, false])).await.unwrap();
+        for name in ["transactions", "uncles", "withdrawals", "size", "totalDifficulty"] {
+            block.as_object_mut().unwrap().remove(name);
+        }
+        block
+    }
+
+    /// Asserts that `client` is told exactly these heads next, and that each can be read at once.
+    async fn expect(&self, client: &mut WsClient, id: &str, blocks: &[Block], node: usize) {
+        for block in blocks {
+            let told = client.told().await;
+            assert_eq!(told["subscription"], id);
+            assert_eq!(told["result"], self.header(node, &block.hash).await);
+            let read = json!([block.quantity(), false]);
+            let over_http = self.wellhead.rpc().result("eth_getBlockByNumber", read.clone()).await;
+            let over_websocket = client.call("eth_getBlockByNumber", read).await;
+            // A later reorg may have replaced it by now; it is never missing.
+            for read in [over_http, over_websocket] {
+                assert!(read.unwrap()["hash"].is_string(), "{block:?}");
+            }
+        }
+    }
+}
+
+mod with_geth {
+    use super::*;
+
+    /// Every block is told, whichever way wellhead heard of the newest one.
+    async fn heads_are_linked(feeds: bool) {
+        let stage = Stage::set(feeds).await;
+        let first = stage.mine(stage.driver.genesis(), 3, &[0, 1]).await;
+        let mut client = stage.client().await;
+        stage.agrees_on(&first[2]).await;
+        let id = client.subscribe(json!(["newHeads"])).await;
+        assert_eq!((id.len(), &id[..2]), (34, "0x"));
+        client.expect_silence().await;
+
+        // One by one, and many at once.
+        let mut head = first[2].clone();
+        for count in [1, 1, 8, 40] {
+            let blocks = stage.mine(&head, count, &[0, 1]).await;
+            stage.expect(&mut client, &id, &blocks, 0).await;
+            head = blocks.last().unwrap().clone();
+        }
+
+        // Another block at the same height, a longer branch, and a shorter one.
+        for (depth, count) in [(1, 1), (3, 5), (4, 2)] {
+            let fork = stage.driver.ancestor(&head, depth);
+            let branch = stage.mine(&fork, count, &[0, 1]).await;
+            stage.expect(&mut client, &id, &branch, 0).await;
+            head = branch.last().unwrap().clone();
+        }
+
+        // A second subscriber hears only what is new, and one that has left nothing.
+        let mut other = stage.client().await;
+        let of_other = other.subscribe(json!(["newHeads", {}])).await;
+        assert_ne!(of_other, id);
+        assert_eq!(client.call("eth_unsubscribe", json!([of_other])).await.unwrap(), false);
+        assert_eq!(client.call("eth_unsubscribe", json!([id])).await.unwrap(), true);
+        assert_eq!(client.call("eth_unsubscribe", json!([id])).await.unwrap(), false);
+        let blocks = stage.mine(&head, 2, &[0, 1]).await;
+        stage.expect(&mut other, &of_other, &blocks, 1).await;
+        client.expect_silence().await;
+    }
+
+    #[tokio::test]
+    async fn polled_heads_are_linked() {
+        heads_are_linked(false).await;
+    }
+
+    #[tokio::test]
+    async fn pushed_heads_are_linked() {
+        heads_are_linked(true).await;
+    }
+
+    #[tokio::test]
+    async fn a_node_that_hangs_or_dies_costs_no_head() {
+        for signal in [Signal::Stop, Signal::Kill] {
+            let stage = Stage::set(true).await;
+            let first = stage.mine(stage.driver.genesis(), 2, &[0, 1]).await;
+            stage.agrees_on(&first[1]).await;
+            let mut clients = Vec::new();
+            for _ in 0..20 {
+                let mut client = stage.client().await;
+                let id = client.subscribe(json!(["newHeads"])).await;
+                clients.push((client, id));
+            }
+            let blocks = stage.mine(first.last().unwrap(), 2, &[0, 1]).await;
+            for (client, id) in &mut clients {
+                stage.expect(client, id, &blocks, 1).await;
+            }
+            stage.driver.node(0).process.signal(signal);
+            let mut head = blocks.last().unwrap().clone();
+            for count in [1, 1, 5, 1] {
+                let blocks = stage.mine(&head, count, &[1]).await;
+                for (client, id) in &mut clients {
+                    stage.expect(client, id, &blocks, 1).await;
+                }
+                head = blocks.last().unwrap().clone();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn over_http_there_is_none() {
+        let stage = Stage::set(false).await;
+        let told = stage.wellhead.rpc().result("eth_subscribe", json!(["newHeads"])).await;
+        let told = told.unwrap_err();
+        assert!(told.contains("-32601") && told.contains("notifications not supported"), "{told}");
+        let mut client = stage.client().await;
+        let told = client.call("eth_subscribe", json!(["oldHeads"])).await.unwrap_err();
+        assert!(told.contains(r#"no \"oldHeads\" subscription in eth namespace"#), "{told}");
+    }
+}
