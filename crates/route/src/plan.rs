@@ -540,6 +540,22 @@ mod tests {
         plan.candidates().iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
+    /// An `eth_call` to all of them.
+    fn ask(roster: &Roster) -> PlanRequest<'static> {
+        let row = MethodTable::standard().row("eth_call");
+        PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"))
+    }
+
+    /// Plans an `eth_call` that `change` has altered first.
+    fn planned(upstreams: &str, change: impl FnOnce(&mut PlanRequest<'static>)) -> (Roster, Plan) {
+        let now = origin();
+        let (roster, view) = build(upstreams, now);
+        let mut ask = ask(&roster);
+        change(&mut ask);
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        (roster, plan)
+    }
+
     /// Plans an `eth_call` about `blocks`, the first and the last, and compares as below.
     fn check_reach(blocks: (u64, u64), upstreams: &str, expected: &str) {
         check_search(blocks, 1, upstreams, expected);
@@ -547,14 +563,11 @@ mod tests {
 
     #[track_caller]
     fn check_search(blocks: (u64, u64), addresses: u64, upstreams: &str, expected: &str) {
-        let now = origin();
-        let (roster, view) = build(upstreams, now);
-        let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
         let (oldest, needed) = (Some(BlockNumber(blocks.0)), Some(BlockNumber(blocks.1)));
         let (span, filter) = (blocks.1 - blocks.0 + 1, FilterShape { addresses, digest: 1 });
-        let ask = PlanRequest { oldest, needed, span, filter, ..PlanRequest::of(row, eligible) };
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (roster, plan) = planned(upstreams, |ask| {
+            *ask = PlanRequest { oldest, needed, span, filter, ..*ask };
+        });
         let (fit, rest) = plan.candidates().split_at(plan.fit());
         let names = |slots: &[Slot]| {
             let name = |slot: &Slot| roster.upstream(*slot).identity().id.to_string();
@@ -603,9 +616,7 @@ mod tests {
     fn check(needed: Option<u64>, upstreams: &str, expected: &str) {
         let now = origin();
         let (roster, view) = build(upstreams, now);
-        let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = PlanRequest { needed: needed.map(BlockNumber), ..PlanRequest::of(row, eligible) };
+        let ask = PlanRequest { needed: needed.map(BlockNumber), ..ask(&roster) };
         // Well after the rests that `build` started would still be running.
         let later = now + Duration::from_millis(500);
         let plan = plan(&ask, &view, &roster, later, &mut SmallRng::seed_from_u64(1));
@@ -624,11 +635,7 @@ mod tests {
 
     #[test]
     fn those_who_are_to_be_last_are_before_the_last_resorts() {
-        let now = origin();
-        let (roster, view) = build("a:30ms b:10ms c:20ms d:dead", now);
-        let row = MethodTable::standard().row("eth_call");
-        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (roster, plan) = planned("a:30ms b:10ms c:20ms d:dead", |_| {});
         assert_eq!((names(&roster, &plan), plan.fit()), ("b c a d".to_owned(), 3));
         let plan = plan.with_last([Slot(1), Slot(2), Slot(3)].into_iter().collect());
         assert_eq!((names(&roster, &plan), plan.fit()), ("a b c d".to_owned(), 3));
@@ -668,35 +675,25 @@ mod tests {
 
     #[test]
     fn who_is_behind_is_not_fit_and_yet_well() {
-        let now = origin();
-        let (roster, view) = build("a:#100 b:#99 c:#99:dead d:#90", now);
-        let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = PlanRequest { needed: Some(BlockNumber(100)), ..PlanRequest::of(row, eligible) };
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (_, plan) =
+            planned("a:#100 b:#99 c:#99:dead d:#90", |ask| ask.needed = Some(BlockNumber(100)));
         assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
     }
 
     #[test]
     fn who_is_not_well_is_named_as_it_may_come_back() {
-        let now = origin();
-        let (roster, view) = build("a:#100 b:dead c:#80 d:pruned:#100 e:syncing", now);
-        let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = PlanRequest { oldest: Some(BlockNumber(49)), ..PlanRequest::of(row, eligible) };
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (roster, plan) = planned("a:#100 b:dead c:#80 d:pruned:#100 e:syncing", |ask| {
+            ask.oldest = Some(BlockNumber(49));
+        });
         assert_eq!(names(&roster, &plan), "a c e b d");
         assert_eq!(plan.unwell(), [Slot(4), Slot(1)]);
     }
 
     #[test]
     fn who_asked_for_a_pause_is_well_and_outranks_who_is_behind() {
-        let now = origin();
-        let (roster, view) = build("a:#99 b:#100:throttled c:#80 d:#80:throttled", now);
-        let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = PlanRequest { needed: Some(BlockNumber(100)), ..PlanRequest::of(row, eligible) };
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (roster, plan) = planned("a:#99 b:#100:throttled c:#80 d:#80:throttled", |ask| {
+            ask.needed = Some(BlockNumber(100));
+        });
         assert_eq!(names(&roster, &plan).split(' ').take(2).collect::<String>(), "ba");
         assert_eq!((plan.fit(), plan.holding(), plan.well()), (0, 1, 2), "a pause heals no lag");
     }
@@ -751,8 +748,7 @@ mod tests {
     fn a_method_that_was_not_known_is_tried_again_after_a_while() {
         let start = origin();
         let (roster, view) = build("a:banned b:200ms", start);
-        let row = MethodTable::standard().row("eth_call");
-        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = ask(&roster);
         let fitness = |seconds| {
             assess(&ask, roster.upstream(Slot(0)), &view, start + Duration::from_secs(seconds))
         };
@@ -767,8 +763,7 @@ mod tests {
         let start = origin();
         let (roster, view) = build("a b", start);
         let row = MethodTable::standard().row("eth_call");
-        let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = PlanRequest::of(row, eligible);
+        let ask = ask(&roster);
         let mut rng = SmallRng::seed_from_u64(3);
         let (mut asked, mut failed) = (0_u32, 0_u32);
         for turn in 0..600 {
@@ -806,13 +801,7 @@ mod tests {
         check(None, "a:lacking b:lacking", "|");
         // What was answered before is not believed to be gone at once.
         check(None, "a:20ms:lacking b:lacking", "| a");
-        let unoffered = |upstreams: &str| {
-            let now = origin();
-            let (roster, view) = build(upstreams, now);
-            let row = MethodTable::standard().row("eth_call");
-            let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
-            plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1)).is_unoffered()
-        };
+        let unoffered = |upstreams: &str| planned(upstreams, |_| {}).1.is_unoffered();
         assert!(unoffered("a:lacking b:lacking"));
         assert!(unoffered("a:lacking b:dead"), "nothing says that it is there");
         assert!(!unoffered("a:lacking b:200ms:dead"), "it was there");
@@ -823,11 +812,8 @@ mod tests {
 
     #[test]
     fn a_part_of_a_plan_keeps_its_order_and_its_ranks() {
-        let now = origin();
-        let (roster, view) = build("a:30ms b:10ms:fallback c:20ms d:dead e:5ms:throttled", now);
-        let row = MethodTable::standard().row("eth_call");
-        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
-        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (roster, plan) =
+            planned("a:30ms b:10ms:fallback c:20ms d:dead e:5ms:throttled", |_| {});
         assert_eq!(
             (names(&roster, &plan), plan.fit(), plan.well()),
             ("c a b e d".to_owned(), 3, 4)
@@ -841,8 +827,7 @@ mod tests {
     fn with_four_equals_two_are_drawn_and_the_cheaper_leads() {
         let now = origin();
         let (roster, view) = build("a:10ms b:20ms c:30ms d:400ms", now);
-        let row = MethodTable::standard().row("eth_call");
-        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = ask(&roster);
         let mut rng = SmallRng::seed_from_u64(7);
         let mut led = [0; 4];
         for _ in 0..1000 {
