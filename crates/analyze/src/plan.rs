@@ -108,6 +108,22 @@ impl TimedCall {
 }
 
 impl Ordered {
+    /// A cell that measures time over one connection, warmed, without silence before it; of no
+    /// factors yet.
+    fn timed(work: WorkKind, schedule: Schedule) -> Self {
+        Self {
+            factors: BTreeMap::new(),
+            repeat: 0,
+            means: Means::ONE,
+            work,
+            schedule,
+            warmed: true,
+            until_failure: false,
+            timed: true,
+            rest: Duration::ZERO,
+        }
+    }
+
     /// Calls that it sends at most, those that warm up included.
     pub fn calls_max(&self) -> u64 {
         let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };

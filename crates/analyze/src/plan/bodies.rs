@@ -103,12 +103,11 @@ impl ExperimentPlan for BodiesPlan {
             ]),
             repeat,
             means: Means { version: self.version, streams_max: self.at_once + 1, ..Means::ONE },
-            work: if small { WorkKind::Cheap } else { WorkKind::LargeBlocks },
-            schedule: self.schedule(large, small),
-            warmed: true,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(
+                if small { WorkKind::Cheap } else { WorkKind::LargeBlocks },
+                self.schedule(large, small),
+            )
         })
     }
 }

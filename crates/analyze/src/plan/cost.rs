@@ -78,12 +78,8 @@ impl ExperimentPlan for CostPlan {
             factors: factors([("method", method.to_owned())]),
             repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: WorkKind::Only(method),
-            schedule: Schedule::Knock(self.terms),
-            warmed: true,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(WorkKind::Only(method), Schedule::Knock(self.terms))
         })
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::schedule::Schedule;
-use crate::way::Means;
 use crate::work::WorkKind;
 
 /// See the module.
@@ -45,14 +44,10 @@ impl ExperimentPlan for LatencyPlan {
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         (!std::mem::replace(&mut self.over, true)).then(|| Ordered {
             factors: factors([("concurrency", "1".to_owned())]),
-            repeat: 0,
-            means: Means::ONE,
-            work: WorkKind::Cheap,
-            schedule: Schedule::Closed { at_once: 1, calls: self.calls, within: None },
-            warmed: true,
-            until_failure: false,
-            timed: true,
-            rest: Duration::ZERO,
+            ..Ordered::timed(
+                WorkKind::Cheap,
+                Schedule::Closed { at_once: 1, calls: self.calls, within: None },
+            )
         })
     }
 }

@@ -145,18 +145,13 @@ impl ExperimentPlan for LoadPlan {
         };
         Some(Ordered {
             factors,
-            repeat: 0,
             means: Means {
                 version: self.version,
                 connections: self.connections,
                 streams_max: STREAMS_MAX,
             },
-            work: self.work,
-            schedule: self.schedule(stage, lasting),
-            warmed: true,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(self.work, self.schedule(stage, lasting))
         })
     }
 }

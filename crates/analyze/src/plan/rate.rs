@@ -92,12 +92,8 @@ impl ExperimentPlan for RatePlan {
             factors: factors([("rate", rate.to_string())]),
             repeat: self.repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: WorkKind::Cheap,
-            schedule: Schedule::rate(rate, self.lasting),
-            warmed: true,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(WorkKind::Cheap, Schedule::rate(rate, self.lasting))
         })
     }
 }

@@ -101,14 +101,8 @@ impl ExperimentPlan for SoakPlan {
         };
         Some(Ordered {
             factors: factors([load, ("work", self.work.word().to_owned())]),
-            repeat: 0,
             means: Means { connections: self.connections, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: self.work,
-            schedule: self.schedule(),
-            warmed: true,
-            until_failure: false,
-            timed: true,
-            rest: Duration::ZERO,
+            ..Ordered::timed(self.work, self.schedule())
         })
     }
 }

@@ -73,19 +73,17 @@ impl ExperimentPlan for ThrottlePlan {
                 ("concurrency", at_once.to_string()),
                 ("connections", connections.to_string()),
             ]),
-            repeat: 0,
             means: Means {
                 version: self.version,
                 connections,
                 // Not one more than its share: the connections are the factor.
                 streams_max: at_once.div_ceil(connections.max(1)),
             },
-            work: WorkKind::Cheap,
-            schedule: Schedule::Closed { at_once, calls: self.calls, within: None },
-            warmed: true,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(
+                WorkKind::Cheap,
+                Schedule::Closed { at_once, calls: self.calls, within: None },
+            )
         })
     }
 }

@@ -98,12 +98,7 @@ impl WindowPlan {
             factors,
             repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            work: WorkKind::Cheap,
-            schedule,
-            warmed: true,
-            until_failure: false,
-            timed: true,
-            rest: Duration::ZERO,
+            ..Ordered::timed(WorkKind::Cheap, schedule)
         }
     }
 
