@@ -134,8 +134,6 @@ pub enum FinishError {
     Gone,
     /// Another poll of it ended first: this one has to be made again.
     Superseded,
-    /// The poll still needs something.
-    Unfinished,
 }
 
 /// The message and code for a filter that is not there, as geth has them. Clients make a new
@@ -160,6 +158,25 @@ pub struct OpenPoll {
     version: u64,
     /// What is needed next.
     pub poll: FilterPoll,
+}
+
+impl OpenPoll {
+    /// Writes the answer of a poll whose last step was `Done`; `None` for any other. Not under the
+    /// lock of the filters: an answer may be long.
+    pub fn complete(self) -> Option<CompletePoll> {
+        let Self { id, version, poll } = self;
+        let (answer, position) = poll.answer()?;
+        Some(CompletePoll { id, version, answer, position })
+    }
+}
+
+/// A poll whose answer is written, for [`VirtualFilters::finish`].
+#[derive(Debug)]
+pub struct CompletePoll {
+    id: VirtualFilterId,
+    version: u64,
+    answer: Bytes,
+    position: FilterPosition,
 }
 
 #[derive(Debug)]
@@ -301,16 +318,14 @@ impl VirtualFilters {
         }
     }
 
-    /// Ends a poll whose last step was `Done`: the answer to be handed out (a JSON array), and the
-    /// filter goes on behind it. A client that does not receive it has lost these changes, as with
-    /// geth.
-    pub fn finish(&mut self, open: OpenPoll, now: Instant) -> Result<Bytes, FinishError> {
-        let OpenPoll { id, version, poll } = open;
+    /// Ends a poll: the answer to be handed out (a JSON array), and the filter goes on behind it. A
+    /// client that does not receive it has lost these changes, as with geth.
+    pub fn finish(&mut self, complete: CompletePoll, now: Instant) -> Result<Bytes, FinishError> {
+        let CompletePoll { id, version, answer, position } = complete;
         let filter = self.by_id.get_mut(&id).ok_or(FinishError::Gone)?;
         if filter.version != version {
             return Err(FinishError::Superseded);
         }
-        let (answer, position) = poll.answer().ok_or(FinishError::Unfinished)?;
         if let FilterProgress::Chain(_, old) = &mut filter.told {
             *old = position;
         }

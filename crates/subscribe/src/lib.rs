@@ -34,8 +34,8 @@ mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
 pub use filters::{
-    FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll, PollBegun, SavedFilter,
-    VirtualFilterId, VirtualFilterKind, VirtualFilters,
+    CompletePoll, FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll, PollBegun,
+    SavedFilter, VirtualFilterId, VirtualFilterKind, VirtualFilters,
 };
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError, NumberedBlock};

@@ -176,6 +176,15 @@ impl FilterPoll {
         poll
     }
 
+    /// The criteria of the logs that are asked for; `None` for a filter of blocks. Their gates are
+    /// applied here: a search needs the addresses and topics alone.
+    pub fn criteria(&self) -> Option<&LogCriteria> {
+        match &self.filter {
+            ChainFilter::Blocks => None,
+            ChainFilter::Logs(criteria) => Some(criteria),
+        }
+    }
+
     /// What is needed next. Nothing changes by asking again.
     pub fn step(&mut self) -> FilterStep {
         if self.is_gone {

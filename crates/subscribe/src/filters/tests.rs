@@ -110,7 +110,8 @@ impl Bench {
                 }
                 FilterStep::Done => {
                     self.asked.pop();
-                    let answer = self.filters.finish(*open, self.now).expect("finished");
+                    let complete = open.complete().expect("done");
+                    let answer = self.filters.finish(complete, self.now).expect("finished");
                     return Some(serde_json::from_slice(&answer).expect("JSON"));
                 }
                 FilterStep::Gone => {
@@ -263,7 +264,7 @@ fn an_answer_that_cannot_be_right_changes_nothing() {
     let foreign = json!([log(id(11, 1), 0, 1, &[])]).to_string();
     assert!(open.poll.supply(foreign.as_bytes()).is_err());
     assert_eq!(open.poll.step(), FilterStep::LogsOf(id(11, 0)));
-    assert_eq!(bench.filters.finish(*open, bench.now), Err(FinishError::Unfinished));
+    assert!(open.complete().is_none(), "its logs are missing");
     assert_eq!(bench.told(filter), "+11.0");
 }
 
@@ -272,13 +273,16 @@ fn two_polls_at_once_do_not_both_tell() {
     let mut bench = Bench::new(FilterBounds::default(), 1000);
     let filter = bench.logs_filter();
     bench.grow(0, 11, 0, true);
-    let (one, two) = (bench.begin(filter).expect("there"), bench.begin(filter).expect("there"));
+    let begin = |bench: &mut Bench| {
+        bench.begin(filter).expect("there").complete().expect("all logs are in the journal")
+    };
+    let (one, two) = (begin(&mut bench), begin(&mut bench));
     let now = bench.now;
-    assert!(bench.filters.finish(*two, now).expect("first").len() > 2);
-    assert_eq!(bench.filters.finish(*one, now), Err(FinishError::Superseded));
-    let open = bench.begin(filter).expect("there");
+    assert!(bench.filters.finish(two, now).expect("first").len() > 2);
+    assert_eq!(bench.filters.finish(one, now), Err(FinishError::Superseded));
+    let open = begin(&mut bench);
     assert!(bench.filters.remove(filter) && !bench.filters.remove(filter));
-    assert_eq!(bench.filters.finish(*open, now), Err(FinishError::Gone));
+    assert_eq!(bench.filters.finish(open, now), Err(FinishError::Gone));
 }
 
 #[test]
