@@ -7,35 +7,49 @@
 //! can read block N at once, over any connection.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use wellhead_dispatch::now;
+use wellhead_eth::{Bloom, MethodTable};
+use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    ChainJournal, HeadWalk, Header, NumberedBlock, Publication, WalkBounds, WalkStep,
+    AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsReply, LogsScope, LogsState,
+    NumberedBlock, Publication, WalkBounds, WalkStep,
 };
 
 use crate::journey::{Proxy, WorkerChains};
 use crate::state::chain::ServedChain;
 use crate::state::directory::ChainIndex;
 
+/// What the logs of a block are read from.
+const LOGS: &str = "eth_getLogs";
+const RECEIPTS: &str = "eth_getBlockReceipts";
+
 /// So long after the last subscriber the journal is written on.
 const LINGER: Duration = Duration::from_secs(30);
+/// The journal begins so many blocks below the newest, each of which costs a call: deeper reorgs just
+/// after the first subscription close the connections.
+const BEGIN_BELOW: usize = 4;
 /// While something subscribes the chain is in use, though no client calls.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// The first pause after a header could not be fetched; doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 /// And its bound.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Bytes of the logs of one block, as they are kept. More than a block can hold.
+const LOGS_BYTES_MAX: usize = 32 << 20;
+
 /// Announces the blocks of one chain.
 #[derive(Debug)]
 pub struct Announcer {
     proxy: Arc<Proxy>,
     worker: Arc<WorkerChains>,
     index: ChainIndex,
-    journal: ChainJournal,
-    walk: HeadWalk,
-    /// When there was a subscriber last.
-    wanted_at: Instant,
+    /// Written here alone; its lock is held for a moment.
+    journal: Mutex<ChainJournal>,
 }
 
 impl Announcer {
@@ -44,15 +58,9 @@ impl Announcer {
         let worker = Arc::new(worker);
         let chains = proxy.chains().iter().enumerate();
         let announcers = chains.filter_map(|(index, chain)| {
-            let journal = chain.subscriptions.take_journal()?;
-            Some(Self {
-                proxy: Arc::clone(proxy),
-                worker: Arc::clone(&worker),
-                index: ChainIndex(index),
-                journal,
-                walk: HeadWalk::new(WalkBounds::default()),
-                wanted_at: now(),
-            })
+            let journal = Mutex::new(chain.subscriptions.take_journal()?);
+            let (proxy, worker) = (Arc::clone(proxy), Arc::clone(&worker));
+            Some(Self { proxy, worker, index: ChainIndex(index), journal })
         });
         announcers.collect()
     }
@@ -62,50 +70,80 @@ impl Announcer {
     }
 
     /// Announces for ever.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
         loop {
             while self.chain().subscriptions.count() == 0 {
                 self.chain().subscriptions.news().await;
             }
             self.begin().await;
-            while self.check_demand() {
-                self.announce().await;
+            // Heads never wait for logs.
+            tokio::select! {
+                biased;
+                () = self.follow_heads() => {}
+                () = self.follow_logs() => {}
             }
         }
     }
 
     /// Begins the journal at the agreed head, as soon as there is one.
-    async fn begin(&mut self) {
-        self.walk = HeadWalk::new(WalkBounds::default());
+    async fn begin(&self) {
         loop {
             self.chain().pulse.note_call(now());
-            if let Some(head) = self.agreed().await {
-                self.journal.begin(head);
-                self.wanted_at = now();
+            if let Some((head, _)) = self.agreed().await {
+                let (base, added) = self.headers_below(head).await;
+                let mut journal = self.journal.lock();
+                journal.begin(base);
+                // They are linked: each was fetched as the parent of the one above it.
+                let published = journal.publish(Publication { removed: 0, added });
+                debug_assert_eq!(published, Ok(()));
+                drop(journal);
                 return self.chain().subscriptions.note_written();
             }
             self.wait(PAUSE_MAX).await;
         }
     }
 
-    /// Whether there is a subscriber, or was lately. If not, the journal rests.
-    fn check_demand(&mut self) -> bool {
-        let at = now();
-        if self.chain().subscriptions.count() > 0 {
-            self.wanted_at = at;
-            return true;
+    /// The headers of a block and of some below it, ascending, and the block that they stand on: a
+    /// reorg of the newest blocks must not reach below the journal. Fewer where one cannot be had.
+    async fn headers_below(&self, head: NumberedBlock) -> (NumberedBlock, Vec<Header>) {
+        let (mut base, mut added) = (head, Vec::new());
+        while added.len() < BEGIN_BELOW && base.number.0 > 0 {
+            let params = format!(r#"["{}",false]"#, base.hash);
+            let header = self.fetch("eth_getBlockByHash", &params).await;
+            let Some(header) = header.filter(|header| header.id == base) else { break };
+            base = header.parent_id();
+            added.push(header);
         }
-        let is_over = at.saturating_duration_since(self.wanted_at) >= LINGER;
-        !(is_over && self.chain().subscriptions.may_rest())
+        added.reverse();
+        (base, added)
+    }
+
+    /// Publishes what is agreed, until nothing has subscribed for a while.
+    async fn follow_heads(&self) {
+        let mut walk = HeadWalk::new(WalkBounds::default());
+        let mut wanted_at = now();
+        loop {
+            let at = now();
+            if self.chain().subscriptions.count() > 0 {
+                wanted_at = at;
+            } else if at.saturating_duration_since(wanted_at) >= LINGER
+                && self.chain().subscriptions.may_rest()
+            {
+                return;
+            }
+            self.announce(&mut walk).await;
+        }
     }
 
     /// Publishes what is agreed, or makes one step towards that, or waits for news.
-    async fn announce(&mut self) {
+    async fn announce(&self, walk: &mut HeadWalk) {
         self.chain().pulse.note_call(now());
-        if let Some(head) = self.agreed().await {
-            self.walk.agree(head);
+        if let Some((head, header)) = self.agreed().await {
+            header.into_iter().for_each(|header| walk.supply(header));
+            walk.agree(head);
         }
-        let pause = match self.walk.step(&self.journal) {
+        let step = walk.step(&self.journal.lock());
+        let pause = match step {
             WalkStep::Publish(publication) => return self.publish(publication),
             WalkStep::Resync(block) => return self.resync(block),
             WalkStep::Idle | WalkStep::Wait => NOTE_EVERY,
@@ -113,11 +151,10 @@ impl Announcer {
                 let params = format!(r#"["{}",false]"#, block.hash);
                 let header = self.fetch("eth_getBlockByHash", &params).await;
                 match header.filter(|header| header.id.hash == block.hash) {
-                    Some(header) => return self.walk.supply(header),
+                    Some(header) => return walk.supply(header),
                     None => {
-                        self.walk.fail(block.hash);
-                        let doublings = self.walk.failures().min(10);
-                        (PAUSE * 2_u32.pow(doublings)).min(PAUSE_MAX)
+                        walk.fail(block.hash);
+                        pause_after(walk.failures())
                     }
                 }
             }
@@ -125,11 +162,12 @@ impl Announcer {
         self.wait(pause).await;
     }
 
-    fn publish(&mut self, publication: Publication) {
+    fn publish(&self, publication: Publication) {
         let tip = publication.added.last().map(|header| header.id);
-        match self.journal.publish(publication) {
+        let published = self.journal.lock().publish(publication);
+        match published {
             Ok(()) => self.chain().subscriptions.tell(),
-            // The walk went down to this journal, which this loop alone writes.
+            // The walk went down to this journal, which this loop alone extends.
             Err(error) => {
                 tracing::error!(%error, "the journal of blocks cannot be continued; it begins anew");
                 if let Some(tip) = tip {
@@ -139,10 +177,10 @@ impl Announcer {
         }
     }
 
-    fn resync(&mut self, block: NumberedBlock) {
+    fn resync(&self, block: NumberedBlock) {
         let chain = &self.chain().name.name;
         tracing::warn!(%chain, %block, "subscribers have missed blocks; their connections are closed");
-        self.journal.begin(block);
+        self.journal.lock().begin(block);
         self.chain().subscriptions.tell();
     }
 
@@ -155,27 +193,139 @@ impl Announcer {
         }
     }
 
-    /// The newest agreed block.
-    async fn agreed(&mut self) -> Option<NumberedBlock> {
+    /// The newest agreed block, and its header if it had to be fetched.
+    async fn agreed(&self) -> Option<(NumberedBlock, Option<Header>)> {
         let (head, known) = self.chain().heads.look(|view| {
             let head = view.latest?;
             Some((head, head.hash.or_else(|| view.hash_at(head.number))))
         })?;
         if let Some(hash) = known {
-            return Some(NumberedBlock { number: head.number, hash });
+            return Some((NumberedBlock { number: head.number, hash }, None));
         }
         // Heard of from an answer that named only a number.
         let params = format!(r#"["{}",false]"#, head.number.hex());
         let header = self.fetch("eth_getBlockByNumber", &params).await?;
-        let id = header.id;
-        self.walk.supply(header);
-        Some(id)
+        Some((header.id, Some(header)))
     }
 
     /// Asks for a block as clients do, and counts it for none of them.
     async fn fetch(&self, method: &'static str, params: &str) -> Option<Header> {
-        let block =
-            self.proxy.own_call(&self.worker, self.index, method, params.as_bytes()).await?;
+        let block = self.call(method, params).await?;
         Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
     }
+
+    async fn call(&self, method: &'static str, params: &str) -> Option<Bytes> {
+        self.proxy.own_call(&self.worker, self.index, method, params.as_bytes()).await
+    }
+
+    /// Finds the logs of each block in turn, for as long as it is polled. None is skipped: a block
+    /// whose logs cannot be had is tried again until it is there or taken back.
+    async fn follow_logs(&self) {
+        let subscriptions = &self.chain().subscriptions;
+        let mut publications = subscriptions.publications();
+        let mut failures = 0;
+        loop {
+            publications.mark_unchanged();
+            let Some(block) = self.next_without_logs() else {
+                // The sender lives as long as the chain.
+                let _ = publications.changed().await;
+                continue;
+            };
+            let state = tokio::select! {
+                biased;
+                () = until_taken_back(&block, &mut publications) => continue,
+                state = self.logs_of(&block) => state,
+            };
+            match state {
+                Some(state) => {
+                    failures = 0;
+                    if self.journal.lock().set_logs(&block, state) {
+                        subscriptions.tell();
+                    }
+                }
+                None => {
+                    failures += 1;
+                    tokio::time::sleep(pause_after(failures)).await;
+                }
+            }
+        }
+    }
+
+    /// The oldest block of the journal whose logs are not known.
+    fn next_without_logs(&self) -> Option<Arc<AddedBlock>> {
+        let journal = self.chain().subscriptions.reader().load();
+        let mut blocks = journal.iter().filter_map(|(_, event)| event.added());
+        blocks.find(|block| block.logs().is_none()).cloned()
+    }
+
+    /// The logs of a block, if a subscription may match one; `None` when they cannot be had now.
+    async fn logs_of(&self, block: &AddedBlock) -> Option<LogsState> {
+        let (subscriptions, id) = (&self.chain().subscriptions, block.id());
+        let bloom = bloom_of(block);
+        if !subscriptions.may_match(id.number, bloom) {
+            return Some(LogsState::Unneeded);
+        }
+        let logs = match self.read_logs(id, bloom).await {
+            Ok(logs) => logs,
+            Err(error) => {
+                let chain = &self.chain().name.name;
+                tracing::debug!(%chain, block = %id, error, "the logs of a block cannot be had");
+                return None;
+            }
+        };
+        subscriptions.note_logs(block, &logs);
+        Some(LogsState::Known(Arc::new(logs)))
+    }
+
+    /// All logs of a block by its hash, from the method that costs less, or else from the other.
+    async fn read_logs(
+        &self,
+        id: NumberedBlock,
+        bloom: Option<&Bloom>,
+    ) -> Result<BlockLogs, String> {
+        let credits = |method| self.chain().least_credits(MethodTable::standard().row(method));
+        let receipts_first = credits(RECEIPTS) < credits(LOGS);
+        let mut error = "no upstream answered".to_owned();
+        for method in if receipts_first { [RECEIPTS, LOGS] } else { [LOGS, RECEIPTS] } {
+            let params = match method {
+                LOGS => format!(r#"[{{"blockHash":"{}"}}]"#, id.hash),
+                _ => format!(r#"["{}"]"#, id.hash),
+            };
+            let Some(result) = self.call(method, &params).await else { continue };
+            let reply = match method {
+                LOGS => LogsReply::Logs(&result),
+                _ => LogsReply::Receipts(&result),
+            };
+            match BlockLogs::read(id, reply, LogsScope::Whole(bloom), LOGS_BYTES_MAX) {
+                Ok(logs) => return Ok(logs),
+                Err(why) => error = format!("{method}: {why}"),
+            }
+        }
+        Err(error)
+    }
+}
+
+/// What the bloom of a block says. Some chains leave it empty in blocks with logs: then it says
+/// nothing, but where the block used no gas.
+fn bloom_of(block: &AddedBlock) -> Option<&Bloom> {
+    let header = block.header();
+    let bloom = header.bloom.as_deref()?;
+    let gas_used = || raw::field(&header.json(), "gasUsed").and_then(raw::quantity);
+    (!bloom.is_empty() || gas_used() == Some(0)).then_some(bloom)
+}
+
+/// Resolves when the logs of a block are settled without us: it was taken back.
+async fn until_taken_back(block: &AddedBlock, publications: &mut watch::Receiver<u64>) {
+    while block.logs().is_none() {
+        publications.mark_unchanged();
+        if block.logs().is_some() {
+            return;
+        }
+        // The sender lives as long as the chain.
+        let _ = publications.changed().await;
+    }
+}
+
+fn pause_after(failures: u32) -> Duration {
+    (PAUSE * 2_u32.pow(failures.min(10))).min(PAUSE_MAX)
 }

@@ -223,7 +223,7 @@ impl ServedChain {
     }
 
     /// The least that a call of this method costs at any upstream of the chain.
-    fn least_credits(&self, row: &MethodRow) -> u64 {
+    pub(crate) fn least_credits(&self, row: &MethodRow) -> u64 {
         let prices = self.roster.upstreams().iter().map(|upstream| upstream.price(row));
         prices.min().unwrap_or(0)
     }

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_subscribe::{ChainEvent, Cursor, Notification, RingView, SubscriptionId};
+use wellhead_subscribe::{ChainEvent, Cursor, GroupId, Notification, RingView, SubscriptionId};
 
 use crate::state::chain::ServedChain;
-use crate::state::subscriptions::SubscriberHub;
+use crate::state::subscriptions::{ChainSubscriptions, SubscriberHub};
 
 /// ChainSubscriptions of one connection; geth has no bound, reth has this one.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
@@ -38,15 +38,33 @@ struct Subscription {
     text: Bytes,
     kind: SubscriptionKind,
     cursor: Cursor,
+    /// Where it began: it was not told of a block that was added before.
+    since: Cursor,
     /// The client was told the id, so that it can be told what the id stands for.
     is_active: bool,
 }
 
-/// What a client subscribes to. In the order in which those of one block are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a client subscribes to.
+#[derive(Debug)]
 pub(crate) enum SubscriptionKind {
     /// `newHeads`.
     Heads,
+    /// `logs`.
+    Logs {
+        /// Those with equal criteria.
+        group: GroupId,
+        /// Logs of the event at the cursor that were told.
+        told: usize,
+    },
+}
+
+/// A step over one event of the journal.
+enum SubscriptionStep {
+    Tell(SubscriberEvent),
+    /// The event means nothing here, and is passed.
+    Passed,
+    /// The logs of the block are not known yet.
+    Awaits,
 }
 
 /// What a connection is told next.
@@ -109,7 +127,14 @@ impl Subscriber {
             state.place = Some(self.hub.enter(&self.chain.subscriptions));
         }
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
-        state.subscriptions.push(Subscription { id, text, kind, cursor, is_active: false });
+        state.subscriptions.push(Subscription {
+            id,
+            text,
+            kind,
+            cursor,
+            since: cursor,
+            is_active: false,
+        });
     }
 
     /// The client is told these ids before anything else that is sent from now on.
@@ -126,36 +151,44 @@ impl Subscriber {
         let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) else {
             return false;
         };
-        state.subscriptions.remove(place);
-        self.chain.subscriptions.end();
+        let ended = state.subscriptions.remove(place);
+        self.end(&ended);
         if state.subscriptions.is_empty() {
             self.leave(&mut state);
         }
         true
     }
 
-    /// The next notification, in the order of the journal; within one block in the order of
-    /// [`SubscriptionKind`].
+    /// The next notification, in the order of the journal: of each block first the head, then its
+    /// logs. A subscription to logs that waits for those of a block delays no other one.
     pub fn poll_event(&self, cx: &mut Context<'_>) -> Poll<SubscriberEvent> {
         let mut state = self.state.lock();
         let Some(place) = state.place else { return Poll::Pending };
-        let journal = self.chain.subscriptions.reader().load();
+        let subscriptions = &self.chain.subscriptions;
+        // Before the journal is looked at, so that nothing is missed.
+        self.hub.wake_at(place, cx.waker());
+        let journal = subscriptions.reader().load();
+        let mut awaiting = Vec::new();
         loop {
-            let next = state.subscriptions.iter_mut().filter(|it| it.is_active);
-            let Some(next) = next.min_by_key(|it| it.cursor) else { return Poll::Pending };
-            if next.cursor >= journal.tip() {
-                // Before the journal is looked at for the last time, so that nothing is missed.
-                self.hub.wake_at(place, cx.waker());
-                if self.chain.subscriptions.reader().tip() == journal.tip() {
-                    return Poll::Pending;
-                }
-                drop(state);
-                return self.poll_event(cx);
-            }
-            if let Some(event) = next.advance(&journal) {
-                return Poll::Ready(event);
+            let next = state.subscriptions.iter_mut().enumerate();
+            let next = next.filter(|(at, it)| it.is_active && !awaiting.contains(at));
+            let next = next.min_by_key(|(_, it)| (it.cursor, it.kind.is_logs()));
+            let Some((at, next)) = next.filter(|(_, it)| it.cursor < journal.tip()) else {
+                return Poll::Pending;
+            };
+            match next.advance(&journal, subscriptions) {
+                SubscriptionStep::Tell(event) => return Poll::Ready(event),
+                SubscriptionStep::Passed => {}
+                SubscriptionStep::Awaits => awaiting.push(at),
             }
         }
+    }
+
+    fn end(&self, subscription: &Subscription) {
+        if let SubscriptionKind::Logs { group, .. } = subscription.kind {
+            self.chain.subscriptions.leave(group);
+        }
+        self.chain.subscriptions.end();
     }
 
     fn leave(&self, state: &mut SubscriberState) {
@@ -168,37 +201,84 @@ impl Subscriber {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         let mut state = std::mem::take(self.state.get_mut());
-        for _ in &state.subscriptions {
-            self.chain.subscriptions.end();
-        }
+        state.subscriptions.iter().for_each(|subscription| self.end(subscription));
         self.leave(&mut state);
     }
 }
 
+impl SubscriptionKind {
+    fn is_logs(&self) -> bool {
+        matches!(self, Self::Logs { .. })
+    }
+}
+
 impl Subscription {
-    /// Passes one event of the journal; returns what it means for the subscription, if anything.
-    fn advance(&mut self, journal: &RingView<ChainEvent>) -> Option<SubscriberEvent> {
-        let first = match journal.since(self.cursor) {
-            Ok(mut events) => events.next()?.1,
+    /// Takes one step in the journal, whose tip it has not reached.
+    fn advance(
+        &mut self,
+        journal: &RingView<ChainEvent>,
+        subscriptions: &ChainSubscriptions,
+    ) -> SubscriptionStep {
+        let event = match journal.since(self.cursor) {
+            Ok(mut events) => events.next().map(|(_, event)| event),
             Err(lagged) => {
-                return Some(match lagged.missed {
+                return SubscriptionStep::Tell(match lagged.missed {
                     Some(_) => SubscriberEvent::TooSlow,
                     None => SubscriberEvent::Resync,
                 });
             }
         };
-        self.cursor = self.cursor.next();
-        match (&self.kind, first) {
-            (SubscriptionKind::Heads, ChainEvent::Added(block)) => {
-                let notification = block.header().notification();
-                let prefix = Bytes::from_static(Notification::prefix());
-                Some(SubscriberEvent::Notification([
-                    prefix,
-                    self.text.clone(),
-                    notification.suffix().clone(),
-                ]))
+        let told = event.map_or(SubscriptionStep::Passed, |event| match &self.kind {
+            SubscriptionKind::Heads => match event.added() {
+                Some(block) => self.tell(block.header().notification()),
+                None => SubscriptionStep::Passed,
+            },
+            SubscriptionKind::Logs { group, told } => {
+                self.tell_log(event, *group, *told, subscriptions)
             }
-            (SubscriptionKind::Heads, ChainEvent::Removed(_) | ChainEvent::Began(_)) => None,
+        });
+        match (&told, &mut self.kind) {
+            (SubscriptionStep::Awaits, _) => {}
+            (SubscriptionStep::Tell(_), SubscriptionKind::Logs { told, .. }) => *told += 1,
+            (SubscriptionStep::Passed, SubscriptionKind::Logs { told, .. }) => {
+                *told = 0;
+                self.cursor = self.cursor.next();
+            }
+            (_, SubscriptionKind::Heads) => self.cursor = self.cursor.next(),
         }
+        told
+    }
+
+    /// The log behind the first `told` ones of an event.
+    fn tell_log(
+        &self,
+        event: &ChainEvent,
+        group: GroupId,
+        told: usize,
+        subscriptions: &ChainSubscriptions,
+    ) -> SubscriptionStep {
+        let (block, is_removed) = match event {
+            ChainEvent::Began(_) => return SubscriptionStep::Passed,
+            ChainEvent::Added(block) => (block, false),
+            ChainEvent::Removed(block) => (block, true),
+        };
+        if block.logs().is_none() {
+            return SubscriptionStep::Awaits;
+        }
+        let Some(logs) = event.logs_told(self.since) else { return SubscriptionStep::Passed };
+        let Some(matches) = subscriptions.matches_of(block) else {
+            return SubscriptionStep::Passed;
+        };
+        match matches.of(group).nth(told) {
+            None => SubscriptionStep::Passed,
+            Some(place) if is_removed => self.tell(&logs.removed_notification(place)),
+            Some(place) => self.tell(&logs.notification(place)),
+        }
+    }
+
+    fn tell(&self, notification: &Notification) -> SubscriptionStep {
+        let prefix = Bytes::from_static(Notification::prefix());
+        let pieces = [prefix, self.text.clone(), notification.suffix().clone()];
+        SubscriptionStep::Tell(SubscriberEvent::Notification(pieces))
     }
 }

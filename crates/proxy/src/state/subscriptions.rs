@@ -4,12 +4,17 @@
 //! The announcer ([`crate::announcer`]) writes the journal while there is a subscriber, and for a
 //! while after the last one. A connection is a cursor into it ([`crate::state::subscriber`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use wellhead_subscribe::{ChainJournal, Cursor, JournalBounds, JournalReader};
+use wellhead_eth::{BlockNumber, Bloom};
+use wellhead_subscribe::{
+    AddedBlock, BlockLogs, BlockMatches, ChainJournal, FilterGroups, GroupId, JournalBounds,
+    JournalReader, LogCriteria,
+};
 
 /// Subscribers that are woken before the other tasks of their worker have their turn: each
 /// writes to its socket, which takes some microseconds.
@@ -22,6 +27,11 @@ pub(crate) struct ChainSubscriptions {
     /// Until the announcer takes it.
     journal: Mutex<Option<ChainJournal>>,
     demand: Mutex<JournalDemand>,
+    /// The criteria of all subscriptions to logs.
+    groups: Mutex<FilterGroups>,
+    /// By the sequence number of the event that added a block: which of its logs are whose. None for
+    /// a block that the journal has dropped.
+    matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
     /// The demand began, or the agreed head changed.
     news: Notify,
     /// Grows with each publication.
@@ -42,6 +52,8 @@ impl Default for ChainSubscriptions {
             reader: journal.reader(),
             journal: Mutex::new(Some(journal)),
             demand: Mutex::default(),
+            groups: Mutex::default(),
+            matches: Mutex::default(),
             news: Notify::new(),
             published: watch::Sender::new(0),
         }
@@ -78,15 +90,51 @@ impl ChainSubscriptions {
         self.demand.lock().subscriptions
     }
 
-    /// Where one begins to read: behind what is there. Waits until the journal is written.
-    pub(crate) async fn tip(&self) -> Cursor {
+    /// One more subscription to the logs that these criteria match. To be called before the place
+    /// from which it reads is taken: what is added behind that place is matched for it.
+    pub(crate) fn join(&self, criteria: LogCriteria) -> GroupId {
+        self.groups.lock().join(criteria)
+    }
+
+    /// One subscription to logs less.
+    pub(crate) fn leave(&self, group: GroupId) {
+        self.groups.lock().leave(group);
+    }
+
+    /// Whether a subscription may match a log of this block, whose bloom is `None` where it says
+    /// nothing.
+    pub(crate) fn may_match(&self, number: BlockNumber, bloom: Option<&Bloom>) -> bool {
+        self.groups.lock().may_match(number, bloom)
+    }
+
+    /// Finds once whose the logs of a block are, before any subscription is told of them.
+    pub(crate) fn note_logs(&self, block: &AddedBlock, logs: &BlockLogs) {
+        let found = self.groups.lock().matches(logs);
+        let oldest = self.reader.load().oldest().sequence();
+        let mut matches = self.matches.lock();
+        *matches = matches.split_off(&oldest);
+        matches.insert(block.sequence(), Arc::new(found));
+    }
+
+    /// Whose the logs of a block are.
+    pub(crate) fn matches_of(&self, block: &AddedBlock) -> Option<Arc<BlockMatches>> {
+        self.matches.lock().get(&block.sequence()).cloned()
+    }
+
+    /// Hears of each publication from now on.
+    pub(crate) fn publications(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
+    }
+
+    /// Waits until the journal is written: a subscription begins behind what is there then.
+    pub(crate) async fn written(&self) {
         let mut published = self.published.subscribe();
         loop {
             published.mark_unchanged();
             {
                 let demand = self.demand.lock();
                 if demand.is_written {
-                    return self.reader.tip();
+                    return;
                 }
             }
             // The sender is here as long as we are.
@@ -286,14 +334,14 @@ mod tests {
         assert_eq!(subscriptions.count(), 0, "it came to nothing");
         subscriptions.begin().keep();
         subscriptions.news().await;
-        let mut tip = std::pin::pin!(subscriptions.tip());
-        assert!(futures_util::poll!(tip.as_mut()).is_pending(), "nothing is written yet");
+        let mut written = std::pin::pin!(subscriptions.written());
+        assert!(futures_util::poll!(written.as_mut()).is_pending(), "nothing is written yet");
         journal.begin(wellhead_subscribe::NumberedBlock {
             number: wellhead_eth::BlockNumber(7),
             hash: wellhead_eth::BlockHash([7; 32]),
         });
         subscriptions.note_written();
-        assert_eq!(tip.await, journal.reader().tip());
+        written.await;
         assert!(!subscriptions.may_rest(), "it is read");
         subscriptions.end();
         assert!(subscriptions.may_rest());

@@ -2,7 +2,7 @@
 
 use wellhead_dispatch::Job;
 use wellhead_jsonrpc::raw;
-use wellhead_subscribe::SubscriptionId;
+use wellhead_subscribe::{LogCriteria, SubscriptionId};
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
@@ -28,10 +28,16 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     let subscriptions = &request.chain.subscriptions;
     // Counted first: the journal is written while it is wanted.
     let demanded = subscriptions.begin();
-    let tip = tokio::time::timeout_at(job.deadline.into(), subscriptions.tip()).await;
-    let cursor = tip.map_err(|_elapsed| Refusal::no_head_yet())?;
+    let written = tokio::time::timeout_at(job.deadline.into(), subscriptions.written()).await;
+    written.map_err(|_elapsed| Refusal::no_head_yet())?;
+    let kind = match kind {
+        KindAsked::Heads => SubscriptionKind::Heads,
+        KindAsked::Logs(criteria) => {
+            SubscriptionKind::Logs { group: subscriptions.join(criteria), told: 0 }
+        }
+    };
     let id = request.worker.with_rng(SubscriptionId::draw);
-    message.add(id, kind, cursor);
+    message.add(id, kind, subscriptions.reader().tip());
     demanded.keep();
     Ok(format!("\"{id}\""))
 }
@@ -48,8 +54,14 @@ fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
     Ok(was_there.to_string())
 }
 
+/// What a call subscribes to.
+enum KindAsked {
+    Heads,
+    Logs(LogCriteria),
+}
+
 /// What is subscribed to. An extra `{}` or `null`, which some clients send, says nothing.
-fn kind_of(params: &[u8]) -> Result<SubscriptionKind, Refusal> {
+fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
     let name = raw::item(params, 0);
     let name =
         name.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
@@ -57,7 +69,10 @@ fn kind_of(params: &[u8]) -> Result<SubscriptionKind, Refusal> {
         Refusal::invalid_params("invalid argument 0: the name of a subscription is a string")
     })?;
     match &*name {
-        "newHeads" => Ok(SubscriptionKind::Heads),
+        "newHeads" => Ok(KindAsked::Heads),
+        "logs" => LogCriteria::read(raw::item(params, 1))
+            .map(KindAsked::Logs)
+            .map_err(|error| Refusal::invalid_params(&error.message(1))),
         other => Err(Refusal::no_such_subscription(other)),
     }
 }
