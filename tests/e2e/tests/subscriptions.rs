@@ -163,6 +163,79 @@ mod with_geth {
         }
     }
 
+    /// The logs that a node has for a block, as a subscriber is told of them.
+    async fn logs(stage: &Stage, node: usize, block: &Block, is_removed: bool) -> Vec<Value> {
+        let rpc = stage.driver.node(node).rpc();
+        let logs = rpc.result("eth_getLogs", json!([{ "blockHash": block.hash }])).await.unwrap();
+        let mut logs = logs.as_array().unwrap().clone();
+        logs.iter_mut().for_each(|log| log["removed"] = is_removed.into());
+        logs
+    }
+
+    /// Every log of the chain once, and those of a branch that is left taken back before the logs of
+    /// the new one, whatever the nodes' own subscriptions say.
+    #[tokio::test]
+    async fn logs_are_told_and_taken_back() {
+        let stage = Stage::set(true).await;
+        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
+        stage.agrees_on(&first[0]).await;
+        let mut client = stage.client().await;
+        let all = client.subscribe(json!(["logs", { "address": ConsensusDriver::LOGGER }])).await;
+        // A topic that no log has, and an error in the words of geth.
+        let none = json!(["logs", { "topics": [format!("0x{:064x}", 1)] }]);
+        client.subscribe(none).await;
+        let bad = client.call("eth_subscribe", json!(["logs", { "address": "0x12" }])).await;
+        assert!(bad.unwrap_err().contains("-32602"));
+        let heads = client.subscribe(json!(["newHeads"])).await;
+
+        let mut nonces = [0; 3];
+        let mut head = first[0].clone();
+        let mut told = Vec::new();
+        for (block, back) in (0..12_u64).zip([0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0]) {
+            // Leaves some blocks first, and makes one more than it leaves.
+            let fork = stage.driver.ancestor(&head, back);
+            let abandoned: Vec<_> = (0..back).map(|at| stage.driver.ancestor(&head, at)).collect();
+            nonces = nonces.map(|nonce| nonce - back.min(nonce));
+            let mut branch = vec![fork.clone()];
+            for _ in 0..=back {
+                let calls = nonces.iter_mut().enumerate().map(|(account, nonce)| {
+                    *nonce += 1;
+                    ConsensusDriver::log_call(account as u32, *nonce - 1, block)
+                });
+                let transactions = Transactions::These(calls.collect());
+                let parent = branch.last().unwrap();
+                branch.push(stage.driver.mine_on(parent, transactions).await);
+            }
+            head = branch.last().unwrap().clone();
+            for node in [0, 1] {
+                stage.driver.set_head(node, &head).await;
+            }
+            let mut expected = Vec::new();
+            for block in &abandoned {
+                expected.extend(logs(&stage, 0, block, true).await);
+            }
+            for block in &branch[1..] {
+                expected.extend(logs(&stage, 0, block, false).await);
+            }
+            assert_eq!(expected.len(), 3 * (2 * back as usize + 1));
+            let mut seen = Vec::new();
+            let mut heads_told = 0;
+            while seen.len() < expected.len() || heads_told <= back {
+                let mut message = client.told().await;
+                if message["subscription"] == heads {
+                    heads_told += 1;
+                    continue;
+                }
+                assert_eq!(message["subscription"], all);
+                seen.push(message["result"].take());
+            }
+            assert_eq!(seen, expected, "block {block}");
+            told.extend(seen);
+        }
+        client.expect_silence().await;
+        assert!(told.iter().any(|log| log["removed"] == true));
+    }
+
     #[tokio::test]
     async fn over_http_there_is_none() {
         let stage = Stage::set(false).await;
