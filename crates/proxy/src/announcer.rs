@@ -23,6 +23,7 @@ use wellhead_subscribe::{
 use crate::journey::{Proxy, WorkerChains};
 use crate::state::chain::ServedChain;
 use crate::state::directory::ChainIndex;
+use crate::state::subscriptions::SubscriptionCounters;
 
 /// What the logs of a block are read from.
 const LOGS: &str = "eth_getLogs";
@@ -96,6 +97,11 @@ impl Announcer {
                 // They are linked: each was fetched as the parent of the one above it.
                 let published = journal.publish(Publication { removed: 0, added });
                 debug_assert_eq!(published, Ok(()));
+                // Each subscription begins behind them.
+                let written = self.chain().subscriptions.reader().load();
+                for block in written.iter().filter_map(|(_, event)| event.added()) {
+                    journal.set_logs(block, LogsState::Unneeded);
+                }
                 drop(journal);
                 return self.chain().subscriptions.note_written();
             }
@@ -164,6 +170,9 @@ impl Announcer {
 
     fn publish(&self, publication: Publication) {
         let tip = publication.added.last().map(|header| header.id);
+        let counts = self.chain().subscriptions.counts();
+        SubscriptionCounters::add(&counts.added, publication.added.len());
+        SubscriptionCounters::add(&counts.removed, publication.removed);
         let published = self.journal.lock().publish(publication);
         match published {
             Ok(()) => self.chain().subscriptions.tell(),
@@ -181,6 +190,7 @@ impl Announcer {
         let chain = &self.chain().name.name;
         tracing::warn!(%chain, %block, "subscribers have missed blocks; their connections are closed");
         self.journal.lock().begin(block);
+        SubscriptionCounters::add(&self.chain().subscriptions.counts().resyncs, 1);
         self.chain().subscriptions.tell();
     }
 
@@ -210,8 +220,14 @@ impl Announcer {
 
     /// Asks for a block as clients do, and counts it for none of them.
     async fn fetch(&self, method: &'static str, params: &str) -> Option<Header> {
-        let block = self.call(method, params).await?;
-        Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
+        let block = self.call(method, params).await;
+        let header = block.and_then(|block| {
+            Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
+        });
+        let counts = self.chain().subscriptions.counts();
+        let counter = if header.is_some() { &counts.headers } else { &counts.failed };
+        SubscriptionCounters::add(counter, 1);
+        header
     }
 
     async fn call(&self, method: &'static str, params: &str) -> Option<Bytes> {
@@ -266,8 +282,12 @@ impl Announcer {
             return Some(LogsState::Unneeded);
         }
         let logs = match self.read_logs(id, bloom).await {
-            Ok(logs) => logs,
+            Ok(logs) => {
+                SubscriptionCounters::add(&subscriptions.counts().log_blocks, 1);
+                logs
+            }
             Err(error) => {
+                SubscriptionCounters::add(&subscriptions.counts().failed, 1);
                 let chain = &self.chain().name.name;
                 tracing::debug!(%chain, block = %id, error, "the logs of a block cannot be had");
                 return None;

@@ -6,6 +6,7 @@
 
 mod budget;
 mod logs;
+mod subscriptions;
 mod verify;
 mod view;
 
@@ -55,7 +56,8 @@ impl Collector for Exposed {
         self.dissents(&mut encoder)?;
         self.verified(&mut encoder)?;
         self.budgets(&mut encoder)?;
-        self.asked(&mut encoder)
+        self.asked(&mut encoder)?;
+        self.subscriptions(&mut encoder)
     }
 }
 

@@ -234,6 +234,19 @@ mod with_geth {
         }
         client.expect_silence().await;
         assert!(told.iter().any(|log| log["removed"] == true));
+        // One call for the logs of each block, whatever the number of subscriptions.
+        let metrics = stage.wellhead.admin().get("/metrics").await.unwrap().body;
+        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        for line in [
+            r#"wellhead_subscriptions{chain="main",kind="logs"} 2"#,
+            r#"wellhead_subscriptions{chain="main",kind="newHeads"} 1"#,
+            r#"wellhead_announced_blocks_total{chain="main",change="added"} 18"#,
+            r#"wellhead_announced_blocks_total{chain="main",change="removed"} 6"#,
+            r#"wellhead_announcer_calls_total{chain="main",fetched="logs"} 18"#,
+            r#"wellhead_subscription_gaps_total{chain="main",reason="resync"} 0"#,
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
+        }
     }
 
     #[tokio::test]

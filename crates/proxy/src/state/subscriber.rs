@@ -4,6 +4,7 @@
 //! what is new while its socket takes it, and is ended when it falls off the journal.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use wellhead_subscribe::{ChainEvent, Cursor, GroupId, Notification, RingView, SubscriptionId};
 
 use crate::state::chain::ServedChain;
-use crate::state::subscriptions::{ChainSubscriptions, SubscriberHub};
+use crate::state::subscriptions::{ChainSubscriptions, SubscriberHub, SubscriptionCounters};
 
 /// ChainSubscriptions of one connection; geth has no bound, reth has this one.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
@@ -126,6 +127,9 @@ impl Subscriber {
         if state.place.is_none() {
             state.place = Some(self.hub.enter(&self.chain.subscriptions));
         }
+        let counts = self.chain.subscriptions.counts();
+        SubscriptionCounters::add(&counts.begun, 1);
+        kind.open(counts).fetch_add(1, Relaxed);
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
         state.subscriptions.push(Subscription {
             id,
@@ -188,6 +192,7 @@ impl Subscriber {
         if let SubscriptionKind::Logs { group, .. } = subscription.kind {
             self.chain.subscriptions.leave(group);
         }
+        subscription.kind.open(self.chain.subscriptions.counts()).fetch_sub(1, Relaxed);
         self.chain.subscriptions.end();
     }
 
@@ -207,6 +212,14 @@ impl Drop for Subscriber {
 }
 
 impl SubscriptionKind {
+    /// The count of open ones.
+    fn open<'a>(&self, counts: &'a SubscriptionCounters) -> &'a AtomicUsize {
+        match self {
+            Self::Heads => &counts.heads,
+            Self::Logs { .. } => &counts.logs,
+        }
+    }
+
     fn is_logs(&self) -> bool {
         matches!(self, Self::Logs { .. })
     }

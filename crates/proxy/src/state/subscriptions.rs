@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -36,6 +37,64 @@ pub(crate) struct ChainSubscriptions {
     news: Notify,
     /// Grows with each publication.
     published: watch::Sender<u64>,
+    counts: SubscriptionCounters,
+}
+
+/// What subscribers had and cost, of one chain.
+#[derive(Debug, Default)]
+pub(crate) struct SubscriptionCounters {
+    pub(crate) begun: AtomicU64,
+    pub(crate) heads: AtomicUsize,
+    pub(crate) logs: AtomicUsize,
+    pub(crate) added: AtomicU64,
+    pub(crate) removed: AtomicU64,
+    pub(crate) headers: AtomicU64,
+    pub(crate) log_blocks: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) resyncs: AtomicU64,
+}
+
+/// A copy of the counts at one moment.
+#[derive(Debug)]
+pub(crate) struct SubscriptionCounts {
+    /// Subscriptions so far.
+    pub(crate) begun: u64,
+    /// Of `newHeads`, now.
+    pub(crate) heads: usize,
+    /// Of `logs`, now.
+    pub(crate) logs: usize,
+    /// Blocks announced.
+    pub(crate) added: u64,
+    /// Blocks taken back.
+    pub(crate) removed: u64,
+    /// Headers fetched.
+    pub(crate) headers: u64,
+    /// Blocks whose logs were fetched.
+    pub(crate) log_blocks: u64,
+    /// Fetches that brought nothing.
+    pub(crate) failed: u64,
+    /// Journals that began anew while they were read.
+    pub(crate) resyncs: u64,
+}
+
+impl SubscriptionCounters {
+    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> SubscriptionCounts {
+        SubscriptionCounts {
+            begun: self.begun.load(Relaxed),
+            heads: self.heads.load(Relaxed),
+            logs: self.logs.load(Relaxed),
+            added: self.added.load(Relaxed),
+            removed: self.removed.load(Relaxed),
+            headers: self.headers.load(Relaxed),
+            log_blocks: self.log_blocks.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            resyncs: self.resyncs.load(Relaxed),
+        }
+    }
 }
 
 /// Who reads the journal, and whether it is written.
@@ -56,6 +115,7 @@ impl Default for ChainSubscriptions {
             matches: Mutex::default(),
             news: Notify::new(),
             published: watch::Sender::new(0),
+            counts: SubscriptionCounters::default(),
         }
     }
 }
@@ -64,6 +124,10 @@ impl ChainSubscriptions {
     /// The journal, for the one that writes it; `None` the second time.
     pub(crate) fn take_journal(&self) -> Option<ChainJournal> {
         self.journal.lock().take()
+    }
+
+    pub(crate) fn counts(&self) -> &SubscriptionCounters {
+        &self.counts
     }
 
     pub(crate) fn reader(&self) -> &JournalReader {
@@ -270,7 +334,6 @@ impl SubscriberHub {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::task::Wake;
 
     use super::*;
