@@ -30,6 +30,19 @@ struct SubscriberState {
     subscriptions: Vec<Subscription>,
     /// Its place among those that are woken, while it has a subscription.
     place: Option<usize>,
+    /// The round that goes on; `None` while there is nothing to tell.
+    round: Option<TellRound>,
+}
+
+/// All subscriptions at one place of the journal, each looked at once, so that many on one connection
+/// cost no more than their number.
+#[derive(Debug)]
+struct TellRound {
+    cursor: Cursor,
+    /// Heads are told first, then logs.
+    is_of_logs: bool,
+    /// The next subscription to look at.
+    at: usize,
 }
 
 #[derive(Debug)]
@@ -144,6 +157,7 @@ impl Subscriber {
     /// The client is told these ids before anything else that is sent from now on.
     pub fn activate(&self, ids: &[SubscriptionId]) {
         let mut state = self.state.lock();
+        state.round = None;
         for subscription in &mut state.subscriptions {
             subscription.is_active |= ids.contains(&subscription.id);
         }
@@ -155,6 +169,7 @@ impl Subscriber {
         let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) else {
             return false;
         };
+        state.round = None;
         let ended = state.subscriptions.remove(place);
         self.end(&ended);
         if state.subscriptions.is_empty() {
@@ -172,18 +187,33 @@ impl Subscriber {
         // Before the journal is looked at, so that nothing is missed.
         self.hub.wake_at(place, cx.waker());
         let journal = subscriptions.reader().load();
-        let mut awaiting = Vec::new();
+        let round = state.round.take().or_else(|| state.next_round(None, journal.tip()));
+        let Some(mut round) = round else { return Poll::Pending };
         loop {
-            let next = state.subscriptions.iter_mut().enumerate();
-            let next = next.filter(|(at, it)| it.is_active && !awaiting.contains(at));
-            let next = next.min_by_key(|(_, it)| (it.cursor, it.kind.is_logs()));
-            let Some((at, next)) = next.filter(|(_, it)| it.cursor < journal.tip()) else {
-                return Poll::Pending;
-            };
-            match next.advance(&journal, subscriptions) {
-                SubscriptionStep::Tell(event) => return Poll::Ready(event),
-                SubscriptionStep::Passed => {}
-                SubscriptionStep::Awaits => awaiting.push(at),
+            while let Some(next) = state.subscriptions.get_mut(round.at) {
+                let is_next = next.is_active
+                    && next.cursor == round.cursor
+                    && next.kind.is_logs() == round.is_of_logs;
+                if !is_next {
+                    round.at += 1;
+                    continue;
+                }
+                match next.advance(&journal, subscriptions) {
+                    SubscriptionStep::Tell(event) => {
+                        state.round = Some(round);
+                        return Poll::Ready(event);
+                    }
+                    SubscriptionStep::Passed => {}
+                    SubscriptionStep::Awaits => round.at += 1,
+                }
+            }
+            if !round.is_of_logs {
+                round = TellRound { is_of_logs: true, at: 0, ..round };
+                continue;
+            }
+            match state.next_round(Some(round.cursor), journal.tip()) {
+                Some(next) => round = next,
+                None => return Poll::Pending,
             }
         }
     }
@@ -208,6 +238,16 @@ impl Drop for Subscriber {
         let mut state = std::mem::take(self.state.get_mut());
         state.subscriptions.iter().for_each(|subscription| self.end(subscription));
         self.leave(&mut state);
+    }
+}
+
+impl SubscriberState {
+    /// The round at the lowest place above `last` and below the journal's tip, if a subscription is
+    /// there.
+    fn next_round(&self, last: Option<Cursor>, tip: Cursor) -> Option<TellRound> {
+        let places = self.subscriptions.iter().filter(|it| it.is_active).map(|it| it.cursor);
+        let ahead = places.filter(|at| *at < tip && last.is_none_or(|last| *at > last));
+        ahead.min().map(|cursor| TellRound { cursor, is_of_logs: false, at: 0 })
     }
 }
 
