@@ -76,7 +76,9 @@ impl Announcer {
             while self.chain().subscriptions.count() == 0 {
                 self.chain().subscriptions.news().await;
             }
-            self.begin().await;
+            if !self.begin().await {
+                continue;
+            }
             // Heads never wait for logs.
             tokio::select! {
                 biased;
@@ -86,26 +88,33 @@ impl Announcer {
         }
     }
 
-    /// Begins the journal at the agreed head, as soon as there is one.
-    async fn begin(&self) {
-        loop {
+    /// Begins the journal at the agreed head, as soon as there is one; false when nothing waits for
+    /// that any more.
+    async fn begin(&self) -> bool {
+        while self.chain().subscriptions.count() > 0 {
             self.chain().pulse.note_call(now());
             if let Some((head, _)) = self.agreed().await {
-                let (base, added) = self.headers_below(head).await;
-                let mut journal = self.journal.lock();
-                journal.begin(base);
-                // They are linked: each was fetched as the parent of the one above it.
-                let published = journal.publish(Publication { removed: 0, added });
-                debug_assert_eq!(published, Ok(()));
-                // Each subscription begins behind them.
-                let written = self.chain().subscriptions.reader().load();
-                for block in written.iter().filter_map(|(_, event)| event.added()) {
-                    journal.set_logs(block, LogsState::Unneeded);
-                }
-                drop(journal);
-                return self.chain().subscriptions.note_written();
+                self.begin_at(head).await;
+                self.chain().subscriptions.note_written();
+                return true;
             }
             self.wait(PAUSE_MAX).await;
+        }
+        false
+    }
+
+    /// Begins the journal anew, some blocks below this one.
+    async fn begin_at(&self, head: NumberedBlock) {
+        let (base, added) = self.headers_below(head).await;
+        let mut journal = self.journal.lock();
+        journal.begin(base);
+        // They are linked: each was fetched as the parent of the one above it.
+        let published = journal.publish(Publication { removed: 0, added });
+        debug_assert_eq!(published, Ok(()));
+        // Each subscription begins behind them.
+        let written = self.chain().subscriptions.reader().load();
+        for block in written.iter().filter_map(|(_, event)| event.added()) {
+            journal.set_logs(block, LogsState::Unneeded);
         }
     }
 
@@ -150,13 +159,13 @@ impl Announcer {
         }
         let step = walk.step(&self.journal.lock());
         let pause = match step {
-            WalkStep::Publish(publication) => return self.publish(publication),
-            WalkStep::Resync(block) => return self.resync(block),
+            WalkStep::Publish(publication) => return self.publish(publication).await,
+            WalkStep::Resync(block) => return self.resync(block).await,
             WalkStep::Idle | WalkStep::Wait => NOTE_EVERY,
             WalkStep::Fetch(block) => {
                 let params = format!(r#"["{}",false]"#, block.hash);
                 let header = self.fetch("eth_getBlockByHash", &params).await;
-                match header.filter(|header| header.id.hash == block.hash) {
+                match header.filter(|header| header.id == block) {
                     Some(header) => return walk.supply(header),
                     None => {
                         walk.fail(block.hash);
@@ -168,7 +177,7 @@ impl Announcer {
         self.wait(pause).await;
     }
 
-    fn publish(&self, publication: Publication) {
+    async fn publish(&self, publication: Publication) {
         let tip = publication.added.last().map(|header| header.id);
         let counts = self.chain().subscriptions.counts();
         SubscriptionCounters::add(&counts.added, publication.added.len());
@@ -180,16 +189,16 @@ impl Announcer {
             Err(error) => {
                 tracing::error!(%error, "the journal of blocks cannot be continued; it begins anew");
                 if let Some(tip) = tip {
-                    self.resync(tip);
+                    self.resync(tip).await;
                 }
             }
         }
     }
 
-    fn resync(&self, block: NumberedBlock) {
+    async fn resync(&self, block: NumberedBlock) {
         let chain = &self.chain().name.name;
         tracing::warn!(%chain, %block, "subscribers have missed blocks; their connections are closed");
-        self.journal.lock().begin(block);
+        self.begin_at(block).await;
         SubscriptionCounters::add(&self.chain().subscriptions.counts().resyncs, 1);
         self.chain().subscriptions.tell();
     }
@@ -255,7 +264,8 @@ impl Announcer {
             match state {
                 Some(state) => {
                     failures = 0;
-                    if self.journal.lock().set_logs(&block, state) {
+                    // Where there is no subscription to logs nothing waits for them.
+                    if self.journal.lock().set_logs(&block, state) && subscriptions.has_filters() {
                         subscriptions.tell();
                     }
                 }

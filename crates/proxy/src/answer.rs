@@ -165,6 +165,12 @@ impl Refusal {
         Self::new(200, VerdictClass::Throttled.client_code(), message)
     }
 
+    /// The filters of all subscriptions are bounded in number and bytes.
+    pub(crate) fn too_many_filters() -> Self {
+        let message = "too many different log filters are subscribed to: use fewer or broader ones";
+        Self::new(200, VerdictClass::Throttled.client_code(), message.to_owned())
+    }
+
     /// A subscription begins behind the newest block, and none is known.
     pub(crate) fn no_head_yet() -> Self {
         Self::unavailable("no upstream has reported a block yet".to_owned())

@@ -523,6 +523,9 @@ impl LinkTimes {
             due
         } else if message != NEVER {
             (after(message, settings.body_timeout), TooSlow::Head)
+        } else if self.requests.load(Relaxed) > 0 {
+            // With many under way nothing is read, and a call has its own deadline.
+            (NEVER, TooSlow::Silent)
         } else {
             (after(read_at, settings.silence_timeout), TooSlow::Silent)
         };

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use wellhead_subscribe::{ChainEvent, Cursor, GroupId, Notification, RingView, SubscriptionId};
 
 use crate::state::chain::ServedChain;
-use crate::state::subscriptions::{ChainSubscriptions, SubscriberHub, SubscriptionCounters};
+use crate::state::subscriptions::{
+    ChainSubscriptions, JoinedGroup, SubscriberHub, SubscriptionCounters,
+};
 
 /// ChainSubscriptions of one connection; geth has no bound, reth has this one.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
@@ -66,7 +68,7 @@ pub(crate) enum SubscriptionKind {
     /// `logs`.
     Logs {
         /// Those with equal criteria.
-        group: GroupId,
+        group: JoinedGroup,
         /// Logs of the event at the cursor that were told.
         told: usize,
     },
@@ -111,10 +113,16 @@ impl<'a> SubscriberMessage<'a> {
     }
 
     /// Adds a subscription that was counted. It is silent until it is
-    /// [activated](Subscriber::activate).
-    pub(crate) fn add(&self, id: SubscriptionId, kind: SubscriptionKind, cursor: Cursor) {
-        self.subscriber.add(id, kind, cursor);
+    /// [activated](Subscriber::activate). Gives it back where the connection has as many as it may.
+    pub(crate) fn add(
+        &self,
+        id: SubscriptionId,
+        kind: SubscriptionKind,
+        cursor: Cursor,
+    ) -> Result<(), SubscriptionKind> {
+        self.subscriber.add(id, kind, cursor)?;
         self.subscribed.lock().push(id);
+        Ok(())
     }
 
     /// The subscriptions that the answer tells the client the ids of: to be
@@ -135,8 +143,17 @@ impl Subscriber {
         self.state.lock().subscriptions.len() >= SUBSCRIPTIONS_MAX
     }
 
-    fn add(&self, id: SubscriptionId, kind: SubscriptionKind, cursor: Cursor) {
+    fn add(
+        &self,
+        id: SubscriptionId,
+        kind: SubscriptionKind,
+        cursor: Cursor,
+    ) -> Result<(), SubscriptionKind> {
         let mut state = self.state.lock();
+        // Asked again: many calls of a connection may have waited for the first block.
+        if state.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return Err(kind);
+        }
         if state.place.is_none() {
             state.place = Some(self.hub.enter(&self.chain.subscriptions));
         }
@@ -152,6 +169,7 @@ impl Subscriber {
             since: cursor,
             is_active: false,
         });
+        Ok(())
     }
 
     /// The client is told these ids before anything else that is sent from now on.
@@ -219,7 +237,7 @@ impl Subscriber {
     }
 
     fn end(&self, subscription: &Subscription) {
-        if let SubscriptionKind::Logs { group, .. } = subscription.kind {
+        if let SubscriptionKind::Logs { group, .. } = &subscription.kind {
             self.chain.subscriptions.leave(group);
         }
         subscription.kind.open(self.chain.subscriptions.counts()).fetch_sub(1, Relaxed);
@@ -287,7 +305,7 @@ impl Subscription {
                 None => SubscriptionStep::Passed,
             },
             SubscriptionKind::Logs { group, told } => {
-                self.tell_log(event, *group, *told, subscriptions)
+                self.tell_log(event, group.id, *told, subscriptions)
             }
         });
         match (&told, &mut self.kind) {
@@ -319,8 +337,12 @@ impl Subscription {
             return SubscriptionStep::Awaits;
         }
         let Some(logs) = event.logs_told(self.since) else { return SubscriptionStep::Passed };
-        let Some(matches) = subscriptions.matches_of(block) else {
+        if logs.logs().is_empty() {
             return SubscriptionStep::Passed;
+        }
+        // Nothing may be passed over in silence.
+        let Some(matches) = subscriptions.matches_of(block) else {
+            return SubscriptionStep::Tell(SubscriberEvent::TooSlow);
         };
         match matches.of(group).nth(told) {
             None => SubscriptionStep::Passed,

@@ -21,6 +21,23 @@ use wellhead_subscribe::{
 /// writes to its socket, which takes some microseconds.
 const WOKEN_AT_ONCE: usize = 32;
 
+/// Different filters of one chain: each log is compared with some of them.
+const GROUPS_MAX: usize = 4096;
+/// A filter is held as it was read, as blooms see it, and in the index.
+const CRITERIA_COPIES: usize = 3;
+/// Bytes of all filters of one chain.
+const CRITERIA_BYTES_MAX: usize = 64 << 20;
+/// Logs of the blocks that are kept, counted for each filter that they match: 32 MiB.
+const MATCHES_MAX: usize = 4 << 20;
+
+/// A place among the subscriptions with equal criteria. To be given back with
+/// [`ChainSubscriptions::leave`].
+#[derive(Debug)]
+pub(crate) struct JoinedGroup {
+    pub(crate) id: GroupId,
+    bytes: usize,
+}
+
 /// The subscriptions to one chain, over all workers.
 #[derive(Debug)]
 pub(crate) struct ChainSubscriptions {
@@ -30,6 +47,8 @@ pub(crate) struct ChainSubscriptions {
     demand: Mutex<JournalDemand>,
     /// The criteria of all subscriptions to logs.
     groups: Mutex<FilterGroups>,
+    /// About how many bytes these hold, each subscription's counted.
+    criteria_bytes: AtomicUsize,
     /// By the sequence number of the event that added a block: which of its logs are whose. None for
     /// a block that the journal has dropped.
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
@@ -112,6 +131,7 @@ impl Default for ChainSubscriptions {
             journal: Mutex::new(Some(journal)),
             demand: Mutex::default(),
             groups: Mutex::default(),
+            criteria_bytes: AtomicUsize::new(0),
             matches: Mutex::default(),
             news: Notify::new(),
             published: watch::Sender::new(0),
@@ -155,14 +175,28 @@ impl ChainSubscriptions {
     }
 
     /// One more subscription to the logs that these criteria match. To be called before the place
-    /// from which it reads is taken: what is added behind that place is matched for it.
-    pub(crate) fn join(&self, criteria: LogCriteria) -> GroupId {
-        self.groups.lock().join(criteria)
+    /// from which it reads is taken: what is added behind that place is matched for it. `None` where
+    /// the bounds on filters are reached.
+    pub(crate) fn join(&self, criteria: LogCriteria) -> Option<JoinedGroup> {
+        let bytes = CRITERIA_COPIES * criteria.bytes_held();
+        let mut groups = self.groups.lock();
+        let held = self.criteria_bytes.load(Relaxed);
+        if groups.len() >= GROUPS_MAX || held + bytes > CRITERIA_BYTES_MAX {
+            return None;
+        }
+        self.criteria_bytes.fetch_add(bytes, Relaxed);
+        Some(JoinedGroup { id: groups.join(criteria), bytes })
     }
 
     /// One subscription to logs less.
-    pub(crate) fn leave(&self, group: GroupId) {
-        self.groups.lock().leave(group);
+    pub(crate) fn leave(&self, group: &JoinedGroup) {
+        self.groups.lock().leave(group.id);
+        self.criteria_bytes.fetch_sub(group.bytes, Relaxed);
+    }
+
+    /// Whether there is a subscription to logs.
+    pub(crate) fn has_filters(&self) -> bool {
+        !self.groups.lock().is_empty()
     }
 
     /// Whether a subscription may match a log of this block, whose bloom is `None` where it says
@@ -178,9 +212,16 @@ impl ChainSubscriptions {
         let mut matches = self.matches.lock();
         *matches = matches.split_off(&oldest);
         matches.insert(block.sequence(), Arc::new(found));
+        let mut pairs: usize = matches.values().map(|found| found.len()).sum();
+        while pairs > MATCHES_MAX
+            && matches.len() > 1
+            && let Some((_, dropped)) = matches.pop_first()
+        {
+            pairs -= dropped.len();
+        }
     }
 
-    /// Whose the logs of a block are.
+    /// Whose the logs of a block are; `None` where that is no longer known.
     pub(crate) fn matches_of(&self, block: &AddedBlock) -> Option<Arc<BlockMatches>> {
         self.matches.lock().get(&block.sequence()).cloned()
     }
@@ -386,6 +427,31 @@ mod tests {
             }
         }
         assert_eq!(subscriptions.published.receiver_count(), 0, "no relay is left");
+    }
+
+    fn criteria(text: &str) -> LogCriteria {
+        LogCriteria::read(Some(text.as_bytes())).expect("a filter")
+    }
+
+    #[test]
+    fn filters_are_bounded_in_number_and_bytes() {
+        let subscriptions = ChainSubscriptions::default();
+        let mut joined = Vec::new();
+        for number in 0..GROUPS_MAX {
+            let gate = criteria(&format!(r#"{{"fromBlock":"{:#x}"}}"#, number + 1));
+            joined.push(subscriptions.join(gate).expect("there is room"));
+        }
+        assert!(subscriptions.join(criteria("{}")).is_none());
+        joined.drain(..).for_each(|group| subscriptions.leave(&group));
+        assert!(!subscriptions.has_filters());
+        let addresses: Vec<_> = (0..1000).map(|n| format!("\"0x{n:040x}\"")).collect();
+        let large = format!(r#"{{"address":[{}]}}"#, addresses.join(","));
+        while let Some(group) = subscriptions.join(criteria(&large)) {
+            joined.push(group);
+        }
+        assert!((500..2000).contains(&joined.len()), "{} of 64 MiB", joined.len());
+        joined.iter().for_each(|group| subscriptions.leave(group));
+        assert_eq!(subscriptions.criteria_bytes.load(Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]

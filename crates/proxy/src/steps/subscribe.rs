@@ -33,11 +33,17 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     let kind = match kind {
         KindAsked::Heads => SubscriptionKind::Heads,
         KindAsked::Logs(criteria) => {
-            SubscriptionKind::Logs { group: subscriptions.join(criteria), told: 0 }
+            let group = subscriptions.join(criteria).ok_or_else(Refusal::too_many_filters)?;
+            SubscriptionKind::Logs { group, told: 0 }
         }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
-    message.add(id, kind, subscriptions.reader().tip());
+    if let Err(kind) = message.add(id, kind, subscriptions.reader().tip()) {
+        if let SubscriptionKind::Logs { group, .. } = &kind {
+            subscriptions.leave(group);
+        }
+        return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
+    }
     demanded.keep();
     Ok(format!("\"{id}\""))
 }
