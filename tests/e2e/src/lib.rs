@@ -20,6 +20,7 @@ pub mod load;
 mod node;
 mod process;
 mod rpc;
+mod script;
 mod websocket;
 mod wellhead;
 
@@ -35,6 +36,7 @@ pub use load::load;
 pub use node::{Anvil, Geth, Node};
 pub use process::{Process, Signal, cache, free_port, tool};
 pub use rpc::{HttpReply, Rpc};
+pub use script::Script;
 pub use websocket::WsClient;
 pub use wellhead::{Upstream, Wellhead, binary};
 

@@ -9,12 +9,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
 
-use std::path::Path;
 use std::time::Duration;
 
-use tokio::process::Command;
 use tokio::time::timeout;
-use wellhead_e2e::{Anvil, ConsensusDriver, FaultProxy, Geth, Upstream, Wellhead, cache, until};
+use wellhead_e2e::{Anvil, ConsensusDriver, FaultProxy, Geth, Script, Upstream, Wellhead, until};
 
 /// A script waits for some blocks of a second each, or for hundreds of quick ones.
 const SCRIPT_MAX: Duration = Duration::from_secs(180);
@@ -30,29 +28,15 @@ const CONTRACT: &str = "0x609580600b6000396000f336601a57602a600055602a60005260aa
     60005260206000f35b63cafebabe60e01b600052602a60045260246000fd5b6308c379a060e01b60005260206004\
     526002602452616e6f60f01b60445260646000fd5bfe5b608b565b60006000fd";
 
-/// Runs one script; node finds packages beside the script only, so it is run
-/// from a folder where they are linked.
+/// Runs one script to its end.
 async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
-    let file = folder.path().join(name);
-    std::fs::copy(source, &file).unwrap();
-    let modules = cache().join("npm/node_modules");
-    std::os::unix::fs::symlink(modules, folder.path().join("node_modules")).unwrap();
-    let program = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("mjs") => "node".into(),
-        _ => cache().join("venv/bin/python"),
-    };
-    let running = Command::new(&program)
-        .arg(&file)
-        .args([url, key, &chain_id.to_string()])
-        .env("CONTRACT", CONTRACT)
-        .kill_on_drop(true)
-        .output();
+    let mut script = Script::new(name);
+    script.command.args([url, key, &chain_id.to_string()]).env("CONTRACT", CONTRACT);
+    let running = script.command.output();
     let output = timeout(SCRIPT_MAX, running)
         .await
         .unwrap_or_else(|_| panic!("{name} is not done after {SCRIPT_MAX:?}"))
-        .unwrap_or_else(|why| panic!("{}: {why}; `scripts/setup test`", program.display()));
+        .unwrap_or_else(|why| panic!("{name}: {why}; `scripts/setup test`"));
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} at {url}:\n{stdout}\n{stderr}");
