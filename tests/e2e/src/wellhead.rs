@@ -130,6 +130,12 @@ impl Wellhead {
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
+
+    /// The address that clients of WebSocket use.
+    #[must_use]
+    pub fn ws_url(&self) -> String {
+        format!("ws://127.0.0.1:{}", self.port)
+    }
 }
 
 /// The lines of one chain below `chains:`.

@@ -1,13 +1,17 @@
-//! What subscribers are told, compared with the history of real nodes: heads over WebSocket while
-//! the nodes skip blocks, leave branches, hang and die.
+//! What subscribers are told over WebSocket, compared with the history of real nodes that skip blocks,
+//! leave branches, hang and die. The subscribers are a plain client that looks at each message, and the
+//! libraries that people use: viem, ethers, web3.py.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+use tokio::time::timeout;
 use wellhead_e2e::{
-    Block, ConsensusDriver, Signal, Transactions, Upstream, Wellhead, WsClient, until,
+    Block, ConsensusDriver, Script, Signal, Transactions, Upstream, Wellhead, WsClient, until,
 };
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -81,6 +85,143 @@ impl Stage {
                 assert!(read.unwrap()["hash"].is_string(), "{block:?}");
             }
         }
+    }
+}
+
+/// Makes blocks with three logs each on two nodes.
+struct LogMiner<'a> {
+    stage: &'a Stage,
+    head: Block,
+    /// The next one of each of the three accounts.
+    nonce: u64,
+    /// What the next block logs: no two blocks log one value.
+    value: u64,
+}
+
+impl<'a> LogMiner<'a> {
+    fn new(stage: &'a Stage, head: &Block) -> Self {
+        Self { stage, head: head.clone(), nonce: 0, value: 0 }
+    }
+
+    /// Leaves `back` blocks and makes `count` others, whose last one becomes the head of these nodes.
+    /// Returns the new blocks, and what a subscriber to all logs must be told.
+    async fn step(&mut self, back: u64, count: u64, nodes: &[usize]) -> (Vec<Block>, Vec<Value>) {
+        let driver = &self.stage.driver;
+        let abandoned: Vec<_> = (0..back).map(|at| driver.ancestor(&self.head, at)).collect();
+        self.head = driver.ancestor(&self.head, back);
+        self.nonce -= back;
+        let mut branch = Vec::new();
+        for _ in 0..count {
+            let calls =
+                [0, 1, 2].map(|account| ConsensusDriver::log_call(account, self.nonce, self.value));
+            self.nonce += 1;
+            self.value += 1;
+            self.head = driver.mine_on(&self.head, Transactions::These(calls.into())).await;
+            branch.push(self.head.clone());
+        }
+        for node in nodes {
+            driver.set_head(*node, &self.head).await;
+        }
+        let mut logs = Vec::new();
+        for block in &abandoned {
+            logs.extend(self.logs(nodes[0], block, true).await);
+        }
+        for block in &branch {
+            logs.extend(self.logs(nodes[0], block, false).await);
+        }
+        (branch, logs)
+    }
+
+    /// The logs that a node has for a block, as a subscriber is told of them.
+    async fn logs(&self, node: usize, block: &Block, is_removed: bool) -> Vec<Value> {
+        let rpc = self.stage.driver.node(node).rpc();
+        let logs = rpc.result("eth_getLogs", json!([{ "blockHash": block.hash }])).await.unwrap();
+        let mut logs = logs.as_array().unwrap().clone();
+        logs.iter_mut().for_each(|log| log["removed"] = is_removed.into());
+        logs
+    }
+}
+
+/// A script under `clients/`, and what its library makes of notifications.
+#[derive(Clone, Copy)]
+struct Library {
+    script: &'static str,
+    /// It passes on the heads in their order.
+    orders_heads: bool,
+    /// It passes on logs with `"removed": true`.
+    shows_removals: bool,
+}
+
+/// A library that subscribed to heads and to the logs of [`ConsensusDriver::LOGGER`].
+struct LibraryProcess {
+    library: Library,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    script: Script,
+}
+
+impl LibraryProcess {
+    async fn subscribe(library: Library, url: &str) -> Self {
+        let mut script = Script::new(library.script);
+        let stderr = std::fs::File::create(script.folder.path().join("stderr")).unwrap();
+        let command = script.command.args([url, ConsensusDriver::LOGGER]).stderr(stderr);
+        let piped = std::process::Stdio::piped;
+        let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Self { library, child, lines, script };
+        assert_eq!(process.line().await, "subscribed");
+        process
+    }
+
+    /// What it prints next.
+    async fn line(&mut self) -> Value {
+        let stderr = || std::fs::read_to_string(self.script.folder.path().join("stderr")).unwrap();
+        let line = timeout(BOUND, self.lines.next_line()).await;
+        let line = line.unwrap_or_else(|_| panic!("printed nothing in {BOUND:?}:\n{}", stderr()));
+        let line = line.unwrap().unwrap_or_else(|| panic!("ended:\n{}", stderr()));
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Asserts that it passes on exactly these heads and logs next.
+    async fn expect(&mut self, blocks: &[Block], logs: &[Value]) {
+        let mut hashes: Vec<_> = blocks.iter().map(|block| json!(block.hash)).collect();
+        let number = |quantity: &Value| {
+            u64::from_str_radix(quantity.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+        };
+        let expected: Vec<_> = logs
+            .iter()
+            .filter(|log| self.library.shows_removals || log["removed"] == false)
+            .map(|log| {
+                let index = number(&log["logIndex"]);
+                let log_id =
+                    json!([log["blockHash"], index, log["transactionHash"], log["removed"]]);
+                json!({ "log": log_id, "value": number(&log["data"]) })
+            })
+            .collect();
+        let (mut heads, mut seen) = (Vec::new(), Vec::new());
+        for _ in 0..hashes.len() + expected.len() {
+            let mut line = self.line().await;
+            match line.get_mut("head") {
+                Some(head) => heads.push(head.take()),
+                None => seen.push(line),
+            }
+        }
+        if !self.library.orders_heads {
+            heads.sort_by_key(Value::to_string);
+            hashes.sort_by_key(Value::to_string);
+        }
+        assert_eq!(heads, hashes);
+        assert_eq!(seen, expected);
+    }
+
+    /// Asserts that it can unsubscribe, heard of nothing more, and ends well.
+    async fn leave(mut self) {
+        drop(self.child.stdin.take());
+        assert_eq!(self.line().await, "unsubscribed");
+        let rest = timeout(BOUND, self.lines.next_line()).await.expect("ends in time").unwrap();
+        assert_eq!(rest, None);
+        let status = timeout(BOUND, self.child.wait()).await.expect("ends in time").unwrap();
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -163,15 +304,6 @@ mod with_geth {
         }
     }
 
-    /// The logs that a node has for a block, as a subscriber is told of them.
-    async fn logs(stage: &Stage, node: usize, block: &Block, is_removed: bool) -> Vec<Value> {
-        let rpc = stage.driver.node(node).rpc();
-        let logs = rpc.result("eth_getLogs", json!([{ "blockHash": block.hash }])).await.unwrap();
-        let mut logs = logs.as_array().unwrap().clone();
-        logs.iter_mut().for_each(|log| log["removed"] = is_removed.into());
-        logs
-    }
-
     /// Every log of the chain once, and those of a branch that is left taken back before the logs of
     /// the new one, whatever the nodes' own subscriptions say.
     #[tokio::test]
@@ -188,35 +320,10 @@ mod with_geth {
         assert!(bad.unwrap_err().contains("-32602"));
         let heads = client.subscribe(json!(["newHeads"])).await;
 
-        let mut nonces = [0; 3];
-        let mut head = first[0].clone();
+        let mut miner = LogMiner::new(&stage, &first[0]);
         let mut told = Vec::new();
         for (block, back) in (0..12_u64).zip([0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0]) {
-            // Leaves some blocks first, and makes one more than it leaves.
-            let fork = stage.driver.ancestor(&head, back);
-            let abandoned: Vec<_> = (0..back).map(|at| stage.driver.ancestor(&head, at)).collect();
-            nonces = nonces.map(|nonce| nonce - back.min(nonce));
-            let mut branch = vec![fork.clone()];
-            for _ in 0..=back {
-                let calls = nonces.iter_mut().enumerate().map(|(account, nonce)| {
-                    *nonce += 1;
-                    ConsensusDriver::log_call(account as u32, *nonce - 1, block)
-                });
-                let transactions = Transactions::These(calls.collect());
-                let parent = branch.last().unwrap();
-                branch.push(stage.driver.mine_on(parent, transactions).await);
-            }
-            head = branch.last().unwrap().clone();
-            for node in [0, 1] {
-                stage.driver.set_head(node, &head).await;
-            }
-            let mut expected = Vec::new();
-            for block in &abandoned {
-                expected.extend(logs(&stage, 0, block, true).await);
-            }
-            for block in &branch[1..] {
-                expected.extend(logs(&stage, 0, block, false).await);
-            }
+            let (_, expected) = miner.step(back, back + 1, &[0, 1]).await;
             assert_eq!(expected.len(), 3 * (2 * back as usize + 1));
             let mut seen = Vec::new();
             let mut heads_told = 0;
@@ -258,5 +365,57 @@ mod with_geth {
         let mut client = stage.client().await;
         let told = client.call("eth_subscribe", json!(["oldHeads"])).await.unwrap_err();
         assert!(told.contains(r#"no \"oldHeads\" subscription in eth namespace"#), "{told}");
+    }
+
+    /// Every head and every log in order, while blocks come one by one and many at once, one of two nodes
+    /// is killed, and branches are left.
+    async fn hears_all(library: Library) {
+        let stage = Stage::set(true).await;
+        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
+        stage.agrees_on(&first[0]).await;
+        let mut process = LibraryProcess::subscribe(library, &stage.wellhead.ws_url()).await;
+        let mut miner = LogMiner::new(&stage, &first[0]);
+        for (back, count) in [(0, 1), (0, 1), (0, 5), (1, 1), (0, 1)] {
+            let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        stage.driver.node(0).process.signal(Signal::Kill);
+        for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
+            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        process.leave().await;
+    }
+
+    mod with_viem {
+        use super::*;
+
+        #[tokio::test]
+        async fn viem_hears_all() {
+            // It reads the block of each head, and passes on blocks in the order of the answers.
+            let script = "subscribe.viem.mjs";
+            hears_all(Library { script, orders_heads: false, shows_removals: true }).await;
+        }
+    }
+
+    mod with_ethers {
+        use super::*;
+
+        #[tokio::test]
+        async fn ethers_hears_all() {
+            // A removed log is an event of its own there, whose listener has to name that very log.
+            let script = "subscribe.ethers.mjs";
+            hears_all(Library { script, orders_heads: true, shows_removals: false }).await;
+        }
+    }
+
+    mod with_web3py {
+        use super::*;
+
+        #[tokio::test]
+        async fn web3py_hears_all() {
+            let script = "subscribe_web3py.py";
+            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+        }
     }
 }
