@@ -107,19 +107,23 @@ impl Proxy {
     }
 
     /// As [`Self::handle`], of a message that came on the connection of a subscriber.
-    pub async fn handle_message(
-        &self,
-        worker: &WorkerChains,
-        subscriber: Option<&SubscriberMessage<'_>>,
+    pub fn handle_message<'a>(
+        &'a self,
+        worker: &'a WorkerChains,
+        subscriber: Option<&'a SubscriberMessage<'a>>,
         ctx: Ctx,
-        target: Target<'_>,
+        target: Target<'a>,
         body: Bytes,
-    ) -> Answer {
+    ) -> impl Future<Output = Answer> {
+        // Made here, so that the future does not hold what it is made of beside it.
         let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
-        let (answer, line) = self.journey(worker, subscriber, target, &body, &mut closing).await;
-        self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
-        closing.end(&answer, &line);
-        answer
+        async move {
+            let (answer, line) =
+                self.journey(worker, subscriber, target, &body, &mut closing).await;
+            self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
+            closing.end(&answer, &line);
+            answer
+        }
     }
 
     async fn journey<'a>(
