@@ -25,14 +25,14 @@ use crate::state::chain::ServedChain;
 use crate::state::directory::ChainIndex;
 use crate::state::subscriptions::SubscriptionCounters;
 
-/// What the logs of a block are read from.
+/// The methods that the logs of a block are read with.
 const LOGS: &str = "eth_getLogs";
 const RECEIPTS: &str = "eth_getBlockReceipts";
 
-/// So long after the last subscriber the journal is written on.
+/// The journal is written for this long after the last subscriber has left.
 const LINGER: Duration = Duration::from_secs(30);
-/// The journal begins so many blocks below the newest, each of which costs a call: deeper reorgs just
-/// after the first subscription close the connections.
+/// How far below the newest block the journal begins. Each block costs a call. A deeper reorg just after
+/// the first subscription closes the connections of subscribers.
 const BEGIN_BELOW: usize = 4;
 /// While something subscribes the chain is in use, though no client calls.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
@@ -142,7 +142,7 @@ impl Announcer {
             if self.chain().subscriptions.count() > 0 {
                 wanted_at = at;
             } else if at.saturating_duration_since(wanted_at) >= LINGER
-                && self.chain().subscriptions.may_rest()
+                && self.chain().subscriptions.rest_if_unread()
             {
                 return;
             }

@@ -26,7 +26,7 @@ async fn read_a_receipt(stage: &Stage) -> usize {
     }
     assert!(stage.call("eth_getTransactionReceipt", HASH).await.contains("0x65"));
     let asked = |peer: &support::Peer| !peer.seen().is_empty();
-    stage.peers[0].iter().position(asked).expect("somebody was asked")
+    stage.peers[0].iter().position(asked).expect("one upstream was asked")
 }
 
 #[tokio::test(start_paused = true)]

@@ -241,7 +241,7 @@ impl ClientLink {
     }
 
     /// True once when the client was silent for the ping interval. For WebSocket.
-    pub(crate) fn takes_ping(&self) -> bool {
+    pub(crate) fn take_ping(&self) -> bool {
         let is_due = self.ping.load(Relaxed) == PING_DUE;
         if is_due {
             self.ping.store(PINGED, Relaxed);

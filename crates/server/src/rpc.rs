@@ -95,7 +95,7 @@ fn is_upgrade(head: &RequestHead<'_>) -> bool {
     head.method == "GET" && asks_for_websocket(head.headers.fields())
 }
 
-/// Judges an upgrade to WebSocket. A browser sends it for any web page and asks nobody before, so
+/// Judges an upgrade to WebSocket. A browser sends it for any web page without a preflight, so
 /// the page's origin is checked here.
 fn upgrade(head: &RequestHead<'_>, shared: &ServerShared, is_allowed: bool) -> RpcAction {
     let origin = head.headers.get("origin");

@@ -106,7 +106,7 @@ impl Ticket {
         self.sent = Some(self.link.backlog().begin(bytes, self.place, pools));
     }
 
-    /// The client took so many bytes of the answer.
+    /// Records that the client took `bytes` of the answer.
     pub(crate) fn note_taken(&mut self, bytes: usize) {
         let bytes = bytes.min(self.unsent_bytes);
         self.unsent_bytes -= bytes;

@@ -161,7 +161,7 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
         loop {
             self.poll_calls(cx);
             self.poll_leave(cx);
-            if self.link.takes_ping() {
+            if self.link.take_ping() {
                 self.outbox.ping();
             }
             let sent = match self.outbox.poll_send(cx, &mut self.stream, self.link) {

@@ -47,7 +47,7 @@ pub(crate) fn read(dir: &Path) -> (RunRecord, Vec<Record>) {
     (run, records)
 }
 
-/// Ends the run after so many cells, or so many calls of the next one.
+/// Cuts the run after this many cells, or after this many calls of the next cell.
 pub(crate) struct Cut<'a> {
     pub(crate) cells: usize,
     pub(crate) calls: u64,

@@ -56,7 +56,7 @@ pub(crate) fn step(word: &str) -> Step {
         "nonce" => error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
         "funds" => error(-32000, "insufficient funds for gas * price + value"),
         "underpriced" => error(-32000, "replacement transaction underpriced"),
-        "strange" => error(-31999, "something nobody ever heard of"),
+        "strange" => error(-31999, "an error that no rule knows"),
         "internal" => error(-32603, "internal error"),
         "wrong_id" => status(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#),
         "cut_json" => status(200, r#"{"jsonrpc":"2.0","id":1,"result":"0"#),
@@ -120,7 +120,7 @@ impl Stage {
         Self::through(scripts, |transport| transport)
     }
 
-    /// As [`Stage::new`], each behind so many connections, without hedges.
+    /// As [`Stage::new`], each behind this many connections, without hedges.
     pub(crate) fn pooled(scripts: &str, connections: usize) -> Self {
         Self::through(scripts, |transport| transport.pooled(connections)).without_hedges()
     }

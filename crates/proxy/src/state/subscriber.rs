@@ -16,7 +16,7 @@ use crate::state::subscriptions::{
     ChainSubscriptions, JoinedGroup, SubscriberHub, SubscriptionCounters,
 };
 
-/// ChainSubscriptions of one connection; geth has no bound, reth has this one.
+/// The most subscriptions of one connection; geth has no bound, reth has this one.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
 
 /// One connection of a client to one chain.
@@ -88,7 +88,7 @@ enum SubscriptionStep {
 pub enum SubscriberEvent {
     /// A notification, in pieces that follow each other.
     Notification([Bytes; 3]),
-    /// It took less than was announced for so long that the journal is past it.
+    /// The client reads so slowly that the journal has dropped what it would be told next.
     TooSlow,
     /// The journal began anew: what was between is not known.
     Resync,

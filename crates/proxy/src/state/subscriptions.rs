@@ -49,8 +49,8 @@ pub(crate) struct ChainSubscriptions {
     groups: Mutex<FilterGroups>,
     /// About how many bytes these hold, each subscription's counted.
     criteria_bytes: AtomicUsize,
-    /// By the sequence number of the event that added a block: which of its logs are whose. None for
-    /// a block that the journal has dropped.
+    /// By the sequence number of the event that added a block: which of its logs are whose. A block that
+    /// the journal dropped has no entry.
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
     /// The demand began, or the agreed head changed.
     news: Notify,
@@ -116,7 +116,7 @@ impl SubscriptionCounters {
     }
 }
 
-/// Who reads the journal, and whether it is written.
+/// How many subscriptions read the journal, and whether it is written.
 #[derive(Debug, Default)]
 struct JournalDemand {
     subscriptions: usize,
@@ -169,7 +169,7 @@ impl ChainSubscriptions {
         self.demand.lock().subscriptions -= 1;
     }
 
-    /// ChainSubscriptions now.
+    /// Subscriptions now.
     pub(crate) fn count(&self) -> usize {
         self.demand.lock().subscriptions
     }
@@ -253,8 +253,8 @@ impl ChainSubscriptions {
         self.tell();
     }
 
-    /// Ends the writing of the journal, unless something reads it.
-    pub(crate) fn may_rest(&self) -> bool {
+    /// Ends the writing of the journal unless something reads it; true when it ended.
+    pub(crate) fn rest_if_unread(&self) -> bool {
         let mut demand = self.demand.lock();
         if demand.subscriptions == 0 {
             demand.is_written = false;
@@ -471,8 +471,8 @@ mod tests {
         });
         subscriptions.note_written();
         written.await;
-        assert!(!subscriptions.may_rest(), "it is read");
+        assert!(!subscriptions.rest_if_unread(), "it is read");
         subscriptions.end();
-        assert!(subscriptions.may_rest());
+        assert!(subscriptions.rest_if_unread());
     }
 }

@@ -19,7 +19,7 @@ use crate::ticket::Ticket;
 
 /// Answers up to this size are copied.
 const JOINED_BYTES_MAX: usize = 4096;
-/// No further answer is copied behind so many bytes.
+/// A batch that has reached this size takes no further answer.
 const BATCH_BYTES: usize = 16 * 1024;
 /// Pieces of a large answer that are handed to the system at once.
 const SLICES_MAX: usize = 16;

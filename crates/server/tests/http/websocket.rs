@@ -1,5 +1,5 @@
-//! Connections that are upgraded to WebSocket. The client is tungstenite, which nobody here wrote;
-//! where bytes are the question, they are written by hand.
+//! Connections that are upgraded to WebSocket. The client is tungstenite, a library that
+//! shares no code with the server; where single bytes matter, the test writes them itself.
 
 use std::sync::atomic::Ordering;
 
