@@ -27,6 +27,7 @@ use crate::answer;
 use crate::end::ConnectionEnd;
 use crate::head::{RequestHead, RequestTarget};
 use crate::headers::RequestHeaders;
+use crate::linger::linger;
 use crate::link::ClientLink;
 use crate::read_buffer::with_read_buffer;
 use crate::request::ROOM_BYTES_MAX;
@@ -297,25 +298,8 @@ impl<S: ClientStream> H1Wire<'_, S> {
         }
     }
 
-    /// Closes so that the answer is not lost: a socket closed with unread bytes in it
-    /// resets the connection. `link` bounds the time.
     async fn linger(&mut self) {
-        self.link.note_lingering();
-        if self.stream.shutdown().await.is_err() {
-            return;
-        }
-        let mut forgotten = 0;
-        poll_fn(|cx| {
-            while forgotten < LINGER_BYTES_MAX {
-                let read = with_read_buffer(|shared| self.poll_read(cx, shared));
-                match ready!(read) {
-                    Ok(0) | Err(_) => break,
-                    Ok(read) => forgotten += read,
-                }
-            }
-            Poll::Ready(())
-        })
-        .await;
+        linger(&mut self.stream, self.link, LINGER_BYTES_MAX).await;
     }
 }
 

@@ -12,7 +12,7 @@
 //! | the address | `server` accepts and drains |
 //! | connections | `admission` gives each a place; `handshake` is for TLS; `connection` tells HTTP/1.1 (`h1`) from HTTP/2 (hyper) and watches the clock; `end` counts how it ended |
 //! | requests | `service` is what `rpc` (JSON-RPC) and `admin` (metrics, health, the status page) have in common; `request` reads, `answer` words, `compress` squeezes |
-//! | one connection | `link`: its pace; `ticket`: the place of a request; `backlog`: answers on their way; `socket`, `stream`, `frames`: its bytes; `peers`: all of them by address |
+//! | one connection | `link`: its pace; `linger`: its end; `ticket`: the place of a request; `backlog`: answers on their way; `socket`, `stream`, `frames`: its bytes; `peers`: all of them by address |
 //! | one listener | `shared`: settings, counters, log limits |
 //! | values | `settings`, `count`, `refusal` (one row for each), `head`, `headers`, `path`, `host`, `cors`, `encoding`, `tls`, and the like |
 
@@ -36,6 +36,7 @@ mod head;
 mod headers;
 mod host;
 mod line;
+mod linger;
 mod link;
 mod listen;
 mod path;

@@ -21,13 +21,14 @@ use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use http::StatusCode;
-use tokio::io::{AsyncWriteExt as _, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep};
 use wellhead_websocket::{
     CloseCode, CloseFrame, DecodeStep, MessageDecoder, MessageLimits, WsEvent, WsRole,
 };
 
 use crate::end::ConnectionEnd;
+use crate::linger::linger;
 use crate::link::ClientLink;
 use crate::read_buffer::with_read_buffer;
 use crate::socket::ClientStream;
@@ -105,7 +106,7 @@ pub(crate) async fn serve<S: ClientStream, H: Handler>(
     drop(counted);
     tracing::debug!(peer = %link.peer, end = end.word(), "WebSocket connection ended");
     if end != WsEnd::Lost {
-        connection.linger().await;
+        linger(&mut connection.stream, link, LINGER_BYTES_MAX).await;
     }
     ConnectionEnd::ByItself
 }
@@ -420,32 +421,6 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
         self.unfinished = None;
         self.unread = Vec::new();
         self.outbox.close(frame);
-    }
-
-    /// Waits for the client's end of the connection, for a moment: a socket closed with unread
-    /// bytes in it resets the connection, and the client may not read our close.
-    async fn linger(&mut self) {
-        self.link.note_lingering();
-        if self.stream.shutdown().await.is_err() {
-            return;
-        }
-        let mut forgotten = 0;
-        poll_fn(|cx| {
-            with_read_buffer(|buffer| {
-                while forgotten < LINGER_BYTES_MAX {
-                    let mut buf = ReadBuf::new(buffer);
-                    match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
-                            forgotten += buf.filled().len();
-                        }
-                        Poll::Ready(_) => break,
-                    }
-                }
-                Poll::Ready(())
-            })
-        })
-        .await;
     }
 }
 
