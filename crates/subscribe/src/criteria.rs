@@ -69,6 +69,11 @@ impl LogCriteria {
         &self.pattern
     }
 
+    /// The lowest and the highest block of which logs are told.
+    pub(crate) fn gates(&self) -> (BlockNumber, BlockNumber) {
+        (self.from.unwrap_or(BlockNumber(0)), self.to.unwrap_or(BlockNumber(u64::MAX)))
+    }
+
     /// Whether logs of blocks at this height are told.
     pub fn admits(&self, number: BlockNumber) -> bool {
         self.from.is_none_or(|from| number >= from) && self.to.is_none_or(|to| number <= to)

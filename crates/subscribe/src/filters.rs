@@ -1,7 +1,7 @@
 //! Filters that outlive their upstreams: `eth_newFilter`, `eth_newBlockFilter`,
 //! `eth_newPendingTransactionFilter` and what polls them.
 //!
-//! A filter is its criteria and the hash of the block up to which it told; it costs nothing while
+//! A filter is its criteria and the blocks up to which it told; it costs nothing while
 //! no client polls it. `poll` finds what changed; here are the ids, the bounds and the lifetime.
 //!
 //! Two polls of one filter at once would both tell the same changes. The second to end is refused
@@ -17,11 +17,8 @@ use rand::Rng;
 use wellhead_eth::BlockNumber;
 use wellhead_jsonrpc::raw;
 
-use crate::criteria::LogCriteria;
 use crate::header::NumberedBlock;
-use crate::journal::ChainEvent;
-use crate::poll::{ChainFilter, FilterPoll, FilterPosition, PollBounds};
-use crate::ring::{Cursor, RingView};
+use crate::poll::{FilterPoll, FilterPosition, FilterQuery, PollBounds, VirtualFilterKind};
 
 /// Bytes of an id: `0x` and 32 hex digits.
 const ID_BYTES: usize = 34;
@@ -72,17 +69,6 @@ impl fmt::Debug for VirtualFilterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VirtualFilterId({self})")
     }
-}
-
-/// What a filter tells. To be made with the place from which it tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VirtualFilterKind {
-    /// The hashes of blocks above this one.
-    Blocks(NumberedBlock),
-    /// The logs of blocks above this one, and which of them were taken back.
-    Logs(Arc<LogCriteria>, NumberedBlock),
-    /// Pending transactions behind this place of the pending journal.
-    Pending(Cursor),
 }
 
 /// The bounds of filters.
@@ -140,18 +126,7 @@ pub enum FinishError {
 /// filter when they read this.
 pub const FILTER_NOT_FOUND: (i64, &str) = (-32000, "filter not found");
 
-/// How a poll begins.
-#[derive(Debug)]
-pub enum PollBegun {
-    /// There is no such filter.
-    NotFound,
-    /// The changes of the chain are found in steps.
-    Chain(Box<OpenPoll>),
-    /// Pending transactions are read from here; [`VirtualFilters::move_pending`] ends the poll.
-    Pending(Cursor),
-}
-
-/// A poll of a filter on the chain.
+/// A poll of a filter that has begun.
 #[derive(Debug)]
 pub struct OpenPoll {
     id: VirtualFilterId,
@@ -180,14 +155,9 @@ pub struct CompletePoll {
 }
 
 #[derive(Debug)]
-enum FilterProgress {
-    Chain(ChainFilter, FilterPosition),
-    Pending(Cursor),
-}
-
-#[derive(Debug)]
 struct VirtualFilter {
-    told: FilterProgress,
+    kind: VirtualFilterKind,
+    told: FilterPosition,
     client: u64,
     polled_at: Instant,
     version: u64,
@@ -200,50 +170,48 @@ impl VirtualFilter {
     }
 }
 
-/// A filter as a restart keeps it: what it told before cannot be taken back afterwards, unless the
-/// journal has it.
+/// Blocks of a filter that a restart keeps.
+const SAVED_BLOCKS_MAX: usize = 8;
+
+/// A filter as a restart keeps it: the logs that it told before cannot be taken back afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedFilter {
-    /// Its id.
-    pub id: VirtualFilterId,
-    /// The client, by the caller's number.
-    pub client: u64,
-    /// Of a filter for logs: the criteria as JSON.
-    pub criteria: Option<String>,
-    /// The block up to which it told.
-    pub cursor: NumberedBlock,
-    /// Nothing was told of blocks up to here.
-    pub began: BlockNumber,
+    id: VirtualFilterId,
+    client: u64,
+    /// Of a filter for logs: the filter object.
+    object: Option<String>,
+    /// The newest blocks up to which it told, ascending.
+    blocks: Vec<NumberedBlock>,
 }
 
 impl SavedFilter {
     /// The filter as a JSON object.
     pub fn to_json(&self) -> String {
-        let Self { id, client, criteria, cursor, began } = self;
-        let criteria = criteria.as_deref().unwrap_or("null");
-        let (number, hash) = (cursor.number.hex(), cursor.hash);
-        format!(
-            r#"{{"id":"{id}","client":"{client:#x}","criteria":{criteria},"number":"{number}","hash":"{hash}","began":"{}"}}"#,
-            began.hex()
-        )
+        let Self { id, client, object, blocks } = self;
+        let object = object.as_deref().unwrap_or("null");
+        let blocks = blocks.iter().map(|it| format!(r#"["{}","{}"]"#, it.number.hex(), it.hash));
+        let blocks = blocks.collect::<Vec<_>>().join(",");
+        format!(r#"{{"id":"{id}","client":"{client:#x}","filter":{object},"blocks":[{blocks}]}}"#)
     }
 
     /// Reads what [`SavedFilter::to_json`] wrote; `None` for anything else.
     pub fn read(object: &[u8]) -> Option<Self> {
-        let text = |name| raw::field(object, name).and_then(raw::string);
-        let number = |name| raw::field(object, name).and_then(raw::quantity);
-        let criteria = raw::field(object, "criteria")?;
-        let criteria = match raw::is_null(criteria) {
-            true => None,
-            false => Some(LogCriteria::read(Some(criteria)).ok()?.to_json()),
+        let field = |name| raw::field(object, name);
+        let filter = field("filter")?;
+        let filter = (!raw::is_null(filter)).then(|| FilterQuery::read(Some(filter))).transpose();
+        let block = |block: &[u8]| {
+            let number = raw::item(block, 0).and_then(raw::quantity).map(BlockNumber)?;
+            let hash = raw::item(block, 1).and_then(raw::string)?.parse().ok()?;
+            Some(NumberedBlock { number, hash })
         };
-        let hash = text("hash")?.parse().ok()?;
+        let blocks: Option<Vec<_>> = raw::items(field("blocks")?).map(block).collect();
+        let blocks = blocks?;
+        let is_ascending = blocks.is_sorted_by(|one, next| one.number < next.number);
         Some(Self {
-            id: VirtualFilterId::parse(&text("id")?)?,
-            client: number("client")?,
-            criteria,
-            cursor: NumberedBlock { number: BlockNumber(number("number")?), hash },
-            began: BlockNumber(number("began")?),
+            id: VirtualFilterId::parse(&raw::string(field("id")?)?)?,
+            client: raw::quantity(field("client")?)?,
+            object: filter.ok()?.map(|filter| filter.object().to_owned()),
+            blocks: Some(blocks).filter(|blocks| is_ascending && !blocks.is_empty())?,
         })
     }
 }
@@ -263,59 +231,43 @@ impl VirtualFilters {
         Self { bounds, by_id: HashMap::new(), of_client: HashMap::new(), bytes_held: 0 }
     }
 
-    /// Makes a filter for a client.
+    /// Makes a filter for a client, with an id that was drawn for it. It tells what comes after the last of `blocks`; the others are
+    /// ancestors of that one, ascending, for a reorg that replaces it. `None` where there is no block.
     pub fn create(
         &mut self,
+        id: VirtualFilterId,
         kind: VirtualFilterKind,
+        blocks: &[NumberedBlock],
         client: u64,
         now: Instant,
-        rng: &mut impl Rng,
-    ) -> Result<VirtualFilterId, FilterRefusal> {
+    ) -> Option<Result<(), FilterRefusal>> {
         if self.is_full() || self.of_client(client) >= self.bounds.per_client_max {
             self.expire(now);
         }
         if self.of_client(client) >= self.bounds.per_client_max {
-            return Err(FilterRefusal::TooManyOfClient);
+            return Some(Err(FilterRefusal::TooManyOfClient));
         }
         if self.is_full() {
-            return Err(FilterRefusal::TooMany);
+            return Some(Err(FilterRefusal::TooMany));
         }
-        let told = match kind {
-            VirtualFilterKind::Blocks(at) => {
-                FilterProgress::Chain(ChainFilter::Blocks, FilterPosition::new(at))
-            }
-            VirtualFilterKind::Logs(criteria, at) => {
-                FilterProgress::Chain(ChainFilter::Logs(criteria), FilterPosition::new(at))
-            }
-            VirtualFilterKind::Pending(cursor) => FilterProgress::Pending(cursor),
-        };
-        let id = VirtualFilterId::draw(rng);
-        self.insert(id, told, client, now);
-        Ok(id)
+        let told = FilterPosition::new(blocks.iter().copied())?;
+        self.insert(id, kind, told, client, now);
+        Some(Ok(()))
     }
 
-    /// Begins a poll. The filter is as it was until [`VirtualFilters::finish`].
+    /// Begins a poll of what changed up to `tip`; `None` if there is no such filter. The filter is as it was
+    /// until [`VirtualFilters::finish`].
     pub fn begin_poll(
         &mut self,
         id: VirtualFilterId,
+        tip: NumberedBlock,
         now: Instant,
-        view: &RingView<ChainEvent>,
-    ) -> PollBegun {
-        self.remove_if_idle(id, now);
-        let Some(filter) = self.by_id.get_mut(&id) else { return PollBegun::NotFound };
-        filter.polled_at = now;
-        match &filter.told {
-            FilterProgress::Pending(cursor) => PollBegun::Pending(*cursor),
-            FilterProgress::Chain(kind, position) => {
-                let bounds = PollBounds {
-                    answer_bytes_max: self.bounds.answer_bytes_max,
-                    told_bytes_max: self.bounds.told_bytes_max,
-                    reply_bytes_max: self.bounds.reply_bytes_max,
-                };
-                let poll = FilterPoll::new(kind.clone(), position.clone(), view, bounds);
-                PollBegun::Chain(Box::new(OpenPoll { id, version: filter.version, poll }))
-            }
-        }
+    ) -> Option<OpenPoll> {
+        let FilterBounds { answer_bytes_max, told_bytes_max, reply_bytes_max, .. } = self.bounds;
+        let filter = self.polled(id, now)?;
+        let bounds = PollBounds { answer_bytes_max, told_bytes_max, reply_bytes_max };
+        let poll = FilterPoll::new(filter.kind.clone(), filter.told.clone(), tip, bounds);
+        Some(OpenPoll { id, version: filter.version, poll })
     }
 
     /// Ends a poll: the answer to be handed out (a JSON array), and the filter goes on behind it. A
@@ -326,37 +278,27 @@ impl VirtualFilters {
         if filter.version != version {
             return Err(FinishError::Superseded);
         }
-        if let FilterProgress::Chain(_, old) = &mut filter.told {
-            *old = position;
-        }
+        filter.told = position;
         filter.version += 1;
         filter.polled_at = now;
-        let bytes = bytes_of(&filter.told);
+        let bytes = bytes_of(&filter.kind, &filter.told);
         self.bytes_held = self.bytes_held - filter.bytes + bytes;
         filter.bytes = bytes;
         Ok(answer)
     }
 
-    /// Moves a filter for pending transactions behind what was read; false if it is not there.
-    pub fn move_pending(&mut self, id: VirtualFilterId, to: Cursor, now: Instant) -> bool {
-        match self.by_id.get_mut(&id) {
-            Some(filter) if matches!(filter.told, FilterProgress::Pending(_)) => {
-                (filter.told, filter.polled_at) = (FilterProgress::Pending(to), now);
-                true
-            }
-            Some(_) | None => false,
-        }
+    /// What a filter tells, for `eth_getFilterLogs`; `None` if there is no such filter. Counts as a poll.
+    pub fn kind(&mut self, id: VirtualFilterId, now: Instant) -> Option<VirtualFilterKind> {
+        self.polled(id, now).map(|filter| filter.kind.clone())
     }
 
-    /// The criteria of a filter for logs, for `eth_getFilterLogs`. Counts as a poll.
-    pub fn criteria(&mut self, id: VirtualFilterId, now: Instant) -> Option<Arc<LogCriteria>> {
-        self.remove_if_idle(id, now);
+    fn polled(&mut self, id: VirtualFilterId, now: Instant) -> Option<&mut VirtualFilter> {
+        if self.by_id.get(&id)?.is_idle(&self.bounds, now) {
+            self.remove(id);
+        }
         let filter = self.by_id.get_mut(&id)?;
         filter.polled_at = now;
-        match &filter.told {
-            FilterProgress::Chain(ChainFilter::Logs(criteria), _) => Some(Arc::clone(criteria)),
-            FilterProgress::Chain(ChainFilter::Blocks, _) | FilterProgress::Pending(_) => None,
-        }
+        Some(filter)
     }
 
     /// Ends a filter; false if it is not there. To be called for one that is
@@ -380,39 +322,36 @@ impl VirtualFilters {
         idle.iter().filter(|id| self.remove(**id)).count()
     }
 
-    /// The filters as a restart keeps them, those for pending transactions left out.
+    /// The filters as a restart keeps them.
     pub fn save(&self) -> Vec<SavedFilter> {
-        let saved = self.by_id.iter().filter_map(|(id, filter)| {
-            let FilterProgress::Chain(kind, position) = &filter.told else { return None };
-            let criteria = match kind {
-                ChainFilter::Blocks => None,
-                ChainFilter::Logs(criteria) => Some(criteria.to_json()),
-            };
-            let (cursor, began) = (position.cursor, position.began);
-            Some(SavedFilter { id: *id, client: filter.client, criteria, cursor, began })
+        let saved = self.by_id.iter().map(|(id, filter)| SavedFilter {
+            id: *id,
+            client: filter.client,
+            object: match &filter.kind {
+                VirtualFilterKind::Blocks => None,
+                VirtualFilterKind::Logs(filter) => Some(filter.object().to_owned()),
+            },
+            blocks: filter.told.untold(SAVED_BLOCKS_MAX),
         });
         saved.collect()
     }
 
     /// Takes a filter in that was saved, as if it had been polled now; false if it does not fit
-    /// within the bounds.
+    /// within the bounds, or is there.
     pub fn restore(&mut self, saved: &SavedFilter, now: Instant) -> bool {
-        let criteria = saved.criteria.as_ref();
-        let criteria = criteria.map(|json| LogCriteria::read(Some(json.as_bytes())));
-        let kind = match criteria {
-            None => ChainFilter::Blocks,
-            Some(Ok(criteria)) => ChainFilter::Logs(Arc::new(criteria)),
+        let object = saved.object.as_deref().map(str::as_bytes);
+        let kind = match object.map(|object| FilterQuery::read(Some(object))) {
+            None => VirtualFilterKind::Blocks,
+            Some(Ok(filter)) => VirtualFilterKind::Logs(Arc::new(filter)),
             Some(Err(_)) => return false,
         };
         let has_room = !self.is_full()
             && self.of_client(saved.client) < self.bounds.per_client_max
             && !self.by_id.contains_key(&saved.id);
-        if has_room {
-            let position =
-                FilterPosition { began: saved.began, ..FilterPosition::new(saved.cursor) };
-            self.insert(saved.id, FilterProgress::Chain(kind, position), saved.client, now);
-        }
-        has_room
+        let told = FilterPosition::new(saved.blocks.iter().copied()).filter(|_| has_room);
+        let Some(told) = told else { return false };
+        self.insert(saved.id, kind, told, saved.client, now);
+        true
     }
 
     /// How many filters there are.
@@ -430,19 +369,20 @@ impl VirtualFilters {
         self.bytes_held
     }
 
-    fn insert(&mut self, id: VirtualFilterId, told: FilterProgress, client: u64, now: Instant) {
-        let bytes = bytes_of(&told);
+    fn insert(
+        &mut self,
+        id: VirtualFilterId,
+        kind: VirtualFilterKind,
+        told: FilterPosition,
+        client: u64,
+        now: Instant,
+    ) {
+        let bytes = bytes_of(&kind, &told);
         self.bytes_held += bytes;
         *self.of_client.entry(client).or_default() += 1;
-        let filter = VirtualFilter { told, client, polled_at: now, version: 0, bytes };
+        let filter = VirtualFilter { kind, told, client, polled_at: now, version: 0, bytes };
         let replaced = self.by_id.insert(id, filter);
         debug_assert!(replaced.is_none(), "96 random bits were drawn twice");
-    }
-
-    fn remove_if_idle(&mut self, id: VirtualFilterId, now: Instant) {
-        if self.by_id.get(&id).is_some_and(|filter| filter.is_idle(&self.bounds, now)) {
-            self.remove(id);
-        }
     }
 
     fn is_full(&self) -> bool {
@@ -454,14 +394,12 @@ impl VirtualFilters {
     }
 }
 
-fn bytes_of(told: &FilterProgress) -> usize {
-    size_of::<VirtualFilter>()
-        + match told {
-            FilterProgress::Chain(ChainFilter::Logs(criteria), position) => {
-                criteria.bytes_held() + position.told_bytes + 64 * position.told.len()
-            }
-            FilterProgress::Chain(ChainFilter::Blocks, _) | FilterProgress::Pending(_) => 0,
-        }
+fn bytes_of(kind: &VirtualFilterKind, told: &FilterPosition) -> usize {
+    let of_kind = match kind {
+        VirtualFilterKind::Logs(filter) => filter.bytes_held(),
+        VirtualFilterKind::Blocks => 0,
+    };
+    size_of::<VirtualFilter>() + of_kind + told.bytes_held()
 }
 
 #[cfg(test)]

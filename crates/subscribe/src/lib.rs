@@ -13,7 +13,7 @@
 //! - `criteria`: the filter of a subscription to logs, as geth reads it
 //! - `logs`: the logs of one block, checked and rendered once
 //! - `groups`: equal filters once, and which of them a log matches
-//! - `filters`, `poll`: `eth_newFilter` and its kin over the journal
+//! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told
 //! - `pending`: hashes of transactions, each once
 //! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
 //!
@@ -34,8 +34,8 @@ mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
 pub use filters::{
-    CompletePoll, FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll, PollBegun,
-    SavedFilter, VirtualFilterId, VirtualFilterKind, VirtualFilters,
+    CompletePoll, FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll,
+    SavedFilter, VirtualFilterId, VirtualFilters,
 };
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError, NumberedBlock};
@@ -46,6 +46,6 @@ pub use journal::{
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal, PendingReader};
-pub use poll::{FilterPoll, FilterStep};
+pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
 pub use ring::{Cursor, Lagged, RingView};
 pub use walk::{HeadWalk, WalkBounds, WalkStep};

@@ -1,92 +1,142 @@
 //! What changed for one filter since it was last polled: a decision in steps, without I/O.
 //!
-//! The journal answers as far as it reaches. What it lacks is asked for: the logs of a block by
-//! hash, or those of many blocks by one search. A block that was told and then replaced is taken
-//! back first, from what the filter remembers having told or from the journal's logs. If neither
-//! is there, the filter is [gone](FilterStep::Gone): its client makes a new one and reads again,
-//! instead of living on with logs that are no longer true.
+//! A filter remembers the blocks up to which it told, and what it told of them. A poll first finds the
+//! newest of these that is still on the chain; what was told above it is taken back. Then it asks for what
+//! is new between that block and the tip. While no client polls, nothing is asked for.
+//!
+//! Where none of the remembered blocks is on the chain, what was told cannot be taken back, and the filter is
+//! [gone](FilterStep::Gone): its client makes a new one and reads again, instead of living on with logs that
+//! are no longer true.
 //!
 //! What changed is the difference between two chains, not the way there: a block that came and
 //! went between two polls is not told.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use wellhead_eth::{BlockHash, BlockNumber};
 
-use crate::criteria::LogCriteria;
+use crate::criteria::{LogCriteria, LogCriteriaError};
 use crate::header::NumberedBlock;
-use crate::journal::{AddedBlock, ChainEvent, LogsState};
-use crate::logs::{BlockLogs, LogsError, LogsReply, LogsScope, read_range, taken_back};
-use crate::ring::RingView;
+use crate::logs::{BlockLogs, LogsError, read_range, taken_back};
 
-/// Blocks whose logs are asked for one by one; more are one search.
-const BLOCKS_BY_HASH_MAX: usize = 3;
+/// Blocks that a filter remembers: a reorg that parts below them ends it.
+const TOLD_BLOCKS_MAX: usize = 128;
+/// Blocks that a poll of a filter for blocks tells at most; each may cost a call. With more the filter is gone.
+const BLOCKS_MAX: usize = 512;
+
+/// The filter of `eth_newFilter`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilterQuery {
+    criteria: LogCriteria,
+    object: Box<str>,
+}
+
+impl FilterQuery {
+    /// Reads the filter object (raw JSON) of a call; `None` is a filter for all logs.
+    pub fn read(object: Option<&[u8]>) -> Result<Self, LogCriteriaError> {
+        let criteria = LogCriteria::read(object)?;
+        // What was read as criteria is JSON, so it is text.
+        let object = object.and_then(|object| std::str::from_utf8(object).ok()).unwrap_or("{}");
+        Ok(Self { criteria, object: object.into() })
+    }
+
+    /// Which new logs are told.
+    pub fn criteria(&self) -> &LogCriteria {
+        &self.criteria
+    }
+
+    /// The filter object as the client wrote it, for a search in the past.
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.criteria.bytes_held() + self.object.len()
+    }
+}
 
 /// What a filter tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ChainFilter {
+pub enum VirtualFilterKind {
+    /// The hashes of blocks.
     Blocks,
-    Logs(Arc<LogCriteria>),
+    /// The logs of blocks, and which of them were taken back.
+    Logs(Arc<FilterQuery>),
+}
+
+/// A block up to which a filter told.
+#[derive(Debug, Clone)]
+struct ToldBlock {
+    block: NumberedBlock,
+    /// The JSON of the logs that were told of it.
+    logs: Arc<[Bytes]>,
+    /// It was the tip when it was told. What lies between it and the tip told before was searched for when
+    /// both were on the chain, by an upstream that may already have been on another branch.
+    is_tip: bool,
+}
+
+impl ToldBlock {
+    fn bytes(&self) -> usize {
+        self.logs.iter().map(Bytes::len).sum()
+    }
 }
 
 /// How far a filter has told the chain, and what it may have to take back.
 #[derive(Debug, Clone)]
 pub(crate) struct FilterPosition {
-    /// The newest block that was told.
-    pub(crate) cursor: NumberedBlock,
-    /// Nothing was told of blocks up to here.
-    pub(crate) began: BlockNumber,
-    /// What was told of the blocks above this one is in `told`.
-    pub(crate) remembered_above: BlockNumber,
-    /// The blocks of which logs were told, ascending, with the JSON of their logs.
-    pub(crate) told: VecDeque<(NumberedBlock, Arc<Vec<Bytes>>)>,
-    pub(crate) told_bytes: usize,
+    /// Ascending and never empty. Of the blocks between two of these nothing was told.
+    told: VecDeque<ToldBlock>,
+    told_bytes: usize,
 }
 
 impl FilterPosition {
-    /// A filter that tells what comes after `cursor`.
-    pub(crate) fn new(cursor: NumberedBlock) -> Self {
-        let (began, remembered_above) = (cursor.number, cursor.number);
-        Self { cursor, began, remembered_above, told: VecDeque::new(), told_bytes: 0 }
+    /// A filter that tells what comes after the last of these blocks, of which the others are ancestors.
+    /// `None` where there are none.
+    pub(crate) fn new(blocks: impl IntoIterator<Item = NumberedBlock>) -> Option<Self> {
+        let told =
+            blocks.into_iter().map(|block| ToldBlock { block, logs: Arc::default(), is_tip: true });
+        let told: VecDeque<_> = told.collect();
+        (!told.is_empty()).then_some(Self { told, told_bytes: 0 })
     }
 
-    fn remember(&mut self, block: NumberedBlock, logs: Vec<Bytes>, bytes_max: usize) {
-        self.told_bytes += logs.iter().map(Bytes::len).sum::<usize>();
-        self.told.push_back((block, Arc::new(logs)));
-        while self.told_bytes > bytes_max
-            && let Some((block, logs)) = self.told.pop_front()
+    /// The newest block up to which it told.
+    pub(crate) fn cursor(&self) -> NumberedBlock {
+        self.told.back().map(|told| told.block).expect("a position is never empty")
+    }
+
+    /// The newest blocks up to which it told, ascending, at most `blocks_max`. Of none of them but
+    /// the oldest may something have to be taken back.
+    pub(crate) fn untold(&self, blocks_max: usize) -> Vec<NumberedBlock> {
+        let with_logs = self.told.iter().rposition(|told| !told.logs.is_empty());
+        let from = with_logs.unwrap_or(0).max(self.told.len().saturating_sub(blocks_max));
+        self.told.range(from..).map(|told| told.block).collect()
+    }
+
+    /// About how many bytes it holds.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.told_bytes + self.told.len() * size_of::<ToldBlock>()
+    }
+
+    fn tell(&mut self, told: ToldBlock, bytes_max: usize) {
+        debug_assert!(self.cursor().number < told.block.number, "blocks are told in order");
+        self.told_bytes += told.bytes();
+        self.told.push_back(told);
+        while self.told.len() > 1
+            && (self.told.len() > TOLD_BLOCKS_MAX || self.told_bytes > bytes_max)
+            && let Some(oldest) = self.told.pop_front()
         {
-            self.told_bytes -= logs.iter().map(Bytes::len).sum::<usize>();
-            self.remembered_above = block.number;
+            self.told_bytes -= oldest.bytes();
         }
     }
 
-    /// Notes that all above `block` was taken back: what is told there from now on is remembered.
-    fn stand_on(&mut self, block: NumberedBlock) {
-        self.cursor = block;
-        self.began = self.began.min(block.number);
-        self.remembered_above = self.remembered_above.min(block.number);
-    }
-
-    /// What was told of a block that was replaced; `None` if that is not known.
-    fn take_back(&mut self, block: &AddedBlock, criteria: &LogCriteria) -> Option<Vec<Bytes>> {
-        let id = block.id();
-        if id.number <= self.began {
-            return Some(Vec::new());
-        }
-        if self.told.back().is_some_and(|(told, _)| *told == id) {
-            let (_, logs) = self.told.pop_back()?;
-            self.told_bytes -= logs.iter().map(Bytes::len).sum::<usize>();
-            return Some(logs.iter().map(|log| taken_back(log).into()).collect());
-        }
-        if id.number > self.remembered_above {
-            return Some(Vec::new());
-        }
-        let logs = whole_logs(block)?;
-        let matched = matched(logs, criteria);
-        Some(matched.map(|place| logs.removed_json(place)).collect())
+    /// Takes back all above the block at this place. What was told of them, the newest first.
+    fn go_back_to(&mut self, place: usize) -> Vec<ToldBlock> {
+        let mut above: Vec<_> = self.told.drain(place + 1..).collect();
+        self.told_bytes -= above.iter().map(ToldBlock::bytes).sum::<usize>();
+        above.reverse();
+        above
     }
 }
 
@@ -101,12 +151,14 @@ pub(crate) struct PollBounds {
 /// What a poll needs next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterStep {
-    /// Ask which block is at this height, and tell its hash ([`FilterPoll::confirm`]): the journal
-    /// no longer reaches there.
-    Confirm(NumberedBlock),
-    /// Ask for the criteria's logs of this block by its hash ([`FilterPoll::supply`]).
+    /// Say whether this block is on the chain ([`FilterPoll::supply_canonical`]). A block above the tip that
+    /// no other block replaced is.
+    IsCanonical(NumberedBlock),
+    /// Say which block this one stands on ([`FilterPoll::supply_parent`]).
+    ParentOf(NumberedBlock),
+    /// Ask for the logs of this block by its hash ([`FilterPoll::supply_logs`]).
     LogsOf(NumberedBlock),
-    /// Search for the criteria's logs in these blocks, both included ([`FilterPoll::supply`]).
+    /// Search for the logs in these blocks, both included ([`FilterPoll::supply_logs`]).
     LogsIn(BlockNumber, BlockNumber),
     /// The answer is complete.
     Done,
@@ -114,119 +166,180 @@ pub enum FilterStep {
     Gone,
 }
 
-/// A block to be told.
+/// What is known of the change so far.
 #[derive(Debug)]
-enum NewBlock {
-    Here(Arc<AddedBlock>),
-    /// Of blocks that the journal no longer has only those with logs are known.
-    Found(NumberedBlock),
-}
-
-impl NewBlock {
-    fn id(&self) -> NumberedBlock {
-        match self {
-            Self::Here(block) => block.id(),
-            Self::Found(block) => *block,
-        }
-    }
+enum PollProgress {
+    /// The block at this place of what was told may be on the chain or not. `found` is the newest that is,
+    /// below one that is not: it counts when the tip that was told below it is on the chain, too.
+    Parting {
+        at: usize,
+        found: Option<usize>,
+    },
+    /// Blocks from the tip down, to where they meet what was told.
+    Descending(Vec<NumberedBlock>),
+    /// These logs are missing.
+    Searching(BlockNumber, BlockNumber),
+    /// The blocks to be told.
+    Blocks(Vec<NumberedBlock>),
+    /// The blocks with logs to be told, up to the tip.
+    Logs(Vec<BlockLogs>),
+    Gone,
 }
 
 /// A poll under way. It owns all it needs: the filter may be polled again or dropped meanwhile.
 #[derive(Debug)]
 pub struct FilterPoll {
-    pub(crate) filter: ChainFilter,
-    pub(crate) position: FilterPosition,
+    kind: VirtualFilterKind,
+    position: FilterPosition,
     bounds: PollBounds,
     tip: NumberedBlock,
-    removed: Vec<Arc<AddedBlock>>,
-    added: Vec<NewBlock>,
-    /// The blocks below the journal, which have to be searched: the first height, and the last
-    /// block.
-    below: Option<(BlockNumber, NumberedBlock)>,
-    confirm: Option<NumberedBlock>,
-    asked: Option<FilterStep>,
-    logs: HashMap<BlockHash, Arc<BlockLogs>>,
-    is_searched_below: bool,
-    is_gone: bool,
+    /// The logs that are taken back, in their order.
+    removed: Vec<Vec<u8>>,
+    progress: PollProgress,
 }
 
 impl FilterPoll {
+    /// What changed between `position` and `tip`.
     pub(crate) fn new(
-        filter: ChainFilter,
+        kind: VirtualFilterKind,
         position: FilterPosition,
-        view: &RingView<ChainEvent>,
+        tip: NumberedBlock,
         bounds: PollBounds,
     ) -> Self {
-        let tip = view.tip_block().unwrap_or(position.cursor);
-        let mut poll = Self {
-            filter,
-            position,
-            bounds,
-            tip,
-            removed: Vec::new(),
-            added: Vec::new(),
-            below: None,
-            confirm: None,
-            asked: None,
-            logs: HashMap::new(),
-            is_searched_below: false,
-            is_gone: false,
+        let progress = match position.cursor() == tip {
+            true => PollProgress::Blocks(Vec::new()),
+            false => PollProgress::Parting { at: position.told.len() - 1, found: None },
         };
-        poll.compare(view);
+        let cursor = position.cursor();
+        let mut poll = Self { kind, position, bounds, tip, removed: Vec::new(), progress };
+        if poll.kind == VirtualFilterKind::Blocks && cursor.number < tip.number {
+            // The hashes of the new blocks are needed anyhow, and lead to where the chains part.
+            poll.descend(vec![tip]);
+        }
         poll
     }
 
-    /// The criteria of the logs that are asked for; `None` for a filter of blocks. Their gates are
-    /// applied here: a search needs the addresses and topics alone.
+    /// The criteria of the logs that are asked for; `None` for a filter of blocks.
     pub fn criteria(&self) -> Option<&LogCriteria> {
-        match &self.filter {
-            ChainFilter::Blocks => None,
-            ChainFilter::Logs(criteria) => Some(criteria),
+        match &self.kind {
+            VirtualFilterKind::Blocks => None,
+            VirtualFilterKind::Logs(filter) => Some(&filter.criteria),
         }
     }
 
     /// What is needed next. Nothing changes by asking again.
-    pub fn step(&mut self) -> FilterStep {
-        if self.is_gone {
-            return FilterStep::Gone;
+    pub fn step(&self) -> FilterStep {
+        match &self.progress {
+            PollProgress::Parting { at, .. } => {
+                FilterStep::IsCanonical(self.position.told[*at].block)
+            }
+            PollProgress::Descending(way) => {
+                way.last().map_or(FilterStep::Gone, |block| FilterStep::ParentOf(*block))
+            }
+            PollProgress::Searching(from, _) if *from == self.tip.number => {
+                FilterStep::LogsOf(self.tip)
+            }
+            PollProgress::Searching(from, to) => FilterStep::LogsIn(*from, *to),
+            PollProgress::Blocks(_) | PollProgress::Logs(_) => FilterStep::Done,
+            PollProgress::Gone => FilterStep::Gone,
         }
-        if let Some(block) = self.confirm {
-            return FilterStep::Confirm(block);
-        }
-        let step = self.missing_logs();
-        self.asked = Some(step.clone());
-        step
     }
 
-    /// Tells which block is at the height that was to be confirmed.
-    pub fn confirm(&mut self, hash: BlockHash) {
-        if self.confirm.take().is_some_and(|block| block.hash != hash) {
-            self.is_gone = true;
+    /// The params of `eth_getLogs` for the logs that are missing; `None` where none are. The gates of the
+    /// criteria are in the range.
+    pub fn search(&self) -> Option<String> {
+        let mut object = String::new();
+        self.criteria()?.pattern().write_members(&mut object);
+        if !object.is_empty() {
+            object.push(',');
+        }
+        let blocks = match self.step() {
+            FilterStep::LogsOf(block) => format!(r#""blockHash":"{}""#, block.hash),
+            FilterStep::LogsIn(from, to) => {
+                format!(r#""fromBlock":"{}","toBlock":"{}""#, from.hex(), to.hex())
+            }
+            FilterStep::IsCanonical(_)
+            | FilterStep::ParentOf(_)
+            | FilterStep::Done
+            | FilterStep::Gone => return None,
+        };
+        Some(format!("[{{{object}{blocks}}}]"))
+    }
+
+    /// Says whether the block that was asked about is on the chain.
+    pub fn supply_canonical(&mut self, is_canonical: bool) {
+        let PollProgress::Parting { at, found } = self.progress else { return };
+        let (told, is_newest) = (&self.position.told[at], at + 1 == self.position.told.len());
+        if is_canonical && is_newest && told.block.number >= self.tip.number {
+            self.progress = PollProgress::Blocks(Vec::new());
+            return;
+        }
+        if let VirtualFilterKind::Blocks = self.kind {
+            return self.descend(vec![self.tip]);
+        }
+        let found = if is_canonical { found.or(Some(at)) } else { None };
+        match found {
+            Some(place) if is_newest || told.is_tip || at == 0 => self.part_at(place),
+            None if at == 0 => self.progress = PollProgress::Gone,
+            found => self.progress = PollProgress::Parting { at: at - 1, found },
         }
     }
 
-    /// Takes in the list of logs (raw JSON) that was asked for. An error changes nothing: another
-    /// upstream can be asked.
-    pub fn supply(&mut self, list: &[u8]) -> Result<(), LogsError> {
-        let bytes_max = self.bounds.reply_bytes_max;
-        match self.asked.clone() {
-            Some(FilterStep::LogsOf(block)) => {
-                let (reply, scope) = (LogsReply::Logs(list), LogsScope::Filtered);
-                let logs = BlockLogs::read(block, reply, scope, bytes_max)?;
-                self.logs.insert(block.hash, Arc::new(logs));
-            }
-            Some(FilterStep::LogsIn(from, to)) => {
-                let added = self.added.iter().map(NewBlock::id);
-                let known: HashMap<BlockNumber, BlockHash> = added
-                    .chain(self.below.map(|(_, last)| last))
-                    .map(|block| (block.number, block.hash))
-                    .collect();
-                let hash_at = |number| known.get(&number).copied();
-                let found = read_range(list, (from, to), bytes_max, hash_at)?;
-                self.take_range(found, (from, to));
-            }
-            Some(FilterStep::Confirm(_) | FilterStep::Done | FilterStep::Gone) | None => {}
+    /// Takes back what was told above the block at this place, which is the newest on the chain, and asks
+    /// for the logs of the blocks above it.
+    fn part_at(&mut self, place: usize) {
+        let VirtualFilterKind::Logs(filter) = &self.kind else { return };
+        for told in self.position.go_back_to(place) {
+            self.removed.extend(told.logs.iter().map(|log| taken_back(log)));
         }
+        let (lowest, highest) = filter.criteria.gates();
+        let from = BlockNumber(self.position.cursor().number.0 + 1).max(lowest);
+        let to = self.tip.number.min(highest);
+        self.progress = match from <= to {
+            true => PollProgress::Searching(from, to),
+            false => PollProgress::Logs(Vec::new()),
+        };
+    }
+
+    /// Says which block the one that was asked about stands on.
+    pub fn supply_parent(&mut self, hash: BlockHash) {
+        let PollProgress::Descending(way) = &mut self.progress else { return };
+        let mut way = std::mem::take(way);
+        if let Some(last) = way.last() {
+            let number = BlockNumber(last.number.0.saturating_sub(1));
+            way.push(NumberedBlock { number, hash });
+        }
+        self.descend(way);
+    }
+
+    fn descend(&mut self, mut way: Vec<NumberedBlock>) {
+        let oldest = self.position.told.front().map(|told| told.block.number);
+        let Some(last) = way.last().copied() else { return };
+        let place = self.position.told.iter().rposition(|told| told.block == last);
+        self.progress = if let Some(place) = place {
+            self.position.go_back_to(place);
+            way.pop();
+            way.reverse();
+            PollProgress::Blocks(way)
+        } else if oldest.is_none_or(|oldest| last.number <= oldest) || way.len() > BLOCKS_MAX {
+            PollProgress::Gone
+        } else {
+            PollProgress::Descending(way)
+        };
+    }
+
+    /// Takes in the list of logs (raw JSON) that was asked for; `hash_at` says which block of the chain is at
+    /// a height, where that is known. An error changes nothing: another upstream can be asked.
+    pub fn supply_logs(
+        &mut self,
+        list: &[u8],
+        hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
+    ) -> Result<(), LogsError> {
+        let PollProgress::Searching(from, to) = self.progress else { return Ok(()) };
+        let tip = self.tip;
+        let hash_at = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
+        let found = read_range(list, (from, to), self.bounds.reply_bytes_max, hash_at)?;
+        self.progress = PollProgress::Logs(found);
         Ok(())
     }
 
@@ -234,146 +347,46 @@ impl FilterPoll {
     /// say, but for one block: the rest follows at the next poll.
     ///
     /// `None` unless the last step was [`FilterStep::Done`].
-    pub(crate) fn answer(mut self) -> Option<(Bytes, FilterPosition)> {
-        if self.step() != FilterStep::Done {
-            return None;
-        }
-        let mut answer = FilterAnswer { json: vec![b'['], bytes_max: self.bounds.answer_bytes_max };
-        let (filter, removed) = (self.filter.clone(), std::mem::take(&mut self.removed));
-        for block in removed {
-            if let ChainFilter::Logs(criteria) = &filter {
-                let logs = self.position.take_back(&block, criteria)?;
-                logs.iter().for_each(|log| answer.push(log));
+    pub(crate) fn answer(self) -> Option<(Bytes, FilterPosition)> {
+        let Self { kind, mut position, bounds, tip, removed, progress } = self;
+        let mut answer = FilterAnswer { json: vec![b'['], bytes_max: bounds.answer_bytes_max };
+        removed.iter().for_each(|log| answer.push(log));
+        match progress {
+            PollProgress::Blocks(blocks) => {
+                for block in blocks {
+                    answer.push(format!("\"{}\"", block.hash).as_bytes());
+                    let told = ToldBlock { block, logs: Arc::default(), is_tip: true };
+                    position.tell(told, bounds.told_bytes_max);
+                }
             }
-            self.position.stand_on(block.header().parent_id());
-        }
-        let below = self.below.is_some();
-        for block in std::mem::take(&mut self.added) {
-            if answer.is_full() {
-                answer.json.push(b']');
-                return Some((answer.json.into(), self.position));
+            PollProgress::Logs(found) => {
+                let VirtualFilterKind::Logs(filter) = &kind else { return None };
+                for logs in &found {
+                    if answer.is_full() {
+                        return Some((answer.close(), position));
+                    }
+                    // Copies: a slice would keep the logs of the whole block.
+                    let told: Vec<Bytes> = matched(logs, &filter.criteria)
+                        .map(|place| Bytes::copy_from_slice(&logs.json(place)))
+                        .collect();
+                    told.iter().for_each(|log| answer.push(log));
+                    if !told.is_empty() {
+                        let (block, logs) = (logs.block(), told.into());
+                        let told = ToldBlock { block, logs, is_tip: block == tip };
+                        position.tell(told, bounds.told_bytes_max);
+                    }
+                }
+                if position.cursor().number < tip.number {
+                    let told = ToldBlock { block: tip, logs: Arc::default(), is_tip: true };
+                    position.tell(told, bounds.told_bytes_max);
+                }
             }
-            let id = block.id();
-            match &filter {
-                ChainFilter::Blocks => answer.push(format!("\"{}\"", id.hash).as_bytes()),
-                ChainFilter::Logs(criteria) => self.tell_logs(&block, criteria, &mut answer),
-            }
-            self.position.cursor = id;
+            PollProgress::Parting { .. }
+            | PollProgress::Descending(_)
+            | PollProgress::Searching(..)
+            | PollProgress::Gone => return None,
         }
-        debug_assert!(below || self.position.cursor == self.tip, "all changes lead to the tip");
-        self.position.cursor = self.tip;
-        answer.json.push(b']');
-        Some((answer.json.into(), self.position))
-    }
-
-    fn tell_logs(&mut self, block: &NewBlock, criteria: &LogCriteria, answer: &mut FilterAnswer) {
-        let here = match block {
-            NewBlock::Here(block) => whole_logs(block).cloned(),
-            NewBlock::Found(_) => None,
-        };
-        let Some(logs) = here.or_else(|| self.logs.get(&block.id().hash).cloned()) else { return };
-        // Copies: a slice would keep the logs of the whole block.
-        let told: Vec<Bytes> = matched(&logs, criteria)
-            .map(|place| Bytes::copy_from_slice(&logs.json(place)))
-            .collect();
-        told.iter().for_each(|log| answer.push(log));
-        if !told.is_empty() {
-            self.position.remember(block.id(), told, self.bounds.told_bytes_max);
-        }
-    }
-
-    /// Finds what is between the filter's cursor and the tip.
-    fn compare(&mut self, view: &RingView<ChainEvent>) {
-        let cursor = self.position.cursor;
-        if view.tip_block().is_none() || cursor == self.tip {
-            return;
-        }
-        let chain = chain_of(view, cursor);
-        let added = |above: usize| {
-            chain.blocks[..above].iter().rev().map(|it| NewBlock::Here(Arc::clone(it))).collect()
-        };
-        if let Some(above) = chain.place_of(cursor) {
-            self.added = added(above);
-            return;
-        }
-        if let Some((removed, above)) = chain.way_back(cursor, view) {
-            (self.removed, self.added) = (removed, added(above));
-            return;
-        }
-        let is_older = chain.base.is_some_and(|base| cursor.number < base.number);
-        match (&self.filter, chain.base) {
-            (ChainFilter::Logs(_), Some(base)) if is_older => {
-                self.confirm = Some(cursor);
-                self.below = Some((BlockNumber(cursor.number.0 + 1), base));
-                self.added = added(chain.blocks.len());
-            }
-            // The hashes of that many blocks would have to be fetched one by one.
-            _ => self.is_gone = true,
-        }
-    }
-
-    /// What has to be asked for before the logs of all new blocks are here.
-    fn missing_logs(&mut self) -> FilterStep {
-        let ChainFilter::Logs(criteria) = &self.filter else { return FilterStep::Done };
-        // What was told is to be known before new logs are asked for.
-        let mut position = self.position.clone();
-        if self.removed.iter().any(|block| position.take_back(block, criteria).is_none()) {
-            self.is_gone = true;
-            return FilterStep::Gone;
-        }
-        let bits = criteria.bits();
-        let is_missing = |block: &NewBlock| match block {
-            NewBlock::Here(block) => {
-                let (id, bloom) = (block.id(), block.header().bloom.as_deref());
-                bits.may_match(id.number, bloom)
-                    && whole_logs(block).is_none()
-                    && !self.logs.contains_key(&id.hash)
-            }
-            NewBlock::Found(_) => false,
-        };
-        let missing: Vec<_> =
-            self.added.iter().filter(|it| is_missing(it)).map(NewBlock::id).collect();
-        let unsearched = self.below.filter(|_| !self.is_searched_below);
-        match (unsearched, missing.first(), missing.last()) {
-            (None, None, _) | (None, _, None) => FilterStep::Done,
-            (None, Some(first), Some(last)) if missing.len() > BLOCKS_BY_HASH_MAX => {
-                FilterStep::LogsIn(first.number, last.number)
-            }
-            (None, Some(first), Some(_)) => FilterStep::LogsOf(*first),
-            (Some((from, to)), _, last) => {
-                FilterStep::LogsIn(from, last.map_or(to.number, |last| last.number))
-            }
-        }
-    }
-
-    /// Takes in the logs of a search. Blocks of it that have none are known to have none.
-    fn take_range(&mut self, found: Vec<BlockLogs>, (from, to): (BlockNumber, BlockNumber)) {
-        let in_range = |it: &&NewBlock| (from..=to).contains(&it.id().number);
-        for block in self.added.iter().filter(in_range).map(NewBlock::id).collect::<Vec<_>>() {
-            self.logs.insert(block.hash, Arc::new(BlockLogs::none(block)));
-        }
-        let last_below = self.below.map(|(_, last)| last.number);
-        let mut below = Vec::new();
-        for logs in found {
-            let block = logs.block();
-            if last_below.is_some_and(|last| block.number <= last) {
-                below.push(NewBlock::Found(block));
-            }
-            self.logs.insert(block.hash, Arc::new(logs));
-        }
-        if last_below.is_some() {
-            self.is_searched_below = true;
-            below.append(&mut self.added);
-            self.added = below;
-        }
-    }
-}
-
-/// All logs of a block, if the journal has them.
-fn whole_logs(block: &AddedBlock) -> Option<&Arc<BlockLogs>> {
-    match block.logs()? {
-        LogsState::Known(logs) if logs.is_whole() => Some(logs),
-        LogsState::Known(_) | LogsState::Unneeded => None,
+        Some((answer.close(), position))
     }
 }
 
@@ -400,67 +413,9 @@ impl FilterAnswer {
     fn is_full(&self) -> bool {
         self.json.len() >= self.bytes_max
     }
-}
 
-/// The chain that a journal's events lead to.
-struct FoldedChain {
-    /// Descending from the tip.
-    blocks: Vec<Arc<AddedBlock>>,
-    /// The block on which they stand.
-    base: Option<NumberedBlock>,
-}
-
-/// The chain of the view, from its tip down to `until`, or as far as the events go.
-fn chain_of(view: &RingView<ChainEvent>, until: NumberedBlock) -> FoldedChain {
-    let (mut blocks, mut taken_back) = (Vec::new(), 0_usize);
-    let mut base = view.tip_block();
-    for (_, event) in view.iter().rev() {
-        match event {
-            ChainEvent::Removed(_) => taken_back += 1,
-            ChainEvent::Added(_) if taken_back > 0 => taken_back -= 1,
-            ChainEvent::Added(block) => {
-                if block.id() == until {
-                    break;
-                }
-                base = Some(block.header().parent_id());
-                blocks.push(Arc::clone(block));
-            }
-            ChainEvent::Began(_) => {}
-        }
-    }
-    FoldedChain { blocks, base }
-}
-
-impl FoldedChain {
-    /// How many blocks are above this one, if it is on the chain.
-    fn place_of(&self, block: NumberedBlock) -> Option<usize> {
-        match self.base == Some(block) {
-            true => Some(self.blocks.len()),
-            false => self.blocks.iter().position(|it| it.id() == block),
-        }
-    }
-
-    /// The blocks from `cursor`, which was replaced, down to the chain, and how many blocks of the
-    /// chain are above where they part.
-    fn way_back(
-        &self,
-        cursor: NumberedBlock,
-        view: &RingView<ChainEvent>,
-    ) -> Option<(Vec<Arc<AddedBlock>>, usize)> {
-        let blocks = view.iter().filter_map(|(_, event)| event.added());
-        let by_hash: HashMap<BlockHash, &Arc<AddedBlock>> =
-            blocks.map(|block| (block.id().hash, block)).collect();
-        let on_chain: HashSet<NumberedBlock> = self.blocks.iter().map(|it| it.id()).collect();
-        let (mut removed, mut block) = (Vec::new(), cursor);
-        // The height falls with each step, and each hash is there once.
-        for _ in 0..=by_hash.len() {
-            if on_chain.contains(&block) || self.base == Some(block) {
-                return Some((removed, self.place_of(block)?));
-            }
-            let known = by_hash.get(&block.hash)?;
-            removed.push(Arc::clone(known));
-            block = known.header().parent_id();
-        }
-        None
+    fn close(mut self) -> Bytes {
+        self.json.push(b']');
+        self.json.into()
     }
 }
