@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{self, JoinSet};
-use wellhead_proxy::{Announcer, CacheSweeper, Proxy};
+use wellhead_proxy::{Announcer, Proxy, Sweeper};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
@@ -290,7 +290,7 @@ impl Running {
         if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
-        loops.spawn(sweep(CacheSweeper::new(Arc::clone(&self.proxy))));
+        loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
         if let Some(tls) = &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
         }
@@ -327,9 +327,9 @@ impl Running {
 }
 
 /// Tidies the answers that are kept until it is dropped.
-async fn sweep(mut sweeper: CacheSweeper) {
+async fn sweep(mut sweeper: Sweeper) {
     loop {
-        tokio::time::sleep(CacheSweeper::EVERY).await;
+        tokio::time::sleep(Sweeper::EVERY).await;
         sweeper.sweep();
     }
 }

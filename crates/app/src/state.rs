@@ -1,4 +1,4 @@
-//! What was spent in the day and the month, kept in a file over a restart.
+//! What was spent in the day and the month, and the filters of clients, kept in a file over a restart.
 //!
 //! Budgets are for money, so a restart must not begin at zero. The file is written beside
 //! the old one, synced and renamed over it, every [`WRITE_EVERY`] when something was spent
@@ -10,13 +10,17 @@
 //! system frees when that process ends, however it ends. Another one reads the file at its
 //! start, writes nothing, and takes the lock over when it is free; what both spent is then added.
 //!
+//! Filters are written at the end only: one that was polled since it was written would tell its client what it
+//! told before. The first write after a start leaves them out, so that a crash ends them.
+//!
 //! ```text
-//! wellhead state 1 5f3a09c1
-//! [{"chain":"ethereum","upstream":"alchemy","day":20777,"day_credits":1200, ...}]
+//! wellhead state 2 5f3a09c1
+//! {"spending":[{"chain":"ethereum","upstream":"alchemy","day":20777,"day_credits":1200, ...}],
+//!  "filters":[{"chain":"ethereum","filters":[{"id":"0xf117e200...", ...}]}]}
 //! ```
 //!
 //! The first line says the version and a CRC-32 of what follows. Days and months are counted
-//! from 1970, as in `limit::Ledger`.
+//! from 1970, as in `limit::Ledger`. A file of version 1 is the list of spending alone.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -28,7 +32,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{Proxy, ServedChain};
 use wellhead_upstream::{Pages, Upstream};
 
 use crate::config::file::read_regular;
@@ -36,7 +40,7 @@ use crate::config::file::read_regular;
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
 /// nothing to any disk.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
-/// A file is never this long: a thousand chains of a hundred upstreams are 15 MB.
+/// A file is never this long: a thousand chains of a hundred upstreams are 15 MB, ten thousand filters 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// How long the end waits for the last write; a disk that hangs must not.
 const LAST_WRITE_TIME: Duration = Duration::from_secs(2);
@@ -44,7 +48,9 @@ const LAST_WRITE_TIME: Duration = Duration::from_secs(2);
 /// The file's name where the settings do not name one.
 const DEFAULT_NAME: &str = "wellhead.state";
 
-const MAGIC: &str = "wellhead state 1";
+const MAGIC: &str = "wellhead state 2";
+/// Of files that hold no filters.
+const MAGIC_OF_SPENDING: &str = "wellhead state 1";
 
 /// What was spent at one upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +58,20 @@ struct SpendingRow {
     chain: String,
     upstream: String,
     pages: Pages,
+}
+
+/// The filters of one chain, each as the JSON that it was saved as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FilterRow {
+    chain: String,
+    filters: Vec<String>,
+}
+
+/// What the file holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct StateContent {
+    spending: Vec<SpendingRow>,
+    filters: Vec<FilterRow>,
 }
 
 /// Why a file cannot be used.
@@ -70,7 +90,7 @@ enum Turnout {
     /// Another process holds the lock.
     Taken,
     /// The lock was free, and is ours from now on: what the file holds, to be added first.
-    TookOver(Result<Vec<SpendingRow>, Unreadable>),
+    TookOver(Result<StateContent, Unreadable>),
 }
 
 /// Where the state is kept when the settings do not say so: in the folder that systemd made for
@@ -147,15 +167,20 @@ impl State {
         state
     }
 
-    /// Gives the upstreams what the file says that they spent, less what it said before.
-    fn add(&self, read: Result<Vec<SpendingRow>, Unreadable>, now: Instant) {
-        let rows = match read {
-            Ok(rows) => rows,
+    /// Gives the upstreams what the file says that they spent, less what it said before, and takes in the filters.
+    fn add(&self, read: Result<StateContent, Unreadable>, now: Instant) {
+        let StateContent { spending: rows, filters } = match read {
+            Ok(content) => content,
             Err(why) => {
                 tell(&self.path, &why);
-                Vec::new()
+                StateContent::default()
             }
         };
+        for row in &filters {
+            let chain = self.proxy.chains().iter().find(|chain| *chain.name.name == *row.chain);
+            let restored = chain.map_or(0, |chain| chain.restore_filters(&row.filters, now));
+            tracing::info!(chain = row.chain, restored, "filters of clients go on");
+        }
         let mut added = self.added.lock();
         let mut others = Vec::new();
         for row in &rows {
@@ -186,11 +211,11 @@ impl State {
         loop {
             // The first comes at once, so that a path that is no good is told at the start.
             turns.tick().await;
-            let rows = self.rows();
-            if last.as_ref() == Some(&rows) {
+            let content = self.content(false);
+            if last.as_ref() == Some(&content) {
                 continue;
             }
-            let is_written = match self.write_aside(rows.clone()).await {
+            let is_written = match self.write_aside(content.clone()).await {
                 Some(Turnout::Written) => true,
                 Some(Turnout::Taken) => {
                     self.tell_taken(&mut was_taken);
@@ -204,7 +229,7 @@ impl State {
                 }
                 None => false,
             };
-            last = is_written.then_some(rows);
+            last = is_written.then_some(content);
         }
     }
 
@@ -215,7 +240,7 @@ impl State {
         }
     }
 
-    fn take_over(&self, read: Result<Vec<SpendingRow>, Unreadable>) {
+    fn take_over(&self, read: Result<StateContent, Unreadable>) {
         self.add(read, wellhead_dispatch::now());
         let path = self.path.display();
         tracing::info!(%path, "the state file is free: this process writes it from now on");
@@ -224,10 +249,10 @@ impl State {
     /// Writes for the last time, and lets another process have the file.
     pub(crate) async fn end(self: Arc<Self>) {
         let last = async {
-            let turnout = self.write_aside(self.rows()).await;
+            let turnout = self.write_aside(self.content(true)).await;
             if let Some(Turnout::TookOver(read)) = turnout {
                 self.take_over(read);
-                return self.write_aside(self.rows()).await;
+                return self.write_aside(self.content(true)).await;
             }
             turnout
         };
@@ -245,6 +270,15 @@ impl State {
         }
     }
 
+    fn content(&self, with_filters: bool) -> StateContent {
+        let filters_of = |chain: &Arc<ServedChain>| {
+            let (chain, filters) = (chain.name.name.to_string(), chain.saved_filters());
+            (!filters.is_empty()).then_some(FilterRow { chain, filters })
+        };
+        let chains = self.proxy.chains().iter().filter(|_| with_filters);
+        StateContent { spending: self.rows(), filters: chains.filter_map(filters_of).collect() }
+    }
+
     fn rows(&self) -> Vec<SpendingRow> {
         let row = |(chain, upstream): (&str, &Arc<Upstream>)| {
             let pages = upstream.pages()?;
@@ -256,12 +290,12 @@ impl State {
 
     /// On a thread of its own, as a disk may hang: nothing waits for one that does.
     /// `None`: it could not be written, which was told.
-    async fn write_aside(&self, rows: Vec<SpendingRow>) -> Option<Turnout> {
+    async fn write_aside(&self, content: StateContent) -> Option<Turnout> {
         let (path, lock) = (self.path.clone(), Arc::clone(&self.lock));
         let (done, written) = tokio::sync::oneshot::channel();
         let write = move || {
             // The wait for it may be over.
-            let _ = done.send(write_if_ours(&path, &lock, &rows));
+            let _ = done.send(write_if_ours(&path, &lock, &content));
         };
         let spawned = std::thread::Builder::new().name("wellhead-state".to_owned()).spawn(write);
         let result = match spawned {
@@ -311,7 +345,7 @@ fn tell(path: &Path, why: &Unreadable) {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<SpendingRow>, Unreadable> {
+fn read(path: &Path) -> Result<StateContent, Unreadable> {
     match read_regular(path, FILE_BYTES_MAX) {
         Ok(text) => parse(&text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unreadable::Missing),
@@ -319,18 +353,35 @@ fn read(path: &Path) -> Result<Vec<SpendingRow>, Unreadable> {
     }
 }
 
-fn parse(text: &[u8]) -> Result<Vec<SpendingRow>, Unreadable> {
+fn parse(text: &[u8]) -> Result<StateContent, Unreadable> {
     let damaged = Unreadable::Damaged;
     let end = text.iter().position(|byte| *byte == b'\n').ok_or(damaged("it is cut"))?;
     let (head, body) = (&text[..end], &text[end + 1..]);
     let head = std::str::from_utf8(head).map_err(|_| damaged("its first line is no text"))?;
-    let sum = head.strip_prefix(MAGIC).ok_or(damaged("it is of another kind or version"))?;
+    let with_filters = head.strip_prefix(MAGIC);
+    let sum = with_filters.or_else(|| head.strip_prefix(MAGIC_OF_SPENDING));
+    let sum = sum.ok_or(damaged("it is of another kind or version"))?;
     if sum.trim() != checksum(body) {
         return Err(damaged("its checksum does not fit"));
     }
-    let rows: Vec<Value> =
-        serde_json::from_slice(body).map_err(|_| damaged("what it holds is no list"))?;
-    rows.iter().map(|row| row_of(row).ok_or(damaged("a row is incomplete"))).collect()
+    let body: Value = serde_json::from_slice(body).map_err(|_| damaged("it holds no JSON"))?;
+    let list = |value: &'_ Value| value.as_array().cloned().ok_or(damaged("it holds no list"));
+    let (spending, filters) = match with_filters {
+        Some(_) => (list(&body["spending"])?, list(&body["filters"])?),
+        None => (list(&body)?, Vec::new()),
+    };
+    let incomplete = || damaged("a row is incomplete");
+    let spending = spending.iter().map(|row| row_of(row).ok_or_else(incomplete));
+    let filters = filters.iter().map(|row| filters_of(row).ok_or_else(incomplete));
+    Ok(StateContent {
+        spending: spending.collect::<Result<_, _>>()?,
+        filters: filters.collect::<Result<_, _>>()?,
+    })
+}
+
+fn filters_of(row: &Value) -> Option<FilterRow> {
+    let filters = row["filters"].as_array()?.iter().map(Value::to_string).collect();
+    Some(FilterRow { chain: row["chain"].as_str()?.to_owned(), filters })
 }
 
 fn row_of(row: &Value) -> Option<SpendingRow> {
@@ -345,7 +396,7 @@ fn row_of(row: &Value) -> Option<SpendingRow> {
     Some(SpendingRow { chain: text("chain")?, upstream: text("upstream")?, pages })
 }
 
-fn render(rows: &[SpendingRow]) -> Vec<u8> {
+fn render(content: &StateContent) -> Vec<u8> {
     let row = |SpendingRow { chain, upstream, pages }: &SpendingRow| {
         let Pages { day, day_credits, month, month_credits } = pages;
         json!({
@@ -354,7 +405,17 @@ fn render(rows: &[SpendingRow]) -> Vec<u8> {
             "month": month, "month_credits": month_credits,
         })
     };
-    let body = Value::from_iter(rows.iter().map(row)).to_string();
+    let filters = |FilterRow { chain, filters }: &FilterRow| {
+        // Each was written as JSON by its filter.
+        let filters = filters.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        json!({ "chain": chain, "filters": filters.collect::<Vec<_>>() })
+    };
+    let StateContent { spending, filters: of_chains } = content;
+    let body = json!({
+        "spending": spending.iter().map(row).collect::<Vec<_>>(),
+        "filters": of_chains.iter().map(filters).collect::<Vec<_>>(),
+    });
+    let body = body.to_string();
     format!("{MAGIC} {}\n{body}", checksum(body.as_bytes())).into_bytes()
 }
 
@@ -366,11 +427,11 @@ fn checksum(body: &[u8]) -> String {
 fn write_if_ours(
     path: &Path,
     lock: &Mutex<Option<File>>,
-    rows: &[SpendingRow],
+    content: &StateContent,
 ) -> io::Result<Turnout> {
     let mut lock = lock.lock();
     if lock.is_some() {
-        return write(path, rows).map(|()| Turnout::Written);
+        return write(path, content).map(|()| Turnout::Written);
     }
     *lock = claim(path)?;
     Ok(match *lock {
@@ -392,10 +453,10 @@ fn since(pages: Pages, before: Option<Pages>) -> Pages {
 }
 
 /// At no moment is there half a file under `path`, whatever stops us.
-fn write(path: &Path, rows: &[SpendingRow]) -> io::Result<()> {
+fn write(path: &Path, content: &StateContent) -> io::Result<()> {
     let beside = beside(path, ".new");
     let mut file = File::create(&beside)?;
-    file.write_all(&render(rows))?;
+    file.write_all(&render(content))?;
     file.sync_all()?;
     drop(file);
     fs::rename(&beside, path)?;
@@ -469,24 +530,34 @@ chains:
         assert_eq!(left, ["state", "state.lock"], "nothing else is left beside it");
     }
 
+    #[test]
+    fn a_file_of_the_version_without_filters_is_read() {
+        let row = r#"{"chain":"ethereum","upstream":"a","day":1,"day_credits":2,"month":3,"month_credits":4}"#;
+        let body = format!("[{row}]");
+        let text = format!("{MAGIC_OF_SPENDING} {}\n{body}", checksum(body.as_bytes()));
+        let content = parse(text.as_bytes()).expect("read");
+        let pages = Pages { day: 1, day_credits: 2, month: 3, month_credits: 4 };
+        assert_eq!((content.spending[0].pages, content.filters), (pages, Vec::new()));
+    }
+
     #[tokio::test]
     async fn of_two_processes_one_writes_and_the_other_adds_its_own_when_that_one_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let written = |path: &Path| {
-            let rows = read(path).expect("written");
-            rows.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
+            let content = read(path).expect("written");
+            content.spending.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
         };
         let (old, new) = (proxy(), proxy());
         let first = State::restore(&path, &old, now());
         spend(&old, 0, 5);
-        let wrote = first.write_aside(first.rows()).await;
+        let wrote = first.write_aside(first.content(false)).await;
         assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
         let second = State::restore(&path, &new, now());
         assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
         spend(&new, 0, 2);
         spend(&old, 0, 10);
-        let turned_away = second.write_aside(second.rows()).await;
+        let turned_away = second.write_aside(second.content(false)).await;
         assert!(matches!(turned_away, Some(Turnout::Taken)), "{turned_away:?}");
         assert_eq!(written(&path), [5, 0], "nothing was written over");
         Arc::clone(&first).end().await;
@@ -535,17 +606,21 @@ chains:
         let path = folder.path().join("state");
         let pages = Pages { day: 1, day_credits: 2, month: 3, month_credits: 4 };
         let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
-        write(&path, std::slice::from_ref(&gone)).expect("written");
+        let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
+        write(&path, &content).expect("written");
         State::restore(&path, &proxy(), now()).end().await;
-        assert!(read(&path).expect("good").contains(&gone));
+        assert!(read(&path).expect("good").spending.contains(&gone));
     }
 
     #[test]
     fn every_damage_is_noticed_and_none_stops_us() {
         let pages = Pages { day: 20_777, day_credits: 5, month: 682, month_credits: 9 };
         let row = SpendingRow { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
-        let good = render(std::slice::from_ref(&row));
-        assert_eq!(parse(&good).expect("good"), [row]);
+        let filters = vec![r#"{"id":"0x1"}"#.to_owned()];
+        let filters = vec![FilterRow { chain: "ethereum".to_owned(), filters }];
+        let content = StateContent { spending: vec![row], filters };
+        let good = render(&content);
+        assert_eq!(parse(&good).expect("good"), content);
         for cut in 0..good.len() {
             assert!(parse(&good[..cut]).is_err(), "cut at {cut}");
         }
@@ -561,12 +636,16 @@ chains:
             }
         }
         let sealed = |body: &str| format!("{MAGIC} {}\n{body}", checksum(body.as_bytes()));
-        for body in ["", "{}", "[1]", r#"[{"chain":"a"}]"#, "[\u{0}]"] {
+        for body in ["", "{}", "[1]", r#"[{"chain":"a"}]"#, "[\u{0}]", r#"{"spending":[]}"#] {
             assert!(parse(sealed(body).as_bytes()).is_err(), "{body}");
+        }
+        for filters in ["1", "[1]", r#"[{"chain":"a"}]"#, r#"[{"filters":[]}]"#] {
+            let body = format!(r#"{{"spending":[],"filters":{filters}}}"#);
+            assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
-        for bytes in [&b""[..], b"\xff\xff", b"wellhead state 2 00000000\n[]", &good[..40]] {
+        for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
             fs::write(&path, bytes).expect("written");
             let proxy = proxy();
             State::restore(&path, &proxy, now());

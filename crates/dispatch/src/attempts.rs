@@ -311,7 +311,9 @@ impl Attempts {
 fn may_repeat(row: &MethodRow, sent: Sent) -> bool {
     match (sent, row.effect) {
         (Sent::No, _) | (Sent::Maybe, Effect::Broadcast) => true,
-        (Sent::Maybe, Effect::Read | Effect::Sticky | Effect::Local) => row.idempotent,
+        (Sent::Maybe, Effect::Read | Effect::Filter | Effect::Sticky | Effect::Local) => {
+            row.idempotent
+        }
         (Sent::Maybe, Effect::Write | Effect::Subscribe) => false,
     }
 }

@@ -193,6 +193,7 @@ impl Run<'_> {
             Effect::Write
             | Effect::Broadcast
             | Effect::Subscribe
+            | Effect::Filter
             | Effect::Sticky
             | Effect::Local => false,
         }

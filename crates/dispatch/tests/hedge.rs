@@ -89,7 +89,9 @@ async fn a_hedge_that_is_left_alone_has_company_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_something_never_has_company() {
-    for method in ["eth_sendTransaction", "evm_mine", "eth_newFilter", "no_such_method"] {
+    for method in
+        ["eth_sendTransaction", "evm_mine", "eth_newPendingTransactionFilter", "no_such_method"]
+    {
         let stage = Stage::new("3000ms~ok | ok");
         check(&stage, method, r#"a=answer -> a "0x1""#, "", 3_000).await;
         assert_eq!(stage.transports[1].count(), 0, "{method}");

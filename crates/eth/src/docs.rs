@@ -27,7 +27,8 @@ assumes nothing.
 | broadcast | sends one signed transaction and returns its hash; may go to several upstreams; \"already known\" is a success |
 | write | changes one upstream, or uses its key or its relay; goes to one upstream, and is never repeated once it may have arrived |
 | subscribe | starts or ends a subscription |
-| sticky | is about a filter that one upstream holds: `create`s, `use`s or `drop`s it |
+| filter | creates a filter that wellhead keeps and answers by reads, whichever upstreams there are |
+| sticky | is about a filter: `create`s one in an upstream, `use`s or `drop`s one, wherever it is kept |
 | local | answered by wellhead |
 
 **Block**: where the call names its block. Parameters count from 0.

@@ -22,7 +22,9 @@ word_enum! {
         Write = "write",
         /// Starts or ends a subscription on a connection.
         Subscribe = "subscribe",
-        /// Speaks of a filter that lives in one upstream; see [`StickyRole`].
+        /// Makes a filter that is kept here, and survives every upstream.
+        Filter = "filter",
+        /// Speaks of a filter that may live in one upstream; see [`StickyRole`].
         Sticky = "sticky",
         /// Answered from what we know, without an upstream.
         Local = "local",

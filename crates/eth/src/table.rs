@@ -274,7 +274,11 @@ mod tests {
             );
             let changes = match row.effect {
                 Effect::Write | Effect::Broadcast => true,
-                Effect::Read | Effect::Subscribe | Effect::Sticky | Effect::Local => false,
+                Effect::Read
+                | Effect::Subscribe
+                | Effect::Filter
+                | Effect::Sticky
+                | Effect::Local => false,
             };
             assert_eq!(row.class == CostClass::Write, changes, "{name}: class and effect");
             if row.effect == Effect::Write {
@@ -282,7 +286,7 @@ mod tests {
             }
             // Asking elsewhere helps only where any upstream will do.
             match row.effect {
-                Effect::Write | Effect::Subscribe | Effect::Sticky => {
+                Effect::Write | Effect::Subscribe | Effect::Filter | Effect::Sticky => {
                     assert!(row.null_is_answer, "{name}: nobody else can be asked");
                     assert_eq!(row.finality, Finality::Live, "{name}: not reusable");
                 }

@@ -171,6 +171,18 @@ impl Refusal {
         Self::new(200, VerdictClass::Throttled.client_code(), message.to_owned())
     }
 
+    /// Filters are bounded in number and bytes.
+    pub(crate) fn no_more_filters(whose: &str) -> Self {
+        let message = format!("too many filters {whose}: end those that are not polled any more");
+        Self::new(200, VerdictClass::Throttled.client_code(), message)
+    }
+
+    /// Two polls of one filter would both tell the same.
+    pub(crate) fn filter_is_polled() -> Self {
+        let message = "other calls poll this filter at the same time: poll it from one place";
+        Self::new(200, VerdictClass::Throttled.client_code(), message.to_owned())
+    }
+
     /// A subscription begins behind the newest block, and none is known.
     pub(crate) fn no_head_yet() -> Self {
         Self::unavailable("no upstream has reported a block yet".to_owned())

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use wellhead_cache::{Follow, FollowEnd};
 use wellhead_dispatch::{Failure, Job, Trail, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
@@ -29,7 +30,10 @@ use crate::steps::cached::{self, CacheLookup, CacheTicket, CacheWrite};
 use crate::steps::filters::FilterPlace;
 use crate::steps::planning::{self, Planned};
 use crate::steps::transactions::{self, TRANSACTION};
-use crate::steps::{filters, height, local, reasons, recall, startup, subscribe, tiers};
+use crate::steps::virtual_filters::ReadForClient;
+use crate::steps::{
+    filters, height, local, lost_block, reasons, recall, startup, subscribe, tiers, virtual_filters,
+};
 
 /// What a call became, and what to note of it.
 #[derive(Debug)]
@@ -172,6 +176,12 @@ async fn handle_call(
         Box::pin(startup::chain_id(chain, job.deadline)).await;
         may_ask = request.eligible_by_effect(row, method);
     }
+    if row.effect == Effect::Sticky
+        && matches!(may_ask, Ok(_) | Err(NotServed::NoUpstream | NotServed::NotSelected))
+        && let Some(id) = virtual_filters::named(&job)
+    {
+        return Box::pin(virtual_filters::answer(request, &job, id, &ClientReads(request))).await;
+    }
     let eligible = match may_ask {
         Ok(eligible) => eligible,
         Err(why) => {
@@ -200,6 +210,9 @@ async fn handle_call(
                 begun => Box::new(begun),
             };
             Box::pin(read_through(request, &job, begun, noted)).await
+        }
+        Effect::Filter => {
+            Box::pin(virtual_filters::make(request, &job, &ClientReads(request))).await
         }
         Effect::Sticky => Box::pin(sticky_call(request, job, eligible, began)).await,
     }
@@ -305,6 +318,11 @@ async fn read_through(
     // 8 to 12. Attempts, until a verdict ends the call.
     let planned = begun.planned.take();
     let mut call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
+    if lost_block::is_lost(&begun.call, &call_result) {
+        // Boxed, as few calls should carry the state of asking again.
+        let asked = lost_block::ask_as_written(request, job, &begun.call, call_result);
+        call_result = Box::pin(asked).await;
+    }
     // 13. What may be kept is kept.
     if let CacheLookup::Lead(ticket) = begun.lookup {
         ticket.settle(request.chain, CacheWrite::of(job, &call_result), &call_result);
@@ -395,7 +413,29 @@ fn missed(request: &RequestContext<'_>) -> Option<CacheResult> {
     request.chain.cache().map(|_| CacheResult::Miss)
 }
 
-/// Filters: made anywhere, then asked where they live.
+/// The reads that a call of this request is answered by.
+struct ClientReads<'a>(&'a RequestContext<'a>);
+
+impl ReadForClient for ClientReads<'_> {
+    fn read(&self, method: &'static str, params: String) -> BoxFuture<'_, CallResult> {
+        Box::pin(read(self.0, method, params))
+    }
+}
+
+async fn read(request: &RequestContext<'_>, method: &'static str, params: String) -> CallResult {
+    let row = MethodTable::standard().row(method);
+    let params = params.into_bytes();
+    let job = job_of(request, row, method, Some(&params), false);
+    match request.eligible(row, method) {
+        Ok(eligible) => {
+            let begun = Box::new(begin(request, &job, eligible, now()));
+            read_through(request, &job, begun, &mut Noted::default()).await
+        }
+        Err(why) => CallResult::refused(Refusal::not_served(why, method, request.selected())),
+    }
+}
+
+/// Filters for pending transactions: made anywhere, then asked where they live.
 async fn sticky_call(
     request: &RequestContext<'_>,
     job: Job<'_>,

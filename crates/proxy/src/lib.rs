@@ -50,5 +50,5 @@ pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, LimitStatus,
     PausedMethodStatus, Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
 };
-pub use sweeper::CacheSweeper;
+pub use sweeper::Sweeper;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

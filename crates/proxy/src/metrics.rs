@@ -5,6 +5,7 @@
 //! otherwise be 4 MB of zeros at each scrape. The head of each family is always there.
 
 mod budget;
+mod filters;
 mod logs;
 mod subscriptions;
 mod verify;
@@ -57,7 +58,8 @@ impl Collector for Exposed {
         self.verified(&mut encoder)?;
         self.budgets(&mut encoder)?;
         self.asked(&mut encoder)?;
-        self.subscriptions(&mut encoder)
+        self.subscriptions(&mut encoder)?;
+        self.filters(&mut encoder)
     }
 }
 

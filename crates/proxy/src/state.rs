@@ -16,3 +16,4 @@ pub(crate) mod subscriber;
 pub(crate) mod subscriptions;
 pub(crate) mod tiers;
 pub(crate) mod verify;
+pub(crate) mod virtual_filters;

@@ -1,25 +1,26 @@
-//! Frees kept answers that became untrue, off the path of requests.
+//! Frees what is kept for clients and became untrue or unused, off the path of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_cache::Canon as _;
 use wellhead_chain::Reorg;
+use wellhead_dispatch::now as clock;
 use wellhead_eth::BlockNumber;
 
 use crate::journey::Proxy;
 use crate::state::cache::ViewCanon;
 
-/// Frees what became untrue, off the path of requests: nothing is served because it was
-/// late. One for all chains of a proxy.
+/// Frees answers that became untrue and filters that are no longer polled, off the path of requests:
+/// nothing is served because it was late. One for all chains of a proxy.
 #[derive(Debug)]
-pub struct CacheSweeper {
+pub struct Sweeper {
     proxy: Arc<Proxy>,
     /// By chain: the reorgs heard of, and the finalized block.
     seen: Vec<(u64, Option<BlockNumber>)>,
 }
 
-impl CacheSweeper {
+impl Sweeper {
     /// How often to look: a block of the quickest chains is four times as quick, and a
     /// second's worth of orphaned answers is little.
     pub const EVERY: Duration = Duration::from_secs(1);
@@ -33,6 +34,7 @@ impl CacheSweeper {
     /// Looks at each chain, and tidies where there was a reorg or a step of finality.
     pub fn sweep(&mut self) {
         for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
+            chain.filters.expire(clock());
             let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
                 continue;
             };

@@ -120,6 +120,23 @@ async fn searches() -> usize {
     most.max(calls(&stage) - before)
 }
 
+/// Polls of a filter, while upstreams fail, after two new blocks.
+async fn polls() -> usize {
+    let mut most = 0;
+    for fault in faults() {
+        let stage = stage(Plan::default());
+        let show = |number| (0..6).for_each(|place| stage.show_block(place, number, b'a'));
+        (100_001..=100_003).for_each(show);
+        let id = stage.call("eth_newFilter", "[{}]").await;
+        (100_004..=100_005).for_each(show);
+        stage.peers[0].iter().for_each(|peer| peer.always("*", fault.clone()));
+        let before = calls(&stage);
+        stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
+        most = most.max(calls(&stage) - before);
+    }
+    most
+}
+
 /// A batch of reads that all fail together, and then alone.
 async fn batch(items: usize) -> usize {
     let mut most = 0;
@@ -171,7 +188,11 @@ async fn the_table_of_calls_for_a_call_is_what_upstreams_get() {
         ("a trace", most("debug_traceTransaction", HASH, Plan::default).await),
         ("`eth_sendRawTransaction`", most("eth_sendRawTransaction", RAW, Plan::default).await),
         ("another write", most("eth_sendTransaction", "[{}]", dev).await),
-        ("a new filter", most("eth_newBlockFilter", "[]", Plan::default).await),
+        ("a new filter for blocks or logs", most("eth_newFilter", "[{}]", Plan::default).await),
+        ("a poll of a filter for logs", polls().await),
+        ("a new filter for pending transactions", {
+            most("eth_newPendingTransactionFilter", "[]", Plan::default).await
+        }),
         ("each of 200 reads in a batch", batch(200).await.div_ceil(200)),
     ];
     let measured: BTreeMap<String, usize> =

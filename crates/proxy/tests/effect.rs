@@ -20,16 +20,16 @@ const SEND: &str = "eth_sendRawTransaction";
 async fn a_filter_lives_where_it_was_made() {
     let stage = Stage::upstreams(2);
     // The first choice fails, so that the filter is made by the second.
-    stage.peer(0).next("eth_newBlockFilter", Step::REFUSE);
-    stage.peer(1).next("eth_newBlockFilter", result("\"0xabc1\""));
-    let id = stage.call("eth_newBlockFilter", "[]").await;
+    stage.peer(0).next("eth_newPendingTransactionFilter", Step::REFUSE);
+    stage.peer(1).next("eth_newPendingTransactionFilter", result("\"0xabc1\""));
+    let id = stage.call("eth_newPendingTransactionFilter", "[]").await;
     assert!(id.starts_with("\"0x") && id.ends_with("abc1\"") && id.len() == 16, "{id}");
     stage.peer(1).next("eth_getFilterChanges", result("[1,2]"));
     assert_eq!(stage.call("eth_getFilterChanges", &format!("[{id}]")).await, "[1,2]");
     assert_eq!(stage.call("eth_getFilterLogs", &format!("[{id}]")).await, "\"b\"");
     stage.peer(1).next("eth_uninstallFilter", result("true"));
     assert_eq!(stage.call("eth_uninstallFilter", &format!("[{id}]")).await, "true");
-    assert_eq!(stage.peer(0).seen(), [r#"{"eth_newBlockFilter","params":[]}"#]);
+    assert_eq!(stage.peer(0).seen(), [r#"{"eth_newPendingTransactionFilter","params":[]}"#]);
     assert_eq!(
         stage.peer(1).seen()[1..],
         [
@@ -58,8 +58,8 @@ async fn an_unknown_filter_is_told_in_the_words_that_clients_know() {
     assert_eq!(told, r#"{"code":-32602,"message":"missing value for required argument 0"}"#);
     assert!(stage.peer(0).seen().is_empty() && stage.peer(1).seen().is_empty());
     // Its own upstream forgot it: those words are passed on.
-    stage.peer(0).next("eth_newFilter", result("\"0x7\""));
-    let id = stage.call("eth_newFilter", "[{}]").await;
+    stage.peer(0).next("eth_newPendingTransactionFilter", result("\"0x7\""));
+    let id = stage.call("eth_newPendingTransactionFilter", "[]").await;
     stage.peer(0).next("eth_getFilterChanges", error(-32000, "filter not found"));
     let told = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
     assert_eq!(told, r#"{"code":-32000,"message":"filter not found"}"#);
@@ -68,8 +68,8 @@ async fn an_unknown_filter_is_told_in_the_words_that_clients_know() {
 #[tokio::test(start_paused = true)]
 async fn a_filter_id_that_cannot_be_named_is_not_handed_out() {
     let stage = Stage::upstreams(1);
-    stage.peer(0).next("eth_newFilter", result("17"));
-    let told = stage.call("eth_newFilter", "[{}]").await;
+    stage.peer(0).next("eth_newPendingTransactionFilter", result("17"));
+    let told = stage.call("eth_newPendingTransactionFilter", "[]").await;
     assert!(told.contains("\"code\":-32002"), "{told}");
 }
 

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use support::{Plan, Stage, Step, ask, check_kept, elapsed, error, hash, ms, text};
 use wellhead_dispatch::now;
 use wellhead_kit::result;
-use wellhead_proxy::CacheSweeper;
+use wellhead_proxy::Sweeper;
 
 /// A block as upstreams tell it.
 fn block(number: u64, branch: u8) -> String {
@@ -297,7 +297,7 @@ async fn an_answer_that_flows_is_nobody_else_s() {
 #[tokio::test(start_paused = true)]
 async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_replaced() {
     let stage = Stage::keeping_to_100(1);
-    let mut sweeper = CacheSweeper::new(std::sync::Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(std::sync::Arc::clone(&stage.proxy));
     sweeper.sweep();
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));
     for params in [r#"["0x64",false]"#, r#"["0x50",false]"#] {

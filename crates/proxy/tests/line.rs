@@ -135,8 +135,8 @@ async fn a_batch_that_is_refused_as_a_whole_is_answered_with_a_list() {
 #[tokio::test(start_paused = true)]
 async fn a_filter_is_polled_for_no_longer_than_an_attempt() {
     let stage = Stage::new(vec![Plan::default()]);
-    stage.peer(0).next("eth_newBlockFilter", result("\"0xabc1\""));
-    let id = stage.call("eth_newBlockFilter", "[]").await;
+    stage.peer(0).next("eth_newPendingTransactionFilter", result("\"0xabc1\""));
+    let id = stage.call("eth_newPendingTransactionFilter", "[]").await;
     stage.peer(0).next("eth_getFilterChanges", Step::Hang);
     let began = now();
     let told = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;

@@ -288,3 +288,40 @@ async fn a_transaction_is_found_where_it_was_taken() {
         assert_eq!(found, format!("\"{taker}\""));
     }
 }
+
+/// anvil's words for a block above its head.
+const ABOVE: &str = "BlockOutOfRangeError: block height is 100 but requested was 101";
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_a_reorg_takes_away_under_way_fails_no_call() {
+    let stage = stage(2);
+    (0..2).for_each(|place| stage.show_block(place, 101, b'a'));
+    let balance = format!(r#"["{SENDER}","latest"]"#);
+    for peer in &stage.peers[0] {
+        peer.next("eth_getBalance", support::error(-32602, ABOVE));
+        peer.always("eth_getBalance", result("\"0x7\""));
+    }
+    // The view hears of it after the upstreams have answered.
+    let reorg = async {
+        tokio::time::sleep(ms(100)).await;
+        (0..2).for_each(|place| stage.show_block(place, 100, b'b'));
+    };
+    let call = stage.call("eth_getBalance", &balance);
+    assert_eq!(tokio::join!(call, reorg).0, "\"0x7\"");
+    let seen: Vec<_> = stage.peers[0].iter().flat_map(support::Peer::seen).collect();
+    let with = |block: &str| seen.iter().filter(|call| call.contains(block)).count();
+    assert_eq!((with("\"0x65\""), with("\"latest\"")), (2, 1), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_reorg_the_words_of_the_upstreams_are_told() {
+    let stage = stage(2);
+    (0..2).for_each(|place| stage.show_block(place, 101, b'a'));
+    for peer in &stage.peers[0] {
+        peer.always("eth_getBalance", support::error(-32602, ABOVE));
+    }
+    let told = stage.call("eth_getBalance", &format!(r#"["{SENDER}","latest"]"#)).await;
+    assert!(told.contains("BlockOutOfRangeError"), "{told}");
+    let seen: Vec<_> = stage.peers[0].iter().flat_map(support::Peer::seen).collect();
+    assert!(seen.iter().all(|call| call.contains("\"0x65\"")), "{seen:?}");
+}

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use wellhead_dispatch::Quorum;
 use wellhead_eth::BlockHash;
 use wellhead_kit::result;
-use wellhead_proxy::{Answer, CacheSweeper, Level, QuorumRule, Tiers, VerifySettings};
+use wellhead_proxy::{Answer, Level, QuorumRule, Sweeper, Tiers, VerifySettings};
 use wellhead_store::{Disk, DiskBounds};
 use wellhead_upstream::Slot;
 
@@ -152,7 +152,7 @@ async fn check_at(stage: &Stage, number: u64, is_hit: bool) {
 
 /// As a development node does that starts anew; that takes a minute to be believed. It has
 /// caught up again then.
-async fn start_anew(stage: &Stage, sweeper: &mut CacheSweeper) {
+async fn start_anew(stage: &Stage, sweeper: &mut Sweeper) {
     tokio::time::pause();
     stage.show_block(0, 3, b'c');
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -174,7 +174,7 @@ async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, disk) = stage(&folder);
-    let mut sweeper = CacheSweeper::new(Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(Arc::clone(&stage.proxy));
     sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
     start_anew(&stage, &mut sweeper).await;
@@ -205,7 +205,7 @@ async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, _disk) = stage(&folder);
-    let mut sweeper = CacheSweeper::new(Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(Arc::clone(&stage.proxy));
     sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
     start_anew(&stage, &mut sweeper).await;

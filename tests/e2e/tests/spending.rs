@@ -36,7 +36,7 @@ async fn spent(wellhead: &Wellhead) -> Option<u64> {
 fn is_written(file: &Path, credits: u64) -> Option<()> {
     let text = std::fs::read_to_string(file).ok()?;
     let rows: Value = serde_json::from_str(text.split_once('\n')?.1).ok()?;
-    (rows[0]["day_credits"].as_u64()? >= credits).then_some(())
+    (rows["spending"][0]["day_credits"].as_u64()? >= credits).then_some(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

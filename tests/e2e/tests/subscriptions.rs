@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -26,13 +27,17 @@ impl Stage {
     /// `feeds`: whether wellhead may listen to the nodes' own subscriptions, or polls.
     async fn set(feeds: bool) -> Self {
         let driver = ConsensusDriver::start(2).await;
+        let wellhead = Self::before(&driver, feeds, "").await;
+        Self { driver, wellhead }
+    }
+
+    async fn before(driver: &ConsensusDriver, feeds: bool, settings: &str) -> Wellhead {
         let upstreams = [0, 1].map(|number| {
             let node = driver.node(number);
             let upstream = Upstream::new(&format!("geth-{number}"), &node.url());
             if feeds { upstream.with(&format!("ws: \"{}\"", node.ws_url())) } else { upstream }
         });
-        let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
-        Self { driver, wellhead }
+        Wellhead::start_with(settings, ConsensusDriver::CHAIN_ID, &upstreams).await
     }
 
     async fn client(&self) -> WsClient {
@@ -354,6 +359,83 @@ mod with_geth {
         ] {
             assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
         }
+    }
+
+    /// The changes that a filter tells are the node's own history, whichever upstream is left and though
+    /// wellhead is started anew.
+    #[tokio::test]
+    async fn filters_outlive_their_upstream_and_a_restart() {
+        let driver = ConsensusDriver::start(2).await;
+        let folder = tempfile::tempdir().unwrap();
+        let settings = format!("state: \"{}\"\n", folder.path().join("state").display());
+        let wellhead = Stage::before(&driver, true, &settings).await;
+        let mut stage = Stage { driver, wellhead };
+        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
+        stage.agrees_on(&first[0]).await;
+        let make = async |stage: &Stage, method: &str, params: Value| {
+            stage.wellhead.rpc().result(method, params).await.unwrap()
+        };
+        let logs = json!([{ "address": ConsensusDriver::LOGGER, "fromBlock": "0x1" }]);
+        let of_logs = make(&stage, "eth_newFilter", logs).await;
+        let of_blocks = make(&stage, "eth_newBlockFilter", json!([])).await;
+        let changes = async |stage: &Stage, id: &Value| {
+            stage.wellhead.rpc().result("eth_getFilterChanges", json!([id])).await
+        };
+        // An upstream may answer at a new head just before all agree on it.
+        let expect = async |stage: &Stage, id: &Value, expected: &[Value]| {
+            let told = Mutex::new(Vec::new());
+            let all = || async {
+                let new = changes(stage, id).await.unwrap();
+                let mut told = told.lock().unwrap();
+                told.extend(new.as_array().unwrap().iter().cloned());
+                (told.len() >= expected.len()).then_some(())
+            };
+            let is_told = until(BOUND, all).await;
+            assert_eq!(told.into_inner().unwrap(), expected);
+            assert_eq!(is_told, Some(()));
+        };
+        let hashes = |blocks: &[Block]| blocks.iter().map(|it| json!(it.hash)).collect::<Vec<_>>();
+
+        let (mut head, mut nonce, mut value) = (first[0].clone(), 0, 0);
+        let mut upstreams = vec![0, 1];
+        for (back, count) in [(0, 1), (0, 3), (2, 3), (1, 1), (0, 8), (3, 2), (0, 1), (2, 5)] {
+            let mut miner = LogMiner { stage: &stage, head, nonce, value };
+            let (blocks, told) = miner.step(back, count, &upstreams).await;
+            (head, nonce, value) = (miner.head, miner.nonce, miner.value);
+            stage.agrees_on(&head).await;
+            expect(&stage, &of_logs, &told).await;
+            expect(&stage, &of_blocks, &hashes(&blocks)).await;
+            assert_eq!(changes(&stage, &of_logs).await.unwrap(), json!([]), "each once");
+            if count == 8 {
+                stage.driver.node(0).process.signal(Signal::Kill);
+                upstreams = vec![1];
+            }
+        }
+        let all = stage.wellhead.rpc().result("eth_getFilterLogs", json!([of_logs])).await.unwrap();
+        let search = json!([{ "address": ConsensusDriver::LOGGER, "fromBlock": "0x1" }]);
+        let direct = stage.driver.node(1).rpc().result("eth_getLogs", search).await.unwrap();
+        assert_eq!(all, direct);
+
+        // Blocks that come while wellhead is away are told; what cannot be taken back ends the filter.
+        for back in [0, 1] {
+            stage.wellhead.process.signal(Signal::Term);
+            assert_eq!(stage.wellhead.process.exit_code(BOUND).await, Some(0));
+            let mut miner = LogMiner { stage: &stage, head, nonce, value };
+            let (blocks, told) = miner.step(back, 2, &upstreams).await;
+            (head, nonce, value) = (miner.head, miner.nonce, miner.value);
+            stage.wellhead = Stage::before(&stage.driver, true, &settings).await;
+            stage.agrees_on(&head).await;
+            match back {
+                0 => expect(&stage, &of_logs, &told).await,
+                _ => {
+                    let told = changes(&stage, &of_logs).await.unwrap_err();
+                    assert!(told.contains("-32000") && told.contains("filter not found"), "{told}");
+                }
+            }
+            expect(&stage, &of_blocks, &hashes(&blocks)).await;
+        }
+        assert_eq!(make(&stage, "eth_uninstallFilter", json!([of_blocks])).await, true);
+        assert_eq!(make(&stage, "eth_uninstallFilter", json!([of_blocks])).await, false);
     }
 
     #[tokio::test]

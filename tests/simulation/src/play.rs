@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
-use wellhead_proxy::{CacheSweeper, Proxy};
+use wellhead_proxy::{Proxy, Sweeper};
 use wellhead_sim::World;
 
 use crate::check::{self, Violation};
@@ -66,7 +66,7 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     let (stage, loops) = Stage::new(&scenario, &recorder, now, sabotage);
     let mut tasks = start_worlds(&scenario, &stage, &recorder);
     tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
-    tasks.push(tokio::spawn(sweep(CacheSweeper::new(Arc::clone(&stage.proxy)))));
+    tasks.push(tokio::spawn(sweep(Sweeper::new(Arc::clone(&stage.proxy)))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
     tasks.push(tokio::spawn(async move {
@@ -212,9 +212,9 @@ async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc
     }
 }
 
-async fn sweep(mut sweeper: CacheSweeper) {
+async fn sweep(mut sweeper: Sweeper) {
     loop {
-        sleep(CacheSweeper::EVERY).await;
+        sleep(Sweeper::EVERY).await;
         sweeper.sweep();
     }
 }

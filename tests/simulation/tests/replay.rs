@@ -18,7 +18,7 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_proxy::{
-    ByHashMode, Cache, CacheSettings, CacheSweeper, ChainName, Ctx, Proxy, ServedChain, Settings,
+    ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, ServedChain, Settings, Sweeper,
     WorkerChains,
 };
 use wellhead_route::Roster;
@@ -59,7 +59,7 @@ struct Stage {
     nodes: Vec<Arc<SimNode>>,
     proxy: Arc<Proxy>,
     worker: WorkerChains,
-    sweeper: CacheSweeper,
+    sweeper: Sweeper,
 }
 
 impl Stage {
@@ -120,7 +120,7 @@ impl Stage {
             upstream_calls: 5_000,
         };
         let proxy = Arc::new(Proxy::new(vec![chain], settings));
-        let sweeper = CacheSweeper::new(Arc::clone(&proxy));
+        let sweeper = Sweeper::new(Arc::clone(&proxy));
         Self { world, nodes, proxy, worker, sweeper }
     }
 

@@ -49,7 +49,7 @@ section! {
         /// The host names that clients may use for `admin`, as in `hosts`: `wellhead` for a Prometheus
         /// that scrapes `http://wellhead:4546/metrics`.
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
-        /// A file that keeps the daily and monthly spending at each upstream across
+        /// A file that keeps the filters of clients and the daily and monthly spending at each upstream across
         /// restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
         /// each wellhead process needs its own file. If it is not set and an upstream
         /// has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in

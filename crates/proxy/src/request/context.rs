@@ -188,7 +188,7 @@ impl RequestContext<'_> {
     ) -> Result<UpstreamSet, NotServed> {
         match (row.effect, self.eligible(row, method)) {
             (
-                Effect::Local | Effect::Subscribe,
+                Effect::Local | Effect::Subscribe | Effect::Filter,
                 Err(NotServed::NoUpstream | NotServed::NotSelected),
             ) => Ok(UpstreamSet::default()),
             (_, eligible) => eligible,

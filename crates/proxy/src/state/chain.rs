@@ -1,12 +1,15 @@
 //! One chain as the proxy serves it: its settings, and all that is remembered of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use tokio::sync::watch;
 use wellhead_cache::{Assurance, Scrutiny};
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Inspect, Trail};
 use wellhead_eth::MethodRow;
 use wellhead_route::{NotServed, Roster, TEST_CHAINS};
+use wellhead_subscribe::SavedFilter;
 use wellhead_upstream::{Slot, UpstreamSet};
 use wellhead_watch::{CheckCounts, Pulse};
 
@@ -19,6 +22,7 @@ use crate::state::sent::SentTransactions;
 use crate::state::sessions::Sessions;
 use crate::state::subscriptions::ChainSubscriptions;
 use crate::state::verify::{Verifier, VerifyPool, VerifySettings};
+use crate::state::virtual_filters::ChainFilters;
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -91,6 +95,9 @@ pub struct ServedChain {
     pub(crate) verifier: Option<Arc<Verifier>>,
     /// What subscribers read.
     pub(crate) subscriptions: Arc<ChainSubscriptions>,
+    /// The filters that clients made.
+    pub(crate) filters: ChainFilters,
+    head_changes: watch::Sender<()>,
     /// Searches that take too many calls.
     pub(crate) hopeless: Hopeless,
     counts: Counts,
@@ -109,9 +116,13 @@ impl ServedChain {
         let counts = Counts::new(roster.upstreams().len());
         let by_hash = ByHash::new(roster.upstreams().len());
         let subscriptions = Arc::<ChainSubscriptions>::default();
+        let head_changes = watch::Sender::new(());
         heads.on_latest({
-            let subscriptions = Arc::clone(&subscriptions);
-            move || subscriptions.note_head()
+            let (subscriptions, changes) = (Arc::clone(&subscriptions), head_changes.clone());
+            move || {
+                subscriptions.note_head();
+                changes.send_replace(());
+            }
         });
         Self {
             name,
@@ -130,6 +141,8 @@ impl ServedChain {
             sent: SentTransactions::default(),
             verifier: None,
             subscriptions,
+            filters: ChainFilters::default(),
+            head_changes,
             hopeless: Hopeless::default(),
             counts,
         }
@@ -242,6 +255,22 @@ impl ServedChain {
             }
             eligible => eligible,
         }
+    }
+
+    /// The filters of clients as JSON objects, for [`ServedChain::restore_filters`] after a restart.
+    pub fn saved_filters(&self) -> Vec<String> {
+        self.filters.save().iter().map(SavedFilter::to_json).collect()
+    }
+
+    /// Takes in filters that were saved, as far as they can be read and the bounds allow; how many.
+    pub fn restore_filters(&self, saved: &[String], now: Instant) -> usize {
+        let read = saved.iter().filter_map(|filter| SavedFilter::read(filter.as_bytes()));
+        self.filters.restore(&read.collect::<Vec<_>>(), now)
+    }
+
+    /// Hears of each change of the agreed head from now on.
+    pub(crate) fn head_changes(&self) -> watch::Receiver<()> {
+        self.head_changes.subscribe()
     }
 
     pub(crate) fn counts(&self) -> &Counts {

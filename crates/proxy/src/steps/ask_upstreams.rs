@@ -93,9 +93,12 @@ fn may_have_been_taken(job: &Job<'_>, result: &Result<Served, Failure>) -> bool 
         Err(_) => match job.row.effect {
             // Its answer may have been lost on the way.
             Effect::Broadcast => true,
-            Effect::Read | Effect::Write | Effect::Subscribe | Effect::Sticky | Effect::Local => {
-                false
-            }
+            Effect::Read
+            | Effect::Write
+            | Effect::Subscribe
+            | Effect::Filter
+            | Effect::Sticky
+            | Effect::Local => false,
         },
     }
 }

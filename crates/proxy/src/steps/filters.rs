@@ -1,6 +1,7 @@
 //! Filter ids that name their upstream.
 //!
-//! A filter lives in the upstream that made it. The id that we hand out is
+//! A filter for pending transactions lives in the upstream that made it; others are
+//! [virtual](crate::steps::virtual_filters). The id that we hand out is
 //! `0x`, eight hex digits that stand for the upstream's name, and the upstream's
 //! own digits: any replica with the same settings can route it, and nothing has
 //! to be remembered.

@@ -33,14 +33,23 @@ use crate::steps::search::under_way::{Ended, Search};
 /// What the parts hold is given back when the caller drops them.
 fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
     let bytes = pieces.iter().map(Bytes::len).sum();
+    hold(bytes, answers, || pieces.concat().into())
+}
+
+/// An answer that was made here, counted below the ceiling on answers; `None` when there is no room for it.
+pub(crate) fn counted(answer: Bytes, answers: &Arc<Ceiling>) -> Option<Bytes> {
+    hold(answer.len(), answers, || answer)
+}
+
+fn hold(bytes: usize, answers: &Arc<Ceiling>, make: impl FnOnce() -> Bytes) -> Option<Bytes> {
     if bytes <= FREE_BYTES {
-        return Some(pieces.concat().into());
+        return Some(make());
     }
     let Some(share) = answers.try_hold(bytes) else {
         answers.note(Shortage::Refused);
         return None;
     };
-    Some(share.around(pieces.concat().into()))
+    Some(share.around(make()))
 }
 
 /// A search in parts, and what it comes to.

@@ -75,6 +75,10 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
             if let Ask::Transaction(_) = item.ask {
                 runs = RUNS_PER_TRANSACTION;
             }
+            if item.ask == Ask::Filter {
+                // One for each new block of which wellhead has not heard.
+                runs += u32::try_from(evidence.blocks[request.chain].len()).unwrap_or(u32::MAX - 1);
+            }
             if evidence
                 .scenario
                 .settings

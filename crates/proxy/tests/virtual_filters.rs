@@ -1,0 +1,279 @@
+//! Filters that are kept here: what they tell, what they cost, and what ends them.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Peer, Plan, Stage, Step, error, hash, text};
+use wellhead_dispatch::now;
+
+/// A log of this block of this branch.
+fn log(number: u64, branch: u8) -> String {
+    let hash = hash(number, branch);
+    format!(
+        r#"{{"address":"0x{}","topics":[],"data":"0x","blockNumber":"0x{number:x}","blockHash":"{hash}","transactionHash":"0x{}","transactionIndex":"0x0","logIndex":"0x0","removed":false}}"#,
+        "01".repeat(20),
+        "07".repeat(32),
+    )
+}
+
+fn list(logs: &[(u64, u8)]) -> Step {
+    let logs: Vec<_> = logs.iter().map(|(number, branch)| log(*number, *branch)).collect();
+    Step::Result(format!("[{}]", logs.join(",")))
+}
+
+/// Two upstreams that stand on block 100.
+fn stage() -> Stage {
+    let stage = Stage::upstreams(2);
+    stage.show_to_100();
+    stage
+}
+
+fn grow(stage: &Stage, numbers: std::ops::RangeInclusive<u64>, branch: u8) {
+    for number in numbers {
+        (0..2).for_each(|place| stage.show_block(place, number, branch));
+    }
+}
+
+async fn made(stage: &Stage, method: &str, params: &str) -> String {
+    let id = stage.call(method, params).await;
+    assert!(id.starts_with("\"0xf117e200") && id.len() == 36, "{id}");
+    id
+}
+
+async fn changes(stage: &Stage, id: &str) -> String {
+    stage.call("eth_getFilterChanges", &format!("[{id}]")).await
+}
+
+/// Of each log in a list `+` or, taken back, `-` and its block.
+fn told(list: &str) -> String {
+    let logs: serde_json::Value = serde_json::from_str(list).expect(list);
+    let logs = logs.as_array().expect(list).iter().map(|log| {
+        let sign = if log["removed"] == true { '-' } else { '+' };
+        format!("{sign}{}", log["blockNumber"].as_str().expect("a number"))
+    });
+    logs.collect::<Vec<_>>().join(" ")
+}
+
+fn asked(stage: &Stage) -> usize {
+    stage.peers[0].iter().map(Peer::calls).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_blocks_cost_no_call_where_the_view_knows_them() {
+    let stage = stage();
+    let id = made(&stage, "eth_newBlockFilter", "[]").await;
+    assert_eq!(changes(&stage, &id).await, "[]");
+    grow(&stage, 101..=103, b'a');
+    let hashes = |blocks: &[(u64, u8)]| {
+        let hashes =
+            blocks.iter().map(|(number, branch)| format!("\"{}\"", hash(*number, *branch)));
+        format!("[{}]", hashes.collect::<Vec<_>>().join(","))
+    };
+    let expected = hashes(&[(101, b'a'), (102, b'a'), (103, b'a')]);
+    assert_eq!(changes(&stage, &id).await, expected);
+    assert_eq!(changes(&stage, &id).await, "[]");
+    assert_eq!(asked(&stage), 0, "no upstream was asked");
+    let uninstall = format!("[{id}]");
+    assert_eq!(stage.call("eth_uninstallFilter", &uninstall).await, "true");
+    assert_eq!(stage.call("eth_uninstallFilter", &uninstall).await, "false");
+    let gone = r#"{"code":-32000,"message":"filter not found"}"#;
+    assert_eq!(changes(&stage, &id).await, gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_the_view_does_not_know_is_asked_for_by_its_hash() {
+    let stage = stage();
+    let id = made(&stage, "eth_newBlockFilter", "[]").await;
+    // Blocks 101 and 102 were never heard of.
+    grow(&stage, 103..=103, b'a');
+    let header = |number: u64| {
+        let (block, parent) = (hash(number, b'a'), hash(number - 1, b'a'));
+        let header =
+            format!(r#"{{"number":"0x{number:x}","hash":"{block}","parentHash":"{parent}"}}"#);
+        Step::Result(header)
+    };
+    // The report of block 103 names its parent: 102 and 101 are missing.
+    stage.peer(0).next("eth_getBlockByHash", header(102));
+    stage.peer(0).next("eth_getBlockByHash", header(101));
+    let told = changes(&stage, &id).await;
+    assert_eq!(told.matches("0x").count(), 3, "{told}");
+    assert_eq!(asked(&stage), 2, "one call for each block that is not known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_cost_one_search_a_poll_and_survive_their_upstream() {
+    let stage = stage();
+    let id = made(&stage, "eth_newFilter", r#"[{"fromBlock":"latest"}]"#).await;
+    assert_eq!((changes(&stage, &id).await.as_str(), asked(&stage)), ("[]", 0));
+    grow(&stage, 101..=103, b'a');
+    // The upstream that is asked first fails.
+    for peer in &stage.peers[0] {
+        peer.next("eth_getLogs", Step::REFUSE);
+        peer.always("eth_getLogs", list(&[(101, b'a'), (103, b'a')]));
+    }
+    stage.peer(1).next("eth_getLogs", Step::REFUSE);
+    assert_eq!(told(&changes(&stage, &id).await), "+0x65 +0x67");
+    let seen: Vec<_> = stage.peers[0].iter().flat_map(Peer::seen).collect();
+    let search = r#"{"eth_getLogs","params":[{"fromBlock":"0x65","toBlock":"0x67"}]}"#;
+    assert!(seen.iter().all(|call| call == search), "{seen:?}");
+    assert_eq!(changes(&stage, &id).await, "[]", "each once");
+    assert_eq!(asked(&stage), seen.len(), "nothing new costs nothing");
+    // One block is asked for by its hash.
+    grow(&stage, 104..=104, b'a');
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(104, b'a')])));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x68");
+    let last = stage.peers[0].iter().flat_map(Peer::seen).filter(|call| call.contains("blockHash"));
+    assert_eq!(last.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reorg_takes_back_what_was_told() {
+    let stage = stage();
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    grow(&stage, 101..=102, b'a');
+    let always = |step: Step| {
+        stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", step.clone()));
+    };
+    always(list(&[(101, b'a'), (102, b'a')]));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x65 +0x66");
+    // The branches part at block 99.
+    grow(&stage, 100..=103, b'b');
+    always(list(&[(103, b'b')]));
+    assert_eq!(told(&changes(&stage, &id).await), "-0x66 -0x65 +0x67");
+    let searches: Vec<_> = stage.peers[0].iter().flat_map(Peer::seen).collect();
+    let searched = r#""fromBlock":"0x64","toBlock":"0x67""#;
+    assert!(searches.last().is_some_and(|call| call.contains(searched)), "{searches:?}");
+    let calls = asked(&stage);
+    assert_eq!((changes(&stage, &id).await.as_str(), asked(&stage)), ("[]", calls));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_branch_is_not_told() {
+    let stage = stage();
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    grow(&stage, 101..=102, b'a');
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(101, b'b')])));
+    let refused = changes(&stage, &id).await;
+    assert!(refused.contains("\"code\":-32002"), "{refused}");
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(101, b'a')])));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x65", "nothing is lost");
+    // Nor is anything when the search fails.
+    grow(&stage, 103..=104, b'a');
+    let failing = error(-32000, "execution aborted");
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", failing.clone()));
+    let refused = changes(&stage, &id).await;
+    assert!(refused.contains("\"code\":"), "{refused}");
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(103, b'a')])));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x67");
+}
+
+#[tokio::test(start_paused = true)]
+async fn blooms_save_the_search() {
+    let stage = stage();
+    let filter = format!(r#"[{{"address":"0x{}"}}]"#, "01".repeat(20));
+    let id = made(&stage, "eth_newFilter", &filter).await;
+    grow(&stage, 101..=102, b'a');
+    // Blooms in which the bits of the address are not set, and which are not empty.
+    (101..=102).for_each(|number| stage.show_bloom(number, b'a', 0x01));
+    assert_eq!((changes(&stage, &id).await.as_str(), asked(&stage)), ("[]", 0));
+    grow(&stage, 103..=103, b'a');
+    stage.show_bloom(103, b'a', 0xff);
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(103, b'a')])));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x67");
+    assert_eq!(asked(&stage), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_logs_of_a_filter_are_a_search_as_it_was_written() {
+    let stage = stage();
+    let filter = r#"{"fromBlock":"0x1","toBlock":"0x5"}"#;
+    let id = made(&stage, "eth_newFilter", &format!("[{filter}]")).await;
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(3, b'a')])));
+    let all = stage.call("eth_getFilterLogs", &format!("[{id}]")).await;
+    assert_eq!(told(&all), "+0x3");
+    let seen: Vec<_> = stage.peers[0].iter().flat_map(Peer::seen).collect();
+    assert_eq!(seen, [format!(r#"{{"eth_getLogs","params":[{filter}]}}"#)]);
+    let blocks = made(&stage, "eth_newBlockFilter", "[]").await;
+    let refused = stage.call("eth_getFilterLogs", &format!("[{blocks}]")).await;
+    assert_eq!(refused, r#"{"code":-32000,"message":"filter not found"}"#, "as geth says");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_filters_are_refused_in_the_words_of_geth() {
+    let stage = stage();
+    for (params, words) in [
+        ("[]", "missing value for required argument 0"),
+        (r#"[{"fromBlock":"0x6","toBlock":"0x5"}]"#, "invalid block range params"),
+        (r#"[{"fromBlock":"pending"}]"#, "pending logs are not supported"),
+        (r#"[{"address":1}]"#, "invalid argument 0: invalid addresses in query"),
+        ("[1]", "invalid argument 0: the filter is not an object with each member once"),
+    ] {
+        let refused = stage.call("eth_newFilter", params).await;
+        assert_eq!(refused, format!(r#"{{"code":-32602,"message":"{words}"}}"#), "{params}");
+    }
+    assert_eq!(asked(&stage), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_has_a_bounded_number_of_filters_and_idle_ones_end() {
+    let stage = stage();
+    for _ in 0..1_000 {
+        made(&stage, "eth_newBlockFilter", "[]").await;
+    }
+    let refused = stage.call("eth_newBlockFilter", "[]").await;
+    assert!(
+        refused.starts_with(r#"{"code":-32005,"message":"too many filters of this"#),
+        "{refused}"
+    );
+    let other = stage.call_from(2, "eth_newBlockFilter", "[]").await;
+    assert!(other.starts_with("\"0xf117e200"), "{other}");
+    tokio::time::advance(Duration::from_secs(301)).await;
+    let gone = changes(&stage, &other).await;
+    assert_eq!(gone, r#"{"code":-32000,"message":"filter not found"}"#, "not polled for 5 minutes");
+    grow(&stage, 101..=101, b'a');
+    made(&stage, "eth_newBlockFilter", "[]").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_no_head_is_known_the_newest_block_is_asked_for() {
+    let stage = Stage::new(vec![Plan { upstreams: 1, is_followed: false, ..Plan::default() }]);
+    let newest = |number: u64| {
+        let block = format!(r#"{{"number":"0x{number:x}","hash":"{}"}}"#, hash(number, b'a'));
+        stage.peer(0).always("eth_getBlockByNumber", Step::Result(block));
+    };
+    newest(7);
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    newest(8);
+    stage.peer(0).always("eth_getLogs", list(&[(8, b'a')]));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x8");
+}
+
+#[tokio::test(start_paused = true)]
+async fn filters_go_on_after_a_restart() {
+    let before = stage();
+    let logs = made(&before, "eth_newFilter", "[{}]").await;
+    let blocks = made(&before, "eth_newBlockFilter", "[]").await;
+    let saved = before.chain().saved_filters();
+    let after = stage();
+    assert_eq!(after.chain().restore_filters(&saved, now()), 2);
+    assert_eq!(after.chain().restore_filters(&["{}".to_owned()], now()), 0);
+    grow(&after, 101..=101, b'a');
+    after.peers[0].iter().for_each(|peer| peer.always("eth_getLogs", list(&[(101, b'a')])));
+    assert_eq!(told(&changes(&after, &logs).await), "+0x65");
+    assert_eq!(changes(&after, &blocks).await, format!("[\"{}\"]", hash(101, b'a')));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_in_a_batch_is_one_call_of_it() {
+    let stage = stage();
+    let id = made(&stage, "eth_newBlockFilter", "[]").await;
+    grow(&stage, 101..=101, b'a');
+    let poll =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getFilterChanges","params":[{id}]}}"#);
+    let answer = stage.send(None, &format!("[{poll},{poll}]")).await;
+    let answers: serde_json::Value = serde_json::from_str(&text(&answer)).expect("JSON");
+    let blocks: usize =
+        (0..2).map(|place| answers[place]["result"].as_array().expect("a list").len()).sum();
+    assert_eq!(blocks, 1, "told once: {answers}");
+}
