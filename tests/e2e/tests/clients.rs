@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use wellhead_e2e::{Anvil, ConsensusDriver, FaultProxy, Geth, Script, Upstream, Wellhead, until};
 
 /// A script waits for some blocks of a second each, or for hundreds of quick ones.
-const SCRIPT_MAX: Duration = Duration::from_secs(180);
+const SCRIPT_MAX: Duration = Duration::from_secs(400);
 /// Between two blocks that come by themselves: a wallet waits for some of them 200 times.
 const BLOCK_TIME: Duration = Duration::from_millis(50);
 /// How far the second node of a wallet's day is behind the first.
