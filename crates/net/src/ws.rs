@@ -90,6 +90,7 @@ impl WsClient {
             stream: self.open_stream(config).await?,
             ping_timer: Box::pin(sleep(self.settings.ping_interval)),
             unanswered: false,
+            close_code: None,
             settings: self.settings.clone(),
         })
     }
@@ -145,6 +146,7 @@ pub struct WsConnection {
     ping_timer: Pin<Box<Sleep>>,
     /// A ping was sent and nothing at all arrived since.
     unanswered: bool,
+    close_code: Option<u16>,
     settings: FeedSettings,
 }
 
@@ -189,7 +191,11 @@ impl WsConnection {
                 Some(Ok(Message::Binary(data))) => return Some(Ok(data)),
                 // The library answers pings by itself.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Close(_)) | Err(WsError::ConnectionClosed)) | None => return None,
+                Some(Ok(Message::Close(farewell))) => {
+                    self.close_code = farewell.map(|farewell| farewell.code.into());
+                    return None;
+                }
+                Some(Err(WsError::ConnectionClosed)) | None => return None,
                 Some(Err(error)) => {
                     return Some(Err(failure(&error, TransportErrorKind::Closed, Sent::Maybe)));
                 }
@@ -226,6 +232,10 @@ impl Feed for WsConnection {
 
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
         Box::pin(self.next_text())
+    }
+
+    fn close_code(&self) -> Option<u16> {
+        self.close_code
     }
 }
 

@@ -34,8 +34,6 @@ const LINGER: Duration = Duration::from_secs(30);
 /// How far below the newest block the journal begins. Each block costs a call. A deeper reorg just after
 /// the first subscription closes the connections of subscribers.
 const BEGIN_BELOW: usize = 4;
-/// While something subscribes the chain is in use, though no client calls.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// The first pause after a header could not be fetched; doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 /// And its bound.
@@ -73,7 +71,7 @@ impl Announcer {
     /// Announces for ever.
     pub async fn run(self) {
         loop {
-            while self.chain().subscriptions.count() == 0 {
+            while !self.note_demand() {
                 self.chain().subscriptions.news().await;
             }
             if !self.begin().await {
@@ -91,8 +89,7 @@ impl Announcer {
     /// Begins the journal at the agreed head, as soon as there is one; false when nothing waits for
     /// that any more.
     async fn begin(&self) -> bool {
-        while self.chain().subscriptions.count() > 0 {
-            self.chain().pulse.note_call(now());
+        while self.note_demand() {
             if let Some((head, _)) = self.agreed().await {
                 self.begin_at(head).await;
                 self.chain().subscriptions.note_written();
@@ -101,6 +98,14 @@ impl Announcer {
             self.wait(PAUSE_MAX).await;
         }
         false
+    }
+
+    /// Whether something subscribes, as upstreams' loops are told, too: while something does the chain
+    /// is in use, though no client calls.
+    fn note_demand(&self) -> bool {
+        let is_subscribed = self.chain().subscriptions.count() > 0;
+        self.chain().pulse.note_subscribed(is_subscribed, now());
+        is_subscribed
     }
 
     /// Begins the journal anew, some blocks below this one.
@@ -139,20 +144,20 @@ impl Announcer {
         let mut wanted_at = now();
         loop {
             let at = now();
-            if self.chain().subscriptions.count() > 0 {
+            if self.note_demand() {
                 wanted_at = at;
-            } else if at.saturating_duration_since(wanted_at) >= LINGER
-                && self.chain().subscriptions.rest_if_unread()
-            {
+            }
+            let rests_in = LINGER.saturating_sub(at.saturating_duration_since(wanted_at));
+            if rests_in.is_zero() && self.chain().subscriptions.rest_if_unread() {
                 return;
             }
-            self.announce(&mut walk).await;
+            self.announce(&mut walk, rests_in).await;
         }
     }
 
-    /// Publishes what is agreed, or makes one step towards that, or waits for news.
-    async fn announce(&self, walk: &mut HeadWalk) {
-        self.chain().pulse.note_call(now());
+    /// Publishes what is agreed, or makes one step towards that, or waits for news, but not beyond
+    /// the end of the linger.
+    async fn announce(&self, walk: &mut HeadWalk, rests_in: Duration) {
         if let Some((head, header)) = self.agreed().await {
             header.into_iter().for_each(|header| walk.supply(header));
             walk.agree(head);
@@ -161,7 +166,7 @@ impl Announcer {
         let pause = match step {
             WalkStep::Publish(publication) => return self.publish(publication).await,
             WalkStep::Resync(block) => return self.resync(block).await,
-            WalkStep::Idle | WalkStep::Wait => NOTE_EVERY,
+            WalkStep::Idle | WalkStep::Wait => rests_in.max(PAUSE),
             WalkStep::Fetch(block) => {
                 let params = format!(r#"["{}",false]"#, block.hash);
                 let header = self.fetch("eth_getBlockByHash", &params).await;

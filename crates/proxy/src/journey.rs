@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
+use wellhead_eth::{Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
@@ -156,7 +157,9 @@ impl Proxy {
                 return (refused(&refusal, body, self.settings.limits), Line::rejected());
             }
         };
-        chain.pulse.note_call(closing.ctx.received_at);
+        if !is_of_a_subscription(&packet) {
+            chain.pulse.note_call(closing.ctx.received_at);
+        }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let (upstreams, total) = (&worker.0[index.0].upstreams, self.settings.total);
@@ -233,6 +236,17 @@ impl Proxy {
         let total = self.settings.total;
         let request = RequestContext::new(chain, upstreams, ctx, None, total, &progress);
         read_for_itself(&request, method, params).await
+    }
+}
+
+/// Whether it begins or ends a subscription, and nothing else. The announcer tells the loops of
+/// that: a client that leaves is no reason to follow the chain for longer.
+fn is_of_a_subscription(packet: &Packet) -> bool {
+    match packet {
+        Packet::Single(Ok(call)) => {
+            MethodTable::standard().row(call.method()).effect == Effect::Subscribe
+        }
+        Packet::Single(Err(_)) | Packet::Batch(_) => false,
     }
 }
 

@@ -30,4 +30,9 @@ pub trait Feed: Send {
     /// The next message; `None` once the peer closed in good order. After `None`
     /// or an error the feed is of no more use.
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>>;
+
+    /// The code with which the peer closed, if it told one; known once [`Feed::next`] told the end.
+    fn close_code(&self) -> Option<u16> {
+        None
+    }
 }

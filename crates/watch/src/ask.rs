@@ -34,7 +34,7 @@ pub enum CallReason {
     Finality,
     /// To see whether it is back.
     Probe,
-    /// To open its feed: the chain id and the subscription.
+    /// To open its feed and to keep it open: the chain id, the subscription, and data in silence.
     Feed,
     /// To see whether it honours the hash of a block.
     BlockHash,
@@ -78,6 +78,20 @@ pub struct CheckCounts {
     calls: [AtomicU64; CallReason::ALL.len()],
     credits: AtomicU64,
     pushed: AtomicU64,
+    pushed_bytes: AtomicU64,
+    push_credits: AtomicU64,
+    feeds_opened: AtomicU64,
+    feed_is_open: AtomicBool,
+}
+
+/// An open feed, as the counts show it.
+#[derive(Debug)]
+pub(crate) struct OpenFeed<'a>(&'a CheckCounts);
+
+impl Drop for OpenFeed<'_> {
+    fn drop(&mut self) {
+        self.0.feed_is_open.store(false, Ordering::Relaxed);
+    }
 }
 
 impl CheckCounts {
@@ -88,9 +102,38 @@ impl CheckCounts {
     }
 
     /// Counts a pushed message, which is no call.
-    fn count_pushed(&self, credits: u64) {
+    fn count_pushed(&self, bytes: usize, credits: u64) {
         self.pushed.fetch_add(1, Ordering::Relaxed);
+        self.pushed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.push_credits.fetch_add(credits, Ordering::Relaxed);
         self.credits.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// Notes that the upstream confirmed a subscription to its new blocks; open until dropped.
+    pub(crate) fn feed_opened(&self) -> OpenFeed<'_> {
+        self.feeds_opened.fetch_add(1, Ordering::Relaxed);
+        self.feed_is_open.store(true, Ordering::Relaxed);
+        OpenFeed(self)
+    }
+
+    /// Whether its feed of new blocks is open.
+    pub fn feed_is_open(&self) -> bool {
+        self.feed_is_open.load(Ordering::Relaxed)
+    }
+
+    /// How often its feed was opened so far.
+    pub fn feeds_opened(&self) -> u64 {
+        self.feeds_opened.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a feed pushed so far.
+    pub fn pushed_bytes(&self) -> u64 {
+        self.pushed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What pushed messages cost so far; a part of [`Self::credits`].
+    pub fn push_credits(&self) -> u64 {
+        self.push_credits.load(Ordering::Relaxed)
     }
 
     /// Messages that a feed pushed so far.
@@ -172,7 +215,7 @@ impl Asker {
     pub(crate) fn pay_for_push(&self, bytes: usize) -> Result<(), String> {
         let now = now();
         let credits = self.upstream.charge_push(bytes, now);
-        self.counts.count_pushed(credits);
+        self.counts.count_pushed(bytes, credits);
         self.take_credits(credits, now)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wellhead_transport::feed::FeedConnector;
 
-use crate::ask::CallReason;
+use crate::ask::{CallReason, now};
 use crate::checks::{CheckKind, FeedUse};
 use crate::feed::{FeedEnd, listen};
 use crate::identify::{Verified, WRONG_CHAIN_PAUSE};
@@ -16,6 +16,12 @@ use crate::watcher::Watcher;
 const FEED_PAUSE: Duration = Duration::from_secs(1);
 /// And its bound. Polling goes on, so nothing depends on the feed.
 const FEED_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// The least pause after a peer said that a limit of connections or subscriptions is reached.
+const FEED_PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// Pauses are longer by up to this part: many that lost their feeds at one moment, as when a gateway
+/// restarts, must not come back at one moment.
+const FEED_PAUSE_JITTER: u32 = 4;
+
 impl Watcher {
     /// Follows for ever.
     pub async fn run(self) {
@@ -39,6 +45,7 @@ impl Watcher {
                         () = feed => {}
                     }
                     this.feed_is_live.store(false, Ordering::Relaxed);
+                    this.pulse().seats.bid(this.upstream().slot(), None);
                 }
             }
             // It was just seen to be on another chain, and is not used: asking at once
@@ -63,6 +70,7 @@ impl Watcher {
         let mut pause = FEED_PAUSE;
         loop {
             self.until_a_feed_is_worth_it().await;
+            let began = now();
             let end = tokio::select! {
                 // In this order, so that a simulated world has no chance but its own.
                 biased;
@@ -72,7 +80,7 @@ impl Watcher {
             self.feed_is_live.store(false, Ordering::Relaxed);
             let Some(end) = end else {
                 let id = &self.upstream().identity().id;
-                tracing::debug!(upstream = %id, "feed closed: no calls need it, or polls are cheaper");
+                tracing::debug!(upstream = %id, "feed closed: nothing needs it, or others are cheaper");
                 pause = FEED_PAUSE;
                 continue;
             };
@@ -81,16 +89,28 @@ impl Watcher {
                     self.feed_was_wrong.store(true, Ordering::Relaxed);
                     return;
                 }
-                FeedEnd::Broke { heads_seen, detail } => {
-                    let id = &self.upstream().identity().id;
+                FeedEnd::Broke { heads_seen, why } => {
+                    let (id, detail) = (&self.upstream().identity().id, &why.detail);
                     tracing::debug!(upstream = %id, %detail, "feed ended; polling until it is back");
+                    // Its seat goes to the next one meanwhile.
+                    self.pulse().seats.note_failure(self.upstream().slot(), now());
                     if heads_seen > 0 {
                         pause = FEED_PAUSE;
                     }
+                    if why.is_limit {
+                        pause = pause.max(FEED_PAUSE_LIMIT);
+                    }
                 }
             }
-            tokio::time::sleep(pause).await;
+            let chance = chance(now().saturating_duration_since(began));
+            tokio::time::sleep(pause + (pause / FEED_PAUSE_JITTER).mul_f64(chance)).await;
             pause = (pause * 2).min(FEED_PAUSE_MAX);
         }
     }
+}
+
+/// A number from 0 to 1 by chance: the digits below a millisecond of a time that the network took.
+/// Zero where time passes in whole milliseconds, as in tests.
+fn chance(took: Duration) -> f64 {
+    f64::from(took.subsec_nanos() % 1_000_000) / 1e6
 }

@@ -24,6 +24,7 @@ mod need;
 mod poll;
 mod price;
 mod pulse;
+mod seats;
 mod state;
 mod version;
 mod watcher;

@@ -5,18 +5,30 @@
 //! spent, behind or astray. Else it is idle, though clients call the chain: it is checked once a
 //! minute at most, has no vote on the newest block, and what it said last is not held against
 //! it. Its first call wakes the loop, so that its head is known soon after.
+//!
+//! While something subscribes to the chain and no client calls it, nothing has to be known of an
+//! upstream but the newest block, and two are enough to agree on one: of the upstreams that cost
+//! something, only those are needed that have a feed, or else the cheapest to poll. When these tell
+//! no new block for longer than a block takes, all are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
+use wellhead_eth::MethodTable;
 use wellhead_upstream::{Condition, Upstream};
 
 use crate::ask::now;
 use crate::checks::CheckKind;
 use crate::pulse::BUSY_FOR;
 use crate::watcher::Watcher;
+
+/// So many upstreams are followed for subscribers at least, where the settings do not say how many
+/// have to agree on a block.
+const FOLLOWED_MIN: usize = 2;
+/// The newest block is late after one and a half block times and this.
+const LATE_AFTER: Duration = Duration::from_secs(1);
 
 /// So many upstreams of better tiers have to be fit before one is idle, where the settings do
 /// not say how many have to agree on a block.
@@ -58,6 +70,16 @@ impl Watcher {
     }
 
     fn is_needed(&self, now: Instant) -> bool {
+        self.is_tier_needed(now)
+            && (self.pulse().is_called(now)
+                || !self.pulse().is_busy(now)
+                || self.upstream().push_price().is_none()
+                || self.is_among_the_followed(now)
+                || self.is_the_newest_block_late(now))
+    }
+
+    /// Whether calls of clients come to the upstream's tier, or may have to at any moment.
+    pub(crate) fn is_tier_needed(&self, now: Instant) -> bool {
         if self.is_in_best_tier() || self.upstream().is_called_within(BUSY_FOR, now) {
             return true;
         }
@@ -66,6 +88,31 @@ impl Watcher {
             self.better().filter(|upstream| is_fit(upstream, view, now)).take(fit_min).count()
         });
         fit < fit_min
+    }
+
+    /// Whether it is one of the upstreams that are followed for subscribers alone.
+    fn is_among_the_followed(&self, now: Instant) -> bool {
+        let seated = self.pulse().seats.seated(now);
+        let poll = MethodTable::standard().row("eth_getBlockByNumber");
+        let rank = |upstream: &Upstream, view: &View| {
+            let (slot, tier) = (upstream.slot(), upstream.identity().tier);
+            let credits = upstream.push_price().map_or(0, |_| upstream.price(poll));
+            (!is_fit(upstream, view, now), !seated.contains(slot), tier, credits, slot)
+        };
+        let before = self.heads.look(|view| {
+            let own = rank(self.upstream(), view);
+            self.chain.iter().filter(|other| rank(other, view) < own).count()
+        });
+        before < self.heads.agreement_given().unwrap_or(FOLLOWED_MIN)
+    }
+
+    fn is_the_newest_block_late(&self, now: Instant) -> bool {
+        self.heads.look(|view| {
+            let (Some(latest), Some(block_time)) = (view.latest, view.block_time) else {
+                return true;
+            };
+            now.saturating_duration_since(latest.seen_at) > block_time * 3 / 2 + LATE_AFTER
+        })
     }
 
     fn is_in_best_tier(&self) -> bool {

@@ -265,6 +265,11 @@ impl Watcher {
         if !self.is_busy() {
             return self.pace.idle.max(self.pace.poll_min);
         }
+        self.block_pace()
+    }
+
+    /// How far polls are apart while the upstream is followed.
+    pub(crate) fn block_pace(&self) -> Duration {
         let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
         // A little slower than the blocks come: in step with them a poll would always
         // be just ahead of the client's answer that tells the same for free.

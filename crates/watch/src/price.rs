@@ -1,5 +1,6 @@
 //! Whether new blocks are heard over a feed or polled: whatever costs less, and the feed where
-//! both cost the same, since it tells sooner.
+//! both cost the same, since it tells sooner. A feed needs one of the chain's seats, too
+//! (see `seats`).
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use wellhead_upstream::{Condition, PushPrice};
 
 use crate::ask::now;
 use crate::checks::FeedUse;
+use crate::seats::FeedBid;
 use crate::watcher::Watcher;
 
 /// What `newHeads` of mainnet pushes for one block, before the first message tells.
@@ -38,12 +40,12 @@ fn is_no_dearer(
 }
 
 impl Watcher {
-    /// Whether a feed should be open now.
+    /// Whether a feed should be open now, if there is a seat for it.
     fn is_a_feed_worth_it(&self) -> bool {
         let now = now();
         let may_be_paid = !self.asker.allowance.is_spent(now)
             && !matches!(self.upstream().condition(now), Condition::Spent | Condition::Overspent);
-        if !self.is_busy() || !may_be_paid {
+        if !may_be_paid || !self.pulse().wants_heads(now) || !self.is_tier_needed(now) {
             return false;
         }
         let price = match (self.checks.feed, self.upstream().push_price()) {
@@ -55,32 +57,81 @@ impl Watcher {
             0 => PUSH_BYTES,
             bytes => bytes,
         };
-        let poll = self.upstream().price(MethodTable::standard().row("eth_getBlockByNumber"));
-        is_no_dearer(price, bytes, poll, self.heads.view().block_time, self.interval())
+        is_no_dearer(
+            price,
+            bytes,
+            self.poll_price(),
+            self.heads.view().block_time,
+            self.block_pace(),
+        )
     }
 
-    /// Returns when a feed should be open.
+    /// Credits of one poll.
+    fn poll_price(&self) -> u64 {
+        self.upstream().price(MethodTable::standard().row("eth_getBlockByNumber"))
+    }
+
+    /// What the upstream bids for a seat.
+    fn feed_bid(&self) -> FeedBid {
+        let pushed = self.upstream().push_price().map_or(0, |price| price.thousandths(PUSH_BYTES));
+        FeedBid {
+            is_forced: self.checks.feed == FeedUse::Always,
+            tier: self.upstream().identity().tier,
+            price: pushed / self.poll_price().max(1),
+        }
+    }
+
+    fn is_seated(&self) -> bool {
+        self.pulse().seats.is_seated(self.upstream().slot(), now())
+    }
+
+    /// Returns when a feed should be open and has a seat.
     pub(crate) async fn until_a_feed_is_worth_it(&self) {
+        let (seats, slot) = (&self.pulse().seats, self.upstream().slot());
         loop {
             // Created before the check, so that a client call in between is not missed.
             let (woken, called) = (self.pulse().woken(), self.called.notified());
+            let changed = seats.changed();
             if self.is_a_feed_worth_it() {
-                return;
+                seats.bid(slot, Some(self.feed_bid()));
+                // The others, which are woken at this moment, too, bid first.
+                tokio::task::yield_now().await;
+                if self.is_seated() {
+                    return;
+                }
+            } else {
+                seats.bid(slot, None);
             }
             tokio::select! {
                 biased;
                 () = woken => {}
                 () = called => {}
+                () = changed => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
     }
 
-    /// Returns when the feed has not been worth it for a while.
+    /// Returns when the feed has not been worth it for a while, or has lost its seat to a cheaper
+    /// one.
     pub(crate) async fn until_the_feed_is_idle(&self) {
+        let seats = &self.pulse().seats;
         let mut worth_it_at: Instant = now();
-        while now().saturating_duration_since(worth_it_at) < LINGER {
-            tokio::time::sleep(LOOK_EVERY).await;
+        loop {
+            let changed = seats.changed();
+            if !self.is_seated() {
+                return;
+            }
+            let idle_for = now().saturating_duration_since(worth_it_at);
+            if idle_for >= LINGER {
+                seats.bid(self.upstream().slot(), None);
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = tokio::time::sleep(LOOK_EVERY.min(LINGER - idle_for)) => {}
+            }
             if self.is_a_feed_worth_it() {
                 worth_it_at = now();
             }

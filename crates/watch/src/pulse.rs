@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
+use crate::seats::FeedSeats;
+
 /// So long after the last call a chain counts as in use.
 pub(crate) const BUSY_FOR: Duration = Duration::from_secs(30);
 /// So long after the last question for a safe or final block they are followed closely.
@@ -29,6 +31,12 @@ pub struct Pulse {
     chain_id: OnceLock<ChainId>,
     /// Milliseconds of the epoch plus one; zero: never.
     last_call_ms: AtomicU64,
+    /// Something subscribes to the chain now.
+    is_subscribed: AtomicBool,
+    /// When something last did; as `last_call_ms`.
+    last_subscribed_ms: AtomicU64,
+    /// Which upstreams may have a feed open.
+    pub(crate) seats: FeedSeats,
     woken: Notify,
     verified: Notify,
     head: Notify,
@@ -58,6 +66,9 @@ impl Pulse {
             epoch: now,
             chain_id: known,
             last_call_ms: AtomicU64::new(0),
+            is_subscribed: AtomicBool::new(false),
+            last_subscribed_ms: AtomicU64::new(0),
+            seats: FeedSeats::default(),
             woken: Notify::new(),
             verified: Notify::new(),
             head: Notify::new(),
@@ -91,17 +102,43 @@ impl Pulse {
         if last != 0 && now_ms < last + NOTE_EVERY_MS {
             return;
         }
+        let was_busy = self.is_busy(now);
         self.last_call_ms.store(now_ms, Ordering::Relaxed);
-        if last == 0 || now_ms > last + BUSY_FOR.as_millis() as u64 {
+        if !was_busy {
             self.woken.notify_waiters();
         }
     }
 
-    /// Whether clients asked lately.
+    /// Notes whether something subscribes to the chain; wakes the loops when the chain was idle.
+    pub fn note_subscribed(&self, is_subscribed: bool, now: Instant) {
+        let was_busy = self.is_busy(now);
+        if self.is_subscribed.swap(is_subscribed, Ordering::Relaxed) && !is_subscribed {
+            self.last_subscribed_ms.store(self.ms(now), Ordering::Relaxed);
+        }
+        if is_subscribed && !was_busy {
+            self.woken.notify_waiters();
+        }
+    }
+
+    /// Whether clients asked lately, or something subscribes or did lately.
     pub fn is_busy(&self, now: Instant) -> bool {
-        match self.last_call_ms.load(Ordering::Relaxed) {
+        self.wants_heads(now) || self.is_recent(&self.last_subscribed_ms, BUSY_FOR, now)
+    }
+
+    /// Whether clients asked lately, or something subscribes: a feed lingers from the end of this.
+    pub(crate) fn wants_heads(&self, now: Instant) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed) || self.is_called(now)
+    }
+
+    /// Whether clients asked lately.
+    pub(crate) fn is_called(&self, now: Instant) -> bool {
+        self.is_recent(&self.last_call_ms, BUSY_FOR, now)
+    }
+
+    fn is_recent(&self, noted_ms: &AtomicU64, within: Duration, now: Instant) -> bool {
+        match noted_ms.load(Ordering::Relaxed) {
             0 => false,
-            last => self.ms(now) <= last + BUSY_FOR.as_millis() as u64,
+            last => self.ms(now) <= last + within.as_millis() as u64,
         }
     }
 
@@ -128,10 +165,7 @@ impl Pulse {
 
     /// Whether a client asked for a safe or final block lately (`TAGS_FOR`).
     pub fn follows_tags(&self, now: Instant) -> bool {
-        match self.last_tag_ms.load(Ordering::Relaxed) {
-            0 => false,
-            last => self.ms(now) <= last + TAGS_FOR.as_millis() as u64,
-        }
+        self.is_recent(&self.last_tag_ms, TAGS_FOR, now)
     }
 
     /// Records that the final block is needed: upstreams are polled for it only then.
@@ -144,10 +178,7 @@ impl Pulse {
 
     /// Whether it was needed recently.
     pub fn wants_finality(&self, now: Instant) -> bool {
-        match self.last_finality_ms.load(Ordering::Relaxed) {
-            0 => false,
-            last => self.ms(now) <= last + FINALITY_FOR.as_millis() as u64,
-        }
+        self.is_recent(&self.last_finality_ms, FINALITY_FOR, now)
     }
 
     /// Notes that a call could be asked by the hash of its block: only then is it found out which
@@ -161,10 +192,7 @@ impl Pulse {
 
     /// Whether there was such a call lately.
     pub(crate) fn wants_block_hashes(&self, now: Instant) -> bool {
-        match self.last_block_hash_ms.load(Ordering::Relaxed) {
-            0 => false,
-            last => self.ms(now) <= last + BLOCK_HASHES_FOR.as_millis() as u64,
-        }
+        self.is_recent(&self.last_block_hash_ms, BLOCK_HASHES_FOR, now)
     }
 
     /// Notes whether an upstream honours the hash of a block; true when that is news.
@@ -268,6 +296,22 @@ mod tests {
         check(20, false).await;
         check(49, false).await;
         check(80, true).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_chain_is_busy_while_something_subscribes_and_for_half_a_minute() {
+        let start = tokio::time::Instant::now().into_std();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let pulse = Pulse::new(None, start);
+        let woken = pulse.woken();
+        pulse.note_subscribed(true, at(5));
+        assert!(tokio::time::timeout(Duration::from_millis(1), woken).await.is_ok());
+        assert!(pulse.is_busy(at(3600)) && pulse.wants_heads(at(3600)));
+        pulse.note_subscribed(false, at(3600));
+        pulse.note_subscribed(false, at(3610));
+        assert!(pulse.is_busy(at(3630)) && !pulse.is_busy(at(3631)));
+        assert!(!pulse.wants_heads(at(3600)), "from here on a feed lingers");
+        assert!(!Pulse::new(None, start).is_busy(start), "nothing ever subscribed");
     }
 
     #[test]

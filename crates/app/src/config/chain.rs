@@ -161,9 +161,10 @@ section! {
         /// While clients call the chain: the shortest time between two polls of the head, which
         /// otherwise follow the block time.
         head_interval_min: Duration = default(ms(250)).within(ms(10), secs(300)),
-        /// Whether wellhead subscribes to new blocks over `ws`, while clients call the chain and
-        /// the upstream's tier serves them. If not set, it does so when `mode` is `on` and a pushed
-        /// block costs no more than a polled one by the provider's prices.
+        /// Whether wellhead subscribes to new blocks over `ws`, while clients call the chain or
+        /// subscribe to it, and the upstream's tier serves them. If not set, it does so when `mode`
+        /// is `on` and a pushed block costs no more than a polled one by the provider's prices, at
+        /// the two cheapest upstreams of the chain. `true`: at any price, and beyond these two.
         ws: Option<bool> = derived("by price when `mode` is `on`"),
         /// The most that the checks of one upstream may cost in a day. When it is spent, checks are
         /// off until the next day. A call costs what the provider charges, or one credit if that is

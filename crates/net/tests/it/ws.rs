@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, accept_async, accept_hdr_async};
 use wellhead_net::{Auth, Endpoint, FeedSettings, Resolver, TlsClient, TrustedRoots, WsClient};
 use wellhead_telemetry::{Secret, SecretUrl};
@@ -162,6 +164,28 @@ where
 async fn a_peer_that_vanishes_is_an_error() {
     let error = ends(FeedSettings::default(), |peer| async move { drop(peer) }).await;
     assert_eq!(error.expect("no farewell").kind, Kind::Closed);
+}
+
+#[tokio::test]
+async fn the_code_of_a_close_is_told() {
+    for (farewell, code) in [
+        (None, None),
+        (Some(CloseFrame { code: CloseCode::Policy, reason: "limit reached".into() }), Some(1008)),
+    ] {
+        let server = Server::start(move |stream, _| {
+            let farewell = farewell.clone();
+            async move {
+                let mut peer = accept_async(stream).await.expect("a handshake");
+                peer.close(farewell).await.expect("closed");
+                while let Some(Ok(_)) = peer.next().await {}
+            }
+        })
+        .await;
+        let mut feed = plain(&server, FeedSettings::default()).connect().await.expect("connected");
+        assert_eq!(feed.close_code(), None);
+        assert!(feed.next().await.is_none());
+        assert_eq!(feed.close_code(), code);
+    }
 }
 
 #[tokio::test]

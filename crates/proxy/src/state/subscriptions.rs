@@ -52,7 +52,7 @@ pub(crate) struct ChainSubscriptions {
     /// By the sequence number of the event that added a block: which of its logs are whose. A block that
     /// the journal dropped has no entry.
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
-    /// The demand began, or the agreed head changed.
+    /// The demand began or ended, or the agreed head changed.
     news: Notify,
     /// Grows with each publication.
     published: watch::Sender<u64>,
@@ -166,7 +166,11 @@ impl ChainSubscriptions {
 
     /// One subscription less.
     pub(crate) fn end(&self) {
-        self.demand.lock().subscriptions -= 1;
+        let mut demand = self.demand.lock();
+        demand.subscriptions -= 1;
+        if demand.subscriptions == 0 {
+            self.news.notify_one();
+        }
     }
 
     /// Subscriptions now.

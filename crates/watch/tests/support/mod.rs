@@ -171,15 +171,31 @@ impl Node {
 
 /// One connection's messages; the feed closes when the sender is dropped.
 #[derive(Debug)]
-pub(crate) struct Line(mpsc::UnboundedReceiver<Bytes>);
+pub(crate) struct Line {
+    told: mpsc::UnboundedReceiver<Bytes>,
+    ends: Arc<LineEnds>,
+}
+
+/// What both ends of a line know.
+#[derive(Debug, Default)]
+struct LineEnds {
+    close_code: Mutex<Option<u16>>,
+    asked: Mutex<Vec<(Instant, String)>>,
+}
 
 impl Feed for Line {
-    fn send(&mut self, _text: Bytes) -> BoxFuture<'_, Result<(), TransportError>> {
+    fn send(&mut self, text: Bytes) -> BoxFuture<'_, Result<(), TransportError>> {
+        let method = raw::field(&text, "method").and_then(raw::string).expect("a method");
+        self.ends.asked.lock().push((now(), method.into_owned()));
         Box::pin(async { Ok(()) })
     }
 
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
-        Box::pin(async { self.0.recv().await.map(Ok) })
+        Box::pin(async { self.told.recv().await.map(Ok) })
+    }
+
+    fn close_code(&self) -> Option<u16> {
+        *self.ends.close_code.lock()
     }
 }
 
@@ -205,11 +221,14 @@ impl FeedConnector for Connector {
 
 /// The other end of a line.
 #[derive(Debug)]
-pub(crate) struct Speaker(mpsc::UnboundedSender<Bytes>);
+pub(crate) struct Speaker {
+    to: mpsc::UnboundedSender<Bytes>,
+    ends: Arc<LineEnds>,
+}
 
 impl Speaker {
     pub(crate) fn say(&self, text: &str) {
-        self.0.send(Bytes::from(text.to_owned())).expect("somebody listens");
+        self.to.send(Bytes::from(text.to_owned())).expect("somebody listens");
     }
 
     /// Pushes a block; returns the bytes of the message.
@@ -223,7 +242,19 @@ impl Speaker {
 
     /// Whether the feed was closed from the other side.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.to.is_closed()
+    }
+
+    /// Closes with this code.
+    pub(crate) fn close_with(self, code: u16) {
+        *self.ends.close_code.lock() = Some(code);
+    }
+
+    /// The calls of one method that came over the line since `since`, as times after it.
+    pub(crate) fn calls_of(&self, method: &str, since: Instant) -> Vec<Duration> {
+        let asked = self.ends.asked.lock();
+        let of = asked.iter().filter(|(at, name)| name == method && *at >= since);
+        of.map(|(at, _)| *at - since).collect()
     }
 }
 
@@ -231,8 +262,9 @@ impl Connector {
     /// Prepares a line that begins with these messages.
     pub(crate) fn prepare(&self, messages: &[&str]) -> Speaker {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.lines.lock().push_back(Line(receiver));
-        let speaker = Speaker(sender);
+        let ends = Arc::<LineEnds>::default();
+        self.lines.lock().push_back(Line { told: receiver, ends: Arc::clone(&ends) });
+        let speaker = Speaker { to: sender, ends };
         messages.iter().for_each(|message| speaker.say(message));
         speaker
     }
