@@ -9,8 +9,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
-use wellhead_proxy::{ConnectionStatus, Proxy, Readiness, Status};
-use wellhead_server::{AdminHandler, Health, Metrics, Server};
+use wellhead_proxy::{ConnectionStatus, EndStatus, Proxy, Readiness, Status, WebSocketStatus};
+use wellhead_server::{AdminHandler, Health, Metrics, Server, ServerCounts, WsEnd};
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
@@ -57,6 +57,7 @@ impl Heartbeats {
 pub(crate) struct AdminPages {
     proxy: Arc<Proxy>,
     connections: Vec<UpstreamConnections>,
+    server: Arc<Server>,
     registry: Registry,
     beats: Arc<Heartbeats>,
     draining: AtomicBool,
@@ -71,15 +72,16 @@ impl AdminPages {
     ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
-        metrics::register(parts, server, state, &mut registry);
+        metrics::register(parts, Arc::clone(&server), state, &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
-        Self { proxy: Arc::clone(&parts.proxy), connections, registry, beats, draining }
+        Self { proxy: Arc::clone(&parts.proxy), connections, server, registry, beats, draining }
     }
 
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
         let mut status = self.proxy.status();
+        status.websocket = Some(websocket_status(&self.server.counts()));
         let served = self.proxy.chains();
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
@@ -100,6 +102,17 @@ impl AdminPages {
     /// From now on not ready.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {
+    let ended = WsEnd::ALL.iter().zip(counts.websocket_ended);
+    WebSocketStatus {
+        connections: counts.websocket_open as u64,
+        ended: ended
+            .filter(|(_, connections)| *connections > 0)
+            .map(|(end, connections)| EndStatus { by: end.word(), connections })
+            .collect(),
     }
 }
 

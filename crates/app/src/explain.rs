@@ -166,6 +166,13 @@ fn rendered(told: &Value) -> String {
     for (place, step) in steps.iter().enumerate() {
         lines.push(format!("{:>3}  {}", place + 1, text(step)));
     }
+    let heads = told["heads"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !heads.is_empty() {
+        lines.push("heads     how new blocks of each upstream are learnt:".to_owned());
+    }
+    for upstream in heads {
+        lines.push(format!("     {}  {}", text(&upstream["id"]), text(&upstream["how"])));
+    }
     lines.join("\n")
 }
 
@@ -202,6 +209,26 @@ steps     if each attempt fails:
   1  call own
   2  pause for at most 100 ms";
         assert_eq!(rendered(&told), expected);
+    }
+
+    #[test]
+    fn a_subscription_shows_how_blocks_are_learnt() {
+        let told = json!({
+            "chain": "main", "method": "eth_subscribe", "effect": "subscribe", "class": "light",
+            "block": { "asked": "-", "sent": "-", "why": "it names no block" },
+            "cache": { "asked": false, "why": "never" },
+            "verify": { "level": "off", "why": "there is no check for this method" },
+            "heads": [
+                { "id": "a", "how": "it pushes them; 7 messages so far, 350 credits" },
+                { "id": "b", "how": "it is polled at the pace of blocks" },
+            ],
+        });
+        let shown = rendered(&told);
+        let expected = "\
+heads     how new blocks of each upstream are learnt:
+     a  it pushes them; 7 messages so far, 350 credits
+     b  it is polled at the pace of blocks";
+        assert!(shown.ends_with(expected), "{shown}");
     }
 
     #[test]

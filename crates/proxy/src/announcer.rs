@@ -294,6 +294,9 @@ impl Announcer {
         let (subscriptions, id) = (&self.chain().subscriptions, block.id());
         let bloom = bloom_of(block);
         if !subscriptions.may_match(id.number, bloom) {
+            if subscriptions.has_filters() {
+                SubscriptionCounters::add(&subscriptions.counts().logs_avoided, 1);
+            }
             return Some(LogsState::Unneeded);
         }
         let logs = match self.read_logs(id, bloom).await {

@@ -14,7 +14,9 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Allowance, Job, PreviewStep, Progress, WorkerUpstreams, now, preview};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_route::assess;
+use wellhead_upstream::Upstream;
 use wellhead_verify::{Level, has_checks};
+use wellhead_watch::CheckCounts;
 
 use crate::answer::Refusal;
 use crate::journey::Proxy;
@@ -67,6 +69,17 @@ pub struct Explanation {
     /// What it would do, one step after the other, if each attempt failed: by the function that
     /// decides for calls. Empty where several upstreams are asked at once.
     pub steps: Vec<String>,
+    /// Of a call that subscribes: how each upstream's new blocks are learnt, now.
+    pub heads: Vec<HeadsExplained>,
+}
+
+/// How the new blocks of an upstream are learnt.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeadsExplained {
+    /// Its id.
+    pub id: String,
+    /// In words.
+    pub how: String,
 }
 
 /// Which block a call speaks of.
@@ -181,8 +194,29 @@ impl Proxy {
             verify: verify(chain, row),
             upstreams,
             steps,
+            heads: heads(row, chain, &view),
         })
     }
+}
+
+fn heads(row: &MethodRow, chain: &ServedChain, view: &View) -> Vec<HeadsExplained> {
+    if row.effect != Effect::Subscribe {
+        return Vec::new();
+    }
+    let is_busy = chain.pulse.is_busy(now());
+    let how = |(upstream, asked): (&Arc<Upstream>, &Arc<CheckCounts>)| {
+        let how = match (asked.feed_is_open(), is_busy && !view.is_idle(upstream.slot())) {
+            (true, _) => "it pushes them".to_owned(),
+            (false, true) => "it is polled at the pace of blocks".to_owned(),
+            (false, false) => "it is looked at once a minute".to_owned(),
+        };
+        let pushed = match asked.pushed() {
+            0 => String::new(),
+            messages => format!("; {messages} messages so far, {} credits", asked.push_credits()),
+        };
+        HeadsExplained { id: upstream.identity().id.to_string(), how: how + &pushed }
+    };
+    chain.roster.upstreams().iter().zip(&chain.asked).map(how).collect()
 }
 
 fn steps(

@@ -34,8 +34,8 @@ mod sweeper;
 pub use announcer::Announcer;
 pub use answer::Answer;
 pub use explain::{
-    BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
-    VerifyExplained,
+    BlockExplained, CacheExplained, Explanation, HeadsExplained, QuorumExplained, Thought,
+    UpstreamExplained, VerifyExplained,
 };
 pub use journey::{Proxy, WorkerChains};
 pub use metrics::register;
@@ -47,8 +47,9 @@ pub use state::subscriber::{Subscriber, SubscriberEvent, SubscriberMessage};
 pub use state::tiers::Tiers;
 pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
-    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, LimitStatus,
-    PausedMethodStatus, Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
+    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, EndStatus, FeedStatus,
+    FoundStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness, ReorgStatus,
+    RequestStatus, Status, SubscriptionStatus, UpstreamStatus, VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

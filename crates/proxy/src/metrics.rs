@@ -325,16 +325,7 @@ impl Exposed {
                 }
             }
         }
-        let help = "New blocks and other messages that upstreams pushed over subscriptions";
-        let mut family = encoder.encode_descriptor("wellhead_self_pushed", help, None, counter)?;
-        for (chain, served) in self.chains() {
-            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
-                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                if asked.pushed() > 0 {
-                    ConstCounter::new(asked.pushed()).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
+        self.feeds(encoder)?;
         let help = "Credits spent on wellhead's own calls and on pushed messages";
         let mut family = encoder.encode_descriptor("wellhead_self_credits", help, None, counter)?;
         for (chain, served) in self.chains() {

@@ -3,6 +3,8 @@
 //! Typed rather than a document, so that the fields keep the order in which a
 //! person reads them: what it is, how it is, how quick it is, what went wrong.
 
+mod subscriptions;
+
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -20,6 +22,8 @@ use crate::state::counts::CacheResult;
 use crate::state::tiers::TierSeen;
 use crate::state::verify::Evidence;
 
+pub use subscriptions::{FeedStatus, KindStatus, SubscriptionStatus};
+
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -29,6 +33,8 @@ pub struct Status {
     pub requests: RequestStatus,
     /// Answers that are held in memory.
     pub answers: AnswerStatus,
+    /// Connections over WebSocket; the owner of the sockets fills this in.
+    pub websocket: Option<WebSocketStatus>,
     /// Answers that are kept; none where the settings say so.
     pub cache: Option<CacheStatus>,
     /// Chain by chain.
@@ -57,6 +63,24 @@ pub struct AnswerStatus {
     pub bytes_max: usize,
     /// Answers given up because there was no room.
     pub refused: u64,
+}
+
+/// The connections of clients over WebSocket.
+#[derive(Debug, Clone, Serialize)]
+pub struct WebSocketStatus {
+    /// Open now.
+    pub connections: u64,
+    /// How those ended that were opened since the start.
+    pub ended: Vec<EndStatus>,
+}
+
+/// Connections that ended in one way.
+#[derive(Debug, Clone, Serialize)]
+pub struct EndStatus {
+    /// The close code that wellhead sent, `client`, or `lost` without a close.
+    pub by: &'static str,
+    /// How many.
+    pub connections: u64,
 }
 
 /// The answers that are kept, of all chains.
@@ -145,6 +169,10 @@ pub struct ChainStatus {
     /// The last answers that could not be true, the newest first; empty where answers are not
     /// looked at.
     pub void_answers: Vec<VoidStatus>,
+    /// What clients subscribe to; `null` where none ever did.
+    pub subscriptions: Option<SubscriptionStatus>,
+    /// The upstreams that pushed new blocks since the start.
+    pub feeds: Vec<FeedStatus>,
     /// In the order of the settings.
     pub upstreams: Vec<UpstreamStatus>,
 }
@@ -387,6 +415,7 @@ impl Proxy {
                 bytes_max: self.answers().bytes_max(),
                 refused: self.answers().shortages(Shortage::Refused),
             },
+            websocket: None,
             cache: self.cache().map(cache_status),
             chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
         }
@@ -457,6 +486,8 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
             saved_credits: chain.counts().saved_so_far(),
         },
         void_answers: void_answers(chain, now),
+        subscriptions: subscriptions::subscriptions(chain),
+        feeds: subscriptions::feeds(chain),
         upstreams: upstreams.map(|upstream| upstream_status(chain, upstream, now)).collect(),
     }
 }

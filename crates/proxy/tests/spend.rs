@@ -19,7 +19,7 @@ use wellhead_jsonrpc::ParseLimits;
 use wellhead_kit::{ScriptedTransport, Step, ms, now, secs};
 use wellhead_proxy::{
     Announcer, ChainName, Ctx, Proxy, ServedChain, Settings, Subscriber, SubscriberEvent,
-    SubscriberMessage, Target, WorkerChains,
+    SubscriberMessage, Target, Thought, WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_sim::node::SimNode;
@@ -273,6 +273,42 @@ impl Market {
         }
     }
 
+    /// What operators see is what the providers counted.
+    fn check_status(&self, clients: usize) {
+        let status = self.proxy.status();
+        let (chain, metered) = (&status.chains[0], &self.metered);
+        let seen: Vec<_> = chain
+            .feeds
+            .iter()
+            .map(|feed| (&*feed.upstream, feed.feed, feed.messages, feed.bytes, feed.credits))
+            .collect();
+        let of = |place: usize| {
+            let pushes: &Metered = &metered[place];
+            let events = pushes.events.load(Relaxed);
+            (pushes.node.id(), "subscribed", events, pushes.bytes.load(Relaxed), 50 * events)
+        };
+        assert_eq!(seen, [of(2), of(5)]);
+        let subscriptions = chain.subscriptions.as_ref().expect("something subscribes");
+        let open: Vec<_> =
+            subscriptions.open.iter().map(|kind| (kind.kind, kind.subscriptions)).collect();
+        assert!(open.contains(&("newHeads", clients)) && open.contains(&("logs", clients)));
+        assert_eq!(subscriptions.filters, if clients > 10 { 2 } else { 1 });
+        assert_eq!(subscriptions.headers_fetched, self.calls_of(&["eth_getBlockByHash"]));
+        let pulls = self.calls_of(&["eth_getLogs", "eth_getBlockReceipts"]);
+        assert_eq!((subscriptions.logs_pulled, subscriptions.fetches_failed), (pulls, 0));
+        let thought = Thought {
+            chain: None,
+            method: "eth_subscribe",
+            params: Some(br#"["newHeads"]"#),
+            client: [10, 0, 0, 1].into(),
+            select: &[],
+        };
+        let heads = self.proxy.explain(thought).expect("it can be").heads;
+        let how: Vec<_> = heads.iter().map(|it| it.how.split(';').next().expect("words")).collect();
+        let (idle, pushed) = ("it is looked at once a minute", "it pushes them");
+        assert_eq!(how, [idle, idle, pushed, idle, idle, pushed]);
+    }
+
     /// A client that subscribes to heads and to these logs, and counts what it hears.
     async fn client(&self, logs: &str) -> Client {
         let subscriber = self.proxy.open_subscriber(&self.worker, None).expect("one chain");
@@ -399,6 +435,7 @@ async fn check(clients: usize) -> u64 {
         );
     }
     market.check_ledgers(&format!("{clients} clients"));
+    market.check_status(clients);
     let calls = market.all_calls() - began;
     drop(cast);
     tokio::time::sleep(secs(30) + ms(1)).await;

@@ -200,11 +200,20 @@ mod tests {
             calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
             cache: FoundStatus { hits: 0, misses: 0, joined: 0, saved_credits: 0 },
             void_answers: Vec::new(),
+            subscriptions: None,
+            feeds: Vec::new(),
             upstreams,
         };
         let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
         let answers = AnswerStatus { held_bytes: 0, peak_bytes: 0, bytes_max: 0, refused: 0 };
-        Status { version: "0.0.0", requests, answers, cache: None, chains: vec![chain] }
+        Status {
+            version: "0.0.0",
+            requests,
+            answers,
+            websocket: None,
+            cache: None,
+            chains: vec![chain],
+        }
     }
 
     fn two() -> Status {

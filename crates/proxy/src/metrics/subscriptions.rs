@@ -5,6 +5,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use wellhead_watch::CheckCounts;
+
 use super::{Encoded, Exposed};
 use crate::state::subscriptions::SubscriptionCounts;
 
@@ -56,10 +58,49 @@ impl Exposed {
             },
         )?;
         counter(
+            "wellhead_announced_logs",
+            "Blocks whose logs were read for subscribers, and blocks whose bloom excluded all filters",
+            "logs",
+            |counts| vec![("pulled", counts.log_blocks), ("avoided", counts.logs_avoided)],
+        )?;
+        counter(
             "wellhead_subscription_gaps",
             "Times that blocks were missed and the connections of subscribers were closed",
             "reason",
             |counts| vec![("resync", counts.resyncs)],
         )
+    }
+
+    /// The feeds of upstreams, as far as they were ever opened.
+    pub(super) fn feeds(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let rows = self.chains().flat_map(|(chain, served)| {
+            let upstreams = served.roster.upstreams().iter().zip(&served.asked);
+            upstreams.map(move |(upstream, asked)| (chain, upstream.identity().id.as_str(), asked))
+        });
+        let rows: Vec<_> = rows.filter(|(_, _, asked)| asked.feeds_opened() > 0).collect();
+        let help = "Whether the feed of new blocks of an upstream is open";
+        let mut family =
+            encoder.encode_descriptor("wellhead_feed_open", help, None, MetricType::Gauge)?;
+        for (chain, upstream, asked) in &rows {
+            let labels = [("chain", *chain), ("upstream", *upstream)];
+            let open = u64::from(asked.feed_is_open());
+            ConstGauge::new(open).encode(family.encode_family(&labels)?)?;
+        }
+        let mut counter = |name, help, count: fn(&CheckCounts) -> u64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (chain, upstream, asked) in &rows {
+                let labels = [("chain", *chain), ("upstream", *upstream)];
+                ConstCounter::new(count(asked)).encode(family.encode_family(&labels)?)?;
+            }
+            Encoded::Ok(())
+        };
+        let opened = CheckCounts::feeds_opened;
+        counter("wellhead_feeds_opened", "Feeds of new blocks that were opened", opened)?;
+        let help = "New blocks and other messages that upstreams pushed over subscriptions";
+        counter("wellhead_self_pushed", help, CheckCounts::pushed)?;
+        let bytes = CheckCounts::pushed_bytes;
+        counter("wellhead_self_pushed_bytes", "Bytes of these messages", bytes)?;
+        let help = "Credits spent on these messages";
+        counter("wellhead_self_pushed_credits", help, CheckCounts::push_credits)
     }
 }

@@ -69,6 +69,7 @@ pub(crate) struct SubscriptionCounters {
     pub(crate) removed: AtomicU64,
     pub(crate) headers: AtomicU64,
     pub(crate) log_blocks: AtomicU64,
+    pub(crate) logs_avoided: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) resyncs: AtomicU64,
 }
@@ -90,6 +91,8 @@ pub(crate) struct SubscriptionCounts {
     pub(crate) headers: u64,
     /// Blocks whose logs were fetched.
     pub(crate) log_blocks: u64,
+    /// Blocks whose bloom excludes the logs of all filters.
+    pub(crate) logs_avoided: u64,
     /// Fetches that brought nothing.
     pub(crate) failed: u64,
     /// Journals that began anew while they were read.
@@ -110,6 +113,7 @@ impl SubscriptionCounters {
             removed: self.removed.load(Relaxed),
             headers: self.headers.load(Relaxed),
             log_blocks: self.log_blocks.load(Relaxed),
+            logs_avoided: self.logs_avoided.load(Relaxed),
             failed: self.failed.load(Relaxed),
             resyncs: self.resyncs.load(Relaxed),
         }
@@ -196,6 +200,11 @@ impl ChainSubscriptions {
     pub(crate) fn leave(&self, group: &JoinedGroup) {
         self.groups.lock().leave(group.id);
         self.criteria_bytes.fetch_sub(group.bytes, Relaxed);
+    }
+
+    /// Different filters of subscriptions to logs.
+    pub(crate) fn filters(&self) -> usize {
+        self.groups.lock().len()
     }
 
     /// Whether there is a subscription to logs.

@@ -1,0 +1,91 @@
+//! What clients subscribe to, what that cost, and the feeds of new blocks that are open.
+
+use serde::Serialize;
+
+use crate::state::chain::ServedChain;
+
+/// What clients subscribe to on one chain.
+#[derive(Debug, Clone, Serialize)]
+pub struct SubscriptionStatus {
+    /// Subscriptions now, by kind.
+    pub open: Vec<KindStatus>,
+    /// Different filters among those to logs.
+    pub filters: usize,
+    /// Blocks that were announced since the start.
+    pub blocks_added: u64,
+    /// Blocks that were taken back.
+    pub blocks_removed: u64,
+    /// Headers that were fetched for that, by hash.
+    pub headers_fetched: u64,
+    /// Blocks whose logs were fetched.
+    pub logs_pulled: u64,
+    /// Blocks whose logs were not, because their bloom excludes all filters.
+    pub logs_avoided: u64,
+    /// Fetches that brought nothing, and were made again.
+    pub fetches_failed: u64,
+    /// Times that blocks were missed, and all connections closed.
+    pub gaps: u64,
+}
+
+/// The subscriptions of one kind.
+#[derive(Debug, Clone, Serialize)]
+pub struct KindStatus {
+    /// As `eth_subscribe` names it.
+    pub kind: &'static str,
+    /// How many there are.
+    pub subscriptions: usize,
+}
+
+/// wellhead's own subscription to the new blocks of one upstream.
+#[derive(Debug, Clone, Serialize)]
+pub struct FeedStatus {
+    /// The upstream.
+    pub upstream: String,
+    /// Whether it is open now.
+    pub feed: &'static str,
+    /// How often it was opened since the start.
+    pub opened: u64,
+    /// Messages that it pushed.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// And what they cost.
+    pub credits: u64,
+}
+
+/// `None` where nothing ever subscribed.
+pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
+    let counts = chain.subscriptions.counts().read();
+    if counts.begun == 0 {
+        return None;
+    }
+    let open = [("newHeads", counts.heads), ("logs", counts.logs)];
+    Some(SubscriptionStatus {
+        open: open.map(|(kind, subscriptions)| KindStatus { kind, subscriptions }).into(),
+        filters: chain.subscriptions.filters(),
+        blocks_added: counts.added,
+        blocks_removed: counts.removed,
+        headers_fetched: counts.headers,
+        logs_pulled: counts.log_blocks,
+        logs_avoided: counts.logs_avoided,
+        fetches_failed: counts.failed,
+        gaps: counts.resyncs,
+    })
+}
+
+/// Of the upstreams whose feeds were ever opened.
+pub(super) fn feeds(chain: &ServedChain) -> Vec<FeedStatus> {
+    let upstreams = chain.roster.upstreams().iter().zip(&chain.asked);
+    upstreams
+        .filter(|(_, asked)| asked.feeds_opened() > 0)
+        .map(|(upstream, asked)| FeedStatus {
+            upstream: upstream.identity().id.to_string(),
+            // `open` is how a breaker fails.
+            feed: if asked.feed_is_open() { "subscribed" } else { "ended" },
+            opened: asked.feeds_opened(),
+            messages: asked.pushed(),
+            bytes: asked.pushed_bytes(),
+            credits: asked.push_credits(),
+        })
+        .collect()
+}
