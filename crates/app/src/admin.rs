@@ -109,7 +109,7 @@ fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {
     let ended = WsEnd::ALL.iter().zip(counts.websocket_ended);
     WebSocketStatus {
         connections: counts.websocket_open as u64,
-        ended: ended
+        closes: ended
             .filter(|(_, connections)| *connections > 0)
             .map(|(end, connections)| EndStatus { by: end.word(), connections })
             .collect(),

@@ -71,7 +71,7 @@ pub struct WebSocketStatus {
     /// Open now.
     pub connections: u64,
     /// How those ended that were opened since the start.
-    pub ended: Vec<EndStatus>,
+    pub closes: Vec<EndStatus>,
 }
 
 /// Connections that ended in one way.

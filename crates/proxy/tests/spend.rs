@@ -290,8 +290,10 @@ impl Market {
         assert_eq!(seen, [of(2), of(5)]);
         let subscriptions = chain.subscriptions.as_ref().expect("something subscribes");
         let open: Vec<_> =
-            subscriptions.open.iter().map(|kind| (kind.kind, kind.subscriptions)).collect();
+            subscriptions.kinds.iter().map(|kind| (kind.kind, kind.subscriptions)).collect();
         assert!(open.contains(&("newHeads", clients)) && open.contains(&("logs", clients)));
+        let lag = (subscriptions.connections, subscriptions.lag_events_max);
+        assert_eq!(lag, (clients as u64, 0));
         assert_eq!(subscriptions.filters, if clients > 10 { 2 } else { 1 });
         assert_eq!(subscriptions.headers_fetched, self.calls_of(&["eth_getBlockByHash"]));
         let pulls = self.calls_of(&["eth_getLogs", "eth_getBlockReceipts"]);

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use wellhead_watch::CheckCounts;
 
 use super::{Encoded, Exposed};
-use crate::state::subscriptions::SubscriptionCounts;
+use crate::state::subscriptions::{ReaderLag, SubscriptionCounts};
 
 impl Exposed {
     pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -27,6 +27,7 @@ impl Exposed {
                 ConstGauge::new(count as u64).encode(family.encode_family(&labels)?)?;
             }
         }
+        self.reader_lag(encoder)?;
         let mut counter =
             |name, help, label, values: fn(&SubscriptionCounts) -> Vec<(&'static str, u64)>| {
                 let mut family =
@@ -69,6 +70,31 @@ impl Exposed {
             "reason",
             |counts| vec![("resync", counts.resyncs)],
         )
+    }
+
+    /// How far connections are behind the journals.
+    fn reader_lag(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        for (name, help, value) in [
+            (
+                "wellhead_subscribed_connections",
+                "Connections of clients with a subscription to blocks or logs",
+                (|lag| lag.connections) as fn(ReaderLag) -> u64,
+            ),
+            (
+                "wellhead_subscription_lag_events_max",
+                "Events of the journal that the slowest of these has yet to be told",
+                |lag| lag.events_max,
+            ),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (chain, served) in self.chains() {
+                if served.subscriptions.counts().read().begun > 0 {
+                    let lag = ConstGauge::new(value(served.subscriptions.lag()));
+                    lag.encode(family.encode_family(&[("chain", chain)])?)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The feeds of upstreams, as far as they were ever opened.

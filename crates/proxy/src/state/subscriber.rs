@@ -4,7 +4,7 @@
 //! what is new while its socket takes it, and is ended when it falls off the journal.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -32,6 +32,8 @@ struct SubscriberState {
     subscriptions: Vec<Subscription>,
     /// Its place among those that are woken, while it has a subscription.
     place: Option<usize>,
+    /// Where it reads, for the metrics, while it has a place.
+    position: Option<Arc<AtomicU64>>,
     /// The round that goes on; `None` while there is nothing to tell.
     round: Option<TellRound>,
 }
@@ -156,6 +158,7 @@ impl Subscriber {
         }
         if state.place.is_none() {
             state.place = Some(self.hub.enter(&self.chain.subscriptions));
+            state.position = Some(self.chain.subscriptions.enter());
         }
         let counts = self.chain.subscriptions.counts();
         SubscriptionCounters::add(&counts.begun, 1);
@@ -247,6 +250,7 @@ impl Subscriber {
     fn leave(&self, state: &mut SubscriberState) {
         if let Some(place) = state.place.take() {
             self.hub.leave(place);
+            state.position = None;
         }
     }
 }
@@ -265,7 +269,11 @@ impl SubscriberState {
     fn next_round(&self, last: Option<Cursor>, tip: Cursor) -> Option<TellRound> {
         let places = self.subscriptions.iter().filter(|it| it.is_active).map(|it| it.cursor);
         let ahead = places.filter(|at| *at < tip && last.is_none_or(|last| *at > last));
-        ahead.min().map(|cursor| TellRound { cursor, is_of_logs: false, at: 0 })
+        let next = ahead.min();
+        if let Some(position) = &self.position {
+            position.store(next.unwrap_or(tip).sequence(), Relaxed);
+        }
+        next.map(|cursor| TellRound { cursor, is_of_logs: false, at: 0 })
     }
 }
 

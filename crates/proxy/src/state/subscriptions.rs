@@ -5,8 +5,8 @@
 //! while after the last one. A connection is a cursor into it ([`crate::state::subscriber`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -57,6 +57,49 @@ pub(crate) struct ChainSubscriptions {
     /// Grows with each publication.
     published: watch::Sender<u64>,
     counts: SubscriptionCounters,
+    positions: ReaderPositions,
+}
+
+/// Where the connections read in the journal, for the metrics.
+#[derive(Debug, Default)]
+struct ReaderPositions(Mutex<Vec<Weak<AtomicU64>>>);
+
+/// Positions of connections that have left are kept until there are so many in all, and as many as
+/// those that are left.
+const POSITIONS_MIN: usize = 64;
+
+impl ReaderPositions {
+    fn enter(&self, at: u64) -> Arc<AtomicU64> {
+        let position = Arc::new(AtomicU64::new(at));
+        let mut all = self.0.lock();
+        if all.len() >= POSITIONS_MIN && all.len() == all.capacity() {
+            all.retain(|position| position.strong_count() > 0);
+            let free = all.len().max(POSITIONS_MIN);
+            all.reserve_exact(free);
+        }
+        all.push(Arc::downgrade(&position));
+        position
+    }
+
+    /// How many there are, and how far the last one is behind.
+    fn lag(&self, tip: u64) -> ReaderLag {
+        let mut lag = ReaderLag::default();
+        for position in self.0.lock().iter().filter_map(Weak::upgrade) {
+            let behind = tip.saturating_sub(position.load(Relaxed));
+            lag.connections += 1;
+            lag.events_max = lag.events_max.max(behind);
+        }
+        lag
+    }
+}
+
+/// How far the connections are behind the journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ReaderLag {
+    /// Connections that read it.
+    pub(crate) connections: u64,
+    /// Events of the journal that the slowest has yet to be told.
+    pub(crate) events_max: u64,
 }
 
 /// What subscribers had and cost, of one chain.
@@ -140,6 +183,7 @@ impl Default for ChainSubscriptions {
             news: Notify::new(),
             published: watch::Sender::new(0),
             counts: SubscriptionCounters::default(),
+            positions: ReaderPositions::default(),
         }
     }
 }
@@ -152,6 +196,16 @@ impl ChainSubscriptions {
 
     pub(crate) fn counts(&self) -> &SubscriptionCounters {
         &self.counts
+    }
+
+    /// A connection that reads the journal from now on, until this is dropped.
+    pub(crate) fn enter(&self) -> Arc<AtomicU64> {
+        self.positions.enter(self.reader.tip().sequence())
+    }
+
+    /// How far connections are behind.
+    pub(crate) fn lag(&self) -> ReaderLag {
+        self.positions.lag(self.reader.tip().sequence())
     }
 
     pub(crate) fn reader(&self) -> &JournalReader {
@@ -465,6 +519,22 @@ mod tests {
         assert!((500..2000).contains(&joined.len()), "{} of 64 MiB", joined.len());
         joined.iter().for_each(|group| subscriptions.leave(group));
         assert_eq!(subscriptions.criteria_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_slowest_reader_is_known_and_those_that_left_are_forgotten() {
+        let positions = ReaderPositions::default();
+        assert_eq!(positions.lag(7), ReaderLag::default());
+        let readers: Vec<_> = (0..10).map(|at| positions.enter(at)).collect();
+        assert_eq!(positions.lag(20), ReaderLag { connections: 10, events_max: 20 });
+        readers[0].store(20, Relaxed);
+        assert_eq!(positions.lag(20), ReaderLag { connections: 10, events_max: 19 });
+        drop(readers);
+        for at in 0..10_000 {
+            drop(positions.enter(at));
+        }
+        assert_eq!(positions.lag(20), ReaderLag::default());
+        assert!(positions.0.lock().capacity() <= 2 * POSITIONS_MIN);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,11 @@ use crate::state::chain::ServedChain;
 #[derive(Debug, Clone, Serialize)]
 pub struct SubscriptionStatus {
     /// Subscriptions now, by kind.
-    pub open: Vec<KindStatus>,
+    pub kinds: Vec<KindStatus>,
+    /// Connections that have one.
+    pub connections: u64,
+    /// Blocks added or taken back that the slowest of them has yet to be told.
+    pub lag_events_max: u64,
     /// Different filters among those to logs.
     pub filters: usize,
     /// Blocks that were announced since the start.
@@ -59,9 +63,12 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
     if counts.begun == 0 {
         return None;
     }
+    let lag = chain.subscriptions.lag();
     let open = [("newHeads", counts.heads), ("logs", counts.logs)];
     Some(SubscriptionStatus {
-        open: open.map(|(kind, subscriptions)| KindStatus { kind, subscriptions }).into(),
+        kinds: open.map(|(kind, subscriptions)| KindStatus { kind, subscriptions }).into(),
+        connections: lag.connections,
+        lag_events_max: lag.events_max,
         filters: chain.subscriptions.filters(),
         blocks_added: counts.added,
         blocks_removed: counts.removed,
