@@ -6,6 +6,7 @@
 //! journal grows, and the journal before a client is told, so that a client that hears of block N
 //! can read block N at once, over any connection.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsReply, LogsScope, LogsState,
-    NumberedBlock, Publication, WalkBounds, WalkStep,
+    AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
+    LogsState, NumberedBlock, Publication, WalkBounds, WalkStep,
 };
 
 use crate::journey::{Proxy, WorkerChains};
@@ -40,6 +41,30 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of the logs of one block, as they are kept. More than a block can hold.
 const LOGS_BYTES_MAX: usize = 32 << 20;
+
+/// Logs that the bloom of their header excludes are read again so often. Then the chain is taken to add logs of
+/// the system that are not in the bloom.
+const FOREIGN_MAX: u32 = 3;
+
+/// Why the logs of a block were not had.
+#[derive(Debug, PartialEq, Eq)]
+enum LogsUnread {
+    Unanswered,
+    /// The bloom of the header excludes some.
+    Foreign,
+    /// What this method answered cannot be all logs of the block.
+    Refuted(&'static str, LogsError),
+}
+
+impl fmt::Display for LogsUnread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered => f.write_str("no upstream answered"),
+            Self::Foreign => LogsError::Foreign.fmt(f),
+            Self::Refuted(method, why) => write!(f, "{method}: {why}"),
+        }
+    }
+}
 
 /// Announces the blocks of one chain.
 #[derive(Debug)]
@@ -253,7 +278,7 @@ impl Announcer {
     async fn follow_logs(&self) {
         let subscriptions = &self.chain().subscriptions;
         let mut publications = subscriptions.publications();
-        let mut failures = 0;
+        let (mut failures, mut foreign) = (0, 0);
         loop {
             publications.mark_unchanged();
             let Some(block) = self.next_without_logs() else {
@@ -264,18 +289,19 @@ impl Announcer {
             let state = tokio::select! {
                 biased;
                 () = until_taken_back(&block, &mut publications) => continue,
-                state = self.logs_of(&block) => state,
+                state = self.logs_of(&block, foreign) => state,
             };
             match state {
-                Some(state) => {
-                    failures = 0;
+                Ok(state) => {
+                    (failures, foreign) = (0, 0);
                     // Where there is no subscription to logs nothing waits for them.
                     if self.journal.lock().set_logs(&block, state) && subscriptions.has_filters() {
                         subscriptions.tell();
                     }
                 }
-                None => {
+                Err(error) => {
                     failures += 1;
+                    foreign += u32::from(error == LogsUnread::Foreign);
                     tokio::time::sleep(pause_after(failures)).await;
                 }
             }
@@ -289,17 +315,21 @@ impl Announcer {
         blocks.find(|block| block.logs().is_none()).cloned()
     }
 
-    /// The logs of a block, if a subscription may match one; `None` when they cannot be had now.
-    async fn logs_of(&self, block: &AddedBlock) -> Option<LogsState> {
+    /// The logs of a block, if a subscription may match one. They were `foreign` to its header so often.
+    async fn logs_of(&self, block: &AddedBlock, foreign: u32) -> Result<LogsState, LogsUnread> {
         let (subscriptions, id) = (&self.chain().subscriptions, block.id());
         let bloom = bloom_of(block);
         if !subscriptions.may_match(id.number, bloom) {
             if subscriptions.has_filters() {
                 SubscriptionCounters::add(&subscriptions.counts().logs_avoided, 1);
             }
-            return Some(LogsState::Unneeded);
+            return Ok(LogsState::Unneeded);
         }
-        let logs = match self.read_logs(id, bloom).await {
+        let scope = match bloom {
+            Some(bloom) if foreign >= FOREIGN_MAX => LogsScope::WithSystemLogs(bloom),
+            bloom => LogsScope::Whole(bloom),
+        };
+        let logs = match self.read_logs(id, scope).await {
             Ok(logs) => {
                 SubscriptionCounters::add(&subscriptions.counts().log_blocks, 1);
                 logs
@@ -307,23 +337,23 @@ impl Announcer {
             Err(error) => {
                 SubscriptionCounters::add(&subscriptions.counts().failed, 1);
                 let chain = &self.chain().name.name;
-                tracing::debug!(%chain, block = %id, error, "the logs of a block cannot be had");
-                return None;
+                tracing::debug!(%chain, block = %id, %error, "the logs of a block cannot be had");
+                return Err(error);
             }
         };
         subscriptions.note_logs(block, &logs);
-        Some(LogsState::Known(Arc::new(logs)))
+        Ok(LogsState::Known(Arc::new(logs)))
     }
 
     /// All logs of a block by its hash, from the method that costs less, or else from the other.
     async fn read_logs(
         &self,
         id: NumberedBlock,
-        bloom: Option<&Bloom>,
-    ) -> Result<BlockLogs, String> {
+        scope: LogsScope<'_>,
+    ) -> Result<BlockLogs, LogsUnread> {
         let credits = |method| self.chain().least_credits(MethodTable::standard().row(method));
         let receipts_first = credits(RECEIPTS) < credits(LOGS);
-        let mut error = "no upstream answered".to_owned();
+        let mut error = LogsUnread::Unanswered;
         for method in if receipts_first { [RECEIPTS, LOGS] } else { [LOGS, RECEIPTS] } {
             let params = match method {
                 LOGS => format!(r#"[{{"blockHash":"{}"}}]"#, id.hash),
@@ -334,9 +364,10 @@ impl Announcer {
                 LOGS => LogsReply::Logs(&result),
                 _ => LogsReply::Receipts(&result),
             };
-            match BlockLogs::read(id, reply, LogsScope::Whole(bloom), LOGS_BYTES_MAX) {
+            match BlockLogs::read(id, reply, scope, LOGS_BYTES_MAX) {
                 Ok(logs) => return Ok(logs),
-                Err(why) => error = format!("{method}: {why}"),
+                Err(LogsError::Foreign) => error = LogsUnread::Foreign,
+                Err(why) => error = LogsUnread::Refuted(method, why),
             }
         }
         Err(error)

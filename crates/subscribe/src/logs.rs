@@ -42,6 +42,9 @@ pub enum LogsScope<'a> {
     /// All logs. With the header's bloom it is proven that none is missing, as far as a bloom can;
     /// without it, nothing is: for a chain whose headers have no valid bloom.
     Whole(Option<&'a Bloom>),
+    /// All logs, and others that the header's bloom does not have: some chains add logs of the system to a
+    /// block. None that the bloom shows is missing.
+    WithSystemLogs(&'a Bloom),
     /// The logs that a filter matches.
     Filtered,
 }
@@ -120,7 +123,10 @@ impl BlockLogs {
                     false => LogsError::Foreign,
                 });
             }
-            LogsScope::Whole(_) => true,
+            LogsScope::WithSystemLogs(bloom) if !bloom.is_within(&reader.bloom) => {
+                return Err(LogsError::Incomplete);
+            }
+            LogsScope::Whole(_) | LogsScope::WithSystemLogs(_) => true,
             LogsScope::Filtered => false,
         };
         Ok(reader.finish(is_whole))
@@ -585,6 +591,14 @@ pub(crate) mod tests {
         let read_none = |scope| read(&none, scope).map(|logs| logs.logs().len());
         assert_eq!(read_none(LogsScope::Whole(Some(&bloom))), Err(LogsError::Incomplete));
         assert_eq!(read_none(LogsScope::Whole(None)), Ok(0), "a chain without blooms");
+        let incomplete = read_none(LogsScope::WithSystemLogs(&bloom));
+        assert_eq!(incomplete, Err(LogsError::Incomplete));
+        let more = json!([log(id(5, 0), 0, 1, &[]), log(id(5, 0), 1, 9, &[8])]);
+        assert!(
+            read(&more, LogsScope::Whole(Some(&bloom))).is_err_and(|it| it == LogsError::Foreign)
+        );
+        let added = read(&more, LogsScope::WithSystemLogs(&bloom));
+        assert!(added.is_ok_and(|logs| logs.is_whole() && logs.logs().len() == 2));
         assert!(BlockLogs::none(id(5, 0)).is_whole());
     }
 }
