@@ -133,6 +133,13 @@ enum WsPhase {
     Closed(WsEnd),
 }
 
+/// What was taken from a session.
+struct TakenEvents {
+    has_any: bool,
+    /// It has nothing more, and wakes the task when it has.
+    is_empty: bool,
+}
+
 struct UpgradedConnection<'a, S, H: Handler> {
     stream: S,
     link: &'a Arc<ClientLink>,
@@ -159,8 +166,11 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WsEnd> {
         let mut turns = 0;
         self.begun = 0;
+        // What was found empty wakes the task when it no longer is: it is not asked again in this turn.
+        let (mut is_session_empty, mut is_socket_empty) = (false, false);
         loop {
-            self.poll_calls(cx);
+            // An answer may begin a subscription.
+            is_session_empty &= !self.poll_calls(cx);
             self.poll_leave(cx);
             if self.link.take_ping() {
                 self.outbox.ping();
@@ -186,26 +196,36 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
                 return Poll::Pending;
             }
             turns += 1;
-            let has_more = sent && self.poll_session(cx);
-            if self.is_full() && !has_more {
+            let has_more = sent && !is_session_empty && {
+                let taken = self.poll_session(cx);
+                is_session_empty = taken.is_empty;
+                taken.has_any
+            };
+            let may_read = !self.is_full() && !is_socket_empty;
+            if !may_read && !has_more {
                 return Poll::Pending;
             }
-            if !self.is_full() {
+            if may_read {
                 match self.poll_receive(cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(WsEnd::Lost),
-                    Poll::Pending if has_more => {}
+                    Poll::Pending if has_more => is_socket_empty = true,
                     Poll::Pending => return Poll::Pending,
                 }
             }
         }
     }
 
-    /// Takes the answers that are there.
-    fn poll_calls(&mut self, cx: &mut Context<'_>) {
+    /// Takes the answers that are there; false when there is none.
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_any = false;
+        if self.calls.is_empty() {
+            return has_any;
+        }
         // Polled empty, a set of futures registers no waker, which is well: each call is polled
         // when it begins.
         while let Poll::Ready(Some((answer, mut ticket))) = self.calls.poll_next_unpin(cx) {
+            has_any = true;
             let answer = answer.unwrap_or_else(|_panic| {
                 tracing::error!(peer = %self.link.peer, "the handler panicked; answered with an error");
                 let refusal = HttpRefusal::HandlerFailed;
@@ -222,14 +242,18 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
                 (on_queued.0)();
             }
         }
+        has_any
     }
 
-    /// Sends what the session has, as much as fits one batch; false when it has nothing.
-    fn poll_session(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut has_more = false;
+    /// Sends what the session has, as much as fits one batch.
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> TakenEvents {
+        let mut taken = TakenEvents { has_any: false, is_empty: false };
         while self.outbox.takes_notifications() {
             match self.session.poll_event(cx) {
-                Poll::Pending => break,
+                Poll::Pending => {
+                    taken.is_empty = true;
+                    break;
+                }
                 Poll::Ready(SessionEvent::Message(parts)) => self.outbox.notify(parts),
                 Poll::Ready(SessionEvent::Close(SessionClose::TooSlow)) => {
                     let frame = CloseFrame::new(CloseCode::POLICY, "the subscriber is too slow");
@@ -243,9 +267,9 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
                     );
                 }
             }
-            has_more = true;
+            taken.has_any = true;
         }
-        has_more
+        taken
     }
 
     /// Begins to leave when the time of this connection in the drain has come, or when another

@@ -96,8 +96,10 @@ impl Outbox {
 
     /// Sends a notification behind all answers.
     pub(super) fn notify(&mut self, parts: [Bytes; 3]) {
-        let len = parts.iter().map(Bytes::len).sum();
+        let len: usize = parts.iter().map(Bytes::len).sum();
         let batch = self.batch.get_or_insert_default();
+        // Once, and not with each part.
+        batch.joined.reserve(len.min(JOINED_BYTES_MAX) + 10);
         batch.joined.extend_from_slice(&encode::message_header(MessageKind::Text, len));
         if len > JOINED_BYTES_MAX {
             let body = AnswerBody::Many(parts.into());
