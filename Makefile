@@ -18,8 +18,9 @@ test: ## Install what the tests need, run every test, say what was left out.
 lint: ## Formatting, clippy, rustdoc, licences, house rules, generated pages.
 	@scripts/lint
 
-bench: ## CPU per request beside nginx in the same run; results go to benches/runs.
+bench: ## CPU per request and per notification beside nginx in the same run; results go to benches/runs.
 	@scripts/bench
+	@scripts/bench subscribers
 
 scenario: ## Public load comparison with k6, faults and an outage; ends with 1 when a claim fails.
 	@scripts/scenario
