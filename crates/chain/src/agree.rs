@@ -187,9 +187,16 @@ impl Agreement {
         }
         self.set_marks(view, well, now);
         self.tell_astray(view, voting, now);
+        let height = |head: Option<(BlockNumber, _)>| head.map(|(number, _)| number);
+        let after = view.latest.map(|head| (head.number, head.hash));
+        if height(after) < height(before)
+            && let Some(best) = view.best
+        {
+            self.pace.fall_to(best.number.0);
+        }
         self.tell_pace(view, now);
         view.tell_freshness();
-        before != view.latest.map(|head| (head.number, head.hash))
+        before != after
     }
 
     /// How fast blocks come, by the best head: the agreed one may stand still until it is

@@ -41,6 +41,20 @@ impl BlockPace {
         self.seen.push_back((number, now));
     }
 
+    /// Notes that a reorg took the best head down to `number`: what comes above it are new blocks. If they
+    /// counted only above the old height, the time until they reach it would be taken for that of one
+    /// block.
+    pub(crate) fn fall_to(&mut self, number: u64) {
+        let Some((last, _)) = self.seen.back() else { return };
+        let by = last.saturating_sub(number);
+        if self.seen.front().is_none_or(|(first, _)| *first < by) {
+            self.seen.clear();
+        }
+        for (number, _) in &mut self.seen {
+            *number -= by;
+        }
+    }
+
     /// The mean time between blocks; `None` before three heads were seen, since the
     /// first interval is cut short by when we began to look, and before they tell of a
     /// second: two that poll one after the other may show two blocks in one millisecond.
@@ -61,7 +75,7 @@ impl BlockPace {
 mod tests {
     use super::*;
 
-    /// Plays `number@ms` and compares the block time in milliseconds.
+    /// Plays `number@ms`, or `>number@ms` for a reorg, and compares the block time in milliseconds.
     fn check(script: &str, expected_ms: Option<u64>) {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let origin = Instant::now();
@@ -69,7 +83,10 @@ mod tests {
         for step in script.split_whitespace() {
             let (number, at) = step.split_once('@').expect("number@ms");
             let at = origin + Duration::from_millis(at.parse().expect("ms"));
-            pace.observe(number.parse().expect("number"), at);
+            match number.strip_prefix('>') {
+                Some(number) => pace.fall_to(number.parse().expect("number")),
+                None => pace.observe(number.parse().expect("number"), at),
+            }
         }
         assert_eq!(pace.block_time(), expected_ms.map(Duration::from_millis), "{script}");
     }
@@ -105,6 +122,14 @@ mod tests {
     #[test]
     fn a_long_pause_starts_over() {
         check("1@0 2@1000 3@2000 90@500000", None);
+    }
+
+    #[test]
+    fn blocks_of_a_shorter_branch_are_new_blocks() {
+        check("101@0 102@1000 103@2000 >101@2500 102@3000 103@4000 104@5000", Some(1000));
+        check("101@0 102@1000 103@2000 >50@2500 51@3000 52@4000", Some(1000));
+        // Another chain.
+        check("101@0 102@1000 103@2000 >1@2500 2@3000", None);
     }
 
     #[test]

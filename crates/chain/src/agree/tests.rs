@@ -148,6 +148,23 @@ fn who_was_not_heard_of_lately_does_not_hold_it_up() {
 }
 
 #[test]
+fn a_shorter_branch_does_not_slow_the_pace() {
+    let mut chain = Chain::new(1, AgreementRules::default(), None);
+    let mut say = |number, branch| {
+        chain.now += Duration::from_secs(1);
+        chain.say(0, number, Some(branch));
+        (chain.latest(), chain.view.block_time)
+    };
+    (100..=110).for_each(|number| drop(say(number, b'a')));
+    for number in 104..=112 {
+        let (latest, block_time) = say(number, b'b');
+        let block_time = block_time.expect("many heads");
+        let is_right = (900..=1_200).contains(&block_time.as_millis());
+        assert!(is_right && latest == format!("{number}b"), "{latest}: {block_time:?}");
+    }
+}
+
+#[test]
 fn one_that_comes_to_lag_does_not_hold_up_a_pace_that_is_not_known() {
     let mut chain = Chain::new(2, AgreementRules::default(), None);
     chain.say(0, 40, None);
