@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, MethodTable};
 use wellhead_jsonrpc::raw;
@@ -24,7 +23,7 @@ use wellhead_subscribe::{
 use crate::journey::{Proxy, WorkerChains};
 use crate::state::chain::ServedChain;
 use crate::state::directory::ChainIndex;
-use crate::state::subscriptions::SubscriptionCounters;
+use crate::state::subscriptions::{PublicationReader, SubscriptionCounters};
 
 /// The methods that the logs of a block are read with.
 const LOGS: &str = "eth_getLogs";
@@ -280,10 +279,9 @@ impl Announcer {
         let mut publications = subscriptions.publications();
         let (mut failures, mut foreign) = (0, 0);
         loop {
-            publications.mark_unchanged();
+            publications.mark_seen();
             let Some(block) = self.next_without_logs() else {
-                // The sender lives as long as the chain.
-                let _ = publications.changed().await;
+                publications.changed().await;
                 continue;
             };
             let state = tokio::select! {
@@ -384,14 +382,13 @@ fn bloom_of(block: &AddedBlock) -> Option<&Bloom> {
 }
 
 /// Resolves when the logs of a block are settled without us: it was taken back.
-async fn until_taken_back(block: &AddedBlock, publications: &mut watch::Receiver<u64>) {
+async fn until_taken_back(block: &AddedBlock, publications: &mut PublicationReader) {
     while block.logs().is_none() {
-        publications.mark_unchanged();
+        publications.mark_seen();
         if block.logs().is_some() {
             return;
         }
-        // The sender lives as long as the chain.
-        let _ = publications.changed().await;
+        publications.changed().await;
     }
 }
 

@@ -5,12 +5,13 @@
 //! while after the last one. A connection is a cursor into it ([`crate::state::subscriber`]).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use wellhead_eth::{BlockNumber, Bloom};
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, BlockMatches, ChainJournal, FilterGroups, GroupId, JournalBounds,
@@ -54,8 +55,7 @@ pub(crate) struct ChainSubscriptions {
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
     /// The demand began or ended, or the agreed head changed.
     news: Notify,
-    /// Grows with each publication.
-    published: watch::Sender<u64>,
+    published: Arc<Publications>,
     counts: SubscriptionCounters,
     positions: ReaderPositions,
 }
@@ -181,7 +181,7 @@ impl Default for ChainSubscriptions {
             criteria_bytes: AtomicUsize::new(0),
             matches: Mutex::default(),
             news: Notify::new(),
-            published: watch::Sender::new(0),
+            published: Arc::default(),
             counts: SubscriptionCounters::default(),
             positions: ReaderPositions::default(),
         }
@@ -294,23 +294,22 @@ impl ChainSubscriptions {
     }
 
     /// Hears of each publication from now on.
-    pub(crate) fn publications(&self) -> watch::Receiver<u64> {
-        self.published.subscribe()
+    pub(crate) fn publications(&self) -> PublicationReader {
+        PublicationReader::new(&self.published)
     }
 
     /// Waits until the journal is written: a subscription begins behind what is there then.
     pub(crate) async fn written(&self) {
-        let mut published = self.published.subscribe();
+        let mut published = self.publications();
         loop {
-            published.mark_unchanged();
+            published.mark_seen();
             {
                 let demand = self.demand.lock();
                 if demand.is_written {
                     return;
                 }
             }
-            // The sender is here as long as we are.
-            let _ = published.changed().await;
+            published.changed().await;
         }
     }
 
@@ -331,7 +330,8 @@ impl ChainSubscriptions {
 
     /// Tells all workers that the journal grew.
     pub(crate) fn tell(&self) {
-        self.published.send_modify(|count| *count += 1);
+        self.published.count.fetch_add(1, Release);
+        self.published.grown.notify_waiters();
     }
 
     /// Tells the announcer that the agreed head changed.
@@ -342,6 +342,47 @@ impl ChainSubscriptions {
     /// Resolves when there may be something to announce.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
+    }
+}
+
+/// Counts publications. Those that wait are woken in the order in which they began to wait: a channel of
+/// tokio's wakes them in an order of its own, and a simulated world would have another chance than its
+/// seed's.
+#[derive(Debug, Default)]
+struct Publications {
+    count: AtomicU64,
+    grown: Notify,
+}
+
+/// Hears of publications.
+#[derive(Debug)]
+pub(crate) struct PublicationReader {
+    published: Arc<Publications>,
+    seen: u64,
+}
+
+impl PublicationReader {
+    fn new(published: &Arc<Publications>) -> Self {
+        Self { published: Arc::clone(published), seen: published.count.load(Acquire) }
+    }
+
+    /// Takes all publications so far as heard of.
+    pub(crate) fn mark_seen(&mut self) {
+        self.seen = self.published.count.load(Acquire);
+    }
+
+    /// Resolves when there is a publication that was not heard of, and takes it as heard of.
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            // Created before the count is looked at, so that nothing is missed.
+            let grown = self.published.grown.notified();
+            let count = self.published.count.load(Acquire);
+            if count != self.seen {
+                self.seen = count;
+                return;
+            }
+            grown.await;
+        }
     }
 }
 
@@ -386,8 +427,7 @@ impl SubscriberHub {
         let mut state = self.state.lock();
         if !state.is_relaying {
             state.is_relaying = true;
-            let published = subscriptions.published.subscribe();
-            tokio::spawn(Arc::clone(self).relay(published));
+            tokio::spawn(Arc::clone(self).relay(subscriptions.publications()));
         }
         state.free.pop().unwrap_or_else(|| {
             state.wakers.push(None);
@@ -415,8 +455,9 @@ impl SubscriberHub {
     }
 
     /// Passes news on to this worker's subscribers, until the last one has left.
-    async fn relay(self: Arc<Self>, mut published: watch::Receiver<u64>) {
-        while published.changed().await.is_ok() {
+    async fn relay(self: Arc<Self>, mut published: PublicationReader) {
+        loop {
+            published.changed().await;
             let mut from = 0;
             loop {
                 {
@@ -493,7 +534,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        assert_eq!(subscriptions.published.receiver_count(), 0, "no relay is left");
+        assert_eq!(Arc::strong_count(&subscriptions.published), 1, "no relay is left");
     }
 
     fn criteria(text: &str) -> LogCriteria {
