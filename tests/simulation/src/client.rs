@@ -41,7 +41,7 @@ pub struct Desk {
 
 /// How one request is made.
 #[derive(Debug, Clone, Copy, Default)]
-struct Manner {
+pub(crate) struct Manner {
     /// Goes away after so long.
     patience: Option<Duration>,
     /// Waits so long before each piece of a large answer.
@@ -207,15 +207,15 @@ impl Client {
 }
 
 impl Desk {
-    /// One request, to its end or the client's.
-    async fn send(
+    /// One request, to its end or the client's; its number, and the body that came.
+    pub(crate) async fn send_numbered(
         &self,
         client: usize,
         chain: usize,
         items: Vec<Item>,
         is_batch: bool,
         manner: Manner,
-    ) -> Option<Bytes> {
+    ) -> (usize, Option<Bytes>) {
         let written: Vec<String> = items.iter().map(write).collect();
         let body = if is_batch { format!("[{}]", written.join(",")) } else { written.concat() };
         let number = self.recorder.sent(client, chain, items, is_batch);
@@ -229,13 +229,24 @@ impl Desk {
                 let body = answered.body.clone();
                 let is_whole = answered.flow != Flow::Cut;
                 self.recorder.answered(number, answered);
-                is_whole.then_some(body)
+                (number, is_whole.then_some(body))
             }
             None => {
                 self.recorder.hung_up(number);
-                None
+                (number, None)
             }
         }
+    }
+
+    async fn send(
+        &self,
+        client: usize,
+        chain: usize,
+        items: Vec<Item>,
+        is_batch: bool,
+        manner: Manner,
+    ) -> Option<Bytes> {
+        self.send_numbered(client, chain, items, is_batch, manner).await.1
     }
 
     async fn exchange(&self, client: usize, chain: usize, body: Bytes, manner: Manner) -> Answered {

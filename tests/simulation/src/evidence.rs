@@ -14,6 +14,7 @@ use wellhead_sim::World;
 
 use crate::journal::Journal;
 use crate::scenario::Scenario;
+use crate::session::Session;
 
 /// Time since the scenario began.
 pub type At = Duration;
@@ -208,13 +209,24 @@ pub enum End {
     Abandoned,
 }
 
+/// For whom an upstream is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// A client.
+    Client,
+    /// The loops that follow upstreams.
+    House,
+    /// The loop that announces blocks to subscribers.
+    Announcer,
+}
+
 /// One exchange as the upstream saw it.
 #[derive(Debug, Clone)]
 pub struct Exchange {
     /// Who received it.
     pub place: Place,
-    /// By the control loops, not for a client.
-    pub is_house: bool,
+    /// For whom it was made.
+    pub caller: Caller,
     /// When it came.
     pub began: At,
     /// When it ended.
@@ -227,6 +239,13 @@ pub struct Exchange {
     pub end: End,
 }
 
+impl Exchange {
+    /// Whether it was made by the loops that follow upstreams.
+    pub fn is_house(&self) -> bool {
+        self.caller == Caller::House
+    }
+}
+
 /// A new block as an upstream told it by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
@@ -235,6 +254,28 @@ pub struct Head {
     /// When.
     pub at: At,
     /// Its height.
+    pub number: u64,
+    /// Its hash.
+    pub hash: B256,
+}
+
+/// A feed of new blocks while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenedFeed {
+    /// Whose.
+    pub place: Place,
+    /// When it was opened.
+    pub opened: At,
+    /// When it ended.
+    pub closed: Option<At>,
+}
+
+/// A read that a subscriber makes because it was told of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptedRead {
+    /// The number of its request.
+    pub request: usize,
+    /// The height of the block.
     pub number: u64,
     /// Its hash.
     pub hash: B256,
@@ -271,6 +312,14 @@ pub struct Evidence {
     pub requests: Vec<Request>,
     /// In the order in which they came.
     pub exchanges: Vec<Exchange>,
+    /// The connections of subscribers, in the order in which they were opened.
+    pub sessions: Vec<Session>,
+    /// What subscribers read because they were told of a block.
+    pub prompted: Vec<PromptedRead>,
+    /// The feeds of upstreams, in the order in which they were opened.
+    pub feeds: Vec<OpenedFeed>,
+    /// When the last client had left.
+    pub left_at: Option<At>,
     /// The proxy's own log, the status pages and the metrics, each with a name.
     pub pages: Vec<(&'static str, String)>,
     /// What was left.
@@ -308,6 +357,10 @@ impl Evidence {
             scenario,
             requests: Vec::new(),
             exchanges: Vec::new(),
+            sessions: Vec::new(),
+            prompted: Vec::new(),
+            feeds: Vec::new(),
+            left_at: None,
             pages: Vec::new(),
             left: Left::default(),
             worlds: Vec::new(),

@@ -11,14 +11,21 @@ use std::time::Duration;
 use alloy_primitives::B256;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use wellhead_sim::rpc::json as shape;
+use wellhead_sim::world::SimBlock;
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::upstream::SimUpstream;
-use crate::weather::Kind;
+use crate::weather::{FeedHabit, Kind};
 
 /// A feed looks for a new block so often.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A feed that drops, or falls silent, does so after this many blocks.
+const ENDS_AFTER: usize = 4;
+/// A feed that skips blocks tells one in so many.
+const TELLS_ONE_IN: u64 = 3;
 
 /// The way to an upstream's feed.
 #[derive(Debug)]
@@ -65,6 +72,8 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Syncing
             | Kind::Slow(_)
             | Kind::NoLogs
+            | Kind::LoseLogs
+            | Kind::LateLogs
             | Kind::Flaky(_),
         ) => Line::Clear,
     }
@@ -84,7 +93,9 @@ impl FeedConnector for FeedWay {
                     self.upstream.note("its feed opens");
                     let upstream = Arc::clone(&self.upstream);
                     let said = VecDeque::new();
-                    Ok(Box::new(OpenFeed { upstream, said, told: None }) as Box<dyn Feed>)
+                    let number = upstream.opens_feed();
+                    let feed = OpenFeed { upstream, said, told: None, seen: 0, held: None, number };
+                    Ok(Box::new(feed) as Box<dyn Feed>)
                 }
             }
         })
@@ -96,8 +107,20 @@ impl FeedConnector for FeedWay {
 struct OpenFeed {
     upstream: Arc<SimUpstream>,
     said: VecDeque<Bytes>,
-    /// The hash of the block that it told last; `None` before it is asked for them.
+    /// The hash of the newest block that it saw; `None` before it is asked for them.
     told: Option<B256>,
+    /// Blocks that it saw since.
+    seen: usize,
+    /// A block that is told after the next one.
+    held: Option<Arc<SimBlock>>,
+    /// Its number among the feeds of the scenario.
+    number: usize,
+}
+
+impl Drop for OpenFeed {
+    fn drop(&mut self) {
+        self.upstream.closes_feed(self.number);
+    }
 }
 
 impl OpenFeed {
@@ -107,7 +130,7 @@ impl OpenFeed {
         let result = match call["method"].as_str() {
             Some("eth_subscribe") => {
                 self.told = Some(self.upstream.node().head().hash);
-                Some(json!("0x1"))
+                Some(self.id())
             }
             Some(method) => self.upstream.node().ask(method, call.get("params")).ok(),
             None => None,
@@ -122,24 +145,54 @@ impl OpenFeed {
         self.said.push_back(reply.to_string().into());
     }
 
-    /// Says that there is a new block, if there is one.
+    /// The id of its one subscription.
+    fn id(&self) -> Value {
+        match self.upstream.feed_habit() {
+            FeedHabit::NumericIds => json!(1),
+            _ => json!("0x1"),
+        }
+    }
+
+    /// Says that there are new blocks, if there are.
     fn look(&mut self) {
         let head = self.upstream.node().head();
-        let newest = head.hash;
-        if self.told.is_none_or(|told| told == newest) {
-            return;
+        let Some(told) = self.told.filter(|told| *told != head.hash) else { return };
+        self.told = Some(head.hash);
+        self.seen += 1;
+        match self.upstream.feed_habit() {
+            FeedHabit::Newest | FeedHabit::NumericIds | FeedHabit::Drops => self.tell(&head),
+            FeedHabit::Every => {
+                let (_, fresh) = self.upstream.node().moved_since(&told);
+                fresh.iter().for_each(|block| self.tell(block));
+            }
+            FeedHabit::Doubles => {
+                self.tell(&head);
+                self.tell(&head);
+            }
+            FeedHabit::Reorders => match self.held.take() {
+                None => self.held = Some(head),
+                Some(held) => {
+                    self.tell(&head);
+                    self.tell(&held);
+                }
+            },
+            FeedHabit::Skips if head.number().is_multiple_of(TELLS_ONE_IN) => self.tell(&head),
+            FeedHabit::FallsSilent if self.seen <= ENDS_AFTER => self.tell(&head),
+            FeedHabit::Skips | FeedHabit::FallsSilent => {}
         }
-        self.told = Some(newest);
-        let latest = json!(["latest", false]);
-        let block = self.upstream.node().ask("eth_getBlockByNumber", Some(&latest));
-        let Ok(mut block) = block else { return };
-        if let Some(header) = block.as_object_mut() {
-            header.remove("transactions");
-        }
-        let params = json!({"subscription": "0x1", "result": block});
+    }
+
+    fn tell(&mut self, block: &SimBlock) {
+        let header = shape::header(&block.header, block.hash);
+        let params = json!({"subscription": self.id(), "result": header});
         let message = json!({"jsonrpc": "2.0", "method": "eth_subscription", "params": params});
-        self.upstream.tells(head.number(), newest);
+        self.upstream.tells(block.number(), block.hash);
         self.said.push_back(message.to_string().into());
+    }
+
+    /// Whether it closes now.
+    fn drops(&self) -> bool {
+        self.upstream.feed_habit() == FeedHabit::Drops && self.seen >= ENDS_AFTER
     }
 }
 
@@ -168,6 +221,10 @@ impl Feed for OpenFeed {
                         self.look();
                         if let Some(message) = self.said.pop_front() {
                             return Some(Ok(message));
+                        }
+                        if self.drops() {
+                            upstream.note("its feed closes");
+                            return None;
                         }
                     }
                 }

@@ -14,8 +14,8 @@ use wellhead_simulation::journal::written;
 use wellhead_simulation::{Report, Scale, Scenario, play_scenario};
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--crowd] [--threads N] [--keep-going]
-       cargo xtask sim --seed N [--short] [--plain|--relay|--silence|--crowd]
+usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--crowd|--subscribers] [--threads N] [--keep-going]
+       cargo xtask sim --seed N [--short] [--plain|--relay|--silence|--crowd|--subscribers]
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
@@ -23,6 +23,7 @@ usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--cro
   --relay        trouble that goes from one upstream to the next
   --silence      an upstream that hides logs
   --crowd        one address that takes all it can get
+  --subscribers  clients that subscribe to heads and logs
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
@@ -41,6 +42,7 @@ struct Options {
     is_relay: bool,
     is_silence: bool,
     is_crowd: bool,
+    is_of_subscribers: bool,
     threads: usize,
     keep_going: bool,
 }
@@ -49,6 +51,9 @@ impl Options {
     fn play(&self, seed: u64) -> Report {
         if self.is_silence {
             return play_scenario(Scenario::silence(seed, self.scale));
+        }
+        if self.is_of_subscribers {
+            return play_scenario(Scenario::subscribers(seed, self.scale));
         }
         if self.is_crowd {
             return play_scenario(Scenario::crowd(seed, self.scale));
@@ -72,6 +77,7 @@ fn options() -> Result<Options, String> {
         is_relay: false,
         is_silence: false,
         is_crowd: false,
+        is_of_subscribers: false,
         threads,
         keep_going: false,
     };
@@ -91,6 +97,7 @@ fn options() -> Result<Options, String> {
             "--relay" => options.is_relay = true,
             "--silence" => options.is_silence = true,
             "--crowd" => options.is_crowd = true,
+            "--subscribers" => options.is_of_subscribers = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("`{argument}` is not known")),
         }
@@ -215,5 +222,9 @@ fn tell(report: &Report, options: &Options, lines: usize) {
     let relay = if options.is_relay { " --relay" } else { "" };
     let silence = if options.is_silence { " --silence" } else { "" };
     let crowd = if options.is_crowd { " --crowd" } else { "" };
-    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}{crowd}", report.seed);
+    let subscribers = if options.is_of_subscribers { " --subscribers" } else { "" };
+    println!(
+        "replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}{crowd}{subscribers}",
+        report.seed
+    );
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 use wellhead_proxy::{Proxy, Sweeper};
 use wellhead_sim::World;
+use wellhead_sim::world::{CanonicalChange, ForkError};
 
 use crate::check::{self, Violation};
 use crate::client::{self, Desk};
@@ -18,6 +20,7 @@ use crate::record::Recorder;
 use crate::sabotage::{Sabotage, Saboteur};
 use crate::scenario::{ChainPlan, Scale, Scenario, Turn};
 use crate::stage::Stage;
+use crate::subscriber;
 use crate::upstream::SimUpstream;
 use crate::weather::Spell;
 
@@ -65,7 +68,8 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     let now = tokio::time::Instant::now().into_std();
     let (stage, loops) = Stage::new(&scenario, &recorder, now, sabotage);
     let mut tasks = start_worlds(&scenario, &stage, &recorder);
-    tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
+    tasks.extend(loops.watchers.into_iter().map(|watcher| tokio::spawn(watcher.run())));
+    tasks.extend(loops.announcers.into_iter().map(|announcer| tokio::spawn(announcer.run())));
     tasks.push(tokio::spawn(sweep(Sweeper::new(Arc::clone(&stage.proxy)))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
@@ -75,7 +79,9 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     }));
 
     play_clients(&scenario, &stage, &recorder, Saboteur::new(sabotage)).await;
+    recorder.all_left();
     look(&stage.proxy, &recorder);
+    sleep(scenario.tail).await;
     match sabotage {
         Some(Sabotage::ShowKey) => {
             let key = scenario.chains[0].upstreams[0].api_key.clone();
@@ -159,7 +165,13 @@ async fn play_clients(
             tokio::spawn(client::play(Arc::clone(&desk), *plan, name, scenario.length))
         })
         .collect();
-    for client in clients {
+    let subscribers: Vec<_> = scenario
+        .subscribers
+        .iter()
+        .enumerate()
+        .map(|(name, plan)| tokio::spawn(subscriber::play(Arc::clone(&desk), *plan, name)))
+        .collect();
+    for client in clients.into_iter().chain(subscribers) {
         client.await.expect("a client does not panic");
     }
 }
@@ -184,6 +196,8 @@ async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc
     let every = plan.world.block_time;
     let mut due = every;
     let mut turns = plan.turns.into_iter().peekable();
+    // The head that the last reorg left.
+    let mut left = None;
     loop {
         let turn_at = turns.peek().map_or(Duration::MAX, |(at, _)| *at);
         if due < turn_at {
@@ -199,17 +213,36 @@ async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc
         match turn {
             Turn::Stall(pause) => due += pause,
             Turn::Reorg(depth) => {
-                let old = world.head();
-                if let Ok(reorg) = world.reorg(depth) {
-                    let first = world.head().number() + 1 - reorg.adopted.len() as u64;
-                    recorder.reorg(place, (old.number(), old.hash), reorg.dropped);
-                    for (number, hash) in (first..).zip(reorg.adopted) {
-                        recorder.block(place, number, hash);
-                    }
+                left = reorg(&world, place, &recorder, || world.reorg(depth)).or(left);
+            }
+            Turn::Switch { depth, length } => {
+                let switch = || world.adopt(&world.fork(depth, length)?.hash);
+                left = reorg(&world, place, &recorder, switch).or(left);
+            }
+            Turn::Return => {
+                if let Some(head) = left {
+                    left = reorg(&world, place, &recorder, || world.adopt(&head)).or(left);
                 }
             }
         }
     }
+}
+
+/// Has the chain change as `change` does it; returns the head that was left, if it did.
+fn reorg(
+    world: &World,
+    place: usize,
+    recorder: &Recorder,
+    change: impl FnOnce() -> Result<CanonicalChange, ForkError>,
+) -> Option<B256> {
+    let old = world.head();
+    let CanonicalChange { dropped, adopted } = change().ok()?;
+    let first = world.head().number() + 1 - adopted.len() as u64;
+    recorder.reorg(place, (old.number(), old.hash), dropped);
+    for (number, hash) in (first..).zip(adopted) {
+        recorder.block(place, number, hash);
+    }
+    Some(old.hash)
 }
 
 async fn sweep(mut sweeper: Sweeper) {

@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::evidence::{
-    Answered, At, End, Evidence, Exchange, Head, Item, Place, Received, Replaced, Request, Told,
+    Answered, At, Caller, End, Evidence, Exchange, Head, Item, OpenedFeed, Place, Received,
+    Replaced, Request, Told,
 };
+use crate::session::{Crossing, Notice, Session, SessionEnd};
 
 /// Longer texts are cut in the lines for people; the checkers see them whole.
 const SHOWN_MAX: usize = 160;
@@ -73,6 +75,63 @@ impl Recorder {
         self.with(|evidence| evidence.told_heads.push(Head { place, at, number, hash }));
     }
 
+    /// An upstream opens a feed; returns the feed's number.
+    pub fn opened_feed(&self, place: Place) -> usize {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.feeds.push(OpenedFeed { place, opened: at, closed: None });
+            evidence.feeds.len() - 1
+        })
+    }
+
+    /// A feed ended.
+    pub fn closed_feed(&self, number: usize) {
+        let at = self.now();
+        self.with(|evidence| {
+            // The evidence of a scenario that is over is elsewhere.
+            if let Some(feed) = evidence.feeds.get_mut(number) {
+                feed.closed = Some(at);
+            }
+        });
+    }
+
+    /// A subscriber opens a connection; returns the connection's number.
+    pub fn opened(&self, subscriber: usize, chain: usize) -> usize {
+        let at = self.now();
+        self.with(|evidence| {
+            let number = evidence.sessions.len();
+            evidence.journal.note(at, format!("subscriber {subscriber} opens s{number}"));
+            let crossed = Vec::new();
+            let session = Session { subscriber, chain, opened: at, closed: None, crossed };
+            evidence.sessions.push(session);
+            number
+        })
+    }
+
+    /// Something crosses a connection of a subscriber.
+    pub fn crossed(&self, session: usize, crossing: Crossing) {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.journal.note(at, cut(&format!("s{session} {}", shown(&crossing))));
+            evidence.sessions[session].crossed.push((at, crossing));
+        });
+    }
+
+    /// A connection of a subscriber ended.
+    pub fn closed(&self, session: usize, end: SessionEnd) {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.journal.note(at, format!("s{session} ends: {end:?}"));
+            evidence.sessions[session].closed = Some((at, end));
+        });
+    }
+
+    /// The last client has left.
+    pub fn all_left(&self) {
+        let at = self.now();
+        self.with(|evidence| evidence.left_at = Some(at));
+    }
+
     /// Blocks were replaced: the old head, and all that is no longer canonical.
     pub fn reorg(&self, chain: usize, head: (u64, B256), dropped: Vec<B256>) {
         let at = self.now();
@@ -119,17 +178,21 @@ impl Recorder {
     }
 
     /// An upstream receives; returns the exchange's number.
-    pub fn received(&self, place: Place, is_house: bool, keys: Vec<String>) -> usize {
+    pub fn received(&self, place: Place, caller: Caller, keys: Vec<String>) -> usize {
         let at = self.now();
         self.with(|evidence| {
             let number = evidence.exchanges.len();
             let name = evidence.scenario.chains[place.chain].upstreams[place.slot].name.clone();
-            let house = if is_house { " (house)" } else { "" };
-            let line = format!("{name} <= e{number}{house} {}", keys.join(" "));
+            let of = match caller {
+                Caller::Client => "",
+                Caller::House => " (house)",
+                Caller::Announcer => " (announcer)",
+            };
+            let line = format!("{name} <= e{number}{of} {}", keys.join(" "));
             evidence.journal.note(at, cut(&line));
             evidence.exchanges.push(Exchange {
                 place,
-                is_house,
+                caller,
                 began: at,
                 ended: None,
                 calls: keys.into_iter().map(|key| Received { key, told: None }).collect(),
@@ -185,6 +248,23 @@ fn id_of(item: &Item) -> &str {
     item.id.as_deref().unwrap_or("-")
 }
 
+fn shown(crossing: &Crossing) -> String {
+    match crossing {
+        Crossing::Asked(id, call) => format!("-> {id} {call:?}"),
+        Crossing::Answered(id, outcome) => format!("<- {id} {outcome:?}"),
+        Crossing::Told(Notice::Head(id, head)) => {
+            format!("<- {id} head {} {}", head.number, head.hash)
+        }
+        Crossing::Told(Notice::Log(id, log)) => {
+            let is = if log.is_removed { "removed log" } else { "log" };
+            format!("<- {id} {is} {} of {} {}", log.index, log.number, log.hash)
+        }
+        Crossing::Told(Notice::Malformed(text)) => format!("<- malformed {text}"),
+        Crossing::Stalled => "stalls".to_owned(),
+        Crossing::Resumed => "reads again".to_owned(),
+    }
+}
+
 fn cut(line: &str) -> String {
     match line.char_indices().nth(SHOWN_MAX) {
         None => line.to_owned(),
@@ -205,10 +285,10 @@ impl OpenExchange {
     pub fn begin(
         recorder: &Arc<Recorder>,
         place: Place,
-        is_house: bool,
+        caller: Caller,
         keys: Vec<String>,
     ) -> Self {
-        let number = recorder.received(place, is_house, keys);
+        let number = recorder.received(place, caller, keys);
         Self { recorder: Arc::clone(recorder), number }
     }
 

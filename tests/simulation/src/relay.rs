@@ -19,7 +19,7 @@ use wellhead_watch::Mode;
 use crate::scenario::{
     ChainPlan, ClientPlan, Habit, KEY_MARK, Scale, Scenario, Settings, UPSTREAM_CALLS, UpstreamPlan,
 };
-use crate::weather::{Kind, Spell};
+use crate::weather::{FeedHabit, Kind, Spell};
 use crate::words::Envelope;
 
 /// All are well at first, until each has been seen to be on its chain.
@@ -59,7 +59,17 @@ impl Scenario {
             verify: Level::Off,
             upstream_calls: UPSTREAM_CALLS,
         };
-        Self { seed, length, settings, chains, clients, is_relay: true, is_crowd: false }
+        Self {
+            seed,
+            length,
+            settings,
+            chains,
+            clients,
+            subscribers: Vec::new(),
+            tail: Duration::ZERO,
+            is_relay: true,
+            is_crowd: false,
+        }
     }
 }
 
@@ -108,6 +118,7 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         heights_only: false,
         hash_means: HashMeans::Block,
         has_feed: false,
+        feed_habit: FeedHabit::Newest,
         log_range_max: None,
         budget: None,
         spells: Vec::new(),

@@ -10,6 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use wellhead_jsonrpc::raw;
 
+/// Of what connections are told, so much is spoilt where not all is.
+const SPOILS_ONE_IN: usize = 5;
+
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
@@ -41,6 +44,26 @@ pub enum Sabotage {
     LetWait,
     /// Nothing bounds what one request costs upstreams.
     SpendFreely,
+    /// Every exchange of the loop that announces blocks goes out four times.
+    AnnounceAgain,
+    /// One head in a few is not told.
+    SkipHeads,
+    /// One log in a few is not told.
+    LoseLogs,
+    /// One notification in a few comes after the next one.
+    SwapNotices,
+    /// Blocks cannot be read.
+    ForgetBlocks,
+    /// Notifications come a minute late.
+    TellLate,
+    /// Every second connection is told each thing a moment later.
+    TellInTurns,
+    /// A connection is kept when its client has left.
+    KeepSession,
+    /// Notifications have an id.
+    NumberNotices,
+    /// Connections are told nothing any more.
+    FallSilent,
 }
 
 /// What is played.
@@ -52,12 +75,14 @@ pub enum Story {
     Silence,
     /// One address that takes all it can get.
     Crowd,
+    /// Clients that subscribe.
+    Subscribers,
 }
 
 impl Sabotage {
     /// Each of them, with the seed that gives it an occasion (an outage, a budget, a lie), and the
     /// checkers that have to ring there.
-    pub const ALL: [(Self, u64, &'static [&'static str]); 14] = [
+    pub const ALL: [(Self, u64, &'static [&'static str]); 24] = [
         (Self::LoseIds, 0, &["answers"]),
         (Self::AnswerLate, 0, &["deadline"]),
         (Self::FailReads, 0, &["reads"]),
@@ -72,6 +97,16 @@ impl Sabotage {
         (Self::LeaveTask, 0, &["leaks"]),
         (Self::LetWait, 0, &["share"]),
         (Self::SpendFreely, 0, &["amplification"]),
+        (Self::AnnounceAgain, 0, &["spend"]),
+        (Self::SkipHeads, 0, &["heads_linked"]),
+        (Self::LoseLogs, 0, &["logs_exact"]),
+        (Self::SwapNotices, 0, &["order"]),
+        (Self::ForgetBlocks, 0, &["consistent"]),
+        (Self::TellLate, 0, &["fresh"]),
+        (Self::TellInTurns, 0, &["isolation"]),
+        (Self::KeepSession, 0, &["no_leak"]),
+        (Self::NumberNotices, 0, &["protocol"]),
+        (Self::FallSilent, 0, &["alive"]),
     ];
 
     /// The story in which it does harm.
@@ -79,6 +114,16 @@ impl Sabotage {
         match self {
             Self::FindNoLogs => Story::Silence,
             Self::LetWait | Self::SpendFreely => Story::Crowd,
+            Self::AnnounceAgain
+            | Self::SkipHeads
+            | Self::LoseLogs
+            | Self::SwapNotices
+            | Self::ForgetBlocks
+            | Self::TellLate
+            | Self::TellInTurns
+            | Self::KeepSession
+            | Self::NumberNotices
+            | Self::FallSilent => Story::Subscribers,
             _ => Story::Usual,
         }
     }
@@ -131,6 +176,9 @@ impl Saboteur {
             Some(Sabotage::FailReads) => replaced(&body, "\"result\":", "\"error\":"),
             Some(Sabotage::NameNobody) => replaced(&body, "up-", "them "),
             Some(Sabotage::ChangeResults) => replaced(&body, "\"result\":\"0x", "\"result\":\"0x1"),
+            Some(Sabotage::ForgetBlocks) if method.starts_with("eth_getBlock") => {
+                with_result(call, b"null")
+            }
             Some(Sabotage::FindNoLogs) if method == "eth_getLogs" => with_result(call, b"[]"),
             Some(Sabotage::FallBack) if method == "eth_blockNumber" => {
                 let mut state = self.state.lock();
@@ -165,6 +213,64 @@ impl Saboteur {
                 state.first.insert(key, result.to_vec());
                 (body, cache)
             }
+        }
+    }
+}
+
+/// Spoils what one connection is told.
+#[derive(Debug)]
+pub(crate) struct NoticeSaboteur {
+    sabotage: Option<Sabotage>,
+    /// The number of the connection.
+    session: usize,
+    told: usize,
+    held: Option<Vec<u8>>,
+}
+
+impl NoticeSaboteur {
+    /// For one connection.
+    pub(crate) fn new(sabotage: Option<Sabotage>, session: usize) -> Self {
+        Self { sabotage, session, told: 0, held: None }
+    }
+
+    /// How much later than it could it is told something.
+    pub(crate) fn delay(&self) -> Duration {
+        match self.sabotage {
+            Some(Sabotage::TellLate) => Duration::from_secs(60),
+            Some(Sabotage::TellInTurns) if self.session % 2 == 1 => Duration::from_millis(300),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether it is told nothing any more.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.sabotage == Some(Sabotage::FallSilent) && self.told >= SPOILS_ONE_IN
+    }
+
+    /// Whether the connection stays when its client has left.
+    pub(crate) fn keeps_session(&self) -> bool {
+        self.sabotage == Some(Sabotage::KeepSession)
+    }
+
+    /// What comes in the place of a notification.
+    pub(crate) fn spoil(&mut self, message: Vec<u8>) -> Vec<Vec<u8>> {
+        let is_of_head = replaced(&message, "parentHash", "") != message;
+        let is_hit = match self.sabotage {
+            Some(Sabotage::SkipHeads) => is_of_head,
+            Some(Sabotage::LoseLogs) => !is_of_head,
+            _ => true,
+        };
+        self.told += usize::from(is_hit);
+        let is_hit = is_hit && self.told.is_multiple_of(SPOILS_ONE_IN);
+        match self.sabotage {
+            Some(Sabotage::SkipHeads | Sabotage::LoseLogs) if is_hit => Vec::new(),
+            Some(Sabotage::SwapNotices) if is_hit => {
+                self.held.replace(message).into_iter().collect()
+            }
+            Some(Sabotage::NumberNotices) => {
+                vec![replaced(&message, "{\"jsonrpc", "{\"id\":1,\"jsonrpc")]
+            }
+            _ => [Some(message), self.held.take()].into_iter().flatten().collect(),
         }
     }
 }

@@ -15,7 +15,7 @@ use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
 
 use crate::meter::Limit;
-use crate::weather::{Kind, Spell};
+use crate::weather::{FeedHabit, Kind, Spell};
 use crate::words::{Dialect, Envelope};
 
 /// How much of a scenario is played.
@@ -40,6 +40,10 @@ pub struct Scenario {
     pub chains: Vec<ChainPlan>,
     /// The clients.
     pub clients: Vec<ClientPlan>,
+    /// The clients that subscribe.
+    pub subscribers: Vec<SubscriberPlan>,
+    /// The chains go on for this long after the last client has left.
+    pub tail: Duration,
     /// Trouble goes from one upstream to the next, so that somebody is well at any moment,
     /// and then no read may fail, whoever was resting a moment ago.
     pub is_relay: bool,
@@ -108,6 +112,15 @@ pub enum Turn {
     Reorg(u64),
     /// No block for so long.
     Stall(Duration),
+    /// So many of the newest blocks are replaced by a branch of its own length.
+    Switch {
+        /// Blocks replaced.
+        depth: u64,
+        /// Blocks of the new branch.
+        length: u64,
+    },
+    /// The branch that the last reorg left is the chain again.
+    Return,
 }
 
 /// One upstream.
@@ -143,6 +156,8 @@ pub struct UpstreamPlan {
     /// Whether it tells new blocks by itself, over a connection that its weather spares as
     /// little as it does its answers.
     pub has_feed: bool,
+    /// How it tells them.
+    pub feed_habit: FeedHabit,
     /// Blocks that a search for logs may go through.
     pub log_range_max: Option<u64>,
     /// What the settings let it be asked for.
@@ -204,6 +219,34 @@ pub enum Habit {
     Stalls(u32, Duration),
     /// Batches of so many searches for logs over all blocks.
     Searches(u32, Duration),
+}
+
+/// One client that subscribes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubscriberPlan {
+    /// Its chance.
+    pub seed: u64,
+    /// To which chain it is connected.
+    pub chain: usize,
+    /// It comes so late.
+    pub from: Duration,
+    /// And leaves.
+    pub until: Duration,
+    /// What it does.
+    pub habit: SubscriberHabit,
+}
+
+/// What a subscriber does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubscriberHabit {
+    /// Subscribes, and listens.
+    Listens,
+    /// Reads nothing now and then, for up to so long.
+    Stalls(Duration),
+    /// Leaves, and comes again.
+    Returns,
+    /// Subscribes and unsubscribes at this pace.
+    Storms(Duration),
 }
 
 /// A key that no text holds by chance; every one begins with this.
@@ -312,7 +355,17 @@ impl Scenario {
         let clients =
             (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
         let settings = Settings::draw(rng);
-        Self { seed, length, settings, chains, clients, is_relay: false, is_crowd: false }
+        Self {
+            seed,
+            length,
+            settings,
+            chains,
+            clients,
+            subscribers: Vec::new(),
+            tail: Duration::ZERO,
+            is_relay: false,
+            is_crowd: false,
+        }
     }
 }
 
@@ -529,6 +582,7 @@ impl UpstreamPlan {
             heights_only: rng.random_ratio(1, 6),
             hash_means: HashMeans::Block,
             has_feed: false,
+            feed_habit: FeedHabit::Newest,
             log_range_max: None,
             budget: None,
             spells,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Quorum, WorkerUpstreams};
+use wellhead_dispatch::{Bounds, Inspect, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_proxy::{
-    Cache, ChainName, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
+    Announcer, Cache, ChainName, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
     WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
@@ -21,7 +21,7 @@ use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream};
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
-use crate::evidence::Place;
+use crate::evidence::{Caller, Place};
 use crate::feed::FeedWay;
 use crate::record::Recorder;
 use crate::sabotage::Sabotage;
@@ -44,8 +44,14 @@ pub struct Stage {
     pub upstreams: Vec<Vec<Arc<SimUpstream>>>,
 }
 
-/// What of it is run, one loop an upstream.
-pub type Loops = Vec<Watcher>;
+/// What of it is run.
+#[derive(Debug, Default)]
+pub struct Loops {
+    /// One an upstream.
+    pub watchers: Vec<Watcher>,
+    /// One a chain.
+    pub announcers: Vec<Announcer>,
+}
 
 impl Stage {
     /// Puts it together.
@@ -57,7 +63,7 @@ impl Stage {
     ) -> (Self, Loops) {
         let (mut worlds, mut upstreams) = (Vec::new(), Vec::new());
         let mut served: Vec<Arc<ServedChain>> = Vec::new();
-        let mut loops = Vec::new();
+        let mut loops = Loops::default();
         let cache = scenario
             .settings
             .cache
@@ -72,30 +78,18 @@ impl Stage {
             let chain = chain(plan, &settings, now)
                 .sharing(cache.clone(), scenario.settings.coalesces.then_some(scenario.seed));
             let chain = Arc::new(chain);
-            loops.extend(watchers(&chain, &own, scenario.settings.checks));
+            loops.watchers.extend(watchers(&chain, &own, scenario.settings.checks));
             worlds.push(world);
             upstreams.push(own);
             served.push(chain);
         }
         let budgets: Vec<Arc<RetryBudget>> = upstreams.iter().map(|_| Arc::default()).collect();
         let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
-        let reach = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
-            let ways = own.iter().map(|it| way(it, false, sabotage)).collect();
-            let seed = scenario.seed ^ ((worker * 8 + chain + 1) as u64);
-            let upstreams = WorkerUpstreams::new(ways, seed)
-                .spending(Arc::clone(&budgets[chain]))
-                .inspecting(inspectors[chain].clone());
-            match scenario.settings.flows_max {
-                Some(most) => upstreams.flowing(own.iter().map(|_| most)),
-                None => upstreams,
-            }
-        };
+        let reach = Reach { scenario, upstreams: &upstreams, budgets, inspectors, sabotage };
         let workers = (0..scenario.settings.workers)
-            .map(|worker| {
-                let chains = upstreams.iter().enumerate().map(|(it, own)| reach(worker, it, own));
-                Arc::new(WorkerChains::new(chains.collect()))
-            })
+            .map(|worker| Arc::new(reach.worker(worker, Caller::Client)))
             .collect();
+        let announcers = reach.worker(scenario.settings.workers, Caller::Announcer);
         let settings = wellhead_proxy::Settings {
             limits: ParseLimits::default(),
             batch_parallel: scenario.settings.batch_parallel,
@@ -107,6 +101,7 @@ impl Stage {
             },
         };
         let proxy = Arc::new(Proxy::new(served, settings));
+        loops.announcers = Announcer::all(&proxy, announcers);
         (Self { proxy, workers, worlds, upstreams }, loops)
     }
 
@@ -120,13 +115,47 @@ impl Stage {
     }
 }
 
+/// How workers reach upstreams.
+struct Reach<'a> {
+    scenario: &'a Scenario,
+    upstreams: &'a [Vec<Arc<SimUpstream>>],
+    budgets: Vec<Arc<RetryBudget>>,
+    /// Checks the answers of each chain, if they are checked.
+    inspectors: Vec<Option<Arc<dyn Inspect>>>,
+    sabotage: Option<Sabotage>,
+}
+
+impl Reach<'_> {
+    /// The connections of one worker to the upstreams of all chains.
+    fn worker(&self, worker: usize, caller: Caller) -> WorkerChains {
+        let chains = (0..self.upstreams.len()).map(|chain| {
+            let own = &self.upstreams[chain];
+            let ways = own.iter().map(|it| way(it, caller, self.sabotage)).collect();
+            let seed = self.scenario.seed ^ ((worker * 8 + chain + 1) as u64);
+            let upstreams = WorkerUpstreams::new(ways, seed)
+                .spending(Arc::clone(&self.budgets[chain]))
+                .inspecting(self.inspectors[chain].clone());
+            match self.scenario.settings.flows_max {
+                Some(most) => upstreams.flowing(own.iter().map(|_| most)),
+                None => upstreams,
+            }
+        });
+        WorkerChains::new(chains.collect())
+    }
+}
+
 fn way(
     upstream: &Arc<SimUpstream>,
-    is_house: bool,
+    caller: Caller,
     sabotage: Option<Sabotage>,
 ) -> Arc<dyn Transport> {
-    let way = Way::new(Arc::clone(upstream), is_house);
-    Arc::new(way.sending_again(sabotage == Some(Sabotage::SendAgain)))
+    let way = Way::new(Arc::clone(upstream), caller);
+    let sends_again = match caller {
+        Caller::Client => sabotage == Some(Sabotage::SendAgain),
+        Caller::Announcer => sabotage == Some(Sabotage::AnnounceAgain),
+        Caller::House => false,
+    };
+    Arc::new(way.sending_again(sends_again))
 }
 
 fn simulated(
@@ -228,7 +257,7 @@ fn within(budget: crate::scenario::Budget) -> Budget {
     Budget::new(None, &terms, NOON)
 }
 
-fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> Loops {
+fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> Vec<Watcher> {
     let watcher = |(upstream, simulated): (&Arc<Upstream>, &Arc<SimUpstream>)| {
         let feed = simulated.has_feed().then(|| {
             Arc::new(FeedWay { upstream: Arc::clone(simulated) }) as Arc<dyn FeedConnector>
@@ -236,7 +265,7 @@ fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> L
         Watcher::new(
             WatcherParts {
                 upstream: Arc::clone(upstream),
-                transport: way(simulated, true, None),
+                transport: way(simulated, Caller::House, None),
                 feed,
                 heads: Arc::clone(&chain.heads),
                 pulse: Arc::clone(&chain.pulse),

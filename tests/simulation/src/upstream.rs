@@ -17,21 +17,23 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
 use wellhead_sim::SimNode;
-use wellhead_sim::rpc::HashMeans;
+use wellhead_sim::rpc::{HashMeans, RpcError};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Pieces, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
 };
 
-use crate::evidence::{End, Place, Told, key};
+use crate::evidence::{Caller, End, Place, Told, key};
 use crate::meter::{Meter, Queue};
 use crate::record::{OpenExchange, Recorder};
 use crate::scenario::{QUORUM_METHODS, UpstreamPlan};
-use crate::weather::{Kind, UNSUPPORTED};
+use crate::weather::{FeedHabit, Kind, UNSUPPORTED};
 use crate::words::{self, Dialect, Said};
 
 /// The method that searches for logs.
 pub(crate) const LOGS: &str = "eth_getLogs";
+/// The method that reads what is in a block.
+pub(crate) const RECEIPTS: &str = "eth_getBlockReceipts";
 /// The code of a contract's refusal, which is as true as a result.
 const REVERTED: i64 = 3;
 /// What lies inside of an answer that is longer is read by nobody on the way: that it is cut
@@ -88,7 +90,7 @@ impl Call<'_> {
 struct Deed {
     kind: Option<Kind>,
     is_batch: bool,
-    is_house: bool,
+    caller: Caller,
     number: usize,
     whole_max: usize,
 }
@@ -203,6 +205,8 @@ impl SimUpstream {
             | Kind::Billing
             | Kind::Slow(_)
             | Kind::NoLogs
+            | Kind::LoseLogs
+            | Kind::LateLogs
             | Kind::Flaky(_) => {}
         }
     }
@@ -222,6 +226,21 @@ impl SimUpstream {
     /// Whether it tells new blocks by itself.
     pub fn has_feed(&self) -> bool {
         self.plan.has_feed
+    }
+
+    /// How it tells them.
+    pub(crate) fn feed_habit(&self) -> FeedHabit {
+        self.plan.feed_habit
+    }
+
+    /// A feed of its own is opened; returns the feed's number.
+    pub(crate) fn opens_feed(&self) -> usize {
+        self.recorder.opened_feed(self.place)
+    }
+
+    /// That feed ended.
+    pub(crate) fn closes_feed(&self, number: usize) {
+        self.recorder.closed_feed(number);
     }
 
     /// Its node, for what does not come as an exchange.
@@ -257,13 +276,13 @@ impl SimUpstream {
         self.deaths.notify_waiters();
     }
 
-    async fn play(&self, exchange: Exchange, is_house: bool) -> Result<WireReply, TransportError> {
+    async fn play(&self, exchange: Exchange, caller: Caller) -> Result<WireReply, TransportError> {
         let body = exchange.body.clone();
         let (calls, is_batch) = read(&body);
         let open = OpenExchange::begin(
             &self.recorder,
             self.place,
-            is_house,
+            caller,
             calls.iter().map(Call::key).collect(),
         );
         let (kind, delay) = self.arrive(calls.len());
@@ -271,7 +290,7 @@ impl SimUpstream {
         let is_dying = matches!(kind, Some(Kind::Die { .. }));
         // On a dying connection what was not answered may not have been looked at.
         let (number, whole_max) = (open.number, exchange.whole_max);
-        let deed = Deed { kind, is_batch, is_house, number, whole_max };
+        let deed = Deed { kind, is_batch, caller, number, whole_max };
         let fate = if is_dying { None } else { Some(self.decide(&calls, deed)) };
         if let Some(Fate::Fail(error @ TransportErrorKind::Connect, sent)) = fate {
             open.end(End::Failed, Vec::new());
@@ -488,13 +507,15 @@ impl SimUpstream {
                 (Err(words::internal(&mut self.state.lock().rng, api_key)), false)
             }
             Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
-            kind => self.truth(call, kind),
+            kind => self.truth(call, kind, deed.caller),
         };
         let other = match (&outcome, deed.kind) {
             (Ok(result), Some(Kind::Mislead)) if QUORUM_METHODS.contains(&&*call.method) => {
                 words::misleading(result)
             }
-            (Ok(result), Some(Kind::Lie)) if !deed.is_house => words::lie(&call.method, result),
+            (Ok(result), Some(Kind::Lie)) if deed.caller != Caller::House => {
+                words::lie(&call.method, result)
+            }
             _ => None,
         };
         match other {
@@ -507,7 +528,12 @@ impl SimUpstream {
     }
 
     /// What the node says, and whether that is what a well one would say.
-    fn truth(&self, call: &Call<'_>, kind: Option<Kind>) -> (Result<String, String>, bool) {
+    fn truth(
+        &self,
+        call: &Call<'_>,
+        kind: Option<Kind>,
+        caller: Caller,
+    ) -> (Result<String, String>, bool) {
         if is_private_write(&call.method) {
             // Whoever receives it has executed it; the node itself knows no such thing.
             let params = call.params.map_or("", RawValue::get);
@@ -516,12 +542,11 @@ impl SimUpstream {
         let params: Option<Value> =
             call.params.and_then(|params| serde_json::from_str(params.get()).ok());
         match self.node.ask(&call.method, params.as_ref()) {
-            Ok(Value::Array(found))
-                if kind == Some(Kind::NoLogs) && call.method == LOGS && !found.is_empty() =>
-            {
-                (Ok("[]".to_owned()), false)
-            }
-            Ok(result) => (Ok(result.to_string()), true),
+            Ok(result) => match self.less(call, (kind, caller), &result) {
+                // What it does not have yet it says so truly.
+                Some(less) => (less.map(|less| less.to_string()), kind == Some(Kind::LateLogs)),
+                None => (Ok(result.to_string()), true),
+            },
             Err(error) => {
                 let sees_less = matches!(
                     kind,
@@ -541,14 +566,58 @@ impl SimUpstream {
         }
     }
 
+    /// What it says in the place of a result while it does not have all that is in its blocks. Logs of one
+    /// contract are missing for the announcer alone: what a client reads is compared with the block only
+    /// where `verify` is on.
+    fn less(
+        &self,
+        call: &Call<'_>,
+        (kind, caller): (Option<Kind>, Caller),
+        result: &Value,
+    ) -> Option<Result<Value, String>> {
+        let is_of_logs = call.method == LOGS || call.method == RECEIPTS;
+        if !is_of_logs || result.as_array().is_none_or(Vec::is_empty) {
+            return None;
+        }
+        match kind? {
+            Kind::NoLogs if call.method == LOGS => Some(Ok(Value::Array(Vec::new()))),
+            Kind::LoseLogs if caller == Caller::Announcer => without_one_contract(result).map(Ok),
+            Kind::LateLogs if self.is_of_the_newest_block(result) => Some(match &*call.method {
+                RECEIPTS => Ok(Value::Null),
+                _ => Err(RpcError::server("unknown block").to_json().to_string()),
+            }),
+            _ => None,
+        }
+    }
+
+    fn is_of_the_newest_block(&self, result: &Value) -> bool {
+        let head = self.node.head().hash.to_string();
+        result.as_array().into_iter().flatten().any(|it| it["blockHash"].as_str() == Some(&*head))
+    }
+
     /// Nobody will hear of it, but it may have had its effect.
     fn maybe_execute(&self, calls: &[Call<'_>]) {
         if self.state.lock().rng.random() {
             for call in calls {
-                let _ = self.truth(call, None);
+                let _ = self.truth(call, None, Caller::Client);
             }
         }
     }
+}
+
+/// Logs, or receipts, as if the contract of the last log had written none; `None` if there is no log.
+fn without_one_contract(result: &Value) -> Option<Value> {
+    let mut result = result.clone();
+    let items = result.as_array_mut()?;
+    let logs_of = |item: &Value| item.get("logs").and_then(Value::as_array).cloned();
+    let all = items.iter().flat_map(|item| logs_of(item).unwrap_or_else(|| vec![item.clone()]));
+    let lost =
+        all.filter_map(|log| log.get("topics").map(|_| log["address"].clone())).next_back()?;
+    items.retain(|item| item.get("topics").is_none() || item["address"] != lost);
+    for logs in items.iter_mut().filter_map(|item| item.get_mut("logs")?.as_array_mut()) {
+        logs.retain(|log| log["address"] != lost);
+    }
+    Some(result)
 }
 
 /// Writes that every upstream of a scenario takes.
@@ -578,8 +647,7 @@ fn read(body: &[u8]) -> (Vec<Call<'_>>, bool) {
 #[derive(Debug)]
 pub struct Way {
     upstream: Arc<SimUpstream>,
-    /// For the control loops.
-    is_house: bool,
+    caller: Caller,
     connections: Option<Semaphore>,
     /// Exchanges whose answers may be long, of which half of the connections may carry one.
     bulky: AtomicUsize,
@@ -589,10 +657,11 @@ pub struct Way {
 
 impl Way {
     /// A way of one worker, or of the house, which has as many connections as it likes.
-    pub fn new(upstream: Arc<SimUpstream>, is_house: bool) -> Self {
-        let connections = upstream.plan.connections.filter(|_| !is_house).map(Semaphore::new);
+    pub fn new(upstream: Arc<SimUpstream>, caller: Caller) -> Self {
+        let is_worker = caller != Caller::House;
+        let connections = upstream.plan.connections.filter(|_| is_worker).map(Semaphore::new);
         let bulky = AtomicUsize::new(0);
-        Self { upstream, is_house, connections, bulky, sends_again: false }
+        Self { upstream, caller, connections, bulky, sends_again: false }
     }
 
     /// A way that is broken on purpose, if it is to be: each exchange goes out four times.
@@ -626,11 +695,11 @@ impl Transport for Way {
                 Some(connections) => connections.acquire().await.ok(),
                 None => None,
             };
-            let send = || self.upstream.play(exchange.clone(), self.is_house);
+            let send = || self.upstream.play(exchange.clone(), self.caller);
             if self.sends_again {
                 return tokio::join!(send(), send(), send(), send()).0;
             }
-            self.upstream.play(exchange, self.is_house).await
+            self.upstream.play(exchange, self.caller).await
         })
     }
 

@@ -67,6 +67,10 @@ pub enum Kind {
     Slow(Duration),
     /// Knows of no logs and says so, as one that has the blocks and not yet what is in them.
     NoLogs,
+    /// Knows of all logs of a block but those of one contract, when subscribers are to be told of them.
+    LoseLogs,
+    /// Has the newest block and not yet what is in it.
+    LateLogs,
     /// This share of its exchanges, in percent, fails in one way or another.
     Flaky(u32),
 }
@@ -120,6 +124,8 @@ impl Kind {
             | Self::Slow(_)
             | Self::Crowded(_)
             | Self::NoLogs
+            | Self::LoseLogs
+            | Self::LateLogs
             | Self::Flaky(_) => rest_max + PROBE_AFTER,
             Self::Throttle(dialect) => rest_max.max(dialect.pause()) + PROBE_AFTER,
             Self::Auth | Self::Billing => OUT_OF_SERVICE + PROBE_AFTER,
@@ -156,6 +162,46 @@ impl Kind {
             90..=94 => Self::Slow(Duration::from_millis(rng.random_range(200..8000))),
             _ => Self::Flaky(rng.random_range(5..80)),
         }
+    }
+}
+
+/// How a feed tells new blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeedHabit {
+    /// The newest alone, whatever happened before it.
+    Newest,
+    /// Each block that is new, those of a branch in their order.
+    Every,
+    /// Each block twice.
+    Doubles,
+    /// A block after the one that stands on it.
+    Reorders,
+    /// One block in a few.
+    Skips,
+    /// It closes after a few blocks.
+    Drops,
+    /// It is open and says nothing after a few blocks.
+    FallsSilent,
+    /// The newest alone, under ids that are numbers.
+    NumericIds,
+}
+
+impl FeedHabit {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Newest,
+        Self::Every,
+        Self::Doubles,
+        Self::Reorders,
+        Self::Skips,
+        Self::Drops,
+        Self::FallsSilent,
+        Self::NumericIds,
+    ];
+
+    /// Whether each new block is told as soon as it is there, and none after a newer one.
+    pub fn is_prompt(self) -> bool {
+        matches!(self, Self::Newest | Self::Every | Self::Doubles | Self::NumericIds)
     }
 }
 

@@ -22,6 +22,7 @@ fn scenario((seed, story): Play) -> Scenario {
         Story::Usual => Scenario::draw(seed, Scale::Short),
         Story::Silence => Scenario::silence(seed, Scale::Short),
         Story::Crowd => Scenario::crowd(seed, Scale::Short),
+        Story::Subscribers => Scenario::subscribers(seed, Scale::Short),
     }
 }
 

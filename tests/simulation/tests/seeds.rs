@@ -1,11 +1,12 @@
 //! A fixed set of seeds, and that a seed is one story and not several.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use wellhead_sim::rpc::HashMeans;
 use wellhead_simulation::journal::written;
 use wellhead_simulation::scenario::Turn;
+use wellhead_simulation::session::{Crossing, Notice};
 use wellhead_simulation::{Report, Scale, Scenario, check, play, play_scenario};
 use wellhead_watch::Mode;
 
@@ -17,6 +18,8 @@ const RELAYS: u64 = 12;
 const SILENCES: u64 = 12;
 /// Stories of one address that takes all it can get that every change has to pass.
 const CROWDS: u64 = 8;
+/// Stories of clients that subscribe that every change has to pass.
+const SUBSCRIBERS: u64 = 32;
 /// Seeds that once failed, played as they were then: in full, and without what scenarios
 /// have learnt since.
 const KEPT: [(u64, &str); 6] = [
@@ -120,6 +123,32 @@ fn one_address_that_wants_everything_keeps_nothing_from_others() {
 }
 
 #[test]
+fn subscribers_miss_nothing_and_hear_nothing_twice() {
+    let mut ends = BTreeMap::new();
+    let mut told = (0, 0, 0);
+    for seed in 0..SUBSCRIBERS {
+        let report = play_scenario(Scenario::subscribers(seed, Scale::Short));
+        assert!(report.violations.is_empty(), "{} --short --subscribers", self::told(&report));
+        for session in &report.evidence.sessions {
+            let end = session.closed.map(|(_, end)| format!("{end:?}"));
+            *ends.entry(end).or_insert(0) += 1;
+            for (_, crossing) in &session.crossed {
+                match crossing {
+                    Crossing::Told(Notice::Head(..)) => told.0 += 1,
+                    Crossing::Told(Notice::Log(_, log)) if log.is_removed => told.2 += 1,
+                    Crossing::Told(Notice::Log(..)) => told.1 += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    // Otherwise there was nothing to be missed.
+    let (heads, logs, removed) = told;
+    assert!(heads > 10_000 && logs > 10_000 && removed > 100, "{told:?}");
+    assert!(ends.contains_key(&Some("Resync".to_owned())), "{ends:?}");
+}
+
+#[test]
 fn seeds_that_once_failed_pass() {
     for (seed, about) in KEPT {
         let report = play_scenario(Scenario::plain(seed, Scale::Full));
@@ -156,13 +185,21 @@ fn every_weather_and_every_habit_occurs() {
     assert!(turns().any(|(_, turn)| matches!(turn, Turn::Reorg(33..=64))));
 }
 
+fn is_played_alike(seed: u64, scenario: impl Fn() -> Scenario) {
+    let (one, other) = (play_scenario(scenario()), play_scenario(scenario()));
+    let lines = |report: &Report| report.evidence.journal.lines().to_vec();
+    let differing = lines(&one).into_iter().zip(lines(&other)).find(|(a, b)| a != b);
+    assert_eq!(differing, None, "seed {seed}");
+    assert_eq!(one.evidence.journal.hash(), other.evidence.journal.hash(), "seed {seed}");
+}
+
 #[test]
 fn a_seed_is_played_the_same_each_time() {
     for seed in [1, 2, 3, 5, 8, 13, 21, 34] {
-        let (one, other) = (play(seed, Scale::Short), play(seed, Scale::Short));
-        let lines = |report: &Report| report.evidence.journal.lines().to_vec();
-        let differing = lines(&one).into_iter().zip(lines(&other)).find(|(a, b)| a != b);
-        assert_eq!(differing, None, "seed {seed}");
-        assert_eq!(one.evidence.journal.hash(), other.evidence.journal.hash(), "seed {seed}");
+        is_played_alike(seed, || Scenario::draw(seed, Scale::Short));
+    }
+    // The story with the most tasks side by side.
+    for seed in [0, 2, 5, 9, 11] {
+        is_played_alike(seed, || Scenario::subscribers(seed, Scale::Short));
     }
 }

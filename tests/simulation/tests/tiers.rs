@@ -89,15 +89,15 @@ fn check(block_time: Duration, every: Duration) {
     };
     let in_the_hour = calls(&|it| it.began < HOUR);
     assert!((50..=60).contains(&in_the_hour), "{block_time:?}: {in_the_hour} calls");
-    assert_eq!(calls(&|it| it.began < HOUR && !it.is_house), 0, "{block_time:?}: no client's");
+    assert_eq!(calls(&|it| it.began < HOUR && !it.is_house()), 0, "{block_time:?}: no client's");
     // Its own count, what the metrics tell of it, and what is in the books.
-    assert_eq!(counted(evidence, "wellhead_self_calls_total"), calls(&|it| it.is_house));
-    assert_eq!(counted(evidence, "wellhead_self_credits_total"), calls(&|it| it.is_house));
+    assert_eq!(counted(evidence, "wellhead_self_calls_total"), calls(&|it| it.is_house()));
+    assert_eq!(counted(evidence, "wellhead_self_credits_total"), calls(&|it| it.is_house()));
     assert_eq!(counted(evidence, "wellhead_upstream_credits_total"), calls(&|_| true));
     // Its head is asked for at its first call at the latest.
-    let first = seen.iter().find(|it| !it.is_house).expect("the primaries are dead");
+    let first = seen.iter().find(|it| !it.is_house()).expect("the primaries are dead");
     let soon = first.began + Duration::from_millis(1);
-    let asked = seen.iter().find(|it| it.is_house && it.began >= HOUR);
+    let asked = seen.iter().find(|it| it.is_house() && it.began >= HOUR);
     assert!(asked.is_some_and(|it| it.began <= soon), "{block_time:?}: asked at once");
     let served = evidence.requests.iter().filter(|it| it.at >= HOUR).count();
     assert!(served > 20, "{block_time:?}: {served} requests while the primaries are dead");

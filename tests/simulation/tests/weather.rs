@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use wellhead_eth::MethodTable;
 use wellhead_sim::{SimNode, World, WorldConfig};
-use wellhead_simulation::evidence::{Evidence, Place};
+use wellhead_simulation::evidence::{Caller, Evidence, Place};
 use wellhead_simulation::record::Recorder;
 use wellhead_simulation::scenario::{Scale, Scenario};
 use wellhead_simulation::upstream::{SimUpstream, Way};
@@ -59,7 +59,7 @@ fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: 
     if let Some(kind) = kind {
         upstream.begin(kind);
     }
-    Way::new(Arc::clone(&upstream), false)
+    Way::new(Arc::clone(&upstream), Caller::Client)
 }
 
 async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {

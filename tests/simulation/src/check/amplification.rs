@@ -12,7 +12,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     if !evidence.scenario.is_crowd {
         return Vec::new();
     }
-    let clients = evidence.exchanges.iter().filter(|exchange| !exchange.is_house);
+    let clients = evidence.exchanges.iter().filter(|exchange| !exchange.is_house());
     let received: usize = clients.map(|exchange| exchange.calls.len()).sum();
     let allowed: usize = evidence.requests.iter().map(|request| may_cost(evidence, request)).sum();
     let what = || format!("upstreams received {received} calls, of {allowed} allowed");
@@ -36,12 +36,13 @@ fn may_cost(evidence: &Evidence, request: &Request) -> usize {
 #[cfg(test)]
 mod tests {
     use crate::check::sample::{evidence, exchange, read, request};
+    use crate::evidence::Caller;
 
-    fn check(method: &str, calls: usize, is_house: bool, found: usize) {
+    fn check(method: &str, calls: usize, caller: Caller, found: usize) {
         let mut item = read("1");
         item.method = method.to_owned();
         let mut exchanges = vec![exchange("x", None); calls];
-        exchanges.iter_mut().for_each(|one| one.is_house = is_house);
+        exchanges.iter_mut().for_each(|one| one.caller = caller);
         let mut evidence = evidence(vec![request(vec![item])], exchanges);
         evidence.scenario.is_crowd = true;
         (evidence.scenario.settings.upstream_calls, evidence.scenario.settings.attempts_max) =
@@ -51,10 +52,10 @@ mod tests {
 
     #[test]
     fn what_is_too_dear_is_seen() {
-        check("eth_call", 8, false, 0);
-        check("eth_call", 9, false, 1);
-        check("eth_getLogs", 20, false, 0);
-        check("eth_getLogs", 21, false, 1);
-        check("eth_getLogs", 21, true, 0);
+        check("eth_call", 8, Caller::Client, 0);
+        check("eth_call", 9, Caller::Client, 1);
+        check("eth_getLogs", 20, Caller::Client, 0);
+        check("eth_getLogs", 21, Caller::Client, 1);
+        check("eth_getLogs", 21, Caller::House, 0);
     }
 }

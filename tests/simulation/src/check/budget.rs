@@ -132,7 +132,7 @@ fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
                     && wellness.is_well(*other, exchange.began, until)
             })
         };
-        let clients = evidence.exchanges_of(place).filter(|exchange| !exchange.is_house);
+        let clients = evidence.exchanges_of(place).filter(|exchange| !exchange.is_house());
         for exchange in clients.filter(|exchange| has_other(exchange)) {
             received += 1;
             if let End::Refused(_) = exchange.end {
@@ -178,7 +178,7 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
             }
         }
         for exchange in evidence.exchanges.iter().filter(|it| it.place.chain == chain) {
-            if exchange.is_house {
+            if exchange.is_house() {
                 continue;
             }
             if exchange.calls.len() > 1 {
@@ -221,6 +221,7 @@ mod tests {
 
     use super::*;
     use crate::check::sample::{answered, evidence, exchange, read, request, verified_at_once};
+    use crate::evidence::Caller;
     use crate::meter::Limit;
     use crate::words::Dialect;
 
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], elsewhere), tokens), []);
         let mut house: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
         house.iter_mut().for_each(|it| it.began = At::ZERO);
-        house.iter_mut().for_each(|it| it.is_house = true);
+        house.iter_mut().for_each(|it| it.caller = Caller::House);
         assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], house), tokens), []);
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
 fn misled(evidence: &Evidence) -> Vec<Violation> {
     let upstream = |place: Place| &evidence.scenario.chains[place.chain].upstreams[place.slot];
     let is_wrong = |exchange: &&Exchange| {
-        !exchange.is_house && upstream(exchange.place).hash_means != HashMeans::Block
+        !exchange.is_house() && upstream(exchange.place).hash_means != HashMeans::Block
     };
     let mut violations = Vec::new();
     for exchange in evidence.exchanges.iter().filter(is_wrong) {
@@ -107,7 +107,7 @@ fn words(evidence: &Evidence) -> Words {
         let is_head = call.key.starts_with("eth_getBlockByNumber[\"latest\"");
         let told = call.told.as_ref().filter(|told| told.is_honest);
         let Some(Ok(block)) = told.map(|told| &told.outcome) else { continue };
-        if let Some((number, hash)) = block_of(block).filter(|_| exchange.is_house && is_head) {
+        if let Some((number, hash)) = block_of(block).filter(|_| exchange.is_house() && is_head) {
             let word = Word { began: exchange.began, ended, number, hash };
             words.entry(exchange.place).or_default().push(word);
         }
@@ -369,6 +369,7 @@ mod tests {
     use super::*;
     use crate::check::sample::verified_at_once;
     use crate::check::sample::{PLACE, answered, evidence, exchange, read, request};
+    use crate::evidence::Caller;
     use crate::evidence::Told as Said;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -500,7 +501,8 @@ mod tests {
             let outcome = Ok(block(number, own));
             let key = r#"eth_getBlockByNumber["latest",false]"#;
             let mut word = exchange(key, Some(Said { is_honest: true, outcome }));
-            (word.began, word.ended, word.is_house) = (SECOND * at, Some(SECOND * at), true);
+            (word.began, word.ended) = (SECOND * at, Some(SECOND * at));
+            word.caller = Caller::House;
             (word.place, word.end) = (PLACE, End::Answered);
             word
         };

@@ -30,7 +30,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
 /// The first moment at which each bound was passed.
 fn excesses(evidence: &Evidence, place: Place, budget: Budget) -> Vec<(At, String)> {
     let exchanges: Vec<&Exchange> =
-        evidence.exchanges_of(place).filter(|exchange| !exchange.is_house).collect();
+        evidence.exchanges_of(place).filter(|exchange| !exchange.is_house()).collect();
     let calls: Vec<At> = exchanges
         .iter()
         .flat_map(|exchange| std::iter::repeat_n(exchange.began, exchange.calls.len()))
@@ -80,6 +80,7 @@ fn crowded(exchanges: &[&Exchange], most: usize) -> Option<At> {
 mod tests {
     use super::*;
     use crate::check::sample::{evidence, exchange};
+    use crate::evidence::Caller;
 
     const NONE: Budget =
         Budget { calls_per_second: None, in_flight: None, credits_per_day: None, overspend: false };
@@ -96,7 +97,7 @@ mod tests {
         let mut evidence = evidence(Vec::new(), exchanges.collect());
         evidence.scenario.chains[0].upstreams[0].budget = Some(budget);
         assert_eq!(super::check(&evidence).len(), found, "{budget:?}");
-        evidence.exchanges.iter_mut().for_each(|exchange| exchange.is_house = true);
+        evidence.exchanges.iter_mut().for_each(|exchange| exchange.caller = Caller::House);
         assert_eq!(super::check(&evidence).len(), 0, "our own are not held");
     }
 

@@ -20,6 +20,7 @@ mod recovery;
 mod sample;
 mod secrets;
 mod share;
+mod subscription;
 mod void;
 mod wellness;
 mod writes;
@@ -40,11 +41,14 @@ pub struct Violation {
     pub what: String,
 }
 
+/// Something that must not be, and when it happened.
+type Finding = (At, String);
+
 /// A checker.
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 17] = [
+const CHECKERS: [Check; 18] = [
     answers::check,
     deadline::check,
     reads::check,
@@ -62,6 +66,7 @@ const CHECKERS: [Check; 17] = [
     void::check,
     share::check,
     amplification::check,
+    subscription::check,
 ];
 
 /// What all checkers have to say.

@@ -115,6 +115,8 @@ fn is_down(kind: Kind) -> bool {
         | Kind::Syncing
         | Kind::Slow(_)
         | Kind::NoLogs
+        | Kind::LoseLogs
+        | Kind::LateLogs
         | Kind::Flaky(_) => false,
     }
 }
@@ -125,7 +127,7 @@ fn was_verified(evidence: &Evidence, place: Place, before: At) -> bool {
     let is_fresh = plan.spells.iter().all(|spell| spell.until >= before || is_down(spell.kind));
     is_fresh
         && evidence.exchanges_of(place).any(|exchange| {
-            exchange.is_house
+            exchange.is_house()
                 && exchange.end == End::Answered
                 && exchange.ended.is_some_and(|ended| ended < before)
                 && exchange.calls.iter().any(|call| call.key.starts_with("eth_chainId"))

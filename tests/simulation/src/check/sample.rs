@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::evidence::{
-    Answered, Ask, At, End, Evidence, Exchange, Flow, Item, Place, Received, Request, Told,
+    Answered, Ask, At, Caller, End, Evidence, Exchange, Flow, Item, Place, Received, Request, Told,
 };
 use crate::scenario::{Scale, Scenario};
 
@@ -56,7 +56,7 @@ pub(crate) fn answered(body: &str) -> Answered {
 pub(crate) fn exchange(key: &str, told: Option<Told>) -> Exchange {
     Exchange {
         place: PLACE,
-        is_house: false,
+        caller: Caller::Client,
         began: SENT,
         ended: Some(SENT + Duration::from_millis(1)),
         calls: vec![Received { key: key.to_owned(), told }],
@@ -68,7 +68,7 @@ pub(crate) fn exchange(key: &str, told: Option<Told>) -> Exchange {
 /// The control loop's first question, long before the request.
 pub(crate) fn verified_at_once() -> Exchange {
     let mut exchange = exchange("eth_chainId[]", None);
-    exchange.is_house = true;
+    exchange.caller = Caller::House;
     (exchange.began, exchange.ended) = (At::ZERO, Some(At::ZERO));
     exchange
 }

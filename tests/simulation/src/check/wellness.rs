@@ -69,7 +69,7 @@ impl Wellness {
 /// When it had told the control loop which chain it is on.
 fn verified(evidence: &Evidence, place: Place) -> At {
     let told = |exchange: &&crate::evidence::Exchange| {
-        exchange.is_house
+        exchange.is_house()
             && exchange.end == End::Answered
             && exchange.calls.iter().any(|call| call.key.starts_with("eth_chainId"))
     };
@@ -80,6 +80,7 @@ fn verified(evidence: &Evidence, place: Place) -> At {
 mod tests {
     use super::*;
     use crate::check::sample::{PLACE, evidence, exchange, verified_at_once};
+    use crate::evidence::Caller;
     use crate::weather::{Kind, Spell};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -104,7 +105,7 @@ mod tests {
     fn only_who_is_verified_can_be_well() {
         check(|_| {}, true);
         check(|evidence| evidence.exchanges.clear(), false);
-        check(|evidence| evidence.exchanges[0].is_house = false, false);
+        check(|evidence| evidence.exchanges[0].caller = Caller::Client, false);
         check(|evidence| evidence.scenario.chains[0].upstreams[0].is_elsewhere = true, false);
     }
 

@@ -1,0 +1,111 @@
+//! A client that reads nothing, or storms, delays no other one: all that listen are told of a block at one
+//! moment, whatever the others do.
+//!
+//! Judged against the subscription to heads that was told most, and, of logs, against the first
+//! that was told one of the block. Left out: clients that do not read at that moment, and what a stalled
+//! reader holds in memory.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use alloy_primitives::B256;
+
+use super::Heard;
+use super::stream::{Stream, left_at};
+use crate::check::Finding;
+use crate::evidence::At;
+
+/// In a simulated world work takes no time.
+const SPREAD: Duration = Duration::from_millis(50);
+
+pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for chain in 0..heard.evidence.scenario.chains.len() {
+        findings.extend(late_heads(heard, chain));
+        findings.extend(late_logs(heard, chain));
+    }
+    findings
+}
+
+fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
+    let Some(longest) = heard.streams_of(chain, true).max_by_key(|it| it.heads().len()) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for head in longest.heads() {
+        let (from, until) = (head.at.saturating_sub(SPREAD), head.at + SPREAD);
+        if !longest.listens(from, until) {
+            continue;
+        }
+        let others = heard.streams_of(chain, true).filter(|it| it.listens(from, until));
+        for other in others {
+            let first = other.heads().partition_point(|it| it.at < from);
+            let mut near = other.heads()[first..].iter().take_while(|it| it.at <= until);
+            if !near.any(|it| it.notice.hash == head.notice.hash) {
+                let (name, number) = (other.name(), head.notice.number);
+                let what = format!("{name}: head {number} not when {} hears it", longest.name());
+                findings.push((head.at, what));
+            }
+        }
+    }
+    findings
+}
+
+fn late_logs(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
+    // A branch that comes back is told anew.
+    let mut first: HashMap<B256, Option<At>> = HashMap::new();
+    for log in heard.streams_of(chain, false).flat_map(Stream::logs) {
+        let stays = left_at(heard.evidence, chain, log.notice.hash, At::ZERO).is_none();
+        let at = first.entry(log.notice.hash).or_insert_with(|| stays.then_some(log.at));
+        *at = at.map(|at| at.min(log.at));
+    }
+    let mut findings = Vec::new();
+    for stream in heard.streams_of(chain, false) {
+        let late = stream.logs().iter().find(|log| {
+            let first = first.get(&log.notice.hash).copied().flatten();
+            first.is_some_and(|first| log.at > first + SPREAD && stream.listens(first, log.at))
+        });
+        findings.extend(late.map(|log| {
+            (log.at, format!("{}: late with logs of {}", stream.name(), log.notice.number))
+        }));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{evidence, heads, logs};
+    use super::*;
+    use crate::session::{Crossing, Session};
+
+    fn check(sessions: Vec<Session>, found: usize) {
+        let evidence = evidence(sessions);
+        let findings = super::check(&Heard::of(&evidence));
+        assert_eq!(findings.len(), found, "{findings:?}");
+    }
+
+    /// From its crossing of this number on it is so much later.
+    fn delayed(mut session: Session, from: usize, by: Duration) -> Session {
+        session.crossed[from..].iter_mut().for_each(|(at, _)| *at += by);
+        session
+    }
+
+    #[test]
+    fn all_hear_at_one_moment() {
+        let late = Duration::from_secs(30);
+        check(vec![heads("7a 8a"), heads("7a 8a")], 0);
+        check(vec![heads("7a 8a 9a"), delayed(heads("7a 8a"), 3, late)], 2);
+        check(vec![logs("7a.0 8a.0"), logs("7a.0 8a.0")], 0);
+        check(vec![logs("7a.0 8a.0"), delayed(logs("7a.0 8a.0"), 3, late)], 1);
+    }
+
+    #[test]
+    fn one_that_does_not_read_is_owed_nothing_meanwhile() {
+        let late = Duration::from_secs(30);
+        let mut stalled = delayed(heads("7a 8a"), 3, late);
+        let at = stalled.crossed[2].0;
+        stalled.crossed.insert(3, (at, Crossing::Stalled));
+        stalled.crossed.insert(4, (at + late, Crossing::Resumed));
+        check(vec![heads("7a 8a 9a"), stalled], 0);
+    }
+}

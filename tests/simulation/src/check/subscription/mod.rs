@@ -1,0 +1,90 @@
+//! What subscribers hear, judged by a table of checkers that share one reading of their connections.
+//!
+//! Each row is a promise of `docs/websocket.md`. A checker sees what crossed the connections, the worlds
+//! and what upstreams received, and nothing that the proxy said of itself.
+
+mod alive;
+mod consistent;
+mod fresh;
+mod heads_linked;
+mod isolation;
+mod logs_exact;
+mod no_leak;
+mod order;
+mod protocol;
+#[cfg(test)]
+mod sample;
+mod spend;
+mod stream;
+
+use crate::check::wellness::Wellness;
+use crate::check::{Finding, Violation};
+use crate::evidence::{At, Evidence, Place};
+use crate::scenario::UpstreamPlan;
+use stream::Stream;
+
+/// What the checkers look at.
+pub(super) struct Heard<'a> {
+    evidence: &'a Evidence,
+    wellness: Wellness,
+    /// In the order in which they were answered, connection by connection.
+    streams: Vec<Stream<'a>>,
+}
+
+/// A checker and its name.
+type Row = (&'static str, fn(&Heard<'_>) -> Vec<Finding>);
+
+const ROWS: [Row; 10] = [
+    ("heads_linked", heads_linked::check),
+    ("logs_exact", logs_exact::check),
+    ("order", order::check),
+    ("consistent", consistent::check),
+    ("fresh", fresh::check),
+    ("isolation", isolation::check),
+    ("spend", spend::check),
+    ("no_leak", no_leak::check),
+    ("protocol", protocol::check),
+    ("alive", alive::check),
+];
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
+    if evidence.sessions.is_empty() {
+        return Vec::new();
+    }
+    let heard = Heard::of(evidence);
+    let findings = ROWS.iter().flat_map(|(checker, check)| {
+        check(&heard).into_iter().map(|(at, what)| Violation { checker, at, what })
+    });
+    findings.collect()
+}
+
+impl<'a> Heard<'a> {
+    fn of(evidence: &'a Evidence) -> Self {
+        let streams = evidence.sessions.iter().enumerate();
+        let streams = streams.flat_map(|(number, session)| Stream::all_of(number, session));
+        let streams = streams.collect();
+        Self { evidence, wellness: Wellness::of(evidence), streams }
+    }
+
+    /// The streams of heads of a chain, or those of logs.
+    fn streams_of(&self, chain: usize, is_of_heads: bool) -> impl Iterator<Item = &Stream<'a>> {
+        let streams = self.streams.iter();
+        streams.filter(move |it| it.session.chain == chain && it.is_of_heads() == is_of_heads)
+    }
+
+    /// The upstreams of a chain.
+    fn places(&self, chain: usize) -> impl Iterator<Item = (Place, &'a UpstreamPlan)> {
+        let upstreams = self.evidence.scenario.chains[chain].upstreams.iter().enumerate();
+        upstreams.map(move |(slot, plan)| (Place { chain, slot }, plan))
+    }
+
+    /// Whether all upstreams of a chain are well between two moments.
+    fn are_all_well(&self, chain: usize, from: At, until: At) -> bool {
+        self.places(chain).all(|(place, _)| self.wellness.is_well(place, from, until))
+    }
+
+    /// Whether one is.
+    fn is_one_well(&self, chain: usize, from: At, until: At) -> bool {
+        self.places(chain).any(|(place, _)| self.wellness.is_well(place, from, until))
+    }
+}

@@ -1,0 +1,119 @@
+//! What is told costs one call a block for its head and one for its logs, however many subscribe.
+//!
+//! Counted are the calls of the loop that announces blocks which brought something; those that
+//! brought nothing are made again. A slow one may be made twice at once where `hedging` is on. A journal that
+//! begins, or begins anew, reads a few headers again.
+
+use std::collections::HashMap;
+
+use super::Heard;
+use super::stream::times_made;
+use crate::check::Finding;
+use crate::evidence::{At, Caller, Evidence};
+use crate::session::SessionEnd;
+use crate::upstream::{LOGS, RECEIPTS};
+
+pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
+    let evidence = heard.evidence;
+    let mut findings = Vec::new();
+    for chain in 0..evidence.scenario.chains.len() {
+        let at_once = 1 + usize::from(evidence.scenario.settings.hedging.is_some());
+        // By what is asked for: the header of a block, or its logs, by either method.
+        let mut brought: HashMap<(bool, &str), usize> = HashMap::new();
+        let mut unread: Vec<(At, &str)> = Vec::new();
+        let exchanges = evidence.exchanges.iter().filter(|it| it.place.chain == chain);
+        for exchange in exchanges.filter(|it| it.caller == Caller::Announcer) {
+            for call in &exchange.calls {
+                let told = call.told.as_ref().filter(|told| told.is_honest);
+                let is_of_use =
+                    told.is_some_and(|it| it.outcome.as_ref().is_ok_and(|it| it != "null"));
+                if !is_of_use {
+                    continue;
+                }
+                let is_of_logs = call.key.starts_with(LOGS) || call.key.starts_with(RECEIPTS);
+                let is_of_header = call.key.starts_with("eth_getBlockBy");
+                match call.key.split('"').find(|word| word.starts_with("0x")) {
+                    Some(block) if is_of_logs || is_of_header => {
+                        *brought.entry((is_of_logs, block)).or_default() += 1;
+                    }
+                    _ => unread.push((exchange.began, &call.key)),
+                }
+            }
+        }
+        let begins = begins(evidence, chain);
+        for ((is_of_logs, block), count) in brought {
+            // The logs of a branch that comes back are read again.
+            let hash = block.parse().unwrap_or_default();
+            let made = times_made(evidence, chain, hash).max(1);
+            let most = at_once * if is_of_logs { made } else { 1 + begins };
+            if count > most {
+                let of = if is_of_logs { "logs" } else { "header" };
+                let what = format!("the {of} of {block} was read {count} times, of {most} allowed");
+                findings.push((At::ZERO, what));
+            }
+        }
+        findings.extend(unread.into_iter().map(|(at, key)| (at, format!("the announcer: {key}"))));
+    }
+    findings
+}
+
+/// How often a journal may have begun: when it was first wanted, when nothing had read it for a while, and
+/// when blocks were missed.
+fn begins(evidence: &Evidence, chain: usize) -> usize {
+    let sessions = evidence.sessions.iter().filter(|it| it.chain == chain);
+    let mut missed: Vec<At> = Vec::new();
+    let mut spans: Vec<(At, At)> = Vec::new();
+    for session in sessions {
+        let (closed, end) = session.closed.unwrap_or((At::MAX, SessionEnd::Left));
+        if end == SessionEnd::Resync {
+            missed.push(closed);
+        }
+        spans.push((session.opened, closed));
+    }
+    spans.sort();
+    let mut until = None;
+    let mut gaps = 0;
+    for (opened, closed) in spans {
+        gaps += usize::from(until.is_none_or(|until| opened > until));
+        until = until.max(Some(closed));
+    }
+    missed.sort();
+    missed.dedup();
+    // A connection that lived without a subscription does not keep the journal written.
+    gaps + missed.len() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{evidence, heads};
+    use super::*;
+    use crate::check::sample::exchange;
+    use crate::evidence::Told;
+
+    fn check(calls: &[(&str, &str)], found: usize) {
+        let told = |result: &str| Told { is_honest: true, outcome: Ok(result.to_owned()) };
+        let mut evidence = evidence(vec![heads("7a")]);
+        evidence.scenario.settings.hedging = None;
+        evidence.exchanges.extend(calls.iter().map(|(key, result)| {
+            let mut exchange = exchange(key, Some(told(result)));
+            exchange.caller = Caller::Announcer;
+            exchange
+        }));
+        let findings = super::check(&Heard::of(&evidence));
+        assert_eq!(findings.len(), found, "{calls:?}: {findings:?}");
+    }
+
+    #[test]
+    fn a_block_is_read_once() {
+        let header = (r#"eth_getBlockByHash["0x01",false]"#, "{}");
+        let logs = (r#"eth_getLogs[{"blockHash":"0x01"}]"#, "[]");
+        let receipts = (r#"eth_getBlockReceipts["0x01"]"#, "[]");
+        let nothing = (r#"eth_getBlockReceipts["0x01"]"#, "null");
+        check(&[header, header, header, logs], 0);
+        check(&[header, header, header, header], 1);
+        check(&[logs, logs], 1);
+        check(&[logs, receipts], 1);
+        check(&[logs, nothing, nothing], 0);
+        check(&[("eth_getBalance[]", "0x0")], 1);
+    }
+}

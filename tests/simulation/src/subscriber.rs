@@ -1,0 +1,378 @@
+//! One client that subscribes: its connections, what it subscribes to, and when it reads.
+//!
+//! It plays the part of the server besides, as `wellhead_server` and the handler of the binary do
+//! it: calls of a connection run at once, an answer has its place before what it announces, and
+//! notifications are taken as long as the client takes them.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use wellhead_proxy::{Ctx, Subscriber, SubscriberEvent, SubscriberMessage, Target};
+use wellhead_sim::World;
+
+use crate::client::{Desk, Manner};
+use crate::evidence::{Ask, Item, PromptedRead};
+use crate::sabotage::NoticeSaboteur;
+use crate::scenario::{SubscriberHabit, SubscriberPlan};
+use crate::session::{Crossing, HeadNotice, Notice, SessionCall, SessionEnd};
+
+/// Subscriptions that one of these clients has at a time: more than the server allows would be refused.
+const SUBSCRIPTIONS_MAX: usize = 24;
+/// Of so many heads one is followed by a read of its block.
+const READ_AFTER: u32 = 4;
+/// The numbers of the clients that read what subscribers were told begin here.
+pub(crate) const READERS: usize = 1_000;
+
+/// Plays one client that subscribes, until it leaves for good.
+pub async fn play(desk: Arc<Desk>, plan: SubscriberPlan, name: usize) {
+    let mut rng = SmallRng::seed_from_u64(plan.seed);
+    let world = Arc::clone(&desk.worlds[plan.chain]);
+    let mut reads = JoinSet::new();
+    sleep_until(desk.recorder.instant(plan.from)).await;
+    while desk.recorder.now() < plan.until {
+        let stays = match plan.habit {
+            SubscriberHabit::Returns => millis(&mut rng, 2_000..30_000),
+            SubscriberHabit::Listens | SubscriberHabit::Stalls(_) | SubscriberHabit::Storms(_) => {
+                Duration::MAX
+            }
+        };
+        let until = plan.until.min(desk.recorder.now().saturating_add(stays));
+        let mut connection = Connection::open(&desk, &world, plan, name);
+        connection.serve(until, &mut rng, &mut reads).await;
+        drop(connection);
+        sleep(millis(&mut rng, 100..40_000).min(plan.until.saturating_sub(desk.recorder.now())))
+            .await;
+    }
+    while reads.join_next().await.is_some() {}
+}
+
+fn millis(rng: &mut SmallRng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(rng.random_range(range))
+}
+
+/// What a message of the client came to.
+struct Answer {
+    body: Bytes,
+    /// Has what was subscribed to announced, once the answer has its place.
+    on_queued: Box<dyn FnOnce() + Send>,
+}
+
+/// One connection.
+struct Connection<'a> {
+    desk: &'a Arc<Desk>,
+    world: &'a Arc<World>,
+    plan: SubscriberPlan,
+    name: usize,
+    subscriber: Arc<Subscriber>,
+    /// Its number.
+    number: usize,
+    /// Messages that are not answered yet. They end with the connection.
+    messages: JoinSet<Answer>,
+    /// The id of the last call.
+    last_id: u64,
+    /// The ids of calls to subscribe that are not answered yet.
+    asked: Vec<u64>,
+    /// The ids of its subscriptions.
+    subscriptions: Vec<String>,
+    saboteur: NoticeSaboteur,
+}
+
+/// Reads that clients make because they were told of a block.
+type Reads = JoinSet<()>;
+
+#[derive(Debug, Deserialize)]
+struct Reply<'a> {
+    id: u64,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl<'a> Connection<'a> {
+    fn open(desk: &'a Arc<Desk>, world: &'a Arc<World>, plan: SubscriberPlan, name: usize) -> Self {
+        let worker = &desk.workers[name % desk.workers.len()];
+        let subscriber = desk.proxy.open_subscriber(worker, Some(desk.names[plan.chain]));
+        let number = desk.recorder.opened(name, plan.chain);
+        Self {
+            desk,
+            world,
+            plan,
+            name,
+            subscriber: Arc::new(subscriber.expect("its chain is served")),
+            number,
+            saboteur: NoticeSaboteur::new(desk.saboteur.sabotage(), number),
+            messages: JoinSet::new(),
+            last_id: 0,
+            asked: Vec::new(),
+            subscriptions: Vec::new(),
+        }
+    }
+
+    /// Calls and listens until `until`, or until the server closes the connection.
+    async fn serve(&mut self, until: Duration, rng: &mut SmallRng, reads: &mut Reads) {
+        let leaves = sleep_until(self.desk.recorder.instant(until));
+        let mut leaves = std::pin::pin!(leaves);
+        let mut acts: Pin<Box<Sleep>> = Box::pin(sleep(Duration::ZERO));
+        let mut is_stalled = false;
+        self.begin(rng);
+        let end = loop {
+            tokio::select! {
+                // In this order, so that a simulated world has no chance but its own.
+                biased;
+                () = &mut leaves => break SessionEnd::Left,
+                () = &mut acts => {
+                    is_stalled = self.act(is_stalled, rng);
+                    let pause = self.pause(is_stalled, rng);
+                    acts.as_mut().reset(Instant::now() + pause);
+                }
+                Some(answer) = self.messages.join_next(), if !is_stalled => {
+                    let Answer { body, on_queued } = answer.expect("a call does not panic");
+                    self.answered(&body);
+                    on_queued();
+                }
+                event = poll_fn(|cx| self.subscriber.poll_event(cx)),
+                    if !is_stalled && !self.saboteur.is_silent() => match event {
+                    SubscriberEvent::Notification(pieces) => {
+                        sleep(self.saboteur.delay()).await;
+                        for message in self.saboteur.spoil(pieces.concat()) {
+                            self.told(&message, rng, reads);
+                        }
+                    }
+                    SubscriberEvent::TooSlow => break SessionEnd::TooSlow,
+                    SubscriberEvent::Resync => break SessionEnd::Resync,
+                },
+            }
+        };
+        self.desk.recorder.closed(self.number, end);
+        if self.saboteur.keeps_session() {
+            std::mem::forget(Arc::clone(&self.subscriber));
+        }
+    }
+
+    /// What it subscribes to at first.
+    fn begin(&mut self, rng: &mut SmallRng) {
+        let logs = |rng: &mut SmallRng| SessionCall::Logs(criteria(self.world, rng).to_string());
+        let mut calls = vec![SessionCall::Heads];
+        calls.extend((0..rng.random_range(0..3)).map(|_| logs(rng)));
+        if rng.random() {
+            calls.reverse();
+        }
+        match rng.random() {
+            true => self.send(calls, true),
+            false => calls.into_iter().for_each(|call| self.send(vec![call], false)),
+        }
+    }
+
+    /// Does something; returns whether it reads nothing from now on.
+    fn act(&mut self, is_stalled: bool, rng: &mut SmallRng) -> bool {
+        match self.plan.habit {
+            SubscriberHabit::Stalls(_) => {
+                let now = !is_stalled && self.desk.recorder.now() < self.calm_from();
+                if now != is_stalled {
+                    let crossing = if now { Crossing::Stalled } else { Crossing::Resumed };
+                    self.desk.recorder.crossed(self.number, crossing);
+                }
+                now
+            }
+            SubscriberHabit::Storms(_) => {
+                self.change(rng);
+                false
+            }
+            SubscriberHabit::Listens | SubscriberHabit::Returns => {
+                if rng.random_ratio(1, 3) {
+                    self.change(rng);
+                }
+                false
+            }
+        }
+    }
+
+    /// Until it acts again.
+    fn pause(&self, is_stalled: bool, rng: &mut SmallRng) -> Duration {
+        let pace = match self.plan.habit {
+            SubscriberHabit::Stalls(longest) if is_stalled => longest,
+            SubscriberHabit::Storms(pace) => pace,
+            SubscriberHabit::Stalls(_) | SubscriberHabit::Listens | SubscriberHabit::Returns => {
+                Duration::from_secs(15)
+            }
+        };
+        let pace = u64::try_from(pace.as_millis()).unwrap_or(u64::MAX);
+        millis(rng, pace / 2..pace + 1)
+    }
+
+    /// From when on it neither stalls nor changes what it listens to.
+    fn calm_from(&self) -> Duration {
+        self.plan.until.saturating_sub(Duration::from_secs(60))
+    }
+
+    /// Subscribes to one thing more, or to one less.
+    fn change(&mut self, rng: &mut SmallRng) {
+        if self.desk.recorder.now() >= self.calm_from() {
+            return;
+        }
+        let open = self.subscriptions.len() + self.asked.len();
+        let call = match rng.random_range(0..6) {
+            0 | 1 if !self.subscriptions.is_empty() => {
+                let place = rng.random_range(0..self.subscriptions.len());
+                SessionCall::Unsubscribe(self.subscriptions.swap_remove(place))
+            }
+            // There is none of this id.
+            2 => SessionCall::Unsubscribe(format!("{:#034x}", rng.random::<u128>() | 1 << 124)),
+            _ if open >= SUBSCRIPTIONS_MAX => return,
+            3 => SessionCall::Heads,
+            _ => SessionCall::Logs(criteria(self.world, rng).to_string()),
+        };
+        self.send(vec![call], false);
+    }
+
+    /// Sends one message.
+    fn send(&mut self, calls: Vec<SessionCall>, is_batch: bool) {
+        let mut written = Vec::new();
+        for call in calls {
+            self.last_id += 1;
+            let id = self.last_id;
+            let (method, params) = match &call {
+                SessionCall::Heads => ("eth_subscribe", r#"["newHeads"]"#.to_owned()),
+                SessionCall::Logs(criteria) => ("eth_subscribe", format!(r#"["logs",{criteria}]"#)),
+                SessionCall::Unsubscribe(id) => ("eth_unsubscribe", format!(r#"["{id}"]"#)),
+            };
+            if method == "eth_subscribe" {
+                self.asked.push(id);
+            }
+            written.push(format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
+            ));
+            self.desk.recorder.crossed(self.number, Crossing::Asked(id, call));
+        }
+        let body = match is_batch {
+            true => format!("[{}]", written.join(",")),
+            false => written.concat(),
+        };
+        let (desk, subscriber) = (Arc::clone(self.desk), Arc::clone(&self.subscriber));
+        let (name, chain) = (self.name, self.plan.chain);
+        self.messages.spawn(async move {
+            let worker = &desk.workers[name % desk.workers.len()];
+            let ctx = Ctx {
+                received_at: Instant::now().into_std(),
+                peer: ([127, 0, 0, 1], 1).into(),
+                want_trail: false,
+                may_stream: false,
+            };
+            let target = Target { chain: Some(desk.names[chain]), select: &[] };
+            let message = SubscriberMessage::new(&subscriber);
+            let answer =
+                desk.proxy.handle_message(worker, Some(&message), ctx, target, body.into()).await;
+            let (subscribed, body) = (message.into_subscribed(), answer.body.concat().into());
+            let on_queued = Box::new(move || subscriber.activate(&subscribed));
+            Answer { body, on_queued }
+        });
+    }
+
+    /// Takes an answer.
+    fn answered(&mut self, body: &[u8]) {
+        let replies: Vec<Reply<'_>> = match body.starts_with(b"[") {
+            true => serde_json::from_slice(body),
+            false => serde_json::from_slice(body).map(|reply| vec![reply]),
+        }
+        .expect("an answer to what the client sent");
+        for Reply { id, result, error } in replies {
+            let outcome = match (result, error) {
+                (Some(result), _) => Ok(result.get().to_owned()),
+                (None, error) => Err(error.map(RawValue::get).unwrap_or_default().to_owned()),
+            };
+            if let Some(place) = self.asked.iter().position(|asked| *asked == id) {
+                self.asked.swap_remove(place);
+                let subscription = outcome.as_ref().ok();
+                let subscription = subscription.and_then(|text| serde_json::from_str(text).ok());
+                self.subscriptions.extend(subscription);
+            }
+            self.desk.recorder.crossed(self.number, Crossing::Answered(id, outcome));
+        }
+    }
+
+    /// Takes a notification.
+    fn told(&self, message: &[u8], rng: &mut SmallRng, reads: &mut Reads) {
+        let notice = Notice::read(message);
+        if let Notice::Head(_, head) = &notice
+            && rng.random_ratio(1, READ_AFTER)
+        {
+            let item = read_of(head, rng);
+            let prompted = PromptedRead { request: 0, number: head.number, hash: head.hash };
+            let (desk, chain, name) = (Arc::clone(self.desk), self.plan.chain, self.name);
+            // Of any worker.
+            let reader = READERS + name + rng.random_range(0..2_usize);
+            reads.spawn(async move {
+                let manner = Manner::default();
+                let (request, _) =
+                    desk.send_numbered(reader, chain, vec![item], false, manner).await;
+                let read = PromptedRead { request, ..prompted };
+                desk.recorder.with(|evidence| evidence.prompted.push(read));
+            });
+        }
+        self.desk.recorder.crossed(self.number, Crossing::Told(notice));
+    }
+}
+
+/// A read of a block that was just told.
+fn read_of(head: &HeadNotice, rng: &mut SmallRng) -> Item {
+    let HeadNotice { number, hash, .. } = head;
+    let (method, params) = match rng.random_range(0..5) {
+        0 => ("eth_getBlockByNumber", format!("[\"{number:#x}\",false]")),
+        1 => ("eth_getBlockByHash", format!("[\"{hash}\",false]")),
+        2 => ("eth_getLogs", format!("[{{\"blockHash\":\"{hash}\"}}]")),
+        3 => {
+            let range = format!("[{{\"fromBlock\":\"{number:#x}\",\"toBlock\":\"{number:#x}\"}}]");
+            ("eth_getLogs", range)
+        }
+        _ => ("eth_getBlockReceipts", format!("[\"{hash}\"]")),
+    };
+    Item { id: Some("1".to_owned()), ask: Ask::Read, method: method.to_owned(), params }
+}
+
+/// A filter, drawn from the logs that the world has.
+fn criteria(world: &World, rng: &mut SmallRng) -> Value {
+    let sample = {
+        let chain = world.chain();
+        let number = rng.random_range(1..=chain.head().number());
+        let body = chain.canonical(number).and_then(|block| block.body.as_ref());
+        let logs = body.iter().flat_map(|body| &body.receipts).flat_map(|receipt| &receipt.logs);
+        let logs: Vec<_> = logs.cloned().collect();
+        (!logs.is_empty()).then(|| logs[rng.random_range(0..logs.len())].clone())
+    };
+    let Some(log) = sample else { return json!({}) };
+    let other = world.contracts().coins[0].address;
+    let address = match rng.random_range(0..6) {
+        0 => Value::Null,
+        1 => json!([]),
+        2 => json!(log.address.to_string().to_lowercase()),
+        3 => json!(log.address.to_string().to_uppercase().replacen("0X", "0x", 1)),
+        4 => json!([log.address, other]),
+        _ => return json!({"topics": topics(log.topics(), rng)}),
+    };
+    match rng.random() {
+        true => json!({"address": address}),
+        false => json!({"address": address, "topics": topics(log.topics(), rng)}),
+    }
+}
+
+fn topics(of_log: &[B256], rng: &mut SmallRng) -> Value {
+    let count = rng.random_range(0..=of_log.len());
+    let places = of_log[..count].iter().map(|topic| match rng.random_range(0..4) {
+        0 => Value::Null,
+        1 => json!([topic, B256::repeat_byte(7)]),
+        _ => json!(topic),
+    });
+    Value::Array(places.collect())
+}
