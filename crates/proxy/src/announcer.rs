@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use wellhead_chain::Observation;
 use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, MethodTable};
 use wellhead_jsonrpc::raw;
@@ -262,6 +263,11 @@ impl Announcer {
         let header = block.and_then(|block| {
             Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
         });
+        if let Some(Header { id, bloom, .. }) = &header {
+            // A client that is told of the block may search it for logs next.
+            let seen = Observation { hash: Some(id.hash), ..Observation::of_number(id.number) };
+            self.chain().heads.observe_bloom(&seen, bloom.as_deref());
+        }
         let counts = self.chain().subscriptions.counts();
         let counter = if header.is_some() { &counts.headers } else { &counts.failed };
         SubscriptionCounters::add(counter, 1);

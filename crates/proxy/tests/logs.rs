@@ -46,6 +46,30 @@ async fn what_another_finds_is_the_answer() {
     assert_eq!((asked(&stage), missed(&stage)), (vec![1, 1], vec![1, 0]));
 }
 
+/// A header as upstreams tell it, in whose block some log is.
+fn header(number: u64) -> String {
+    let others = ["sha3Uncles", "stateRoot", "transactionsRoot", "receiptsRoot", "difficulty"];
+    let others = others.iter().chain(&["gasLimit", "gasUsed", "timestamp", "extraData"]);
+    let others: String = others.map(|name| format!(r#""{name}":"0x1","#)).collect();
+    let (own, parent) = (support::hash(number, 1), support::hash(number - 1, 1));
+    let bloom = "01".repeat(256);
+    let ids = format!(r#""number":"{number:#x}","hash":"{own}","parentHash":"{parent}""#);
+    format!(r#"{{{others}"logsBloom":"0x{bloom}",{ids}}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_was_read_for_subscribers_is_evidence() {
+    let stage = stage(2, false);
+    for number in (98..=101).rev() {
+        stage.peer(0).next("eth_getBlockByHash", result(&header(number)));
+    }
+    let _announced = stage.announce().await;
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", result(LOG));
+    assert_eq!(stage.call("eth_getLogs", ALL).await, LOG);
+    assert_eq!(missed(&stage), [1, 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_are_believed() {
     let stage = stage(3, false);

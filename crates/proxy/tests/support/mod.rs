@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId};
@@ -15,8 +16,9 @@ use wellhead_jsonrpc::{ParseLimits, raw};
 use wellhead_kit::{Arrival, ScriptedTransport, named_by, upstream};
 pub(crate) use wellhead_kit::{Step, error, ms, settle};
 use wellhead_proxy::{
-    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule, ServedChain,
-    Settings, Target, Tiers, VerifyPool, VerifySettings, WorkerChains,
+    Announcer, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule,
+    ServedChain, Settings, Subscriber, SubscriberMessage, Target, Tiers, VerifyPool,
+    VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{Ceiling, Transport};
@@ -344,6 +346,31 @@ impl Stage {
         };
         let proxy = Arc::new(Proxy::new(chains, settings).holding(Arc::clone(&answers)));
         Self { proxy, peers, answers, worker: WorkerChains::new(worker) }
+    }
+
+    /// Has the blocks of the first chain announced, to a client that subscribes to heads. Both end when
+    /// what is returned is dropped.
+    pub(crate) async fn announce(&self) -> (JoinSet<()>, Subscriber) {
+        let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
+        let upstreams = WorkerUpstreams::new(self.peers[0].iter().map(dynamic).collect(), 2);
+        let mut loops = JoinSet::new();
+        for announcer in Announcer::all(&self.proxy, WorkerChains::new(vec![upstreams])) {
+            loops.spawn(announcer.run());
+        }
+        let subscriber = self.proxy.open_subscriber(&self.worker, None).expect("one chain");
+        let message = SubscriberMessage::new(&subscriber);
+        let ctx = Ctx {
+            received_at: now(),
+            peer: ([127, 0, 0, 1], 1).into(),
+            want_trail: false,
+            may_stream: false,
+        };
+        let call = r#"{"id":1,"method":"eth_subscribe","params":["newHeads"]}"#.into();
+        let answered =
+            self.proxy.handle_message(&self.worker, Some(&message), ctx, Target::default(), call);
+        assert_eq!(answered.await.status, 200);
+        assert_eq!(message.into_subscribed().len(), 1);
+        (loops, subscriber)
     }
 
     pub(crate) fn chain(&self) -> &ServedChain {
