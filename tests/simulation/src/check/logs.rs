@@ -74,7 +74,9 @@ fn missed(evidence: &Evidence, request: &Request, item: &Item) -> Option<u64> {
     let known = evidence.heights[request.chain]
         .iter()
         .filter(|(made, _)| !made.is_zero() && *made + KNOWN_AFTER <= request.at);
-    let known: Vec<u64> = known.map(|(_, height)| *height).collect();
+    // The header of a block that took the place of another one may not be known.
+    let stayed = |height: &u64| blocks.get(height).is_some_and(|hashes| hashes.len() == 1);
+    let known: Vec<u64> = known.map(|(_, height)| *height).filter(stayed).collect();
     found.as_array()?.iter().filter_map(number).find(|number| known.contains(number))
 }
 

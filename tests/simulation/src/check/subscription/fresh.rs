@@ -85,7 +85,9 @@ fn bound(heard: &Heard<'_>, chain: usize, at: At) -> At {
         feeds.any(|it| it.opened <= at && it.closed.is_none_or(|closed| closed > at + calls))
     };
     let prompt = heard.places(chain).filter(|(_, it)| it.feed_habit.is_prompt());
-    let prompt = prompt.filter(|(place, _)| is_open(*place)).count();
+    // The word of one whose breaker is still open does not count, though its feed may be open.
+    let counts = |place| heard.wellness.is_well(place, at.saturating_sub(CATCHES_UP), at);
+    let prompt = prompt.filter(|(place, _)| is_open(*place) && counts(*place)).count();
     let is_odd = upstreams.iter().any(|it| it.has_feed && !it.feed_habit.is_prompt());
     let paces = match () {
         () if is_odd => 6,

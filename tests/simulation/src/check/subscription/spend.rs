@@ -1,4 +1,5 @@
-//! What is told costs one call a block for its head and one for its logs, however many subscribe.
+//! What is told costs one call a block for its head and one for its logs, and at most two feeds, however
+//! many subscribe.
 //!
 //! Counted are the calls of the loop that announces blocks which brought something; those that
 //! brought nothing are made again. A slow one may be made twice at once where `hedging` is on. A journal that
@@ -9,9 +10,12 @@ use std::collections::HashMap;
 use super::Heard;
 use super::stream::times_made;
 use crate::check::Finding;
-use crate::evidence::{At, Caller, Evidence};
+use crate::evidence::{At, Caller, Evidence, OpenedFeed};
 use crate::session::SessionEnd;
 use crate::upstream::{LOGS, RECEIPTS};
+
+/// Feeds of one chain at a time.
+const FEEDS_MAX: usize = 2;
 
 pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let evidence = heard.evidence;
@@ -52,9 +56,22 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                 findings.push((At::ZERO, what));
             }
         }
+        findings.extend(feeds(evidence, chain));
         findings.extend(unread.into_iter().map(|(at, key)| (at, format!("the announcer: {key}"))));
     }
     findings
+}
+
+/// A moment at which more feeds of a chain are open than it needs.
+fn feeds(evidence: &Evidence, chain: usize) -> Option<Finding> {
+    let feeds: Vec<_> = evidence.feeds.iter().filter(|it| it.place.chain == chain).collect();
+    let is_open = |feed: &OpenedFeed, at: At| {
+        feed.opened <= at && feed.closed.is_none_or(|closed| closed > at)
+    };
+    feeds.iter().find_map(|feed| {
+        let open = feeds.iter().filter(|it| is_open(it, feed.opened)).count();
+        (open > FEEDS_MAX).then(|| (feed.opened, format!("{open} feeds are open")))
+    })
 }
 
 /// How often a journal may have begun: when it was first wanted, when nothing had read it for a while, and
@@ -87,7 +104,7 @@ fn begins(evidence: &Evidence, chain: usize) -> usize {
 mod tests {
     use super::super::sample::{evidence, heads};
     use super::*;
-    use crate::check::sample::exchange;
+    use crate::check::sample::{PLACE, exchange};
     use crate::evidence::Told;
 
     fn check(calls: &[(&str, &str)], found: usize) {
@@ -101,6 +118,20 @@ mod tests {
         }));
         let findings = super::check(&Heard::of(&evidence));
         assert_eq!(findings.len(), found, "{calls:?}: {findings:?}");
+    }
+
+    #[test]
+    fn two_feeds_are_enough() {
+        let check = |closed: Option<At>, found: usize| {
+            let mut evidence = evidence(vec![heads("7a")]);
+            let feed = |opened| OpenedFeed { place: PLACE, opened, closed: None };
+            let (first, second) = (At::from_secs(1), At::from_secs(2));
+            evidence.feeds =
+                vec![OpenedFeed { closed, ..feed(At::ZERO) }, feed(first), feed(second)];
+            assert_eq!(super::check(&Heard::of(&evidence)).len(), found, "{closed:?}");
+        };
+        check(None, 1);
+        check(Some(At::from_secs(2)), 0);
     }
 
     #[test]
