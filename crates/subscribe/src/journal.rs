@@ -5,7 +5,8 @@
 //! - **J1** Folding the events from any place gives a linked chain: the parent of each block added
 //!   is the tip before it, and each block removed is the tip.
 //! - **J2** The tip was the agreed head, now or before: the caller stores the view first.
-//! - **J3** A block is added with its header; its logs may follow, see [`AddedBlock::logs`].
+//! - **J3** A block is added with its header; its logs and other parts may follow, see
+//!   [`AddedBlock::logs`].
 //!
 //! All events of one [`Publication`] appear together, so no reader sees half a reorg. The journal
 //! is bounded in blocks and bytes; at the bound the oldest events go, and a reader that had not
@@ -19,6 +20,7 @@ use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::header::{Header, NumberedBlock};
 use crate::logs::BlockLogs;
+use crate::receipts::BlockReceipts;
 use crate::ring::{Cursor, Lagged, Ring, RingReader, RingView};
 
 /// About how many bytes an event holds beside its header and logs.
@@ -61,10 +63,7 @@ impl ChainEvent {
             Self::Added(block) => block,
             Self::Removed(block) => Some(block).filter(|it| it.sequence >= since.sequence())?,
         };
-        match block.logs()? {
-            LogsState::Known(logs) => Some(logs),
-            LogsState::Unneeded => None,
-        }
+        block.logs()?.known()
     }
 
     fn bytes_held(&self) -> usize {
@@ -83,6 +82,7 @@ pub struct AddedBlock {
     header: Header,
     sequence: u64,
     logs: OnceLock<LogsState>,
+    receipts: OnceLock<PartState<BlockReceipts>>,
 }
 
 impl AddedBlock {
@@ -108,24 +108,51 @@ impl AddedBlock {
         self.logs.get()
     }
 
+    /// What is known of its receipts, as [`AddedBlock::logs`].
+    pub fn receipts(&self) -> Option<&PartState<BlockReceipts>> {
+        self.receipts.get()
+    }
+
+    fn new(header: Header, sequence: u64) -> Self {
+        Self { header, sequence, logs: OnceLock::new(), receipts: OnceLock::new() }
+    }
+
+    /// What is not known of it by now is not needed.
+    fn settle(&self) {
+        let _known_already = self.logs.set(PartState::Unneeded);
+        let _known_already = self.receipts.set(PartState::Unneeded);
+    }
+
     fn bytes_held(&self) -> usize {
-        let logs = match self.logs.get() {
-            Some(LogsState::Known(logs)) => logs.bytes_held(),
-            Some(LogsState::Unneeded) | None => 0,
-        };
-        self.header.bytes_held() + logs
+        let logs = self.logs.get().and_then(PartState::known).map_or(0, |it| it.bytes_held());
+        let receipts =
+            self.receipts.get().and_then(PartState::known).map_or(0, |it| it.bytes_held());
+        self.header.bytes_held() + logs + receipts
+    }
+}
+
+/// What is known of a part of a block that is fetched after its header.
+#[derive(Debug)]
+pub enum PartState<T> {
+    /// It is here.
+    Known(Arc<T>),
+    /// No subscription needs it, or the block was removed before it was known. Logs are not needed
+    /// where the bloom excludes all groups, which says nothing to a filter that was not among them.
+    Unneeded,
+}
+
+impl<T> PartState<T> {
+    /// The part, if it is here.
+    pub fn known(&self) -> Option<&Arc<T>> {
+        match self {
+            Self::Known(part) => Some(part),
+            Self::Unneeded => None,
+        }
     }
 }
 
 /// What is known of the logs of a block.
-#[derive(Debug, Clone)]
-pub enum LogsState {
-    /// They are here.
-    Known(Arc<BlockLogs>),
-    /// No subscription needs them: its bloom excludes all groups, or the block was removed before
-    /// its logs were known. Says nothing to a filter that was not among the groups.
-    Unneeded,
-}
+pub type LogsState = PartState<BlockLogs>;
 
 /// The bounds of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,12 +276,12 @@ impl ChainJournal {
         for _ in 0..removed {
             let block = self.chain.pop_back().expect("as many as are removed, by the check");
             // Logs that were never told are not taken back, and are not waited for.
-            let _already_known = block.logs.set(LogsState::Unneeded);
+            block.settle();
             events.push(ChainEvent::Removed(block));
         }
         let first = self.ring.view().tip().sequence() + events.len() as u64;
         for (sequence, header) in (first..).zip(added) {
-            let block = Arc::new(AddedBlock { header, sequence, logs: OnceLock::new() });
+            let block = Arc::new(AddedBlock::new(header, sequence));
             self.chain.push_back(Arc::clone(&block));
             events.push(ChainEvent::Added(block));
         }
@@ -269,15 +296,23 @@ impl ChainJournal {
     /// is no longer on the journal's chain, so that no reader waits for them. They count as bytes
     /// of the journal.
     pub fn set_logs(&mut self, block: &AddedBlock, logs: LogsState) -> bool {
+        debug_assert!(logs.known().is_none_or(|it| it.block() == block.id()), "of this block");
+        self.set_part(block, || block.logs.set(logs).is_ok())
+    }
+
+    /// As [`ChainJournal::set_logs`], of receipts.
+    pub fn set_receipts(&mut self, block: &AddedBlock, receipts: PartState<BlockReceipts>) -> bool {
+        debug_assert!(receipts.known().is_none_or(|it| it.block() == block.id()), "of this block");
+        self.set_part(block, || block.receipts.set(receipts).is_ok())
+    }
+
+    fn set_part(&mut self, block: &AddedBlock, set: impl FnOnce() -> bool) -> bool {
         let is_on_chain = self.chain.iter().rev().any(|it| std::ptr::eq(&**it, block));
         if !is_on_chain {
             return false;
         }
-        if let LogsState::Known(logs) = &logs {
-            debug_assert_eq!(logs.block(), block.id(), "the logs are those of the block");
-        }
         let before = block.bytes_held();
-        if block.logs.set(logs).is_err() {
+        if !set() {
             return false;
         }
         self.bytes_held += block.bytes_held() - before;
@@ -502,6 +537,23 @@ mod tests {
         // Block 13 was never told, 12 was.
         assert_eq!(told(start), [true, true, false, false, true]);
         assert_eq!(told(late), [false, false], "what was not told is not taken back");
+    }
+
+    #[test]
+    fn receipts_are_held_and_counted_beside_logs() {
+        let mut journal = begun(JournalBounds::default());
+        extend(&mut journal, 0, branch(hash(10, 0), 11, 12, 0));
+        let blocks: Vec<_> = journal.chain.iter().cloned().collect();
+        let held = journal.bytes_held();
+        let receipts = BlockReceipts::read(blocks[0].id(), b"[]", true, 100).expect("none");
+        let bytes = receipts.bytes_held();
+        assert!(journal.set_receipts(&blocks[0], PartState::Known(Arc::new(receipts))));
+        assert_eq!(journal.bytes_held(), held + bytes);
+        assert!(!journal.set_receipts(&blocks[0], PartState::Unneeded), "known already");
+        assert!(blocks[0].logs().is_none() && blocks[1].receipts().is_none());
+        extend(&mut journal, 2, Vec::new());
+        assert!(blocks[0].receipts().and_then(PartState::known).is_some());
+        assert!(matches!(blocks[1].receipts(), Some(PartState::Unneeded)), "it was removed");
     }
 
     #[test]

@@ -12,9 +12,11 @@
 //! - `journal`: blocks added and removed, over `ring`, which readers load without a lock
 //! - `criteria`: the filter of a subscription to logs, as geth reads it
 //! - `logs`: the logs of one block, checked and rendered once
+//! - `receipts`: the receipts of one block, in the same way
 //! - `groups`: equal filters once, and which of them a log matches
 //! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told
 //! - `pending`: hashes of transactions, each once
+//! - `syncing`: whether the chain is followed, over `stream`, which holds what belongs to no block
 //! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
 //!
 //! What feeds all this and what writes it to clients is not here: the caller fetches, waits, keeps
@@ -29,7 +31,10 @@ mod logs;
 mod notification;
 mod pending;
 mod poll;
+mod receipts;
 mod ring;
+mod stream;
+mod syncing;
 mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
@@ -40,12 +45,15 @@ pub use filters::{
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError, NumberedBlock};
 pub use journal::{
-    AddedBlock, ChainEvent, ChainJournal, JournalBounds, JournalReader, LogsState, Publication,
-    Unlinked,
+    AddedBlock, ChainEvent, ChainJournal, JournalBounds, JournalReader, LogsState, PartState,
+    Publication, Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal, PendingReader};
 pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
+pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptCriteriaError, ReceiptsError};
 pub use ring::{Cursor, Lagged, RingView};
+pub use stream::{NotificationReader, NotificationStream, StreamBounds};
+pub use syncing::{SyncProgress, SyncState, SyncingJournal};
 pub use walk::{HeadWalk, WalkBounds, WalkStep};

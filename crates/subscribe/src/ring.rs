@@ -88,6 +88,11 @@ impl<T> RingView<T> {
         Cursor(self.segments.first().map_or(self.next, |segment| segment.first))
     }
 
+    /// The place before the newest item, or the tip where there is none.
+    pub fn newest(&self) -> Cursor {
+        Cursor(if self.is_empty() { self.next } else { self.next - 1 })
+    }
+
     /// The items behind `cursor`, oldest first, each with its sequence number.
     pub fn since(
         &self,
