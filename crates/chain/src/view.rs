@@ -180,6 +180,11 @@ impl View {
         self.fresh_until.is_some_and(|until| now <= until)
     }
 
+    /// Whether an upstream is polled for its head, or pushes it. Otherwise a view is never fresh.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
     /// To be called when something changed that [`View::is_fresh`] depends on.
     pub(crate) fn tell_freshness(&mut self) {
         let confirmed_at = self.confirmed_at.filter(|_| self.is_followed);

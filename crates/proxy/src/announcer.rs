@@ -6,25 +6,30 @@
 //! journal grows, and the journal before a client is told, so that a client that hears of block N
 //! can read block N at once, over any connection.
 
+mod receipts;
+
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use wellhead_chain::Observation;
 use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
-    LogsState, NumberedBlock, Publication, WalkBounds, WalkStep,
+    LogsState, NumberedBlock, PartState, Publication, WalkBounds, WalkStep,
 };
 
 use crate::journey::{Proxy, WorkerChains};
 use crate::state::chain::ServedChain;
 use crate::state::directory::ChainIndex;
 use crate::state::subscriptions::{PublicationReader, SubscriptionCounters};
+use crate::syncing;
 
 /// The methods that the logs of a block are read with.
 const LOGS: &str = "eth_getLogs";
@@ -74,6 +79,10 @@ pub struct Announcer {
     index: ChainIndex,
     /// Written here alone; its lock is held for a moment.
     journal: Mutex<ChainJournal>,
+    /// The receipts of a block were found, are not needed, or cannot be had now.
+    receipts_news: Notify,
+    /// The receipts of the block whose turn it is could not be had.
+    receipts_fail: AtomicBool,
 }
 
 impl Announcer {
@@ -84,7 +93,9 @@ impl Announcer {
         let announcers = chains.filter_map(|(index, chain)| {
             let journal = Mutex::new(chain.subscriptions.take_journal()?);
             let (proxy, worker) = (Arc::clone(proxy), Arc::clone(&worker));
-            Some(Self { proxy, worker, index: ChainIndex(index), journal })
+            let (receipts_news, receipts_fail) = (Notify::new(), AtomicBool::new(false));
+            let index = ChainIndex(index);
+            Some(Self { proxy, worker, index, journal, receipts_news, receipts_fail })
         });
         announcers.collect()
     }
@@ -95,6 +106,10 @@ impl Announcer {
 
     /// Announces for ever.
     pub async fn run(self) {
+        tokio::join!(self.announce_blocks(), syncing::follow(self.chain()));
+    }
+
+    async fn announce_blocks(&self) {
         loop {
             while !self.note_demand() {
                 self.chain().subscriptions.news().await;
@@ -106,6 +121,7 @@ impl Announcer {
             tokio::select! {
                 biased;
                 () = self.follow_heads() => {}
+                () = self.follow_receipts() => {}
                 () = self.follow_logs() => {}
             }
         }
@@ -125,12 +141,10 @@ impl Announcer {
         false
     }
 
-    /// Whether something subscribes, as upstreams' loops are told, too: while something does the chain
-    /// is in use, though no client calls.
+    /// Whether something reads the journal, as upstreams' loops are told, too.
     fn note_demand(&self) -> bool {
-        let is_subscribed = self.chain().subscriptions.count() > 0;
-        self.chain().pulse.note_subscribed(is_subscribed, now());
-        is_subscribed
+        self.chain().note_demand(now());
+        self.chain().subscriptions.count() > 0
     }
 
     /// Begins the journal anew, some blocks below this one.
@@ -145,6 +159,7 @@ impl Announcer {
         let written = self.chain().subscriptions.reader().load();
         for block in written.iter().filter_map(|(_, event)| event.added()) {
             journal.set_logs(block, LogsState::Unneeded);
+            journal.set_receipts(block, PartState::Unneeded);
         }
     }
 
@@ -286,13 +301,14 @@ impl Announcer {
         let (mut failures, mut foreign) = (0, 0);
         loop {
             publications.mark_seen();
-            let Some(block) = self.next_without_logs() else {
+            let Some(block) = self.next_without(|block| block.logs().is_none()) else {
                 publications.changed().await;
                 continue;
             };
             let state = tokio::select! {
                 biased;
-                () = until_taken_back(&block, &mut publications) => continue,
+                // It was taken back, or the logs came with the receipts.
+                () = until_settled(|| block.logs().is_some(), &mut publications) => continue,
                 state = self.logs_of(&block, foreign) => state,
             };
             match state {
@@ -312,11 +328,11 @@ impl Announcer {
         }
     }
 
-    /// The oldest block of the journal whose logs are not known.
-    fn next_without_logs(&self) -> Option<Arc<AddedBlock>> {
+    /// The oldest block of the journal that lacks a part.
+    fn next_without(&self, lacks: impl Fn(&AddedBlock) -> bool) -> Option<Arc<AddedBlock>> {
         let journal = self.chain().subscriptions.reader().load();
         let mut blocks = journal.iter().filter_map(|(_, event)| event.added());
-        blocks.find(|block| block.logs().is_none()).cloned()
+        blocks.find(|block| lacks(block)).cloned()
     }
 
     /// The logs of a block, if a subscription may match one. They were `foreign` to its header so often.
@@ -329,6 +345,8 @@ impl Announcer {
             }
             return Ok(LogsState::Unneeded);
         }
+        // Where receipts are wanted, too, they bring the logs, and this ends while it waits.
+        self.receipts_settled(block).await;
         let scope = match bloom {
             Some(bloom) if foreign >= FOREIGN_MAX => LogsScope::WithSystemLogs(bloom),
             bloom => LogsScope::Whole(bloom),
@@ -381,17 +399,19 @@ impl Announcer {
 /// What the bloom of a block says. Some chains leave it empty in blocks with logs: then it says
 /// nothing, but where the block used no gas.
 fn bloom_of(block: &AddedBlock) -> Option<&Bloom> {
-    let header = block.header();
-    let bloom = header.bloom.as_deref()?;
-    let gas_used = || raw::field(&header.json(), "gasUsed").and_then(raw::quantity);
-    (!bloom.is_empty() || gas_used() == Some(0)).then_some(bloom)
+    let bloom = block.header().bloom.as_deref()?;
+    (!bloom.is_empty() || !has_used_gas(block)).then_some(bloom)
 }
 
-/// Resolves when the logs of a block are settled without us: it was taken back.
-async fn until_taken_back(block: &AddedBlock, publications: &mut PublicationReader) {
-    while block.logs().is_none() {
+fn has_used_gas(block: &AddedBlock) -> bool {
+    raw::field(&block.header().json(), "gasUsed").and_then(raw::quantity) != Some(0)
+}
+
+/// Resolves when a part of a block is settled by others.
+async fn until_settled(is_settled: impl Fn() -> bool, publications: &mut PublicationReader) {
+    while !is_settled() {
         publications.mark_seen();
-        if block.logs().is_some() {
+        if is_settled() {
             return;
         }
         publications.changed().await;

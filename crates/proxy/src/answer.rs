@@ -167,7 +167,7 @@ impl Refusal {
 
     /// The filters of all subscriptions are bounded in number and bytes.
     pub(crate) fn too_many_filters() -> Self {
-        let message = "too many different log filters are subscribed to: use fewer or broader ones";
+        let message = "too many different filters are subscribed to: use fewer or broader ones";
         Self::new(200, VerdictClass::Throttled.client_code(), message.to_owned())
     }
 

@@ -22,8 +22,7 @@ use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
-use crate::state::subscriber::{Subscriber, SubscriberMessage};
-use crate::state::subscriptions::SubscriberHub;
+use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
 
 /// Calls to upstreams that one read of our own may cost.
 const OWN_CALLS_MAX: u32 = 16;
@@ -38,13 +37,16 @@ struct WorkerChain {
     /// Shared with answers that are still on their way when their request was answered.
     upstreams: Arc<WorkerUpstreams>,
     /// The worker's own connections that are subscribed to something.
-    hub: Arc<SubscriberHub>,
+    hubs: SubscriberHubs,
 }
 
 impl WorkerChains {
     /// One for each chain, in the order of the chains.
     pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
-        let chain = |upstreams| WorkerChain { upstreams: Arc::new(upstreams), hub: Arc::default() };
+        let chain = |upstreams| WorkerChain {
+            upstreams: Arc::new(upstreams),
+            hubs: SubscriberHubs::default(),
+        };
         Self(chains.into_iter().map(chain).collect())
     }
 }
@@ -216,8 +218,8 @@ impl Proxy {
         chain: Option<&str>,
     ) -> Option<Subscriber> {
         let index = self.index(chain).ok()?;
-        let hub = Arc::clone(&worker.0[index.0].hub);
-        Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hub))
+        let hubs = worker.0[index.0].hubs.clone();
+        Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hubs))
     }
 
     /// Makes a read that no client asked for, as if one did; `None` when it fails.

@@ -14,7 +14,7 @@
 //! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `CallResult` |
 //! | `steps` | the steps of a call's life, one module a step |
 //! | `call`, `batch`, `journey`, `line` | the order of the steps: of one call, of a batch, of a request, and its line in the log |
-//! | `metrics`, `status`, `explain`, `sweeper`, `announcer` | what operators see, and what runs beside requests |
+//! | `metrics`, `status`, `explain`, `sweeper`, `announcer`, `syncing` | what operators see, and what runs beside requests |
 
 mod announcer;
 mod answer;
@@ -30,6 +30,7 @@ mod state;
 mod status;
 mod steps;
 mod sweeper;
+mod syncing;
 
 pub use announcer::Announcer;
 pub use answer::Answer;

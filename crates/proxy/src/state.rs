@@ -12,6 +12,7 @@ pub(crate) mod parts;
 pub(crate) mod quorums;
 pub(crate) mod sent;
 pub(crate) mod sessions;
+pub(crate) mod streams;
 pub(crate) mod subscriber;
 pub(crate) mod subscriptions;
 pub(crate) mod tiers;

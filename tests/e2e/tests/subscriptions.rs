@@ -438,6 +438,63 @@ mod with_geth {
         assert_eq!(make(&stage, "eth_uninstallFilter", json!([of_blocks])).await, false);
     }
 
+    /// The receipts of each block as a node has them, from one call that also brings the logs.
+    #[tokio::test]
+    async fn receipts_are_those_of_the_chain() {
+        let stage = Stage::set(true).await;
+        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
+        stage.agrees_on(&first[0]).await;
+        let mut client = stage.client().await;
+        let all = client.subscribe(json!(["transactionReceipts"])).await;
+        client.subscribe(json!(["logs", { "address": ConsensusDriver::LOGGER }])).await;
+        let mut miner = LogMiner::new(&stage, &first[0]);
+        for back in [0, 0, 2, 1, 0] {
+            let (blocks, logs) = miner.step(back, back + 1, &[0, 1]).await;
+            let rpc = stage.driver.node(0).rpc();
+            let mut expected = Vec::new();
+            for block in &blocks {
+                let receipts = rpc.result("eth_getBlockReceipts", json!([block.hash])).await;
+                expected.push(receipts.unwrap());
+            }
+            let (mut receipts, mut logs_told) = (Vec::new(), 0);
+            while receipts.len() < expected.len() || logs_told < logs.len() {
+                let mut message = client.told().await;
+                match message["subscription"] == all {
+                    true => receipts.push(message["result"].take()),
+                    false => logs_told += 1,
+                }
+            }
+            assert_eq!(receipts, expected);
+        }
+        client.expect_silence().await;
+        let metrics = stage.wellhead.admin().get("/metrics").await.unwrap().body;
+        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        for line in [
+            r#"wellhead_subscriptions{chain="main",kind="transactionReceipts"} 1"#,
+            r#"wellhead_announcer_calls_total{chain="main",fetched="receipts"} 8"#,
+            r#"wellhead_announcer_calls_total{chain="main",fetched="logs"} 0"#,
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nodes_that_hang_are_syncing() {
+        let stage = Stage::set(true).await;
+        let first = stage.mine(stage.driver.genesis(), 2, &[0, 1]).await;
+        stage.agrees_on(&first[1]).await;
+        let mut client = stage.client().await;
+        client.subscribe(json!(["syncing"])).await;
+        assert_eq!(client.told().await["result"], false);
+        (0..2).for_each(|node| stage.driver.node(node).process.signal(Signal::Stop));
+        let block = u64::from_str_radix(&first[1].quantity()[2..], 16).unwrap();
+        let status = json!({"StartingBlock": block, "CurrentBlock": block, "HighestBlock": block});
+        assert_eq!(client.told().await["result"], json!({"syncing": true, "status": status}));
+        (0..2).for_each(|node| stage.driver.node(node).process.signal(Signal::Cont));
+        assert_eq!(client.told().await["result"], false);
+        client.expect_silence().await;
+    }
+
     #[tokio::test]
     async fn over_http_there_is_none() {
         let stage = Stage::set(false).await;

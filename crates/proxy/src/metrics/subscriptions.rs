@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use wellhead_watch::CheckCounts;
 
 use super::{Encoded, Exposed};
-use crate::state::subscriptions::{ReaderLag, SubscriptionCounts};
+use crate::state::subscriptions::{KindName, ReaderLag, SubscriptionCounts};
 
 impl Exposed {
     pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -22,8 +22,8 @@ impl Exposed {
         let mut family =
             encoder.encode_descriptor("wellhead_subscriptions", help, None, MetricType::Gauge)?;
         for (chain, counts) in &rows {
-            for (kind, count) in [("newHeads", counts.heads), ("logs", counts.logs)] {
-                let labels = [("chain", *chain), ("kind", kind)];
+            for (kind, count) in KindName::ALL.into_iter().zip(counts.open) {
+                let labels = [("chain", *chain), ("kind", kind.word())];
                 ConstGauge::new(count as u64).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -54,6 +54,7 @@ impl Exposed {
                 vec![
                     ("header", counts.headers),
                     ("logs", counts.log_blocks),
+                    ("receipts", counts.receipt_blocks),
                     ("nothing", counts.failed),
                 ]
             },

@@ -20,6 +20,7 @@ use crate::state::hopeless::Hopeless;
 use crate::state::quorums::{QuorumRule, Quorums};
 use crate::state::sent::SentTransactions;
 use crate::state::sessions::Sessions;
+use crate::state::streams::ChainStreams;
 use crate::state::subscriptions::ChainSubscriptions;
 use crate::state::verify::{Verifier, VerifyPool, VerifySettings};
 use crate::state::virtual_filters::ChainFilters;
@@ -98,6 +99,8 @@ pub struct ServedChain {
     /// The filters that clients made.
     pub(crate) filters: ChainFilters,
     head_changes: watch::Sender<()>,
+    /// What they read beside the chain's blocks.
+    pub(crate) streams: Arc<ChainStreams>,
     /// Searches that take too many calls.
     pub(crate) hopeless: Hopeless,
     counts: Counts,
@@ -143,6 +146,7 @@ impl ServedChain {
             subscriptions,
             filters: ChainFilters::default(),
             head_changes,
+            streams: Arc::default(),
             hopeless: Hopeless::default(),
             counts,
         }
@@ -185,6 +189,13 @@ impl ServedChain {
     pub fn verifying(self, settings: &VerifySettings, pool: Arc<VerifyPool>) -> Self {
         let verifier = Verifier::new(settings, Arc::clone(&self.pulse), pool);
         Self { verifier: verifier.map(Arc::new), ..self }
+    }
+
+    /// Tells upstreams' loops whether something subscribes: while something does the chain is in use,
+    /// though no client calls.
+    pub(crate) fn note_demand(&self, now: Instant) {
+        let is_subscribed = self.subscriptions.count() > 0 || self.streams.wants_syncing();
+        self.pulse.note_subscribed(is_subscribed, now);
     }
 
     /// What inspects answers, for the workers' upstreams of this chain.

@@ -1,29 +1,42 @@
-//! What one WebSocket connection is subscribed to: ids, and a cursor into the journal for each.
+//! What one WebSocket connection is subscribed to: ids, and a cursor into the journal of blocks, or into a
+//! stream beside it, for each.
 //!
-//! Nothing is queued for a connection. It is woken when the journal grew, reads from its cursors
-//! what is new while its socket takes it, and is ended when it falls off the journal.
+//! Nothing is queued for a connection. It is woken when the journal or a stream grew, reads from its
+//! cursors what is new while its socket takes it, and is ended when it falls off the journal.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_subscribe::{ChainEvent, Cursor, GroupId, Notification, RingView, SubscriptionId};
+use wellhead_subscribe::{
+    ChainEvent, Cursor, GroupId, Notification, PartState, ReceiptCriteria, RingView, SubscriptionId,
+};
 
 use crate::state::chain::ServedChain;
+use crate::state::streams::StreamTicket;
 use crate::state::subscriptions::{
-    ChainSubscriptions, JoinedGroup, SubscriberHub, SubscriptionCounters,
+    ChainSubscriptions, JoinedGroup, KindName, PartDemand, SubscriberHub,
 };
 
 /// The most subscriptions of one connection; geth has no bound, reth has this one.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
 
+/// How one worker's subscribers of one chain are woken.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SubscriberHubs {
+    /// Those that read the journal of blocks.
+    blocks: Arc<SubscriberHub>,
+    /// Those that read streams, which may grow far more often.
+    streams: Arc<SubscriberHub>,
+}
+
 /// One connection of a client to one chain.
 #[derive(Debug)]
 pub struct Subscriber {
     chain: Arc<ServedChain>,
-    hub: Arc<SubscriberHub>,
+    hubs: SubscriberHubs,
     state: Mutex<SubscriberState>,
 }
 
@@ -34,6 +47,7 @@ struct SubscriberState {
     place: Option<usize>,
     /// Where it reads, for the metrics, while it has a place.
     position: Option<Arc<AtomicU64>>,
+    streams: StreamSubscriptions,
     /// The round that goes on; `None` while there is nothing to tell.
     round: Option<TellRound>,
 }
@@ -43,8 +57,8 @@ struct SubscriberState {
 #[derive(Debug)]
 struct TellRound {
     cursor: Cursor,
-    /// Heads are told first, then logs.
-    is_of_logs: bool,
+    /// Heads are told first, then what else belongs to the block.
+    is_of_parts: bool,
     /// The next subscription to look at.
     at: usize,
 }
@@ -74,6 +88,31 @@ pub(crate) enum SubscriptionKind {
         /// Logs of the event at the cursor that were told.
         told: usize,
     },
+    /// `transactionReceipts`.
+    Receipts {
+        /// Which of them.
+        criteria: ReceiptCriteria,
+        /// They are fetched while this is held.
+        _demand: PartDemand,
+    },
+}
+
+/// The subscriptions of a connection that read streams.
+#[derive(Debug, Default)]
+struct StreamSubscriptions {
+    all: Vec<StreamSubscription>,
+    /// As that of the others.
+    place: Option<usize>,
+    /// The one that is looked at first: each has its turn, however much another one has to tell.
+    first: usize,
+}
+
+#[derive(Debug)]
+struct StreamSubscription {
+    id: SubscriptionId,
+    text: Bytes,
+    ticket: StreamTicket,
+    is_active: bool,
 }
 
 /// A step over one event of the journal.
@@ -81,7 +120,7 @@ enum SubscriptionStep {
     Tell(SubscriberEvent),
     /// The event means nothing here, and is passed.
     Passed,
-    /// The logs of the block are not known yet.
+    /// The part of the block that is told is not known yet.
     Awaits,
 }
 
@@ -127,6 +166,16 @@ impl<'a> SubscriberMessage<'a> {
         Ok(())
     }
 
+    /// As [`SubscriberMessage::add`], of a subscription that reads a stream; false where the connection has
+    /// as many as it may.
+    pub(crate) fn add_stream(&self, id: SubscriptionId, ticket: StreamTicket) -> bool {
+        let added = self.subscriber.add_stream(id, ticket);
+        if added {
+            self.subscribed.lock().push(id);
+        }
+        added
+    }
+
     /// The subscriptions that the answer tells the client the ids of: to be
     /// [activated](Subscriber::activate) when the answer has its place among what is sent.
     pub fn into_subscribed(self) -> Vec<SubscriptionId> {
@@ -136,13 +185,13 @@ impl<'a> SubscriberMessage<'a> {
 
 impl Subscriber {
     /// A connection without subscriptions.
-    pub(crate) fn new(chain: Arc<ServedChain>, hub: Arc<SubscriberHub>) -> Self {
-        Self { chain, hub, state: Mutex::default() }
+    pub(crate) fn new(chain: Arc<ServedChain>, hubs: SubscriberHubs) -> Self {
+        Self { chain, hubs, state: Mutex::default() }
     }
 
     /// Whether it has as many subscriptions as a connection may.
     pub(crate) fn is_full(&self) -> bool {
-        self.state.lock().subscriptions.len() >= SUBSCRIPTIONS_MAX
+        self.state.lock().is_full()
     }
 
     fn add(
@@ -153,16 +202,14 @@ impl Subscriber {
     ) -> Result<(), SubscriptionKind> {
         let mut state = self.state.lock();
         // Asked again: many calls of a connection may have waited for the first block.
-        if state.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+        if state.is_full() {
             return Err(kind);
         }
         if state.place.is_none() {
-            state.place = Some(self.hub.enter(&self.chain.subscriptions));
+            state.place = Some(self.hubs.blocks.enter(self.chain.subscriptions.published()));
             state.position = Some(self.chain.subscriptions.enter());
         }
-        let counts = self.chain.subscriptions.counts();
-        SubscriptionCounters::add(&counts.begun, 1);
-        kind.open(counts).fetch_add(1, Relaxed);
+        self.chain.subscriptions.counts().open(kind.name());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
         state.subscriptions.push(Subscription {
             id,
@@ -175,6 +222,21 @@ impl Subscriber {
         Ok(())
     }
 
+    fn add_stream(&self, id: SubscriptionId, ticket: StreamTicket) -> bool {
+        let mut state = self.state.lock();
+        if state.is_full() {
+            return false;
+        }
+        let streams = &mut state.streams;
+        if streams.place.is_none() {
+            streams.place = Some(self.hubs.streams.enter(self.chain.streams.published()));
+        }
+        self.chain.subscriptions.counts().open(ticket.topic().kind());
+        let text = Bytes::copy_from_slice(id.as_str().as_bytes());
+        streams.all.push(StreamSubscription { id, text, ticket, is_active: false });
+        true
+    }
+
     /// The client is told these ids before anything else that is sent from now on.
     pub fn activate(&self, ids: &[SubscriptionId]) {
         let mut state = self.state.lock();
@@ -182,39 +244,55 @@ impl Subscriber {
         for subscription in &mut state.subscriptions {
             subscription.is_active |= ids.contains(&subscription.id);
         }
+        for subscription in &mut state.streams.all {
+            subscription.is_active |= ids.contains(&subscription.id);
+        }
     }
 
     /// Ends a subscription; false if there is none of this id.
     pub(crate) fn remove(&self, id: &SubscriptionId) -> bool {
         let mut state = self.state.lock();
-        let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) else {
+        if let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) {
+            state.round = None;
+            let ended = state.subscriptions.remove(place);
+            self.end(&ended);
+        } else if let Some(place) = state.streams.all.iter().position(|known| known.id == *id) {
+            let ended = state.streams.all.remove(place);
+            self.chain.subscriptions.counts().close(ended.ticket.topic().kind());
+        } else {
             return false;
-        };
-        state.round = None;
-        let ended = state.subscriptions.remove(place);
-        self.end(&ended);
-        if state.subscriptions.is_empty() {
-            self.leave(&mut state);
         }
+        self.leave_unread(&mut state);
         true
     }
 
-    /// The next notification, in the order of the journal: of each block first the head, then its
-    /// logs. A subscription to logs that waits for those of a block delays no other one.
+    /// The next notification: in the order of the journal, of each block first the head, then its
+    /// logs and receipts; then what the streams tell. A subscription that waits for a part of a block
+    /// delays no other one.
     pub fn poll_event(&self, cx: &mut Context<'_>) -> Poll<SubscriberEvent> {
         let mut state = self.state.lock();
-        let Some(place) = state.place else { return Poll::Pending };
+        match self.poll_blocks(&mut state, cx).or_else(|| self.poll_streams(&mut state, cx)) {
+            Some(event) => Poll::Ready(event),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_blocks(
+        &self,
+        state: &mut SubscriberState,
+        cx: &mut Context<'_>,
+    ) -> Option<SubscriberEvent> {
+        let place = state.place?;
         let subscriptions = &self.chain.subscriptions;
         // Before the journal is looked at, so that nothing is missed.
-        self.hub.wake_at(place, cx.waker());
+        self.hubs.blocks.wake_at(place, cx.waker());
         let journal = subscriptions.reader().load();
-        let round = state.round.take().or_else(|| state.next_round(None, journal.tip()));
-        let Some(mut round) = round else { return Poll::Pending };
+        let mut round = state.round.take().or_else(|| state.next_round(None, journal.tip()))?;
         loop {
             while let Some(next) = state.subscriptions.get_mut(round.at) {
                 let is_next = next.is_active
                     && next.cursor == round.cursor
-                    && next.kind.is_logs() == round.is_of_logs;
+                    && next.kind.is_part() == round.is_of_parts;
                 if !is_next {
                     round.at += 1;
                     continue;
@@ -222,35 +300,62 @@ impl Subscriber {
                 match next.advance(&journal, subscriptions) {
                     SubscriptionStep::Tell(event) => {
                         state.round = Some(round);
-                        return Poll::Ready(event);
+                        return Some(event);
                     }
                     SubscriptionStep::Passed => {}
                     SubscriptionStep::Awaits => round.at += 1,
                 }
             }
-            if !round.is_of_logs {
-                round = TellRound { is_of_logs: true, at: 0, ..round };
+            if !round.is_of_parts {
+                round = TellRound { is_of_parts: true, at: 0, ..round };
                 continue;
             }
-            match state.next_round(Some(round.cursor), journal.tip()) {
-                Some(next) => round = next,
-                None => return Poll::Pending,
+            round = state.next_round(Some(round.cursor), journal.tip())?;
+        }
+    }
+
+    fn poll_streams(
+        &self,
+        state: &mut SubscriberState,
+        cx: &mut Context<'_>,
+    ) -> Option<SubscriberEvent> {
+        let streams = &mut state.streams;
+        // Before the streams are looked at, so that nothing is missed.
+        self.hubs.streams.wake_at(streams.place?, cx.waker());
+        let count = streams.all.len();
+        for turn in 0..count {
+            let at = (streams.first + turn) % count;
+            let next = &mut streams.all[at];
+            if next.is_active
+                && let Some(notification) = next.ticket.next()
+            {
+                streams.first = (at + 1) % count;
+                return Some(notified(&next.text, &notification));
             }
         }
+        None
     }
 
     fn end(&self, subscription: &Subscription) {
         if let SubscriptionKind::Logs { group, .. } = &subscription.kind {
             self.chain.subscriptions.leave(group);
         }
-        subscription.kind.open(self.chain.subscriptions.counts()).fetch_sub(1, Relaxed);
+        self.chain.subscriptions.counts().close(subscription.kind.name());
         self.chain.subscriptions.end();
     }
 
-    fn leave(&self, state: &mut SubscriberState) {
-        if let Some(place) = state.place.take() {
-            self.hub.leave(place);
+    /// Gives back the places from which nothing is read any more.
+    fn leave_unread(&self, state: &mut SubscriberState) {
+        if state.subscriptions.is_empty()
+            && let Some(place) = state.place.take()
+        {
+            self.hubs.blocks.leave(place);
             state.position = None;
+        }
+        if state.streams.all.is_empty()
+            && let Some(place) = state.streams.place.take()
+        {
+            self.hubs.streams.leave(place);
         }
     }
 }
@@ -258,12 +363,19 @@ impl Subscriber {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         let mut state = std::mem::take(self.state.get_mut());
-        state.subscriptions.iter().for_each(|subscription| self.end(subscription));
-        self.leave(&mut state);
+        state.subscriptions.drain(..).for_each(|subscription| self.end(&subscription));
+        for ended in state.streams.all.drain(..) {
+            self.chain.subscriptions.counts().close(ended.ticket.topic().kind());
+        }
+        self.leave_unread(&mut state);
     }
 }
 
 impl SubscriberState {
+    fn is_full(&self) -> bool {
+        self.subscriptions.len() + self.streams.all.len() >= SUBSCRIPTIONS_MAX
+    }
+
     /// The round at the lowest place above `last` and below the journal's tip, if a subscription is
     /// there.
     fn next_round(&self, last: Option<Cursor>, tip: Cursor) -> Option<TellRound> {
@@ -273,21 +385,25 @@ impl SubscriberState {
         if let Some(position) = &self.position {
             position.store(next.unwrap_or(tip).sequence(), Relaxed);
         }
-        next.map(|cursor| TellRound { cursor, is_of_logs: false, at: 0 })
+        next.map(|cursor| TellRound { cursor, is_of_parts: false, at: 0 })
     }
 }
 
 impl SubscriptionKind {
-    /// The count of open ones.
-    fn open<'a>(&self, counts: &'a SubscriptionCounters) -> &'a AtomicUsize {
+    fn name(&self) -> KindName {
         match self {
-            Self::Heads => &counts.heads,
-            Self::Logs { .. } => &counts.logs,
+            Self::Heads => KindName::NewHeads,
+            Self::Logs { .. } => KindName::Logs,
+            Self::Receipts { .. } => KindName::TransactionReceipts,
         }
     }
 
-    fn is_logs(&self) -> bool {
-        matches!(self, Self::Logs { .. })
+    /// Whether it is told a part of the block that is fetched after the header.
+    fn is_part(&self) -> bool {
+        match self {
+            Self::Heads => false,
+            Self::Logs { .. } | Self::Receipts { .. } => true,
+        }
     }
 }
 
@@ -315,6 +431,7 @@ impl Subscription {
             SubscriptionKind::Logs { group, told } => {
                 self.tell_log(event, group.id, *told, subscriptions)
             }
+            SubscriptionKind::Receipts { criteria, .. } => self.tell_receipts(event, criteria),
         });
         match (&told, &mut self.kind) {
             (SubscriptionStep::Awaits, _) => {}
@@ -323,7 +440,9 @@ impl Subscription {
                 *told = 0;
                 self.cursor = self.cursor.next();
             }
-            (_, SubscriptionKind::Heads) => self.cursor = self.cursor.next(),
+            (_, SubscriptionKind::Heads | SubscriptionKind::Receipts { .. }) => {
+                self.cursor = self.cursor.next();
+            }
         }
         told
     }
@@ -359,9 +478,26 @@ impl Subscription {
         }
     }
 
-    fn tell(&self, notification: &Notification) -> SubscriptionStep {
-        let prefix = Bytes::from_static(Notification::prefix());
-        let pieces = [prefix, self.text.clone(), notification.suffix().clone()];
-        SubscriptionStep::Tell(SubscriberEvent::Notification(pieces))
+    /// The receipts of a block that was added; a removal is not told, as at geth.
+    fn tell_receipts(&self, event: &ChainEvent, criteria: &ReceiptCriteria) -> SubscriptionStep {
+        let Some(block) = event.added() else { return SubscriptionStep::Passed };
+        match block.receipts() {
+            None => SubscriptionStep::Awaits,
+            Some(PartState::Unneeded) => SubscriptionStep::Passed,
+            Some(PartState::Known(receipts)) => match receipts.notification(criteria) {
+                Some(notification) => self.tell(&notification),
+                None => SubscriptionStep::Passed,
+            },
+        }
     }
+
+    fn tell(&self, notification: &Notification) -> SubscriptionStep {
+        SubscriptionStep::Tell(notified(&self.text, notification))
+    }
+}
+
+/// A notification for the subscription with this id.
+fn notified(id: &Bytes, notification: &Notification) -> SubscriberEvent {
+    let prefix = Bytes::from_static(Notification::prefix());
+    SubscriberEvent::Notification([prefix, id.clone(), notification.suffix().clone()])
 }

@@ -40,6 +40,32 @@ pub(crate) struct JoinedGroup {
     bytes: usize,
 }
 
+/// A part of blocks that is fetched while a subscription wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockPart {
+    /// The receipts.
+    Receipts,
+}
+
+impl BlockPart {
+    const COUNT: usize = 1;
+}
+
+/// A subscription for which a part of each block is fetched, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PartDemand {
+    subscriptions: Arc<ChainSubscriptions>,
+    part: BlockPart,
+    bytes: usize,
+}
+
+impl Drop for PartDemand {
+    fn drop(&mut self) {
+        self.subscriptions.parts[self.part as usize].fetch_sub(1, Relaxed);
+        self.subscriptions.criteria_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
 /// The subscriptions to one chain, over all workers.
 #[derive(Debug)]
 pub(crate) struct ChainSubscriptions {
@@ -49,8 +75,10 @@ pub(crate) struct ChainSubscriptions {
     demand: Mutex<JournalDemand>,
     /// The criteria of all subscriptions to logs.
     groups: Mutex<FilterGroups>,
-    /// About how many bytes these hold, each subscription's counted.
+    /// About how many bytes all filters hold, each subscription's counted.
     criteria_bytes: AtomicUsize,
+    /// How many subscriptions want each part of blocks.
+    parts: [AtomicUsize; BlockPart::COUNT],
     /// By the sequence number of the event that added a block: which of its logs are whose. A block that
     /// the journal dropped has no entry.
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
@@ -103,17 +131,46 @@ pub(crate) struct ReaderLag {
     pub(crate) events_max: u64,
 }
 
+/// What can be subscribed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KindName {
+    /// Each block of the agreed chain.
+    NewHeads,
+    /// The logs of these that match a filter.
+    Logs,
+    /// The receipts of each block.
+    TransactionReceipts,
+    /// Whether the chain is followed.
+    Syncing,
+}
+
+impl KindName {
+    /// All of them, in the order of their counters.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::NewHeads, Self::Logs, Self::TransactionReceipts, Self::Syncing];
+
+    /// As clients write it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::NewHeads => "newHeads",
+            Self::Logs => "logs",
+            Self::TransactionReceipts => "transactionReceipts",
+            Self::Syncing => "syncing",
+        }
+    }
+}
+
 /// What subscribers had and cost, of one chain.
 #[derive(Debug, Default)]
 pub(crate) struct SubscriptionCounters {
     pub(crate) begun: AtomicU64,
-    pub(crate) heads: AtomicUsize,
-    pub(crate) logs: AtomicUsize,
+    open: [AtomicUsize; KindName::ALL.len()],
     pub(crate) added: AtomicU64,
     pub(crate) removed: AtomicU64,
     pub(crate) headers: AtomicU64,
     pub(crate) log_blocks: AtomicU64,
     pub(crate) logs_avoided: AtomicU64,
+    pub(crate) receipt_blocks: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) resyncs: AtomicU64,
 }
@@ -123,10 +180,8 @@ pub(crate) struct SubscriptionCounters {
 pub(crate) struct SubscriptionCounts {
     /// Subscriptions so far.
     pub(crate) begun: u64,
-    /// Of `newHeads`, now.
-    pub(crate) heads: usize,
-    /// Of `logs`, now.
-    pub(crate) logs: usize,
+    /// Of each kind, now.
+    pub(crate) open: [usize; KindName::ALL.len()],
     /// Blocks announced.
     pub(crate) added: u64,
     /// Blocks taken back.
@@ -137,6 +192,8 @@ pub(crate) struct SubscriptionCounts {
     pub(crate) log_blocks: u64,
     /// Blocks whose bloom excludes the logs of all filters.
     pub(crate) logs_avoided: u64,
+    /// Blocks whose receipts were fetched.
+    pub(crate) receipt_blocks: u64,
     /// Fetches that brought nothing.
     pub(crate) failed: u64,
     /// Journals that began anew while they were read.
@@ -148,16 +205,27 @@ impl SubscriptionCounters {
         counter.fetch_add(count as u64, Relaxed);
     }
 
+    /// Counts a subscription that began.
+    pub(crate) fn open(&self, kind: KindName) {
+        self.begun.fetch_add(1, Relaxed);
+        self.open[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a subscription that ended.
+    pub(crate) fn close(&self, kind: KindName) {
+        self.open[kind as usize].fetch_sub(1, Relaxed);
+    }
+
     pub(crate) fn read(&self) -> SubscriptionCounts {
         SubscriptionCounts {
             begun: self.begun.load(Relaxed),
-            heads: self.heads.load(Relaxed),
-            logs: self.logs.load(Relaxed),
+            open: self.open.each_ref().map(|count| count.load(Relaxed)),
             added: self.added.load(Relaxed),
             removed: self.removed.load(Relaxed),
             headers: self.headers.load(Relaxed),
             log_blocks: self.log_blocks.load(Relaxed),
             logs_avoided: self.logs_avoided.load(Relaxed),
+            receipt_blocks: self.receipt_blocks.load(Relaxed),
             failed: self.failed.load(Relaxed),
             resyncs: self.resyncs.load(Relaxed),
         }
@@ -180,6 +248,7 @@ impl Default for ChainSubscriptions {
             demand: Mutex::default(),
             groups: Mutex::default(),
             criteria_bytes: AtomicUsize::new(0),
+            parts: Default::default(),
             matches: Mutex::default(),
             news: Notify::new(),
             published: Arc::default(),
@@ -262,6 +331,21 @@ impl ChainSubscriptions {
         self.groups.lock().len()
     }
 
+    /// One more subscription for which this part of each block is fetched, with a filter of so many bytes.
+    /// To be called before the place from which it reads is taken, as [`ChainSubscriptions::join`].
+    /// `None` where the bound on filters is reached.
+    pub(crate) fn want(self: &Arc<Self>, part: BlockPart, bytes: usize) -> Option<PartDemand> {
+        let held = self.criteria_bytes.fetch_add(bytes, Relaxed);
+        self.parts[part as usize].fetch_add(1, Relaxed);
+        let demand = PartDemand { subscriptions: Arc::clone(self), part, bytes };
+        (held + bytes <= CRITERIA_BYTES_MAX).then_some(demand)
+    }
+
+    /// Whether a subscription wants this part of blocks.
+    pub(crate) fn wants(&self, part: BlockPart) -> bool {
+        self.parts[part as usize].load(Relaxed) > 0
+    }
+
     /// Whether there is a subscription to logs.
     pub(crate) fn has_filters(&self) -> bool {
         !self.groups.lock().is_empty()
@@ -294,9 +378,14 @@ impl ChainSubscriptions {
         self.matches.lock().get(&block.sequence()).cloned()
     }
 
+    /// Grows with each publication.
+    pub(crate) fn published(&self) -> &Arc<Publications> {
+        &self.published
+    }
+
     /// Hears of each publication from now on.
     pub(crate) fn publications(&self) -> PublicationReader {
-        PublicationReader::new(&self.published)
+        self.published.reader()
     }
 
     /// Waits until the journal is written: a subscription begins behind what is there then.
@@ -331,8 +420,7 @@ impl ChainSubscriptions {
 
     /// Tells all workers that the journal grew.
     pub(crate) fn tell(&self) {
-        self.published.count.fetch_add(1, Release);
-        self.published.grown.notify_waiters();
+        self.published.tell();
     }
 
     /// Tells the announcer that the agreed head changed.
@@ -350,9 +438,22 @@ impl ChainSubscriptions {
 /// tokio's wakes them in an order of its own, and a simulated world would have another chance than its
 /// seed's.
 #[derive(Debug, Default)]
-struct Publications {
+pub(crate) struct Publications {
     count: AtomicU64,
     grown: Notify,
+}
+
+impl Publications {
+    /// One more.
+    pub(crate) fn tell(&self) {
+        self.count.fetch_add(1, Release);
+        self.grown.notify_waiters();
+    }
+
+    /// Hears of each from now on.
+    pub(crate) fn reader(self: &Arc<Self>) -> PublicationReader {
+        PublicationReader { published: Arc::clone(self), seen: self.count.load(Acquire) }
+    }
 }
 
 /// Hears of publications.
@@ -363,10 +464,6 @@ pub(crate) struct PublicationReader {
 }
 
 impl PublicationReader {
-    fn new(published: &Arc<Publications>) -> Self {
-        Self { published: Arc::clone(published), seen: published.count.load(Acquire) }
-    }
-
     /// Takes all publications so far as heard of.
     pub(crate) fn mark_seen(&mut self) {
         self.seen = self.published.count.load(Acquire);
@@ -406,7 +503,8 @@ impl Drop for Demanded<'_> {
     }
 }
 
-/// The subscribers of one worker to one chain, which are woken when the journal grew.
+/// The subscribers of one worker to one chain, which are woken when what they read grew: the journal of
+/// blocks, or a stream beside it.
 ///
 /// A task of the worker wakes them in slices: ten thousand tasks that become ready at once would
 /// delay every call of that worker until the last of them has run.
@@ -425,10 +523,10 @@ struct HubState {
 
 impl SubscriberHub {
     /// A place for one more subscriber, on its own worker.
-    pub(crate) fn enter(self: &Arc<Self>, subscriptions: &ChainSubscriptions) -> usize {
+    pub(crate) fn enter(self: &Arc<Self>, published: &Arc<Publications>) -> usize {
         let mut state = self.state.lock();
         if state.relay.is_none() {
-            let published = subscriptions.publications();
+            let published = published.reader();
             state.relay = Some(tokio::spawn(Arc::clone(self).relay(published)).abort_handle());
         }
         state.free.pop().unwrap_or_else(|| {
@@ -449,7 +547,7 @@ impl SubscriberHub {
         }
     }
 
-    /// Has this task woken when the journal grew.
+    /// Has this task woken when that grew.
     pub(crate) fn wake_at(&self, place: usize, waker: &Waker) {
         let mut state = self.state.lock();
         match &mut state.wakers[place] {
@@ -501,7 +599,7 @@ mod tests {
         let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
         let woken = Arc::<Woken>::default();
         for _ in 0..100 {
-            let place = hub.enter(&subscriptions);
+            let place = hub.enter(subscriptions.published());
             hub.wake_at(place, &Arc::clone(&woken).into());
         }
         tokio::task::yield_now().await;
@@ -519,8 +617,8 @@ mod tests {
         let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
         let woken = Arc::<Woken>::default();
         for round in 1..=3 {
-            let first = hub.enter(&subscriptions);
-            let second = hub.enter(&subscriptions);
+            let first = hub.enter(subscriptions.published());
+            let second = hub.enter(subscriptions.published());
             hub.wake_at(second, &Arc::clone(&woken).into());
             hub.leave(first);
             tokio::task::yield_now().await;
@@ -575,6 +673,20 @@ mod tests {
         }
         assert_eq!(positions.lag(20), ReaderLag::default());
         assert!(positions.0.lock().capacity() <= 2 * POSITIONS_MIN);
+    }
+
+    #[test]
+    fn a_part_of_blocks_is_wanted_while_a_subscription_wants_it() {
+        let subscriptions = Arc::<ChainSubscriptions>::default();
+        assert!(!subscriptions.wants(BlockPart::Receipts));
+        let first = subscriptions.want(BlockPart::Receipts, CRITERIA_BYTES_MAX);
+        assert!(first.is_some() && subscriptions.want(BlockPart::Receipts, 1).is_none());
+        let second = subscriptions.want(BlockPart::Receipts, 0);
+        drop(first);
+        assert!(second.is_some() && subscriptions.wants(BlockPart::Receipts));
+        drop(second);
+        assert!(!subscriptions.wants(BlockPart::Receipts));
+        assert_eq!(subscriptions.criteria_bytes.load(Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::state::chain::ServedChain;
+use crate::state::subscriptions::KindName;
 
 /// What clients subscribe to on one chain.
 #[derive(Debug, Clone, Serialize)]
@@ -23,6 +24,8 @@ pub struct SubscriptionStatus {
     pub headers_fetched: u64,
     /// Blocks whose logs were fetched.
     pub logs_pulled: u64,
+    /// Blocks whose receipts were fetched.
+    pub receipts_pulled: u64,
     /// Blocks whose logs were not, because their bloom excludes all filters.
     pub logs_avoided: u64,
     /// Fetches that brought nothing, and were made again.
@@ -64,9 +67,11 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
         return None;
     }
     let lag = chain.subscriptions.lag();
-    let open = [("newHeads", counts.heads), ("logs", counts.logs)];
+    let open = KindName::ALL.into_iter().zip(counts.open);
+    let status =
+        |(kind, subscriptions): (KindName, usize)| KindStatus { kind: kind.word(), subscriptions };
     Some(SubscriptionStatus {
-        kinds: open.map(|(kind, subscriptions)| KindStatus { kind, subscriptions }).into(),
+        kinds: open.map(status).collect(),
         connections: lag.connections,
         lag_events_max: lag.events_max,
         filters: chain.subscriptions.filters(),
@@ -74,6 +79,7 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
         blocks_removed: counts.removed,
         headers_fetched: counts.headers,
         logs_pulled: counts.log_blocks,
+        receipts_pulled: counts.receipt_blocks,
         logs_avoided: counts.logs_avoided,
         fetches_failed: counts.failed,
         gaps: counts.resyncs,

@@ -40,6 +40,8 @@ pub(crate) struct Peer {
 struct Script {
     name: String,
     says: Mutex<HashMap<String, VecDeque<Step>>>,
+    /// By method and params.
+    of_params: Mutex<HashMap<(String, String), Step>>,
     /// What it says where it was told nothing else; of a method, or of `*`.
     usual: Mutex<HashMap<String, Step>>,
     searches: Mutex<Option<(u64, Duration)>>,
@@ -113,6 +115,7 @@ impl Peer {
         let script = Arc::new(Script {
             name,
             says: Mutex::default(),
+            of_params: Mutex::default(),
             usual: Mutex::default(),
             searches: Mutex::default(),
             logs: Mutex::default(),
@@ -134,6 +137,11 @@ impl Peer {
     /// From now on all calls of `method` get `step`; those of any method for `*`.
     pub(crate) fn always(&self, method: &str, step: Step) {
         self.script.usual.lock().insert(method.to_owned(), step);
+    }
+
+    /// From now on all calls of `method` with exactly these params get `step`.
+    pub(crate) fn when(&self, method: &str, params: &str, step: Step) {
+        self.script.of_params.lock().insert((method.to_owned(), params.to_owned()), step);
     }
 
     /// Calls that it was sent, each one of a batch.
@@ -190,6 +198,11 @@ impl Script {
     fn step(&self, call: &Arrival) -> Step {
         let (method, call) = (call.method(), &*call.body);
         let told = self.says.lock().get_mut(&method).and_then(VecDeque::pop_front);
+        let of_params = || {
+            let params = String::from_utf8_lossy(raw::field(call, "params")?).into_owned();
+            self.of_params.lock().get(&(method.clone(), params)).cloned()
+        };
+        let told = told.or_else(of_params);
         let usual = || {
             let usual = self.usual.lock();
             usual.get(&method).or_else(|| usual.get("*")).cloned()
@@ -281,7 +294,7 @@ pub(crate) struct Stage {
     pub(crate) peers: Vec<Vec<Peer>>,
     /// Below which all answers are held.
     pub(crate) answers: Arc<Ceiling>,
-    worker: WorkerChains,
+    pub(crate) worker: WorkerChains,
 }
 
 impl Stage {
@@ -330,10 +343,7 @@ impl Stage {
             // Not by default, so that what it does is seen in all that is tested.
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(VerifyPool::new(1)));
-            let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
-            let upstreams = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
-            let upstreams = upstreams.inspecting(chain.inspector());
-            worker.push(upstreams.holding(Arc::clone(&answers)));
+            worker.push(reached(&chain, &own, &answers));
             chains.push(Arc::new(chain));
             peers.push(own);
         }
@@ -371,6 +381,13 @@ impl Stage {
         assert_eq!(answered.await.status, 200);
         assert_eq!(message.into_subscribed().len(), 1);
         (loops, subscriber)
+    }
+
+    /// What one more worker reaches the upstreams with.
+    pub(crate) fn another_worker(&self) -> WorkerChains {
+        let chains = self.proxy.chains().iter().zip(&self.peers);
+        let reached = chains.map(|(chain, peers)| reached(chain, peers, &self.answers));
+        WorkerChains::new(reached.collect())
     }
 
     pub(crate) fn chain(&self) -> &ServedChain {
@@ -491,6 +508,12 @@ pub(crate) fn text(answer: &Answer) -> String {
 
 pub(crate) fn elapsed(since: Instant) -> Duration {
     now() - since
+}
+
+fn reached(chain: &ServedChain, peers: &[Peer], answers: &Arc<Ceiling>) -> WorkerUpstreams {
+    let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
+    let upstreams = WorkerUpstreams::new(peers.iter().map(dynamic).collect(), 1);
+    upstreams.inspecting(chain.inspector()).holding(Arc::clone(answers))
 }
 
 fn chain(plan: Plan) -> (ServedChain, Vec<Peer>) {
