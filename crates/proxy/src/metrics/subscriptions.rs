@@ -13,11 +13,8 @@ use crate::state::subscriptions::{KindName, ReaderLag, SubscriptionCounts};
 impl Exposed {
     pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         // A chain that nothing ever subscribed to has no lines.
-        let rows: Vec<_> = self
-            .chains()
-            .map(|(chain, served)| (chain, served.subscriptions.counts().read()))
-            .filter(|(_, counts)| counts.begun > 0)
-            .collect();
+        let counts = self.chains().map(|(chain, it)| (chain, it.subscriptions.counts().read()));
+        let rows: Vec<_> = counts.filter(|(_, counts)| counts.begun > 0).collect();
         let help = "Subscriptions of clients";
         let mut family =
             encoder.encode_descriptor("wellhead_subscriptions", help, None, MetricType::Gauge)?;
