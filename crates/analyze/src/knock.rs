@@ -1,7 +1,7 @@
 //! An open loop that leans on a limit: floods until calls are refused, then knocks until one
 //! passes again, and floods again.
 //!
-//! What a limit is shows in how it lets calls pass again, and nobody knows beforehand whether
+//! What a limit is shows in how it lets calls pass again, and it is not known beforehand whether
 //! that takes milliseconds or a minute. So knocks grow rarer as the wait grows longer: a wait is
 //! known to 3 % whatever its length, and costs a few hundred calls at most. A bucket that fills
 //! bit by bit lets single calls pass and is not flooded for each of them.

@@ -1,6 +1,6 @@
 //! The analyser: what a provider really delivers.
 //!
-//! Everything starts from records. Whoever plays an experiment writes what happened, one line
+//! Everything starts from records. The player of an experiment writes what happened, one line
 //! a call ([`record`]); what that means is computed afterwards and can be computed again:
 //! figures ([`stat`]), what they say of a provider ([`verdict`]), the settings that follow
 //! ([`profile`]), and a report to look at ([`report`]).

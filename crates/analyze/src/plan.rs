@@ -79,7 +79,7 @@ pub struct CellOutcome {
     pub on_first: u64,
     /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
     pub first_ended: bool,
-    /// The longest pause that who was refused for the rate was asked for, milliseconds.
+    /// The longest pause that a refusal for the rate asked for, milliseconds.
     pub pause_ms: Option<u64>,
     /// How long it had been silent when the other side ended it, milliseconds.
     pub silent_ms: Option<u64>,

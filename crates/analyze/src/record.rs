@@ -366,7 +366,7 @@ pub struct RunRecord {
     pub seed: u64,
     /// When it began, seconds since 1970.
     pub started_unix: u64,
-    /// Who was measured.
+    /// The endpoints that were measured.
     pub targets: Vec<MeasuredTarget>,
     /// Names of the experiments, in the order in which they are told.
     pub experiments: Vec<String>,
@@ -382,7 +382,7 @@ pub struct RunRecord {
     pub spent: u64,
 }
 
-/// One who was measured.
+/// One endpoint that was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredTarget {
     /// Its name in this run.

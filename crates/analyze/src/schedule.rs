@@ -50,7 +50,7 @@ pub enum Schedule {
     At(Arc<[Duration]>),
     /// Open loop that leans on a limit: when the next call is due depends on what was refused.
     Knock(Knocking),
-    /// Closed loop of users who think for a while after each answer. They begin one after another
+    /// Closed loop of users that think for a while after each answer. They begin one after another
     /// over that while, so that they do not all ask at the same moment.
     Users {
         /// Users, at least 1.

@@ -56,7 +56,7 @@ pub enum WayError {
     Tls(#[from] TlsSetupError),
 }
 
-/// Who is measured. Prints no path and no query.
+/// The endpoint that is measured. Prints no path and no query.
 #[derive(Debug, Clone)]
 pub struct Goal {
     url: SecretUrl,

@@ -1,7 +1,7 @@
 //! The limits of an upstream that `/status` tells, and where each comes from.
 //!
 //! What the settings say is gathered once ([`KnownLimits`]); what the proxy learns from traffic is
-//! read when somebody asks ([`told`]). Where both bound the same thing the tighter one holds, and
+//! read when `/status` asks ([`told`]). Where both bound the same thing the tighter one holds, and
 //! that one is told. The words of a limit are those of its setting, with the unit behind it
 //! where the setting has one.
 

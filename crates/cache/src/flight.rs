@@ -107,7 +107,7 @@ enum Phase<T> {
     Led,
     /// The follower with this ticket leads as soon as it is polled.
     Chosen(u64),
-    /// This came of it, for everybody.
+    /// The shared result, for all followers.
     Landed(T),
     /// Nothing can be shared: each goes alone.
     Parted,

@@ -22,7 +22,7 @@
 //!
 //! # Why no answer of an orphaned block is served
 //!
-//! Not because somebody cleans up in time: each look-up asks the view of its own request
+//! Correctness does not depend on timely clean-up: each look-up asks the view of its own request
 //! ([`Validity::under`]). What hangs on a block is served only where that view still has the
 //! block as canonical. Cleaning up only frees memory early.
 //!

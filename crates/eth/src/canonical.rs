@@ -57,7 +57,7 @@ fn write(out: &mut Vec<u8>, value: &[u8], depth: usize) {
     }
 }
 
-/// Members by name. Of equal names the last counts, as it does for most who read it.
+/// Members by name. Of equal names the last counts, as it does for most parsers.
 fn write_object(out: &mut Vec<u8>, object: &[u8], depth: usize) {
     let members: BTreeMap<_, _> = raw::members(object).collect();
     let told = members

@@ -340,7 +340,7 @@ mod tests {
         assert!((150.0..250.0).contains(&learnt), "930 · 0.85¹⁰ = 183: {learnt}");
     }
 
-    /// Drives a provider that nobody told us about with more than it takes, and wants
+    /// Drives a provider whose limit is unknown with more than it takes, and wants
     /// 90 % of its limit with less than 1 % refusals, the first ones included.
     fn check(meter: Meter, limit_per_second: f64, retry_after: Option<Duration>, demand: u64) {
         let told = format!("{meter:?} {retry_after:?} {demand}");

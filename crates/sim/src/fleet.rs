@@ -68,7 +68,7 @@ pub struct Spell {
     pub from: Duration,
     /// To, from the start of the cycle.
     pub until: Duration,
-    /// Over whom.
+    /// The upstream that has it.
     pub upstream: &'static str,
     /// What.
     pub weather: Weather,

@@ -3,8 +3,8 @@
 //!
 //! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
 //! them: what may be kept, for how long and under which digest is for the cache to
-//! say. They look alike (`get`, `put`, `stats`) and are two types, as whoever uses
-//! them asks them in turn and not in general.
+//! say. They look alike (`get`, `put`, `stats`) and are two types, as the
+//! cache asks them in turn and not in general.
 //!
 //! # What both promise
 //!
@@ -24,7 +24,7 @@
 //! 16 bytes for each that say where it lies (`disk::segment`). One thread appends. An index
 //! of fixed size in memory, 12 bytes for each of `entries_max`, leads from a
 //! digest to its place (`disk::index`): a miss is a look at two cache lines and wakes
-//! nobody; a hit is one read of 4 KiB by a reader's thread, and another one for
+//! no thread; a hit is one read of 4 KiB by a reader's thread, and another one for
 //! what is larger.
 //!
 //! *Bound.* Before a record is appended the oldest segments are deleted until it fits, so

@@ -59,7 +59,7 @@ pub struct SharedBounds {
     /// How long connecting may take, logging in included.
     pub connect_within: Duration,
     /// How often a link that seems well is looked at. A ping may take `get_within`
-    /// ten times before the link is given up: those who ask judge sooner.
+    /// ten times before the link is given up: the callers judge sooner.
     pub ping_every: Duration,
     /// The pause after the first failure to get a link; it doubles with each.
     pub pause_min: Duration,

@@ -1,9 +1,9 @@
 //! A ceiling on the bytes of answers that are held at once, over all threads.
 //!
-//! Whoever holds an answer of more than [`FREE_BYTES`] has a [`Share`], which travels with
+//! A holder of an answer of more than [`FREE_BYTES`] has a [`Share`], which travels with
 //! the bytes ([`Share::around`]) and gives them back when the last of them is dropped:
 //! read, judged, written or abandoned. Nothing waits here, and nothing is refused that is
-//! there already: who may not hold more is told so, and decides.
+//! there already: a holder that may not hold more is told so, and decides.
 //!
 //! Bytes are counted as there are in the answer; what the allocator rounds up to is not.
 //!
@@ -24,7 +24,7 @@ pub const FREE_BYTES: usize = 16 << 10;
 /// No answer of a batch is given more room than this before it is asked for.
 const STEP_MAX: usize = 256 << 10;
 
-/// Who may wait for room at a time. Each has begun to read, and so holds a little; together
+/// Answers that may wait for room at a time. Each has begun to read, and so holds a little; together
 /// they must never be what fills the ceiling.
 const WAITING_MAX: usize = 64;
 
@@ -165,7 +165,7 @@ impl Ceiling {
         share.unwrap_or_else(|| self.share()).around(body)
     }
 
-    /// A place among those who wait for room; `None` when enough do.
+    /// A place among the answers that wait for room; `None` when [`WAITING_MAX`] wait.
     pub fn queue(&self) -> Option<Permit<&Permits>> {
         self.waiting.try_acquire()
     }

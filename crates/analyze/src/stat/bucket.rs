@@ -1,6 +1,6 @@
-//! The pace of a limit on a rate, from who was refused when. How it refills: [`super::refill`].
+//! The pace of a limit on a rate, from the times of refused calls. How it refills: [`super::refill`].
 //!
-//! Counting who passed, not which was the first refused, does not depend on the order in which
+//! Counting the calls that passed, not which was the first refused, does not depend on the order in which
 //! calls that are under way together arrive.
 
 /// One call: when it was sent, in seconds, and whether it passed.

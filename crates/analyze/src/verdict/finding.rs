@@ -45,11 +45,11 @@ pub enum Refilled {
 pub enum RetryAfterWorth {
     /// There is none.
     NotGiven,
-    /// Who heeds it is let through.
+    /// A call after that time is served.
     Holds,
-    /// Who heeds it is refused again.
+    /// A call after that time is refused again.
     TooShort,
-    /// Nobody heeded it: it is longer than was waited, or was not met.
+    /// No call waited so long: it is longer than was waited, or was not met.
     Untried,
 }
 
@@ -118,7 +118,7 @@ impl Extent {
     }
 }
 
-/// What so many users were served who each ask again when they have an answer.
+/// What the provider served to so many users, each of which asks again when it has an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ServedUsers {
     /// Users.
@@ -313,7 +313,7 @@ pub enum Finding {
         p95_blocks: u64,
         /// Blocks that came here and there.
         seen: u64,
-        /// Who is quickest.
+        /// The quickest target.
         behind: String,
     },
     /// A new block is shown when the others show it.

@@ -26,7 +26,7 @@ pub enum SocketError {
     /// There is no TLS.
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
-    /// Nobody is there, or whoever is speaks no WebSocket.
+    /// No server listens there, or it does not speak WebSocket.
     #[error("{}", .0.kind.word())]
     Transport(TransportError),
 }

@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(mux.under_way(), 0);
     }
 
-    /// What becomes of an answer to the call with the number 1000; `-` when it is nobody's.
+    /// What becomes of an answer to the call with the number 1000; `-` when it belongs to no call.
     fn check(message: &str, expected: &str) {
         let mut mux = WsMux::new(Instant::now());
         // Two are under way, so that nothing is theirs by default.

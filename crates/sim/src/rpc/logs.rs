@@ -26,7 +26,7 @@ pub enum LogRange {
 pub struct Criteria {
     /// Where.
     pub span: LogRange,
-    /// By whom; empty for anybody.
+    /// The contracts that emit them; empty for all.
     pub addresses: Vec<Address>,
     /// By position; an empty list matches anything.
     pub topics: Vec<Vec<B256>>,

@@ -160,7 +160,7 @@ impl TxBody {
 pub struct Tx {
     /// What was signed.
     pub body: TxBody,
-    /// By whom, as numbers.
+    /// The sender's signature, as numbers.
     pub signature: Signature,
     /// Its EIP-2718 bytes, as `eth_sendRawTransaction` takes them.
     pub raw: Bytes,
