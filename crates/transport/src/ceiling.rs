@@ -165,7 +165,7 @@ impl Ceiling {
         share.unwrap_or_else(|| self.share()).around(body)
     }
 
-    /// A place among the answers that wait for room; `None` when [`WAITING_MAX`] wait.
+    /// A place among the answers that wait for room; `None` when no more may wait.
     pub fn queue(&self) -> Option<Permit<&Permits>> {
         self.waiting.try_acquire()
     }
