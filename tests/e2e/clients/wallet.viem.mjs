@@ -32,7 +32,7 @@ for (let round = 0; round < ROUNDS; round++, nonce++) {
   const hash = await wallet.sendTransaction({ to, value: 1n, gas: 21_000n });
   const sent = await reader.getTransaction({ hash });
   assert.equal(sent.nonce, nonce, `round ${round}: the nonce that viem took`);
-  const receipt = await reader.waitForTransactionReceipt({ hash, timeout: 30_000 });
+  const receipt = await reader.waitForTransactionReceipt({ hash, timeout: 120_000 });
   assert.equal(receipt.status, "success");
   const head = await newest.getBlockNumber();
   assert.ok(head >= receipt.blockNumber, `round ${round}: head ${head} below the receipt`);
