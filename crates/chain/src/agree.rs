@@ -143,6 +143,26 @@ impl Agreement {
         }
     }
 
+    /// Notes which block another one follows, and extends what is known of the blocks below the agreed head.
+    /// Returns whether that is more than before: it has to be settled then.
+    pub(crate) fn link(
+        &mut self,
+        view: &mut View,
+        (number, hash): (u64, BlockHash),
+        parent: BlockHash,
+        now: Instant,
+    ) -> bool {
+        let agreed = view.latest.map_or(number, |head| head.number.0);
+        let is_kept = self.headers.remember((number, hash), Some(parent), agreed).is_some();
+        let Some(latest) = view.latest.filter(|_| is_kept && view.canon.ends_at(number, &hash))
+        else {
+            return false;
+        };
+        let head = (latest.number.0, latest.hash);
+        Arc::make_mut(&mut view.canon).adopt(Some(latest.number.0), head, &self.headers, now);
+        true
+    }
+
     /// Notes what the upstream in `slot` holds to be safe or final.
     pub(crate) fn mark(&mut self, slot: Slot, tag: Tag, mark: Mark) {
         if let Some(marks) = self.marks.get_mut(slot.index()) {

@@ -18,7 +18,7 @@ pub(crate) const DEPTH: u64 = 256;
 const HEADERS_MAX: usize = 4 * DEPTH as usize;
 
 #[derive(Debug)]
-struct RememberedHeader {
+pub(crate) struct RememberedHeader {
     number: u64,
     parent: Option<BlockHash>,
     /// The upstreams that had it as their head, and since when.
@@ -43,29 +43,42 @@ impl HeaderMemory {
         agreed: u64,
         now: Instant,
     ) {
+        let Some(header) = self.remember((number, hash), parent, agreed) else { return };
+        if !header.stood.iter().any(|(it, _)| *it == slot) {
+            header.stood.push((slot, now));
+        }
+    }
+
+    /// Remembers which block another one follows, whichever upstream holds it. `None` where it is too old
+    /// to matter.
+    pub(crate) fn remember(
+        &mut self,
+        (number, hash): (u64, BlockHash),
+        parent: Option<BlockHash>,
+        agreed: u64,
+    ) -> Option<&mut RememberedHeader> {
         if number.saturating_add(DEPTH) < agreed {
-            return;
+            return None;
         }
-        if let Some(known) = self.by_hash.get_mut(&hash) {
-            known.parent = known.parent.or(parent);
-            if !known.stood.iter().any(|(it, _)| *it == slot) {
-                known.stood.push((slot, now));
-            }
-            return;
+        if !self.by_hash.contains_key(&hash) && self.by_hash.len() >= HEADERS_MAX {
+            self.forget_one(agreed);
         }
-        if self.by_hash.len() >= HEADERS_MAX {
-            self.by_hash.retain(|_, header| header.number.saturating_add(DEPTH) >= agreed);
-            let farthest = |(hash, header): (&BlockHash, &RememberedHeader)| {
-                (header.number.abs_diff(agreed), *hash)
-            };
-            if self.by_hash.len() >= HEADERS_MAX
-                && let Some((_, hash)) = self.by_hash.iter().map(farthest).max()
-            {
-                self.by_hash.remove(&hash);
-            }
+        let new = || RememberedHeader { number, parent, stood: Vec::new() };
+        let header = self.by_hash.entry(hash).or_insert_with(new);
+        header.parent = header.parent.or(parent);
+        Some(header)
+    }
+
+    fn forget_one(&mut self, agreed: u64) {
+        self.by_hash.retain(|_, header| header.number.saturating_add(DEPTH) >= agreed);
+        let farthest = |(hash, header): (&BlockHash, &RememberedHeader)| {
+            (header.number.abs_diff(agreed), *hash)
+        };
+        if self.by_hash.len() >= HEADERS_MAX
+            && let Some((_, hash)) = self.by_hash.iter().map(farthest).max()
+        {
+            self.by_hash.remove(&hash);
         }
-        let stood = vec![(slot, now)];
-        self.by_hash.insert(hash, RememberedHeader { number, parent, stood });
     }
 
     /// The block and those before it, as far as parents are known.

@@ -222,6 +222,21 @@ impl Heads {
         }
     }
 
+    /// Takes in the header of a block that was read by its hash, whichever upstream answered: no head moves.
+    /// It shows on which blocks the agreed head stands, so a reorg may turn out to be deeper than reported;
+    /// what it took back besides is then one more [`Reorg`](crate::Reorg). Without the hash of its parent it
+    /// says nothing.
+    pub fn observe_header(&self, seen: &Observation, now: Instant) {
+        let (Some(hash), Some(parent)) = (seen.hash, seen.parent) else { return };
+        let mut writer = self.writer.lock();
+        let present = self.view.load();
+        let mut next = View::clone(&present);
+        if writer.link(&mut next, (seen.number.0, hash), parent, now) {
+            writer.settle(&mut next, self.well(now), now);
+            self.publish(&present, next);
+        }
+    }
+
     /// Takes in the bloom of a block that an upstream showed, if it told one; without the
     /// block's hash it says nothing.
     pub fn observe_bloom(&self, seen: &Observation, bloom: Option<&Bloom>) {

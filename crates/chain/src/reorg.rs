@@ -128,6 +128,11 @@ impl CanonicalChain {
         self.blocks[begin..].iter().take_while(move |(at, _)| *at <= to).copied()
     }
 
+    /// Whether this is the lowest block on which the head is known to stand: its parent is not known.
+    pub(crate) fn ends_at(&self, number: u64, hash: &BlockHash) -> bool {
+        self.linked_from == number && self.at(number) == Some(*hash)
+    }
+
     pub(crate) fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
         // The newest is asked for most.
         let known = self.blocks.iter().rev().find(|(_, it)| it == hash);

@@ -278,10 +278,13 @@ impl Announcer {
         let header = block.and_then(|block| {
             Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
         });
-        if let Some(Header { id, bloom, .. }) = &header {
+        if let Some(header) = &header {
             // A client that is told of the block may search it for logs next.
-            let seen = Observation { hash: Some(id.hash), ..Observation::of_number(id.number) };
-            self.chain().heads.observe_bloom(&seen, bloom.as_deref());
+            let (id, parent) = (header.id, Some(header.parent_id().hash));
+            let seen =
+                Observation { hash: Some(id.hash), parent, ..Observation::of_number(id.number) };
+            self.chain().heads.observe_header(&seen, now());
+            self.chain().heads.observe_bloom(&seen, header.bloom.as_deref());
         }
         let counts = self.chain().subscriptions.counts();
         let counter = if header.is_some() { &counts.headers } else { &counts.failed };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::reorg::Reorg;
 
 /// Up to here all branches are one.
 const SPLIT: u64 = 100;
@@ -323,6 +324,31 @@ fn how_deep_a_reorg_went_is_not_guessed() {
     assert_eq!(believed(&format!("{before} +24 0:107b"), 101), []);
     assert_eq!(believed(&format!("{before} +24 0:107"), 101), [106, 107]);
     assert_eq!(believed(&format!("{before} +24 0:107 1:106 0:108 1:108"), 101).len(), 8);
+}
+
+#[test]
+fn headers_that_are_read_show_how_deep_a_reorg_went() {
+    let mut chain = play(None, "0:101 0:102 0:103 0:104 0:105 0:106b");
+    let mut link = |(number, branch), parent| {
+        let parent = hash(number - 1, parent);
+        chain.agreement.link(&mut chain.view, (number, hash(number, branch)), parent, chain.now)
+    };
+    assert!(!link((103, b'b'), b'a'), "the head is not known to stand on it");
+    assert!(link((105, b'b'), b'b'));
+    assert!(!link((105, b'b'), b'b'), "known");
+    assert!(link((104, b'b'), b'b'));
+    let at = |number| chain.view.hash_at(BlockNumber(number));
+    let expected = |number, branch| Some(hash(number, branch));
+    assert_eq!([at(104), at(103)], [expected(104, b'b'), expected(103, b'b')]);
+    assert_eq!(
+        [at(102), at(101)],
+        [expected(102, b'a'), expected(101, b'a')],
+        "the two part at 102"
+    );
+    let orphaned = |reorg: &Reorg| reorg.orphaned.iter().map(|(at, _)| at.0).collect::<Vec<_>>();
+    let orphaned: Vec<_> = chain.view.reorgs().since(0).expect("few").map(orphaned).collect();
+    assert_eq!(orphaned, [vec![105], vec![104], vec![103]]);
+    assert_eq!(chain.latest(), "106b");
 }
 
 #[test]
