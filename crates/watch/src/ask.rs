@@ -1,7 +1,7 @@
 //! The calls that the house makes on its own behalf, each counted by its reason.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -82,6 +82,7 @@ pub struct CheckCounts {
     push_credits: AtomicU64,
     feeds_opened: AtomicU64,
     feed_is_open: AtomicBool,
+    relays_open: AtomicUsize,
 }
 
 /// An open feed, as the counts show it.
@@ -91,6 +92,16 @@ pub(crate) struct OpenFeed<'a>(&'a CheckCounts);
 impl Drop for OpenFeed<'_> {
     fn drop(&mut self) {
         self.0.feed_is_open.store(false, Ordering::Relaxed);
+    }
+}
+
+/// An open relay, as the counts show it.
+#[derive(Debug)]
+pub(crate) struct OpenRelay<'a>(&'a CheckCounts);
+
+impl Drop for OpenRelay<'_> {
+    fn drop(&mut self) {
+        self.0.relays_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -114,6 +125,17 @@ impl CheckCounts {
         self.feeds_opened.fetch_add(1, Ordering::Relaxed);
         self.feed_is_open.store(true, Ordering::Relaxed);
         OpenFeed(self)
+    }
+
+    /// Notes that the upstream confirmed a subscription that is relayed; open until dropped.
+    pub(crate) fn relay_opened(&self) -> OpenRelay<'_> {
+        self.relays_open.fetch_add(1, Ordering::Relaxed);
+        OpenRelay(self)
+    }
+
+    /// How many subscriptions of clients it tells.
+    pub fn relays_open(&self) -> usize {
+        self.relays_open.load(Ordering::Relaxed)
     }
 
     /// Whether its feed of new blocks is open.

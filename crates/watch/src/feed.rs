@@ -1,4 +1,4 @@
-//! Listening to newHeads over an upstream's WebSocket.
+//! Listening to an upstream's WebSocket: to its new heads here, to all else in [`crate::relay`].
 //!
 //! A feed is believed only after it said which chain it is on, each time it is
 //! opened: behind a balanced URL the next connection may end elsewhere.
@@ -17,6 +17,9 @@ use wellhead_upstream::{Judge, Standing, VerdictClass};
 use crate::ask::{Asker, now};
 use crate::watcher::Watcher;
 use crate::word;
+
+/// What a feed of heads subscribes to.
+const NEW_HEADS: &str = r#"["newHeads"]"#;
 
 /// Connecting and subscribing take no longer.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,11 +57,13 @@ pub(crate) struct FeedFailure {
     pub(crate) detail: String,
     /// The peer has a limit of connections, subscriptions or messages, and it was reached.
     pub(crate) is_limit: bool,
+    /// The peer does not offer the subscription.
+    pub(crate) is_unsupported: bool,
 }
 
 impl From<String> for FeedFailure {
     fn from(detail: String) -> Self {
-        Self { detail, is_limit: false }
+        Self { detail, is_limit: false, is_unsupported: false }
     }
 }
 
@@ -76,6 +81,7 @@ impl FeedFailure {
             Some(code) => Self {
                 detail: format!("the feed was closed with {code}"),
                 is_limit: LIMIT_CODES.contains(&code),
+                is_unsupported: false,
             },
         }
     }
@@ -84,23 +90,22 @@ impl FeedFailure {
     fn refused(method: &str, message: &Bytes, envelope: &Envelope) -> Self {
         let row = MethodTable::standard().row(method);
         let reply = WireReply::whole(200, message.clone(), Timing::default());
-        let is_limit = match Judge::standard().item(row, &reply, envelope).class {
-            VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => true,
+        let (is_limit, is_unsupported) = match Judge::standard().item(row, &reply, envelope).class {
+            VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => (true, false),
+            VerdictClass::Unsupported | VerdictClass::CallerFault => (false, true),
             VerdictClass::Answer
             | VerdictClass::Null
             | VerdictClass::Reverted
-            | VerdictClass::CallerFault
             | VerdictClass::TransactionKnown
             | VerdictClass::TransactionRejected
             | VerdictClass::MissingData
             | VerdictClass::RangeTooLarge
             | VerdictClass::FilterTooLarge
-            | VerdictClass::Unsupported
             | VerdictClass::Fault
             | VerdictClass::Void
-            | VerdictClass::Unknown => false,
+            | VerdictClass::Unknown => (false, false),
         };
-        Self { detail: format!("{method} was refused"), is_limit }
+        Self { detail: format!("{method} was refused"), is_limit, is_unsupported }
     }
 }
 
@@ -111,7 +116,7 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
         let detail = asker.upstream.hidden(why.detail);
         FeedEnd::Broke { heads_seen, why: FeedFailure { detail, ..why } }
     };
-    let (mut feed, chain_id) = match open(connector, asker).await {
+    let (mut feed, chain_id) = match open(connector, asker, NEW_HEADS).await {
         Ok(opened) => opened,
         Err(why) => return broke(0, why),
     };
@@ -119,10 +124,10 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
         return FeedEnd::WrongChain;
     }
     let _open = asker.counts.feed_opened();
-    let mut heard = FeedListener { head_at: now(), message_at: now(), unreadable: Vec::new() };
+    let mut heard = FeedListener::new();
     let mut heads_seen = 0;
     loop {
-        let message = match heard.next(&mut *feed, asker, heads).await {
+        let message = match heard.next(&mut *feed, asker, Some(heads)).await {
             Ok(message) => message,
             Err(why) => return broke(heads_seen, why),
         };
@@ -152,7 +157,7 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
 }
 
 /// When an open feed told something.
-struct FeedListener {
+pub(crate) struct FeedListener {
     /// A head, or that it is open.
     head_at: Instant,
     message_at: Instant,
@@ -161,23 +166,35 @@ struct FeedListener {
 }
 
 impl FeedListener {
-    /// The next message. Asks for one when there was none for a while.
-    async fn next(
+    /// Of a feed that was opened just now.
+    pub(crate) fn new() -> Self {
+        Self { head_at: now(), message_at: now(), unreadable: Vec::new() }
+    }
+
+    /// The next message. Asks for one when there was none for a while. A feed of `heads` fails if it tells
+    /// none for longer than blocks take to come.
+    pub(crate) async fn next(
         &mut self,
         feed: &mut dyn Feed,
         asker: &Asker,
-        heads: &Heads,
+        heads: Option<&Heads>,
     ) -> Result<Bytes, FeedFailure> {
         loop {
-            let block_time = heads.view().block_time.unwrap_or(SILENT_MIN);
-            let silence = block_time.saturating_mul(SILENT_BLOCKS).clamp(SILENT_MIN, SILENT_MAX);
-            let (silent_at, idle_at) = (self.head_at + silence, self.message_at + KEEP_ALIVE);
-            let next = tokio::time::timeout_at(silent_at.min(idle_at).into(), feed.next()).await;
+            let silent_at = heads.map(|heads| {
+                let block_time = heads.view().block_time.unwrap_or(SILENT_MIN);
+                let silence = block_time.saturating_mul(SILENT_BLOCKS);
+                self.head_at + silence.clamp(SILENT_MIN, SILENT_MAX)
+            });
+            let idle_at = self.message_at + KEEP_ALIVE;
+            let until = silent_at.map_or(idle_at, |silent_at| silent_at.min(idle_at));
+            let next = tokio::time::timeout_at(until.into(), feed.next()).await;
             match next {
-                Err(_elapsed) if now() >= silent_at => return Err("the feed went silent".into()),
+                Err(_elapsed) if silent_at.is_some_and(|at| now() >= at) => {
+                    return Err("the feed went silent".into());
+                }
                 Err(_elapsed) => {
                     self.message_at = now();
-                    call(feed, asker, OwnCall::KeepAlive).await?;
+                    call(feed, asker, OwnCall::KeepAlive, "[]").await?;
                 }
                 Ok(None) => return Err(FeedFailure::closed(feed)),
                 Ok(Some(Err(error))) => return Err(error.to_string().into()),
@@ -190,7 +207,7 @@ impl FeedListener {
     }
 
     /// Notes that the last message cannot be read; true when there were too many.
-    fn note_unreadable(&mut self) -> bool {
+    pub(crate) fn note_unreadable(&mut self) -> bool {
         let now = self.message_at;
         self.unreadable.retain(|at| now.saturating_duration_since(*at) < UNREADABLE_WITHIN);
         self.unreadable.push(now);
@@ -201,14 +218,14 @@ impl FeedListener {
 /// Opens a feed only to see whether it is on the right chain by now. One that cannot
 /// be opened does not speak against its upstream.
 pub(crate) async fn verify(connector: &dyn FeedConnector, asker: &Asker, heads: &Heads) -> bool {
-    match open(connector, asker).await {
+    match open(connector, asker, NEW_HEADS).await {
         Ok((_feed, chain_id)) => agrees(chain_id, asker, heads),
         Err(_why) => true,
     }
 }
 
 /// Whether the feed is on the chain; if not, takes its upstream out of use.
-fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
+pub(crate) fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
     let (upstream, expected) = (&asker.upstream, asker.pulse.agree_chain_id(chain_id));
     if chain_id == expected {
         return true;
@@ -225,12 +242,13 @@ fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
     false
 }
 
-/// Connects, asks for the chain id and subscribes, in bounded time.
-async fn open(
+/// Connects, asks for the chain id and subscribes with these parameters, in bounded time.
+pub(crate) async fn open(
     connector: &dyn FeedConnector,
     asker: &Asker,
+    subscription: &str,
 ) -> Result<(Box<dyn Feed>, ChainId), FeedFailure> {
-    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asker))
+    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asker, subscription))
         .await
         .unwrap_or_else(|_elapsed| Err("the feed did not open in time".into()))
 }
@@ -238,10 +256,11 @@ async fn open(
 async fn connect(
     connector: &dyn FeedConnector,
     asker: &Asker,
+    subscription: &str,
 ) -> Result<(Box<dyn Feed>, ChainId), FeedFailure> {
     let mut feed = connector.connect().await.map_err(|error| error.to_string())?;
-    call(&mut *feed, asker, OwnCall::ChainId).await?;
-    call(&mut *feed, asker, OwnCall::Subscribe).await?;
+    call(&mut *feed, asker, OwnCall::ChainId, "[]").await?;
+    call(&mut *feed, asker, OwnCall::Subscribe, subscription).await?;
     let (mut chain_id, mut subscribed) = (None, false);
     for _ in 0..OPENING_MESSAGES_MAX {
         let message = match feed.next().await {
@@ -288,13 +307,11 @@ impl OwnCall {
         }
     }
 
-    fn text(self) -> &'static str {
+    fn id(self) -> u8 {
         match self {
-            Self::ChainId => r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#,
-            Self::Subscribe => {
-                r#"{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}"#
-            }
-            Self::KeepAlive => r#"{"jsonrpc":"2.0","id":3,"method":"net_version","params":[]}"#,
+            Self::ChainId => 1,
+            Self::Subscribe => 2,
+            Self::KeepAlive => 3,
         }
     }
 
@@ -311,14 +328,20 @@ impl OwnCall {
 }
 
 /// Pays for a call and sends it.
-async fn call(feed: &mut dyn Feed, asker: &Asker, call: OwnCall) -> Result<(), FeedFailure> {
+async fn call(
+    feed: &mut dyn Feed,
+    asker: &Asker,
+    call: OwnCall,
+    params: &str,
+) -> Result<(), FeedFailure> {
     asker.pay_on_feed(MethodTable::standard().row(call.method()))?;
-    let text = Bytes::from_static(call.text().as_bytes());
-    feed.send(text).await.map_err(|error| error.to_string().into())
+    let (id, method) = (call.id(), call.method());
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+    feed.send(text.into()).await.map_err(|error| error.to_string().into())
 }
 
 /// Whether a message answers a call, rather than being pushed.
-fn is_reply(message: &[u8]) -> bool {
+pub(crate) fn is_reply(message: &[u8]) -> bool {
     raw::field(message, "method").is_none()
         && raw::field(message, "id").is_some_and(|id| OwnCall::of_id(id).is_some())
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wellhead_transport::feed::FeedConnector;
 
 use crate::ask::{CallReason, now};
 use crate::checks::{CheckKind, FeedUse};
-use crate::feed::{FeedEnd, listen};
+use crate::feed::{FeedEnd, FeedFailure, listen};
 use crate::identify::{Verified, WRONG_CHAIN_PAUSE};
 use crate::watcher::Watcher;
 
@@ -37,12 +37,14 @@ impl Watcher {
                 None => this.poll().await,
                 Some(feed) => {
                     // Boxed, so that an upstream without a feed does not hold the room of one.
-                    let feed = Box::pin(this.follow_feed(&**feed));
+                    let heads = Box::pin(this.follow_feed(&**feed));
+                    let relays = Box::pin(this.follow_relays(&**feed));
                     tokio::select! {
                         // In this order, so that a simulated world has no chance but its own.
                         biased;
                         () = this.poll() => {}
-                        () = feed => {}
+                        () = heads => {}
+                        () = relays => {}
                     }
                     this.feed_is_live.store(false, Ordering::Relaxed);
                     this.pulse().seats.bid(this.upstream().slot(), None);
@@ -67,7 +69,7 @@ impl Watcher {
     /// Keeps a feed open while it is worth its price. Returns when the chain must be verified
     /// anew.
     async fn follow_feed(&self, connector: &dyn FeedConnector) {
-        let mut pause = FEED_PAUSE;
+        let mut pauses = FeedPauses::default();
         loop {
             self.until_a_feed_is_worth_it().await;
             let began = now();
@@ -81,7 +83,7 @@ impl Watcher {
             let Some(end) = end else {
                 let id = &self.upstream().identity().id;
                 tracing::debug!(upstream = %id, "feed closed: nothing needs it, or others are cheaper");
-                pause = FEED_PAUSE;
+                pauses = FeedPauses::default();
                 continue;
             };
             match end {
@@ -94,18 +96,36 @@ impl Watcher {
                     tracing::debug!(upstream = %id, %detail, "feed ended; polling until it is back");
                     // Its seat goes to the next one meanwhile.
                     self.pulse().seats.note_failure(self.upstream().slot(), now());
-                    if heads_seen > 0 {
-                        pause = FEED_PAUSE;
-                    }
-                    if why.is_limit {
-                        pause = pause.max(FEED_PAUSE_LIMIT);
-                    }
+                    tokio::time::sleep(pauses.next(heads_seen > 0, &why, began)).await;
                 }
             }
-            let chance = chance(now().saturating_duration_since(began));
-            tokio::time::sleep(pause + (pause / FEED_PAUSE_JITTER).mul_f64(chance)).await;
-            pause = (pause * 2).min(FEED_PAUSE_MAX);
         }
+    }
+}
+
+/// The pauses before a feed is opened again.
+#[derive(Debug)]
+pub(crate) struct FeedPauses(Duration);
+
+impl Default for FeedPauses {
+    fn default() -> Self {
+        Self(FEED_PAUSE)
+    }
+}
+
+impl FeedPauses {
+    /// The pause after a feed that was opened at `began` and ended by itself.
+    pub(crate) fn next(&mut self, has_told: bool, why: &FeedFailure, began: Instant) -> Duration {
+        if has_told {
+            self.0 = FEED_PAUSE;
+        }
+        if why.is_limit {
+            self.0 = self.0.max(FEED_PAUSE_LIMIT);
+        }
+        let pause = self.0;
+        self.0 = (pause * 2).min(FEED_PAUSE_MAX);
+        let chance = chance(now().saturating_duration_since(began));
+        pause + (pause / FEED_PAUSE_JITTER).mul_f64(chance)
     }
 }
 

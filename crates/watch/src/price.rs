@@ -72,7 +72,7 @@ impl Watcher {
     }
 
     /// What the upstream bids for a seat.
-    fn feed_bid(&self) -> FeedBid {
+    pub(crate) fn feed_bid(&self) -> FeedBid {
         let pushed = self.upstream().push_price().map_or(0, |price| price.thousandths(PUSH_BYTES));
         FeedBid {
             is_forced: self.checks.feed == FeedUse::Always,

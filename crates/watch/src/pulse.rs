@@ -1,8 +1,8 @@
 //! What the request path and the loops of one chain tell each other.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
+use crate::relay::Relays;
 use crate::seats::FeedSeats;
 
 /// So long after the last call a chain counts as in use.
@@ -37,6 +38,7 @@ pub struct Pulse {
     last_subscribed_ms: AtomicU64,
     /// Which upstreams may have a feed open.
     pub(crate) seats: FeedSeats,
+    pub(crate) relays: Arc<Relays>,
     woken: Notify,
     verified: Notify,
     head: Notify,
@@ -69,6 +71,7 @@ impl Pulse {
             is_subscribed: AtomicBool::new(false),
             last_subscribed_ms: AtomicU64::new(0),
             seats: FeedSeats::default(),
+            relays: Arc::default(),
             woken: Notify::new(),
             verified: Notify::new(),
             head: Notify::new(),
@@ -94,6 +97,11 @@ impl Pulse {
     fn ms(&self, now: Instant) -> u64 {
         let ms = now.saturating_duration_since(self.epoch).as_millis();
         u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// The subscriptions that upstreams are kept asked for.
+    pub fn relays(&self) -> &Arc<Relays> {
+        &self.relays
     }
 
     /// Notes that a client asked; wakes the loops when the chain was idle.

@@ -1,5 +1,5 @@
-//! Which upstreams of one chain may have a feed open: at most two, one and a hot standby, however
-//! many clients and upstreams there are.
+//! Which upstreams of one chain may have a feed open: of its heads at most two, one and a hot standby,
+//! however many clients and upstreams there are.
 //!
 //! Two are enough for two upstreams to agree on a block within a round trip; each further one
 //! would push every block once more, on the bill or not. An upstream whose feed is worth its price
@@ -20,6 +20,21 @@ pub(crate) const FEEDS_MAX: usize = 2;
 /// always fails does not close a good one again and again.
 const DEMOTED_FOR: Duration = Duration::from_secs(600);
 
+/// Of feeds that only tell more together, so many at most that are free of charge.
+const FREE_FEEDS_MAX: usize = 4;
+
+/// How many upstreams have a seat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum SeatRule {
+    /// [`FEEDS_MAX`], by tier and price.
+    #[default]
+    TwoCheapest,
+    /// The first of these.
+    Cheapest,
+    /// All that are free of charge, up to [`FREE_FEEDS_MAX`]; the cheapest one where none is.
+    AllFree,
+}
+
 /// The wish of one upstream to have a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FeedBid {
@@ -35,6 +50,7 @@ pub(crate) struct FeedBid {
 /// The seats of one chain.
 #[derive(Debug, Default)]
 pub(crate) struct FeedSeats {
+    rule: SeatRule,
     bidders: Mutex<BTreeMap<u8, Bidder>>,
     changed: Notify,
 }
@@ -46,6 +62,11 @@ struct Bidder {
 }
 
 impl FeedSeats {
+    /// Without bids yet.
+    pub(crate) fn new(rule: SeatRule) -> Self {
+        Self { rule, ..Self::default() }
+    }
+
     /// Replaces the bid of an upstream; `None` withdraws it.
     pub(crate) fn bid(&self, slot: Slot, bid: Option<FeedBid>) {
         let mut bidders = self.bidders.lock();
@@ -67,7 +88,7 @@ impl FeedSeats {
     /// The upstreams that may have their feeds open now.
     pub(crate) fn seated(&self, now: Instant) -> UpstreamSet {
         let mut seats = UpstreamSet::NONE;
-        seated(&self.bidders.lock(), now).for_each(|slot| seats.insert(Slot(slot)));
+        seated(&self.bidders.lock(), self.rule, now).for_each(|slot| seats.insert(Slot(slot)));
         seats
     }
 
@@ -83,7 +104,11 @@ impl FeedSeats {
 }
 
 /// The slots that have a seat.
-fn seated(bidders: &BTreeMap<u8, Bidder>, now: Instant) -> impl Iterator<Item = u8> {
+fn seated(
+    bidders: &BTreeMap<u8, Bidder>,
+    rule: SeatRule,
+    now: Instant,
+) -> impl Iterator<Item = u8> {
     let mut bids: Vec<_> = bidders
         .iter()
         .filter_map(|(slot, bidder)| {
@@ -92,9 +117,24 @@ fn seated(bidders: &BTreeMap<u8, Bidder>, now: Instant) -> impl Iterator<Item = 
             Some((!is_forced, is_demoted, tier, price, *slot))
         })
         .collect();
+    let seats = match rule {
+        SeatRule::TwoCheapest => {
+            let forced = bids.iter().filter(|(is_by_price, ..)| !is_by_price).count();
+            FEEDS_MAX.max(forced)
+        }
+        SeatRule::Cheapest => 1,
+        SeatRule::AllFree => {
+            let is_free =
+                |(_, is_demoted, _, price, _): &(_, bool, _, _, _)| !is_demoted && *price == 0;
+            let free = bids.iter().filter(|bid| is_free(bid)).count();
+            if free > 0 {
+                bids.retain(is_free);
+            }
+            free.clamp(1, FREE_FEEDS_MAX)
+        }
+    };
     bids.sort_unstable();
-    let forced = bids.iter().filter(|(is_by_price, ..)| !is_by_price).count();
-    bids.into_iter().take(FEEDS_MAX.max(forced)).map(|(.., slot)| slot)
+    bids.into_iter().take(seats).map(|(.., slot)| slot)
 }
 
 #[cfg(test)]
@@ -104,9 +144,13 @@ mod tests {
     /// Bids such as `p20 f0 p0! p5-`: the first letter of the tier, the price, `!` where it is
     /// forced, and `-` where it failed a minute ago.
     fn check(bids: &str, expected: &[u8]) {
+        check_rule(SeatRule::TwoCheapest, bids, expected);
+    }
+
+    fn check_rule(rule: SeatRule, bids: &str, expected: &[u8]) {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary moment")]
         let now = Instant::now();
-        let seats = FeedSeats::default();
+        let seats = FeedSeats::new(rule);
         for (slot, bid) in (0..).map(Slot).zip(bids.split_whitespace()) {
             let tier = if bid.starts_with('p') { Tier::Primary } else { Tier::Fallback };
             let price = bid.trim_matches(|letter: char| !letter.is_ascii_digit());
@@ -121,7 +165,9 @@ mod tests {
             |at| (0..8).filter(|slot| seats.is_seated(Slot(*slot), at)).collect::<Vec<_>>();
         assert_eq!(seated(later), expected, "{bids}");
         let much_later = later + DEMOTED_FOR;
-        assert_eq!(seated(much_later).len(), expected.len(), "{bids}");
+        if rule == SeatRule::TwoCheapest {
+            assert_eq!(seated(much_later).len(), expected.len(), "{bids}");
+        }
         seats.bid(Slot(0), None);
         assert!(!seats.is_seated(Slot(0), much_later));
     }
@@ -148,5 +194,15 @@ mod tests {
         check("p0 p0 p50!", &[0, 2]);
         check("p0 p50! p50!", &[1, 2]);
         check("p0 p50! f50! p9!", &[1, 2, 3]);
+    }
+
+    #[test]
+    fn where_each_tells_more_all_that_are_free_have_a_seat() {
+        check_rule(SeatRule::AllFree, "p0 p5 f0 p0", &[0, 2, 3]);
+        check_rule(SeatRule::AllFree, "f9 p5 p3", &[2]);
+        check_rule(SeatRule::AllFree, "p0- p5", &[1]);
+        check_rule(SeatRule::AllFree, "p0- f0-", &[0]);
+        check_rule(SeatRule::AllFree, "p0 p0 p0 f0 p0 f0", &[0, 1, 2, 4]);
+        check_rule(SeatRule::Cheapest, "f0 p5 p3", &[2]);
     }
 }
