@@ -7,6 +7,7 @@
 //! can read block N at once, over any connection.
 
 mod receipts;
+mod relays;
 
 use std::fmt;
 use std::sync::Arc;
@@ -106,7 +107,8 @@ impl Announcer {
 
     /// Announces for ever.
     pub async fn run(self) {
-        tokio::join!(self.announce_blocks(), syncing::follow(self.chain()));
+        let followed = syncing::follow(self.chain());
+        tokio::join!(self.announce_blocks(), followed, self.tend_relays());
     }
 
     async fn announce_blocks(&self) {

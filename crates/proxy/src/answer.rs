@@ -160,6 +160,18 @@ impl Refusal {
         Self::new(200, METHOD_NOT_FOUND, message)
     }
 
+    /// A kind of subscription that upstreams have to tell, and none does. Clients fall back to polling.
+    pub(crate) fn not_offered(name: &str) -> Self {
+        let message = format!("no upstream offers the \"{}\" subscription", shown(name));
+        Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    /// As [`Refusal::not_offered`], where upstreams that may offer it did not answer in time.
+    pub(crate) fn not_confirmed(name: &str) -> Self {
+        let message = format!("no upstream confirmed the \"{}\" subscription in time", shown(name));
+        Self::new(200, VerdictClass::Fault.client_code(), message)
+    }
+
     pub(crate) fn too_many_subscriptions(most: usize) -> Self {
         let message = format!("too many subscriptions: a connection has at most {most}");
         Self::new(200, VerdictClass::Throttled.client_code(), message)

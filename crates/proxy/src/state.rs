@@ -10,6 +10,7 @@ pub(crate) mod directory;
 pub(crate) mod hopeless;
 pub(crate) mod parts;
 pub(crate) mod quorums;
+pub(crate) mod relays;
 pub(crate) mod sent;
 pub(crate) mod sessions;
 pub(crate) mod streams;

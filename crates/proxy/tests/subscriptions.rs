@@ -3,17 +3,24 @@
 mod support;
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use support::{Plan, Stage, Step, hash, text};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
+use wellhead_kit::ScriptedTransport;
 use wellhead_proxy::{Announcer, Ctx, Subscriber, SubscriberEvent, SubscriberMessage};
+use wellhead_transport::TransportError;
+use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
+use wellhead_watch::{PollPace, Watcher, WatcherParts};
 
 /// Longer than anything that is waited for.
 const BOUND: Duration = Duration::from_secs(600);
@@ -318,4 +325,211 @@ async fn a_subscription_to_receipts_is_refused_where_they_cannot_be_had() {
     let many = json!(["transactionReceipts", { "transactionHashes": hashes }]).to_string();
     let told = connection.call("eth_subscribe", &many).await;
     assert!(told.contains("-32602") && told.contains("exceed max number"), "{told}");
+}
+
+/// The hash of a transaction, as JSON.
+fn tx(number: u8) -> String {
+    format!("\"{}\"", hex::encode(&[number; 32]))
+}
+
+/// A whole transaction of this sender.
+fn whole(number: u8, from: u8) -> String {
+    let (hash, from) = (hex::encode(&[number; 32]), hex::encode(&[from; 20]));
+    format!(r#"{{"hash":"{hash}","from":"{from}","to":null}}"#)
+}
+
+const FILTER: &str = "eth_newPendingTransactionFilter";
+const CHANGES: &str = "eth_getFilterChanges";
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_no_upstream_pushes_is_polled_once_for_all_and_again_where_its_filter_died() {
+    let stage = announced(Stage::upstreams(1));
+    stage.show_head(0, 7);
+    let peer = stage.peer(0);
+    let found = |hashes: &[u8]| {
+        let hashes: Vec<_> = hashes.iter().map(|number| tx(*number)).collect();
+        Step::Result(format!("[{}]", hashes.join(",")))
+    };
+    peer.always(FILTER, Step::Result(r#""0x5""#.into()));
+    peer.always(CHANGES, found(&[]));
+    let (one, other) = (Connection::to(&stage), Connection::to(&stage));
+    one.subscribe(r#"["newPendingTransactions"]"#).await;
+    let id = other.subscribe(r#"["newPendingTransactions", false]"#).await;
+    peer.next(CHANGES, found(&[1, 2]));
+    assert_eq!([one.next().await, one.next().await], [tx(1), tx(2)]);
+    assert_eq!(other.told(), [tx(1), tx(2)]);
+    // The upstream forgets its filter, and the new one tells of a transaction again.
+    peer.next(CHANGES, support::error(-32000, "filter not found"));
+    peer.next(CHANGES, found(&[2, 3]));
+    assert_eq!(one.next().await, tx(3));
+    assert_eq!(calls(&stage, FILTER), 2);
+    assert_eq!(other.call("eth_unsubscribe", &format!("[{id}]")).await, "true");
+    assert_eq!(other.told(), [""; 0], "nothing after the end");
+    drop(one);
+    sleep(Duration::from_secs(21)).await;
+    let polls = calls(&stage, CHANGES);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(calls(&stage, CHANGES), polls, "nothing is polled without a reader");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_upstream_offers_is_refused() {
+    let methods = support::rules("", FILTER);
+    let stage = announced(Stage::new(vec![Plan { methods, ..Plan::default() }]));
+    stage.show_head(0, 7);
+    let connection = Connection::to(&stage);
+    for kind in ["newPendingTransactions", "newFlashblocks"] {
+        let told = connection.call("eth_subscribe", &format!("[\"{kind}\"]")).await;
+        assert!(told.contains("-32601") && told.contains("no upstream offers"), "{told}");
+    }
+    let told = connection.call("eth_subscribe", r#"["newPendingTransactions",5]"#).await;
+    assert!(told.contains("-32602"), "{told}");
+    let told = connection
+        .call("eth_subscribe", r#"["alchemy_pendingTransactions",{"toAddress":1}]"#)
+        .await;
+    assert!(told.contains("-32602") && told.contains("toAddress"), "{told}");
+    let long = json!(["newFlashblocks", "x".repeat(70_000)]).to_string();
+    assert!(connection.call("eth_subscribe", &long).await.contains("too long"));
+}
+
+/// The feeds of an upstream, each the messages that are put into it.
+#[derive(Debug, Default)]
+struct Feeds {
+    lines: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+    subscribed: Arc<Mutex<Vec<String>>>,
+}
+
+struct Line {
+    messages: mpsc::UnboundedReceiver<Bytes>,
+    to: mpsc::WeakUnboundedSender<Bytes>,
+    subscribed: Arc<Mutex<Vec<String>>>,
+}
+
+impl FeedConnector for Feeds {
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Feed>, TransportError>> {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let (to, subscribed) = (sender.downgrade(), Arc::clone(&self.subscribed));
+        self.lines.lock().push(sender);
+        let line = Line { messages, to, subscribed };
+        Box::pin(async { Ok(Box::new(line) as Box<dyn Feed>) })
+    }
+}
+
+impl Feed for Line {
+    fn send(&mut self, text: Bytes) -> BoxFuture<'_, Result<(), TransportError>> {
+        let call: Value = serde_json::from_slice(&text).expect("a call");
+        let result = match call["method"].as_str() {
+            Some("eth_subscribe") => {
+                self.subscribed.lock().push(call["params"].to_string());
+                "0x9"
+            }
+            _ => "0x1",
+        };
+        let reply = json!({ "jsonrpc": "2.0", "id": call["id"], "result": result });
+        if let Some(to) = self.to.upgrade() {
+            to.send(reply.to_string().into()).expect("open");
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(async { self.messages.recv().await.map(Ok) })
+    }
+}
+
+impl Feeds {
+    /// Has the loop of the first upstream follow these.
+    fn of(stage: &Stage) -> Arc<Self> {
+        let feeds = Arc::<Self>::default();
+        let chain = stage.chain();
+        let parts = WatcherParts {
+            upstream: Arc::clone(stage.upstream(0)),
+            transport: Arc::new(ScriptedTransport::of_calls(|_| Step::Result("\"0x1\"".into()))),
+            feed: Some(Arc::clone(&feeds) as Arc<dyn FeedConnector>),
+            heads: Arc::clone(&chain.heads),
+            pulse: Arc::clone(&chain.pulse),
+            counts: Arc::clone(&chain.asked[0]),
+        };
+        tokio::spawn(Watcher::new(parts, PollPace::default()).run());
+        feeds
+    }
+
+    /// Pushes this over the newest one.
+    fn push(&self, result: &str) {
+        let params = format!(r#"{{"subscription":"0x9","result":{result}}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}"#);
+        let lines = self.lines.lock();
+        lines.last().expect("one is open").send(text.into()).expect("something listens");
+    }
+
+    fn opened(&self) -> usize {
+        self.lines.lock().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pending_transactions_are_pushed_once_for_all_in_the_form_that_each_wants() {
+    let stage = announced(Stage::upstreams(1));
+    let feeds = Feeds::of(&stage);
+    sleep(Duration::from_secs(1)).await;
+    let (all, some, hashes) =
+        (Connection::to(&stage), Connection::to(&stage), Connection::to(&stage));
+    all.subscribe(r#"["newPendingTransactions",true]"#).await;
+    let filter = json!({ "fromAddress": hex::encode(&[5; 20]) });
+    some.subscribe(&json!(["alchemy_pendingTransactions", filter]).to_string()).await;
+    let filter = json!({ "hashesOnly": true });
+    hashes.subscribe(&json!(["alchemy_pendingTransactions", filter]).to_string()).await;
+    assert_eq!(*feeds.subscribed.lock(), [r#"["newPendingTransactions",true]"#], "once for all");
+    feeds.push(&whole(1, 5));
+    feeds.push(&whole(2, 6));
+    feeds.push(&whole(1, 5));
+    feeds.push(&whole(3, 5));
+    assert_eq!(
+        [all.next().await, all.next().await, all.next().await],
+        [whole(1, 5), whole(2, 6), whole(3, 5)]
+    );
+    assert_eq!(some.told(), [whole(1, 5), whole(3, 5)]);
+    assert_eq!(hashes.told(), [tx(1), tx(2), tx(3)]);
+    assert!(stage.peer(0).seen().is_empty(), "nothing is polled");
+    // A client that reads too slowly misses some and is told of the newest again.
+    for number in 0..9000_u32 {
+        let hash = hex::encode(&[&number.to_be_bytes()[..], &[0xee; 28]].concat());
+        feeds.push(&format!(r#"{{"hash":"{hash}"}}"#));
+    }
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(all.told().len(), 0);
+    feeds.push(&whole(4, 6));
+    assert_eq!(all.next().await, whole(4, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relayed_kind_is_told_as_it_is_and_a_gap_means_what_its_policy_says() {
+    let stage = announced(Stage::upstreams(1));
+    let feeds = Feeds::of(&stage);
+    sleep(Duration::from_secs(1)).await;
+    let (flash, other, monad) =
+        (Connection::to(&stage), Connection::to(&stage), Connection::to(&stage));
+    flash.subscribe(r#"["newFlashblocks"]"#).await;
+    other.subscribe(r#"[ "newFlashblocks" ]"#).await;
+    feeds.push(r#"{"index":"0x1"}"#);
+    assert_eq!(flash.next().await, r#"{"index":"0x1"}"#);
+    assert_eq!(other.told(), [r#"{"index":"0x1"}"#]);
+    monad.subscribe(r#"["monadNewHeads"]"#).await;
+    assert_eq!(*feeds.subscribed.lock(), [r#"["newFlashblocks"]"#, r#"["monadNewHeads"]"#]);
+    // The upstream closes both; they are opened again.
+    feeds.lines.lock().clear();
+    assert_eq!(monad.next().await, "Resync");
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(feeds.opened(), 2);
+    assert_eq!(flash.told(), [""; 0]);
+    let newest = feeds.subscribed.lock().last().cloned();
+    feeds.push(r#"{"index":"0x2"}"#);
+    match newest.as_deref() {
+        Some(r#"["newFlashblocks"]"#) => assert_eq!(flash.next().await, r#"{"index":"0x2"}"#),
+        other => assert_eq!(other, Some(r#"["monadNewHeads"]"#)),
+    }
+    drop((flash, other, monad));
+    sleep(Duration::from_secs(22)).await;
+    let is_open = |line: &mpsc::UnboundedSender<Bytes>| !line.is_closed();
+    assert!(!feeds.lines.lock().iter().any(is_open), "closed after the last reader");
 }

@@ -15,7 +15,8 @@
 //! - `receipts`: the receipts of one block, in the same way
 //! - `groups`: equal filters once, and which of them a log matches
 //! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told
-//! - `pending`: hashes of transactions, each once
+//! - `pending`, `pending_criteria`: transactions of pools, each once, and which of them are told
+//! - `relayed`: the kinds that only upstreams know
 //! - `syncing`: whether the chain is followed, over `stream`, which holds what belongs to no block
 //! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
 //!
@@ -30,8 +31,10 @@ mod journal;
 mod logs;
 mod notification;
 mod pending;
+mod pending_criteria;
 mod poll;
 mod receipts;
+mod relayed;
 mod ring;
 mod stream;
 mod syncing;
@@ -51,8 +54,10 @@ pub use journal::{
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal, PendingReader};
+pub use pending_criteria::{PendingCriteria, PendingCriteriaError};
 pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
 pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptCriteriaError, ReceiptsError};
+pub use relayed::{GapPolicy, RelayedKind};
 pub use ring::{Cursor, Lagged, RingView};
 pub use stream::{NotificationReader, NotificationStream, StreamBounds};
 pub use syncing::{SyncProgress, SyncState, SyncingJournal};

@@ -3,14 +3,15 @@
 //! One [`PendingJournal`] holds hashes, and another one whole objects: an upstream that pushes
 //! hashes must not hide the object that another one pushes later.
 //!
-//! Lossy by nature, as pools are. The ring is bounded by count; a reader that falls off jumps to
+//! Lossy by nature, as pools are. The ring is bounded by count and bytes; a reader that falls off jumps to
 //! the tip and counts what it missed. A hash is recognised for as long as fewer than two
 //! generations of other hashes came since, which at 64 Ki hashes each is hours on the main chain.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wellhead_eth::TransactionHash;
+use wellhead_eth::{AddressBytes, TransactionHash, hex};
+use wellhead_jsonrpc::raw;
 
 use crate::notification::Notification;
 use crate::ring::{Cursor, Ring, RingReader, RingView};
@@ -19,14 +20,19 @@ use crate::ring::{Cursor, Ring, RingReader, RingView};
 const GENERATION_HASHES: usize = 64 * 1024;
 /// As much of a hash as is remembered: two of 2^64 share it by chance.
 const PREFIX_BYTES: usize = 16;
-/// Transactions in the ring, unless the settings say otherwise.
+/// Transactions in the ring, and their bytes: whole ones with blobs or long inputs are large.
 const EVENTS_DEFAULT: usize = 8192;
+const BYTES_MAX: usize = 32 << 20;
 
 /// A transaction that entered a pool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PendingEvent {
     /// Its hash.
     pub hash: TransactionHash,
+    /// Its sender, where the whole transaction was told.
+    pub from: Option<AddressBytes>,
+    /// Its receiver, where the whole transaction was told and creates no contract.
+    pub to: Option<AddressBytes>,
     /// What subscribers are told.
     pub notification: Notification,
 }
@@ -61,6 +67,7 @@ pub struct PendingJournal {
     seen: SeenHashes,
     ring: Ring<PendingEvent>,
     events_max: usize,
+    bytes_held: usize,
 }
 
 impl Default for PendingJournal {
@@ -78,7 +85,7 @@ impl PendingJournal {
     fn with_generations(events_max: usize, generation_max: usize) -> Self {
         let (young, old) = (HashSet::new(), HashSet::new());
         let seen = SeenHashes { young, old, generation_max };
-        Self { seen, ring: Ring::new(), events_max: events_max.max(1) }
+        Self { seen, ring: Ring::new(), events_max: events_max.max(1), bytes_held: 0 }
     }
 
     /// A reader's end.
@@ -86,36 +93,40 @@ impl PendingJournal {
         PendingReader { ring: self.ring.reader() }
     }
 
-    /// Takes in hashes; those that were seen are left out. How many are new.
-    pub fn offer_hashes(&mut self, hashes: impl IntoIterator<Item = TransactionHash>) -> usize {
-        let text = |hash: &TransactionHash| format!("\"{hash}\"").into_bytes();
-        self.offer(hashes.into_iter().map(|hash| (hash, text(&hash))))
-    }
-
-    /// Takes in whole transactions (raw JSON); those that were seen are left out. How many are
-    /// new.
-    pub fn offer_objects<'a>(
-        &mut self,
-        objects: impl IntoIterator<Item = (TransactionHash, &'a [u8])>,
-    ) -> usize {
-        self.offer(objects.into_iter().map(|(hash, object)| (hash, object.to_vec())))
-    }
-
-    fn offer(&mut self, offered: impl Iterator<Item = (TransactionHash, Vec<u8>)>) -> usize {
-        let mut events = Vec::new();
-        for (hash, result) in offered {
-            if self.seen.note(&hash) {
-                events.push(PendingEvent { hash, notification: Notification::new(&result) });
+    /// Takes in what an upstream pushed or answered: a hash, or a whole transaction (raw JSON). Whether it
+    /// is new.
+    pub fn offer_result(&mut self, result: &[u8]) -> bool {
+        let Some(event) = self.read(result) else { return false };
+        let view = self.ring.view();
+        self.bytes_held += event.notification.len();
+        let (mut dropped, mut left) = (0, view.len() + 1);
+        for (_, oldest) in view.iter() {
+            if left <= self.events_max && self.bytes_held <= BYTES_MAX {
+                break;
             }
+            self.bytes_held -= oldest.notification.len();
+            dropped += 1;
+            left -= 1;
         }
-        let new = events.len();
-        if new > 0 {
-            // Of more than the ring has room for, the newest stay.
-            events.drain(..new.saturating_sub(self.events_max));
-            let dropped = (self.ring.view().len() + events.len()).saturating_sub(self.events_max);
-            self.ring.append(dropped, events);
+        self.ring.append(dropped, [event]);
+        true
+    }
+
+    /// Reads a transaction that was not seen.
+    fn read(&mut self, result: &[u8]) -> Option<PendingEvent> {
+        let result = raw::trim(result);
+        let is_whole = result.first() == Some(&b'{');
+        let hash = if is_whole { raw::field(result, "hash")? } else { result };
+        let hash = raw::string(hash)?.parse().ok()?;
+        if !self.seen.note(&hash) {
+            return None;
         }
-        new
+        let party = |name| {
+            let party = raw::field(result, name).filter(|_| is_whole).and_then(raw::string)?;
+            hex::decode_array(&party).ok()
+        };
+        let notification = Notification::new(result);
+        Some(PendingEvent { hash, from: party("from"), to: party("to"), notification })
     }
 }
 
@@ -147,8 +158,10 @@ mod tests {
         TransactionHash(bytes)
     }
 
+    /// How many of these are new.
     fn offer(journal: &mut PendingJournal, numbers: std::ops::Range<u64>) -> usize {
-        journal.offer_hashes(numbers.map(hash))
+        let text = |number| format!("\"{}\"", hash(number));
+        numbers.filter(|number| journal.offer_result(text(*number).as_bytes())).count()
     }
 
     #[test]
@@ -164,12 +177,38 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_told_as_they_are() {
+    fn whole_transactions_are_told_as_they_are() {
         let mut journal = PendingJournal::default();
-        let object = br#"{"hash":"0x1"}"#.as_slice();
-        assert_eq!(journal.offer_objects([(hash(1), object), (hash(1), object)]), 1);
+        let address = |byte| hex::encode(&[byte; 20]);
+        let object = format!(r#"{{"hash":"{}","from":"{}","to":null}}"#, hash(1), address(7));
+        assert!(journal.offer_result(object.as_bytes()));
+        assert!(!journal.offer_result(object.as_bytes()), "seen");
         let view = journal.reader().load();
-        assert_eq!(view.iter().next().expect("one").1.notification.result(), object);
+        let (_, event) = view.iter().next().expect("one");
+        assert_eq!(event.notification.result(), object);
+        assert_eq!((event.from, event.to), (Some([7; 20]), None));
+    }
+
+    #[test]
+    fn whole_transactions_are_bounded_in_bytes() {
+        let mut journal = PendingJournal::default();
+        let input = "0".repeat(1 << 20);
+        for number in 0..40 {
+            let object = format!(r#"{{"hash":"{}","input":"0x{input}"}}"#, hash(number));
+            assert!(journal.offer_result(object.as_bytes()));
+        }
+        let view = journal.reader().load();
+        assert_eq!((view.len(), journal.bytes_held <= BYTES_MAX), (31, true));
+        assert!(view.iter().map(|(_, it)| it.hash).eq((9..40).map(hash)));
+    }
+
+    #[test]
+    fn what_is_no_transaction_is_left_out() {
+        let mut journal = PendingJournal::default();
+        for other in ["null", "{}", "5", "\"0x12\"", "[]", "", r#"{"hash":5}"#] {
+            assert!(!journal.offer_result(other.as_bytes()), "{other}");
+        }
+        assert_eq!(journal.reader().load().len(), 0);
     }
 
     #[test]
@@ -189,8 +228,7 @@ mod tests {
     fn the_ring_is_bounded_and_a_late_reader_knows_what_it_missed() {
         let mut journal = PendingJournal::new(8);
         let start = journal.reader().tip();
-        offer(&mut journal, 0..5);
-        offer(&mut journal, 5..11);
+        offer(&mut journal, 0..11);
         let view = journal.reader().load();
         assert_eq!(view.len(), 8);
         let lagged = view.since(start).map(|_| ()).expect_err("fell off");

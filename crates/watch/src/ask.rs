@@ -83,6 +83,7 @@ pub struct CheckCounts {
     feeds_opened: AtomicU64,
     feed_is_open: AtomicBool,
     relays_open: AtomicUsize,
+    relays_opened: AtomicU64,
 }
 
 /// An open feed, as the counts show it.
@@ -97,9 +98,9 @@ impl Drop for OpenFeed<'_> {
 
 /// An open relay, as the counts show it.
 #[derive(Debug)]
-pub(crate) struct OpenRelay<'a>(&'a CheckCounts);
+pub(crate) struct RelayCount<'a>(&'a CheckCounts);
 
-impl Drop for OpenRelay<'_> {
+impl Drop for RelayCount<'_> {
     fn drop(&mut self) {
         self.0.relays_open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -128,14 +129,25 @@ impl CheckCounts {
     }
 
     /// Notes that the upstream confirmed a subscription that is relayed; open until dropped.
-    pub(crate) fn relay_opened(&self) -> OpenRelay<'_> {
+    pub(crate) fn relay_opened(&self) -> RelayCount<'_> {
         self.relays_open.fetch_add(1, Ordering::Relaxed);
-        OpenRelay(self)
+        self.relays_opened.fetch_add(1, Ordering::Relaxed);
+        RelayCount(self)
     }
 
     /// How many subscriptions of clients it tells.
     pub fn relays_open(&self) -> usize {
         self.relays_open.load(Ordering::Relaxed)
+    }
+
+    /// How often it was asked for one.
+    pub fn relays_opened(&self) -> u64 {
+        self.relays_opened.load(Ordering::Relaxed)
+    }
+
+    /// Whether it ever pushed something, or might have.
+    pub fn has_been_subscribed(&self) -> bool {
+        self.feeds_opened() > 0 || self.relays_opened() > 0
     }
 
     /// Whether its feed of new blocks is open.

@@ -1,4 +1,4 @@
-//! Listening to an upstream's WebSocket: to its new heads here, to all else in [`crate::relay`].
+//! Listening to an upstream's WebSocket: to its new heads here, to all else in [`crate::keep`].
 //!
 //! A feed is believed only after it said which chain it is on, each time it is
 //! opened: behind a balanced URL the next connection may end elsewhere.

@@ -20,6 +20,7 @@ mod fall;
 mod feed;
 mod follow;
 mod identify;
+mod keep;
 mod need;
 mod poll;
 mod price;

@@ -12,27 +12,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use wellhead_jsonrpc::raw;
-use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::{Condition, Slot, UpstreamSet};
+use wellhead_upstream::{Slot, UpstreamSet};
 
-use crate::ask::now;
-use crate::feed::{FeedFailure, FeedListener, agrees, is_reply, open};
-use crate::follow::FeedPauses;
-use crate::identify::WRONG_CHAIN_PAUSE;
-use crate::seats::{FeedBid, FeedSeats, SeatRule};
-use crate::watcher::Watcher;
-
-/// An upstream that does not offer a subscription is asked for it again after so long.
-const REFUSED_PAUSE: Duration = Duration::from_secs(600);
-/// A loop without a seat looks up so often whether its upstream has become fit.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use crate::seats::{FeedSeats, SeatRule};
 
 /// How many upstreams tell a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +45,8 @@ pub enum RelayStatus {
     Told,
     /// None has yet, or none does any more.
     Opening,
-    /// Each upstream that could be asked said that it does not offer it.
+    /// Each upstream that could be asked said that it does not offer it, but for those that cannot be
+    /// reached.
     Refused,
     /// No upstream of the chain has a WebSocket that may be used.
     NoFeeds,
@@ -77,11 +63,11 @@ pub struct Relays {
 
 /// One relay.
 #[derive(Debug)]
-struct Relay {
+pub(crate) struct Relay {
     /// The parameters of its `eth_subscribe`, as JSON.
-    subscription: Box<str>,
-    sink: Arc<dyn RelaySink>,
-    seats: FeedSeats,
+    pub(crate) subscription: Box<str>,
+    pub(crate) sink: Arc<dyn RelaySink>,
+    pub(crate) seats: FeedSeats,
     state: Mutex<RelayState>,
     has_ended: AtomicBool,
     news: Notify,
@@ -91,6 +77,8 @@ struct Relay {
 struct RelayState {
     telling: UpstreamSet,
     refusing: UpstreamSet,
+    /// The last attempt to open a feed failed.
+    failing: UpstreamSet,
 }
 
 /// Keeps a relay open.
@@ -126,15 +114,21 @@ impl Relays {
         RelayHandle { relays: Arc::clone(self), relay }
     }
 
-    fn add_candidate(&self, slot: Slot) {
+    /// Notes that an upstream has a WebSocket that may be used.
+    pub(crate) fn add_candidate(&self, slot: Slot) {
         self.candidates.lock().insert(slot);
     }
 
     /// Those that are open and not in `known`.
-    fn news_for(&self, known: &[Arc<Relay>]) -> Vec<Arc<Relay>> {
+    pub(crate) fn news_for(&self, known: &[Arc<Relay>]) -> Vec<Arc<Relay>> {
         let open = self.open.lock();
         let is_known = |relay: &Arc<Relay>| known.iter().any(|it| Arc::ptr_eq(it, relay));
         open.iter().filter(|relay| !is_known(relay)).cloned().collect()
+    }
+
+    /// Resolves when a relay was opened or has ended after this call, polled or not.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.changed.notified()
     }
 }
 
@@ -147,7 +141,9 @@ impl RelayHandle {
             RelayStatus::Told
         } else if candidates.is_empty() {
             RelayStatus::NoFeeds
-        } else if candidates.without(state.refusing).is_empty() {
+        } else if !state.refusing.is_empty()
+            && candidates.without(state.refusing.or(state.failing)).is_empty()
+        {
             RelayStatus::Refused
         } else {
             RelayStatus::Opening
@@ -170,22 +166,40 @@ impl Drop for RelayHandle {
 }
 
 impl Relay {
-    fn tells(&self, slot: Slot) -> Telling<'_> {
+    /// Whether its handle was dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the upstream in `slot` confirmed the subscription, until this is dropped.
+    pub(crate) fn tells(&self, slot: Slot) -> Telling<'_> {
         let mut state = self.state.lock();
+        let this = UpstreamSet::from_iter([slot]);
         state.telling.insert(slot);
-        state.refusing = state.refusing.without(UpstreamSet::from_iter([slot]));
+        state.refusing = state.refusing.without(this);
+        state.failing = state.failing.without(this);
         self.news.notify_waiters();
         Telling { relay: self, slot }
     }
 
-    fn note_refused(&self, slot: Slot) {
-        self.state.lock().refusing.insert(slot);
+    /// Notes that the upstream does not offer it.
+    pub(crate) fn note_refused(&self, slot: Slot) {
+        let mut state = self.state.lock();
+        state.refusing.insert(slot);
+        state.failing = state.failing.without(UpstreamSet::from_iter([slot]));
+        drop(state);
+        self.news.notify_waiters();
+    }
+
+    /// Notes that its feed could not be opened, or ended.
+    pub(crate) fn note_failed(&self, slot: Slot) {
+        self.state.lock().failing.insert(slot);
         self.news.notify_waiters();
     }
 }
 
 /// An upstream tells a relay, until this is dropped.
-struct Telling<'a> {
+pub(crate) struct Telling<'a> {
     relay: &'a Relay,
     slot: Slot,
 }
@@ -196,211 +210,9 @@ impl Drop for Telling<'_> {
         state.telling = state.telling.without(UpstreamSet::from_iter([self.slot]));
         let is_silent = state.telling.is_empty();
         drop(state);
-        if is_silent && !self.relay.has_ended.load(Ordering::Relaxed) {
+        if is_silent && !self.relay.has_ended() {
             self.relay.sink.note_gap();
         }
         self.relay.news.notify_waiters();
-    }
-}
-
-/// How the feed of a relay ended.
-enum RelayEnd {
-    WrongChain,
-    Broke { pushes: u64, why: FeedFailure },
-}
-
-impl Watcher {
-    /// Offers this upstream to the relays of its chain, for ever.
-    pub(crate) async fn follow_relays(&self, connector: &dyn FeedConnector) {
-        let relays = &self.pulse().relays;
-        relays.add_candidate(self.upstream().slot());
-        let (mut known, mut running) = (Vec::new(), FuturesUnordered::new());
-        loop {
-            // Created before the look, so that nothing is missed.
-            let changed = relays.changed.notified();
-            for relay in relays.news_for(&known) {
-                known.push(Arc::clone(&relay));
-                // Boxed: most upstreams have none.
-                running.push(Box::pin(self.keep_until_it_ends(connector, relay)));
-            }
-            tokio::select! {
-                // In this order, so that a simulated world has no chance but its own.
-                biased;
-                Some(ended) = running.next() => known.retain(|it| !Arc::ptr_eq(it, &ended)),
-                () = changed => {}
-            }
-        }
-    }
-
-    async fn keep_until_it_ends(
-        &self,
-        connector: &dyn FeedConnector,
-        relay: Arc<Relay>,
-    ) -> Arc<Relay> {
-        let ended = async {
-            let changed = &self.pulse().relays.changed;
-            loop {
-                let changed = changed.notified();
-                if relay.has_ended.load(Ordering::Relaxed) {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = ended => {}
-            () = self.keep(connector, &relay) => {}
-        }
-        relay
-    }
-
-    /// Keeps a feed of this upstream open while it has a seat, for ever.
-    async fn keep(&self, connector: &dyn FeedConnector, relay: &Relay) {
-        let slot = self.upstream().slot();
-        let _bid = Bid { seats: &relay.seats, slot };
-        let mut pauses = FeedPauses::default();
-        loop {
-            self.until_relay_has_seat(relay).await;
-            let began = now();
-            let end = tokio::select! {
-                biased;
-                end = self.relay(connector, relay) => end,
-                () = self.until_relay_lost_seat(relay) => {
-                    pauses = FeedPauses::default();
-                    continue;
-                }
-            };
-            // Its seat goes to the next one meanwhile.
-            relay.seats.note_failure(slot, now());
-            let (id, subscription) = (&self.upstream().identity().id, &relay.subscription);
-            match end {
-                RelayEnd::WrongChain => {
-                    self.feed_was_wrong.store(true, Ordering::Relaxed);
-                    tokio::time::sleep(WRONG_CHAIN_PAUSE).await;
-                }
-                RelayEnd::Broke { why, .. } if why.is_unsupported => {
-                    tracing::debug!(upstream = %id, %subscription, "upstream does not offer the subscription");
-                    relay.note_refused(slot);
-                    tokio::time::sleep(REFUSED_PAUSE).await;
-                }
-                RelayEnd::Broke { pushes, why } => {
-                    let detail = self.upstream().hidden(why.detail.clone());
-                    tracing::debug!(upstream = %id, %subscription, %detail, "relayed subscription ended");
-                    tokio::time::sleep(pauses.next(pushes > 0, &why, began)).await;
-                }
-            }
-        }
-    }
-
-    /// Opens a feed and hands on what it pushes until it ends.
-    async fn relay(&self, connector: &dyn FeedConnector, relay: &Relay) -> RelayEnd {
-        let broke = |pushes, why| RelayEnd::Broke { pushes, why };
-        let (mut feed, chain_id) = match open(connector, &self.asker, &relay.subscription).await {
-            Ok(opened) => opened,
-            Err(why) => return broke(0, why),
-        };
-        if !agrees(chain_id, &self.asker, &self.heads) {
-            return RelayEnd::WrongChain;
-        }
-        let _telling = relay.tells(self.upstream().slot());
-        let _open = self.asker.counts.relay_opened();
-        let (mut heard, mut pushes) = (FeedListener::new(), 0);
-        loop {
-            let message = match heard.next(&mut *feed, &self.asker, None).await {
-                Ok(message) => message,
-                Err(why) => return broke(pushes, why),
-            };
-            if is_reply(&message) {
-                // It was paid for when it was asked for.
-                continue;
-            }
-            // It was pushed, so it is on the bill, whatever it says.
-            let paid = self.asker.pay_for_push(message.len());
-            match raw::field(&message, "params").and_then(|it| raw::field(it, "result")) {
-                Some(result) => {
-                    pushes += 1;
-                    relay.sink.push(result);
-                }
-                None if heard.note_unreadable() => {
-                    return broke(pushes, "the feed sent messages that cannot be read".into());
-                }
-                None => {}
-            }
-            if let Err(detail) = paid {
-                return broke(pushes, detail.into());
-            }
-        }
-    }
-
-    fn may_relay(&self) -> bool {
-        let now = now();
-        let is_fit = match self.upstream().condition(now) {
-            // The breaker judges calls.
-            Condition::Ready
-            | Condition::Throttled
-            | Condition::HalfOpen
-            | Condition::BreakerOpen
-            | Condition::Syncing => true,
-            Condition::Overspent
-            | Condition::Spent
-            | Condition::OutOfService
-            | Condition::Draining
-            | Condition::Unverified
-            | Condition::WrongChain => false,
-        };
-        is_fit && !self.asker.allowance.is_spent(now)
-    }
-
-    async fn until_relay_has_seat(&self, relay: &Relay) {
-        let slot = self.upstream().slot();
-        loop {
-            let changed = relay.seats.changed();
-            relay.seats.bid(slot, self.may_relay().then(|| self.relay_bid()));
-            // The others, which look at this moment, too, bid first.
-            tokio::task::yield_now().await;
-            if relay.seats.is_seated(slot, now()) {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-        }
-    }
-
-    async fn until_relay_lost_seat(&self, relay: &Relay) {
-        let slot = self.upstream().slot();
-        loop {
-            let changed = relay.seats.changed();
-            if !self.may_relay() {
-                relay.seats.bid(slot, None);
-            }
-            if !relay.seats.is_seated(slot, now()) {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-        }
-    }
-
-    fn relay_bid(&self) -> FeedBid {
-        FeedBid { is_forced: false, ..self.feed_bid() }
-    }
-}
-
-/// Withdraws a bid when it is dropped.
-struct Bid<'a> {
-    seats: &'a FeedSeats,
-    slot: Slot,
-}
-
-impl Drop for Bid<'_> {
-    fn drop(&mut self) {
-        self.seats.bid(self.slot, None);
     }
 }

@@ -156,6 +156,19 @@ async fn an_upstream_that_does_not_offer_it_is_left_alone_for_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_reached_does_not_delay_that_no_other_offers_it() {
+    let cast = Cast::of(&["own", "own"]);
+    pass(seconds(1)).await;
+    let refusal = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"not offered"}}"#;
+    let chain = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
+    let _refusing = cast.connectors[1].prepare(&[chain, refusal]);
+    let (_sink, handle) = cast.open(RelaySpread::One);
+    settle().await;
+    assert_eq!(handle.status(), RelayStatus::Refused);
+    assert_eq!(cast.opened(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_chain_without_feeds_says_so() {
     let (node, mut stage) = (Node::new(1, seconds(12)), Stage::new(Some(1), 1));
     stage.follow(&node, None);

@@ -25,6 +25,7 @@ impl Exposed {
             }
         }
         self.reader_lag(encoder)?;
+        self.relay_missed(encoder)?;
         let mut counter =
             |name, help, label, values: fn(&SubscriptionCounts) -> Vec<(&'static str, u64)>| {
                 let mut family =
@@ -70,6 +71,19 @@ impl Exposed {
         )
     }
 
+    fn relay_missed(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Pending transactions and other relayed notifications that slow clients missed";
+        let mut family =
+            encoder.encode_descriptor("wellhead_relay_missed", help, None, MetricType::Counter)?;
+        for (chain, served) in self.chains() {
+            if served.subscriptions.counts().read().begun > 0 {
+                let missed = ConstCounter::new(served.streams.relays().missed());
+                missed.encode(family.encode_family(&[("chain", chain)])?)?;
+            }
+        }
+        Ok(())
+    }
+
     /// How far connections are behind the journals.
     fn reader_lag(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         for (name, help, value) in [
@@ -95,13 +109,13 @@ impl Exposed {
         Ok(())
     }
 
-    /// The feeds of upstreams, as far as they were ever opened.
+    /// The feeds and relays of upstreams, as far as they were ever opened.
     pub(super) fn feeds(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let rows = self.chains().flat_map(|(chain, served)| {
             let upstreams = served.roster.upstreams().iter().zip(&served.asked);
             upstreams.map(move |(upstream, asked)| (chain, upstream.identity().id.as_str(), asked))
         });
-        let rows: Vec<_> = rows.filter(|(_, _, asked)| asked.feeds_opened() > 0).collect();
+        let rows: Vec<_> = rows.filter(|(_, _, asked)| asked.has_been_subscribed()).collect();
         let help = "Whether the feed of new blocks of an upstream is open";
         let mut family =
             encoder.encode_descriptor("wellhead_feed_open", help, None, MetricType::Gauge)?;
@@ -109,6 +123,14 @@ impl Exposed {
             let labels = [("chain", *chain), ("upstream", *upstream)];
             let open = u64::from(asked.feed_is_open());
             ConstGauge::new(open).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Subscriptions of clients that an upstream tells, each once for all clients";
+        let mut family =
+            encoder.encode_descriptor("wellhead_relays_open", help, None, MetricType::Gauge)?;
+        for (chain, upstream, asked) in &rows {
+            let labels = [("chain", *chain), ("upstream", *upstream)];
+            let open = ConstGauge::new(asked.relays_open() as u64);
+            open.encode(family.encode_family(&labels)?)?;
         }
         let mut counter = |name, help, count: fn(&CheckCounts) -> u64| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -119,6 +119,7 @@ impl ServedChain {
         let counts = Counts::new(roster.upstreams().len());
         let by_hash = ByHash::new(roster.upstreams().len());
         let subscriptions = Arc::<ChainSubscriptions>::default();
+        let streams = Arc::new(ChainStreams::new(Arc::clone(pulse.relays())));
         let head_changes = watch::Sender::new(());
         heads.on_latest({
             let (subscriptions, changes) = (Arc::clone(&subscriptions), head_changes.clone());
@@ -146,7 +147,7 @@ impl ServedChain {
             subscriptions,
             filters: ChainFilters::default(),
             head_changes,
-            streams: Arc::default(),
+            streams,
             hopeless: Hopeless::default(),
             counts,
         }

@@ -2,30 +2,19 @@
 //! writes while there is a reader.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_subscribe::{
     Cursor, Lagged, Notification, NotificationReader, SyncState, SyncingJournal,
 };
+use wellhead_watch::Relays;
 
+use crate::state::relays::{
+    ChainRelays, RelayTicket, RelayTold, RelayTopic, RelayUnavailable, StreamStep,
+};
 use crate::state::subscriptions::{KindName, Publications};
-
-/// What a stream is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamTopic {
-    /// Whether the chain is followed.
-    Syncing,
-}
-
-impl StreamTopic {
-    /// The kind of the subscriptions that read it.
-    pub(crate) fn kind(self) -> KindName {
-        match self {
-            Self::Syncing => KindName::Syncing,
-        }
-    }
-}
 
 /// The streams of one chain, over all workers.
 #[derive(Debug)]
@@ -36,6 +25,7 @@ pub(crate) struct ChainStreams {
     syncing_reader: NotificationReader,
     /// The first reader of `syncing` came.
     syncing_wanted: Notify,
+    relays: Arc<ChainRelays>,
 }
 
 #[derive(Debug, Default)]
@@ -44,40 +34,45 @@ struct SyncingStream {
     readers: usize,
 }
 
-impl Default for ChainStreams {
-    fn default() -> Self {
-        let syncing = SyncingStream::default();
+impl ChainStreams {
+    /// Streams of a chain whose upstreams are kept asked by these relays.
+    pub(crate) fn new(relays: Arc<Relays>) -> Self {
+        let (syncing, published) = (SyncingStream::default(), Arc::<Publications>::default());
         Self {
-            published: Arc::default(),
+            relays: Arc::new(ChainRelays::new(relays, Arc::clone(&published))),
+            published,
             syncing_reader: syncing.journal.reader(),
             syncing: Mutex::new(syncing),
             syncing_wanted: Notify::new(),
         }
     }
-}
 
-impl ChainStreams {
-    /// One more reader of a stream, from now until the ticket is dropped.
-    pub(crate) fn join(self: &Arc<Self>, topic: StreamTopic) -> StreamTicket {
-        let (reader, cursor) = match topic {
-            StreamTopic::Syncing => {
-                let mut syncing = self.syncing.lock();
-                syncing.readers += 1;
-                if syncing.readers == 1 {
-                    // What was seen when it was last read is old.
-                    syncing.journal.note(SyncState::Synced);
-                    self.syncing_wanted.notify_one();
-                }
-                (self.syncing_reader.clone(), self.syncing_reader.load().newest())
-            }
-        };
-        StreamTicket { streams: Arc::clone(self), topic, reader, cursor }
+    /// One more reader of whether the chain is followed, from now until the ticket is dropped.
+    pub(crate) fn join_syncing(self: &Arc<Self>) -> SyncingTicket {
+        let mut syncing = self.syncing.lock();
+        syncing.readers += 1;
+        if syncing.readers == 1 {
+            // What was seen when it was last read is old.
+            syncing.journal.note(SyncState::Synced);
+            self.syncing_wanted.notify_one();
+        }
+        let cursor = self.syncing_reader.load().newest();
+        SyncingTicket { streams: Arc::clone(self), cursor }
     }
 
-    fn leave(&self, topic: StreamTopic) {
-        match topic {
-            StreamTopic::Syncing => self.syncing.lock().readers -= 1,
-        }
+    /// One more reader of what upstreams push, from now until the ticket is dropped.
+    pub(crate) fn join_relay(
+        &self,
+        topic: RelayTopic,
+        told: RelayTold,
+        now: Instant,
+    ) -> Result<RelayTicket, RelayUnavailable> {
+        self.relays.join(topic, told, now)
+    }
+
+    /// What upstreams push.
+    pub(crate) fn relays(&self) -> &Arc<ChainRelays> {
+        &self.relays
     }
 
     /// Whether `syncing` has a reader.
@@ -107,23 +102,42 @@ impl ChainStreams {
 
 /// A place in a stream, which is written while the place is held.
 #[derive(Debug)]
-pub(crate) struct StreamTicket {
-    streams: Arc<ChainStreams>,
-    topic: StreamTopic,
-    reader: NotificationReader,
-    cursor: Cursor,
+pub(crate) enum StreamTicket {
+    /// Whether the chain is followed.
+    Syncing(SyncingTicket),
+    /// What upstreams push.
+    Relay(Box<RelayTicket>),
 }
 
 impl StreamTicket {
-    /// What it reads.
-    pub(crate) fn topic(&self) -> StreamTopic {
-        self.topic
+    /// The kind of the subscription that reads it.
+    pub(crate) fn kind(&self) -> KindName {
+        match self {
+            Self::Syncing(_) => KindName::Syncing,
+            Self::Relay(ticket) => ticket.kind(),
+        }
     }
 
-    /// The next notification, if it is there. What the reader missed is passed over: of `syncing` only the
-    /// newest state counts.
-    pub(crate) fn next(&mut self) -> Option<Notification> {
-        let view = self.reader.load();
+    /// What is told next, if it is there.
+    pub(crate) fn next(&mut self) -> Option<StreamStep> {
+        match self {
+            Self::Syncing(ticket) => ticket.next().map(StreamStep::Tell),
+            Self::Relay(ticket) => ticket.next(),
+        }
+    }
+}
+
+/// A place in the stream of whether the chain is followed.
+#[derive(Debug)]
+pub(crate) struct SyncingTicket {
+    streams: Arc<ChainStreams>,
+    cursor: Cursor,
+}
+
+impl SyncingTicket {
+    /// The next notification. What the reader missed is passed over: only the newest state counts.
+    fn next(&mut self) -> Option<Notification> {
+        let view = self.streams.syncing_reader.load();
         let next = |cursor| match view.since(cursor) {
             Ok(mut events) => Ok(events.next().map(|(_, notification)| notification.clone())),
             Err(lagged) => Err(lagged),
@@ -138,9 +152,9 @@ impl StreamTicket {
     }
 }
 
-impl Drop for StreamTicket {
+impl Drop for SyncingTicket {
     fn drop(&mut self) {
-        self.streams.leave(self.topic);
+        self.streams.syncing.lock().readers -= 1;
     }
 }
 
@@ -154,17 +168,21 @@ mod tests {
         SyncState::Syncing(SyncProgress { starting: 1, current: 1, highest: 2 })
     }
 
-    fn told(ticket: &mut StreamTicket) -> Vec<String> {
+    fn streams() -> Arc<ChainStreams> {
+        Arc::new(ChainStreams::new(Arc::default()))
+    }
+
+    fn told(ticket: &mut SyncingTicket) -> Vec<String> {
         let told = std::iter::from_fn(|| ticket.next());
         told.map(|it| String::from_utf8_lossy(&it.result()).into_owned()).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_reader_is_told_the_state_and_then_its_changes() {
-        let streams = Arc::<ChainStreams>::default();
+        let streams = streams();
         streams.note_syncing(syncing());
         assert!(!streams.wants_syncing());
-        let mut first = streams.join(StreamTopic::Syncing);
+        let mut first = streams.join_syncing();
         streams.syncing_wanted().await;
         assert!(streams.wants_syncing());
         assert_eq!(told(&mut first), ["false"], "nothing was seen while it had no reader");
@@ -172,7 +190,7 @@ mod tests {
         streams.note_syncing(syncing());
         streams.note_syncing(syncing());
         published.changed().await;
-        let mut second = streams.join(StreamTopic::Syncing);
+        let mut second = streams.join_syncing();
         for ticket in [&mut first, &mut second] {
             let told = told(ticket);
             assert!(told.len() == 1 && told[0].starts_with(r#"{"syncing":true"#), "{told:?}");
@@ -185,13 +203,13 @@ mod tests {
         streams.note_syncing(syncing());
         drop((first, second));
         assert!(!streams.wants_syncing());
-        assert_eq!(told(&mut streams.join(StreamTopic::Syncing)), ["false"], "it begins anew");
+        assert_eq!(told(&mut streams.join_syncing()), ["false"], "it begins anew");
     }
 
     #[test]
     fn a_reader_that_fell_behind_is_told_the_newest_state() {
-        let streams = Arc::<ChainStreams>::default();
-        let mut ticket = streams.join(StreamTopic::Syncing);
+        let streams = streams();
+        let mut ticket = streams.join_syncing();
         for _ in 0..100 {
             streams.note_syncing(syncing());
             streams.note_syncing(SyncState::Synced);

@@ -15,6 +15,7 @@ use wellhead_subscribe::{
 };
 
 use crate::state::chain::ServedChain;
+use crate::state::relays::StreamStep;
 use crate::state::streams::StreamTicket;
 use crate::state::subscriptions::{
     ChainSubscriptions, JoinedGroup, KindName, PartDemand, SubscriberHub,
@@ -231,7 +232,7 @@ impl Subscriber {
         if streams.place.is_none() {
             streams.place = Some(self.hubs.streams.enter(self.chain.streams.published()));
         }
-        self.chain.subscriptions.counts().open(ticket.topic().kind());
+        self.chain.subscriptions.counts().open(ticket.kind());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
         streams.all.push(StreamSubscription { id, text, ticket, is_active: false });
         true
@@ -258,7 +259,7 @@ impl Subscriber {
             self.end(&ended);
         } else if let Some(place) = state.streams.all.iter().position(|known| known.id == *id) {
             let ended = state.streams.all.remove(place);
-            self.chain.subscriptions.counts().close(ended.ticket.topic().kind());
+            self.chain.subscriptions.counts().close(ended.ticket.kind());
         } else {
             return false;
         }
@@ -327,10 +328,14 @@ impl Subscriber {
             let at = (streams.first + turn) % count;
             let next = &mut streams.all[at];
             if next.is_active
-                && let Some(notification) = next.ticket.next()
+                && let Some(step) = next.ticket.next()
             {
                 streams.first = (at + 1) % count;
-                return Some(notified(&next.text, &notification));
+                return Some(match step {
+                    StreamStep::Tell(notification) => notified(&next.text, &notification),
+                    StreamStep::TooSlow => SubscriberEvent::TooSlow,
+                    StreamStep::Resync => SubscriberEvent::Resync,
+                });
             }
         }
         None
@@ -365,7 +370,7 @@ impl Drop for Subscriber {
         let mut state = std::mem::take(self.state.get_mut());
         state.subscriptions.drain(..).for_each(|subscription| self.end(&subscription));
         for ended in state.streams.all.drain(..) {
-            self.chain.subscriptions.counts().close(ended.ticket.topic().kind());
+            self.chain.subscriptions.counts().close(ended.ticket.kind());
         }
         self.leave_unread(&mut state);
     }

@@ -142,12 +142,25 @@ pub(crate) enum KindName {
     TransactionReceipts,
     /// Whether the chain is followed.
     Syncing,
+    /// Transactions that enter pools.
+    NewPendingTransactions,
+    /// Those of them that match a filter, in the form of Alchemy.
+    AlchemyPendingTransactions,
+    /// The kinds that only upstreams know, all together.
+    Relayed,
 }
 
 impl KindName {
     /// All of them, in the order of their counters.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::NewHeads, Self::Logs, Self::TransactionReceipts, Self::Syncing];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::NewHeads,
+        Self::Logs,
+        Self::TransactionReceipts,
+        Self::Syncing,
+        Self::NewPendingTransactions,
+        Self::AlchemyPendingTransactions,
+        Self::Relayed,
+    ];
 
     /// As clients write it.
     pub(crate) fn word(self) -> &'static str {
@@ -156,6 +169,9 @@ impl KindName {
             Self::Logs => "logs",
             Self::TransactionReceipts => "transactionReceipts",
             Self::Syncing => "syncing",
+            Self::NewPendingTransactions => "newPendingTransactions",
+            Self::AlchemyPendingTransactions => "alchemy_pendingTransactions",
+            Self::Relayed => "relayed",
         }
     }
 }

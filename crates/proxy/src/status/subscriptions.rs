@@ -32,6 +32,10 @@ pub struct SubscriptionStatus {
     pub fetches_failed: u64,
     /// Times that blocks were missed, and all connections closed.
     pub gaps: u64,
+    /// Different subscriptions that upstreams are kept asked for, as only they can tell.
+    pub relays: usize,
+    /// Notifications of these that slow clients missed.
+    pub relay_missed: u64,
 }
 
 /// The subscriptions of one kind.
@@ -52,6 +56,8 @@ pub struct FeedStatus {
     pub feed: &'static str,
     /// How often it was opened since the start.
     pub opened: u64,
+    /// Other subscriptions that it tells now, each once for all clients.
+    pub relays: usize,
     /// Messages that it pushed.
     pub messages: u64,
     /// Their bytes.
@@ -83,19 +89,22 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
         logs_avoided: counts.logs_avoided,
         fetches_failed: counts.failed,
         gaps: counts.resyncs,
+        relays: chain.streams.relays().len(),
+        relay_missed: chain.streams.relays().missed(),
     })
 }
 
-/// Of the upstreams whose feeds were ever opened.
+/// Of the upstreams that were ever subscribed to.
 pub(super) fn feeds(chain: &ServedChain) -> Vec<FeedStatus> {
     let upstreams = chain.roster.upstreams().iter().zip(&chain.asked);
     upstreams
-        .filter(|(_, asked)| asked.feeds_opened() > 0)
+        .filter(|(_, asked)| asked.has_been_subscribed())
         .map(|(upstream, asked)| FeedStatus {
             upstream: upstream.identity().id.to_string(),
             // `open` is how a breaker fails.
             feed: if asked.feed_is_open() { "subscribed" } else { "ended" },
             opened: asked.feeds_opened(),
+            relays: asked.relays_open(),
             messages: asked.pushed(),
             bytes: asked.pushed_bytes(),
             credits: asked.push_credits(),

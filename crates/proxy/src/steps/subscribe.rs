@@ -1,16 +1,24 @@
 //! `eth_subscribe` and `eth_unsubscribe`, on a connection that can be told things.
 
-use wellhead_dispatch::Job;
+use std::sync::Arc;
+
+use wellhead_dispatch::{Job, now};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::raw;
-use wellhead_subscribe::{LogCriteria, ReceiptCriteria, SubscriptionId};
+use wellhead_subscribe::{
+    LogCriteria, PendingCriteria, ReceiptCriteria, RelayedKind, SubscriptionId,
+};
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
-use crate::state::streams::StreamTopic;
+use crate::state::relays::{PoolForm, RelayTold, RelayTopic, RelayUnavailable};
+use crate::state::streams::StreamTicket;
 use crate::state::subscriber::{SUBSCRIPTIONS_MAX, SubscriberMessage, SubscriptionKind};
 use crate::state::subscriptions::BlockPart;
+
+/// Bytes of the parameters of a kind that is relayed: a filter of some hundred addresses.
+const RELAYED_PARAMS_MAX: usize = 64 << 10;
 
 /// Begins or ends a subscription.
 pub(crate) async fn subscribe(request: &RequestContext<'_>, job: &Job<'_>) -> CallResult {
@@ -28,16 +36,40 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     if message.subscriber().is_full() {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
-    match kind {
-        KindAsked::Blocks(kind) => begin_blocks(request, job, message, kind).await,
-        KindAsked::Stream(topic) => {
-            let id = request.worker.with_rng(SubscriptionId::draw);
-            if !message.add_stream(id, request.chain.streams.join(topic)) {
-                return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
-            }
-            Ok(format!("\"{id}\""))
-        }
+    let ticket = match kind {
+        KindAsked::Blocks(kind) => return begin_blocks(request, job, message, kind).await,
+        KindAsked::Syncing => StreamTicket::Syncing(request.chain.streams.join_syncing()),
+        KindAsked::Relay(topic, told) => relay(request, job, topic, told).await?,
+    };
+    let id = request.worker.with_rng(SubscriptionId::draw);
+    if !message.add_stream(id, ticket) {
+        return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
+    Ok(format!("\"{id}\""))
+}
+
+/// Waits until an upstream confirms what only upstreams can tell.
+async fn relay(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    topic: RelayTopic,
+    told: RelayTold,
+) -> Result<StreamTicket, Refusal> {
+    let name = match &topic {
+        RelayTopic::Pool(_) => "newPendingTransactions",
+        RelayTopic::Kind { kind, .. } => kind.name,
+    };
+    let refused = |why| match why {
+        RelayUnavailable::TooMany => Refusal::too_many_filters(),
+        RelayUnavailable::NotOffered => Refusal::not_offered(name),
+    };
+    let ticket = request.chain.streams.join_relay(topic, told, now()).map_err(refused)?;
+    let confirmed = tokio::time::timeout_at(job.deadline.into(), ticket.confirmed()).await;
+    match confirmed {
+        Ok(confirmed) => confirmed.map_err(refused)?,
+        Err(_elapsed) => return Err(Refusal::not_confirmed(name)),
+    }
+    Ok(StreamTicket::Relay(Box::new(ticket)))
 }
 
 /// Begins a subscription that reads the journal of blocks.
@@ -95,8 +127,10 @@ fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
 enum KindAsked {
     /// The journal of blocks.
     Blocks(BlocksAsked),
-    /// A stream beside it.
-    Stream(StreamTopic),
+    /// Whether the chain is followed.
+    Syncing,
+    /// What upstreams push.
+    Relay(RelayTopic, RelayTold),
 }
 
 /// What a call wants to know of each block.
@@ -133,7 +167,59 @@ fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
         "transactionReceipts" => ReceiptCriteria::read(raw::item(params, 1))
             .map(|criteria| KindAsked::Blocks(BlocksAsked::Receipts(criteria)))
             .map_err(|error| Refusal::invalid_params(&error.to_string())),
-        "syncing" => Ok(KindAsked::Stream(StreamTopic::Syncing)),
-        other => Err(Refusal::no_such_subscription(other)),
+        "syncing" => Ok(KindAsked::Syncing),
+        "newPendingTransactions" => {
+            Ok(KindAsked::Relay(RelayTopic::Pool(pool_form(raw::item(params, 1))?), RelayTold::All))
+        }
+        "alchemy_pendingTransactions" => PendingCriteria::read(raw::item(params, 1))
+            .map(|criteria| {
+                let told = RelayTold::Matching(Arc::new(criteria));
+                KindAsked::Relay(RelayTopic::Pool(PoolForm::Whole), told)
+            })
+            .map_err(|error| Refusal::invalid_params(&error.to_string())),
+        other => {
+            let kind =
+                RelayedKind::named(other).ok_or_else(|| Refusal::no_such_subscription(other))?;
+            if params.len() > RELAYED_PARAMS_MAX {
+                return Err(Refusal::invalid_params("invalid argument 1: it is too long"));
+            }
+            let params = String::from_utf8_lossy(&compact(params)).into();
+            Ok(KindAsked::Relay(RelayTopic::Kind { kind, params }, RelayTold::All))
+        }
+    }
+}
+
+/// Whether hashes or whole transactions are told, by the second parameter as geth reads it.
+fn pool_form(flag: Option<&[u8]>) -> Result<PoolForm, Refusal> {
+    match flag.map(raw::trim) {
+        None | Some(b"false" | b"null" | b"{}") => Ok(PoolForm::Hashes),
+        Some(b"true") => Ok(PoolForm::Whole),
+        Some(_) => Err(Refusal::invalid_params("invalid argument 1: it is not true or false")),
+    }
+}
+
+/// JSON without the white space between its parts, so that equal parameters are one relay.
+fn compact(json: &[u8]) -> Vec<u8> {
+    let (mut is_in_string, mut is_escaped) = (false, false);
+    let keep = |byte: &u8| {
+        let is_space = !is_in_string && byte.is_ascii_whitespace();
+        is_in_string ^= *byte == b'"' && !is_escaped;
+        is_escaped = is_in_string && *byte == b'\\' && !is_escaped;
+        !is_space
+    };
+    json.iter().copied().filter(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_is_dropped_between_parts_alone() {
+        let check = |json: &str, expected: &str| {
+            assert_eq!(String::from_utf8_lossy(&compact(json.as_bytes())), expected);
+        };
+        check("[ \"a b\" ,\n true ]", "[\"a b\",true]");
+        check(r#"["a\" b", { "c" : "\\" } ]"#, r#"["a\" b",{"c":"\\"}]"#);
     }
 }

@@ -1,0 +1,439 @@
+//! What upstreams push for the subscribers of one chain, in streams that something writes while there is a
+//! reader: transactions that enter pools, and the kinds that only upstreams know.
+//!
+//! A relay is kept open at upstreams by `wellhead_watch` from its first reader until some time after its
+//! last one. Where no upstream pushes pending transactions, [`crate::announcer`] polls a pool for them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use wellhead_subscribe::{
+    Cursor, GapPolicy, Notification, NotificationReader, NotificationStream, PendingCriteria,
+    PendingJournal, PendingReader, RelayedKind, StreamBounds,
+};
+use wellhead_watch::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
+
+use crate::state::subscriptions::{KindName, Publications};
+
+/// Different relays of a chain. Each holds at most [`STREAM_BOUNDS`]: 128 MiB in all.
+const RELAYS_MAX: usize = 32;
+/// What a stream holds for readers that are behind.
+const STREAM_BOUNDS: StreamBounds = StreamBounds { events_max: 1024, bytes_max: 4 << 20 };
+/// A relay is kept open for so long after its last reader: clients come back.
+const LINGER: Duration = Duration::from_secs(20);
+/// A pool that was pushed is polled when no upstream has pushed it for so long.
+const PUSH_GRACE: Duration = Duration::from_secs(3);
+
+/// What is relayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RelayTopic {
+    /// Transactions that enter a pool.
+    Pool(PoolForm),
+    /// What a kind pushes for these parameters (raw JSON of the whole list).
+    Kind { kind: &'static RelayedKind, params: Arc<str> },
+}
+
+/// How transactions of a pool are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolForm {
+    Hashes,
+    Whole,
+}
+
+impl PoolForm {
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::Hashes, Self::Whole];
+
+    /// The parameters of `eth_newPendingTransactionFilter`.
+    pub(crate) fn filter_params(self) -> &'static str {
+        match self {
+            Self::Hashes => "[]",
+            Self::Whole => "[true]",
+        }
+    }
+}
+
+impl RelayTopic {
+    fn subscription(&self) -> &str {
+        match self {
+            Self::Pool(PoolForm::Hashes) => r#"["newPendingTransactions"]"#,
+            Self::Pool(PoolForm::Whole) => r#"["newPendingTransactions",true]"#,
+            Self::Kind { params, .. } => params,
+        }
+    }
+
+    fn spread(&self) -> RelaySpread {
+        match self {
+            Self::Pool(_) => RelaySpread::AllFree,
+            Self::Kind { .. } => RelaySpread::One,
+        }
+    }
+
+    fn gap(&self) -> GapPolicy {
+        match self {
+            Self::Pool(_) => GapPolicy::Silent,
+            Self::Kind { kind, .. } => kind.gap,
+        }
+    }
+}
+
+/// The relays of one chain, over all workers.
+#[derive(Debug)]
+pub(crate) struct ChainRelays {
+    relays: Arc<Relays>,
+    published: Arc<Publications>,
+    open: Mutex<Vec<OpenRelay>>,
+    /// The first relay was opened.
+    opened: Notify,
+    missed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct OpenRelay {
+    topic: RelayTopic,
+    source: Arc<RelaySource>,
+    handle: Arc<RelayHandle>,
+    readers: usize,
+    /// When the last reader left.
+    unread_since: Option<Instant>,
+    /// When an upstream last pushed, or the relay was opened.
+    pushed_at: Instant,
+}
+
+/// Where the pushes of one relay go.
+#[derive(Debug)]
+struct RelaySource {
+    journal: RelayJournal,
+    published: Arc<Publications>,
+    gaps: AtomicU64,
+    /// Whether its pool can be polled; of use where no upstream pushes.
+    polled: Mutex<PolledPool>,
+    poll_news: Notify,
+}
+
+/// Whether a pool can be polled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PolledPool {
+    /// It was not tried.
+    #[default]
+    Untried,
+    /// An upstream made a filter for it.
+    Works,
+    /// No upstream did.
+    Fails,
+}
+
+#[derive(Debug)]
+enum RelayJournal {
+    Pool(Mutex<PendingJournal>),
+    Kind(Mutex<NotificationStream>),
+}
+
+#[derive(Debug)]
+enum RelayReader {
+    Pool(PendingReader),
+    Kind(NotificationReader),
+}
+
+impl RelaySource {
+    fn new(topic: &RelayTopic, published: Arc<Publications>) -> Self {
+        let journal = match topic {
+            RelayTopic::Pool(_) => RelayJournal::Pool(Mutex::default()),
+            RelayTopic::Kind { .. } => {
+                RelayJournal::Kind(Mutex::new(NotificationStream::new(STREAM_BOUNDS)))
+            }
+        };
+        let (gaps, polled, poll_news) = (AtomicU64::new(0), Mutex::default(), Notify::new());
+        Self { journal, published, gaps, polled, poll_news }
+    }
+
+    fn reader(&self) -> (RelayReader, Cursor) {
+        match &self.journal {
+            RelayJournal::Pool(journal) => {
+                let reader = journal.lock().reader();
+                let cursor = reader.tip();
+                (RelayReader::Pool(reader), cursor)
+            }
+            RelayJournal::Kind(stream) => {
+                let reader = stream.lock().reader();
+                let cursor = reader.tip();
+                (RelayReader::Kind(reader), cursor)
+            }
+        }
+    }
+}
+
+impl RelaySink for RelaySource {
+    fn push(&self, result: &[u8]) {
+        let is_news = match &self.journal {
+            RelayJournal::Pool(journal) => journal.lock().offer_result(result),
+            RelayJournal::Kind(stream) => {
+                stream.lock().push(Notification::new(result));
+                true
+            }
+        };
+        if is_news {
+            self.published.tell();
+        }
+    }
+
+    fn note_gap(&self) {
+        self.gaps.fetch_add(1, Release);
+        self.published.tell();
+    }
+}
+
+/// Why nothing can be relayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RelayUnavailable {
+    /// There are too many different relays.
+    TooMany,
+    /// No upstream offers it.
+    NotOffered,
+}
+
+impl ChainRelays {
+    /// Relays that are kept open by these loops; `published` grows with each notification.
+    pub(crate) fn new(relays: Arc<Relays>, published: Arc<Publications>) -> Self {
+        let (open, opened, missed) = (Mutex::default(), Notify::new(), AtomicU64::new(0));
+        Self { relays, published, open, opened, missed }
+    }
+
+    /// One more reader of a relay, from now until the ticket is dropped. The relay is opened if it is not
+    /// open yet.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        topic: RelayTopic,
+        told: RelayTold,
+        now: Instant,
+    ) -> Result<RelayTicket, RelayUnavailable> {
+        let mut open = self.open.lock();
+        let place = match open.iter().position(|relay| relay.topic == topic) {
+            Some(place) => place,
+            None if open.len() >= RELAYS_MAX => return Err(RelayUnavailable::TooMany),
+            None => {
+                let source = Arc::new(RelaySource::new(&topic, Arc::clone(&self.published)));
+                let sink = Arc::clone(&source) as Arc<dyn RelaySink>;
+                let handle = self.relays.open(topic.subscription(), topic.spread(), sink);
+                open.push(OpenRelay {
+                    topic: topic.clone(),
+                    source,
+                    handle: Arc::new(handle),
+                    readers: 0,
+                    unread_since: None,
+                    pushed_at: now,
+                });
+                self.opened.notify_one();
+                open.len() - 1
+            }
+        };
+        let relay = &mut open[place];
+        relay.readers += 1;
+        relay.unread_since = None;
+        let (reader, cursor) = relay.source.reader();
+        Ok(RelayTicket {
+            relays: Arc::clone(self),
+            source: Arc::clone(&relay.source),
+            handle: Arc::clone(&relay.handle),
+            gaps_seen: relay.source.gaps.load(Acquire),
+            topic,
+            told,
+            reader,
+            cursor,
+        })
+    }
+
+    fn leave(&self, topic: &RelayTopic, now: Instant) {
+        let mut open = self.open.lock();
+        if let Some(relay) = open.iter_mut().find(|relay| relay.topic == *topic) {
+            relay.readers -= 1;
+            if relay.readers == 0 {
+                relay.unread_since = Some(now);
+            }
+        }
+    }
+
+    /// Whether none is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.lock().is_empty()
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Resolves when the first one was opened.
+    pub(crate) async fn opened(&self) {
+        self.opened.notified().await;
+    }
+
+    /// Closes those without a reader for a while.
+    pub(crate) fn close_unread(&self, now: Instant) {
+        let is_read = |relay: &OpenRelay| {
+            relay.unread_since.is_none_or(|since| now.saturating_duration_since(since) < LINGER)
+        };
+        let closed: Vec<_> = self.open.lock().extract_if(.., |relay| !is_read(relay)).collect();
+        drop(closed);
+    }
+
+    /// Whether the pool has readers and no upstream pushes it, so that it is worth polling.
+    pub(crate) fn is_pool_unpushed(&self, form: PoolForm, now: Instant) -> bool {
+        let mut open = self.open.lock();
+        let pool = open.iter_mut().find(|relay| relay.topic == RelayTopic::Pool(form));
+        let Some(pool) = pool.filter(|pool| pool.readers > 0) else { return false };
+        match pool.handle.status() {
+            RelayStatus::Told => {
+                pool.pushed_at = now;
+                false
+            }
+            RelayStatus::Opening => now.saturating_duration_since(pool.pushed_at) >= PUSH_GRACE,
+            RelayStatus::Refused | RelayStatus::NoFeeds => true,
+        }
+    }
+
+    /// Takes in what a poll of a pool found (raw JSON, a list).
+    pub(crate) fn note_polled<'a>(
+        &self,
+        form: PoolForm,
+        polled: PolledPool,
+        found: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let open = self.open.lock();
+        let pool = open.iter().find(|relay| relay.topic == RelayTopic::Pool(form));
+        let Some(source) = pool.map(|pool| Arc::clone(&pool.source)) else { return };
+        drop(open);
+        *source.polled.lock() = polled;
+        source.poll_news.notify_waiters();
+        found.for_each(|result| source.push(result));
+    }
+
+    /// Notifications that readers missed because they read too slowly, of kinds for which that is said by
+    /// nothing else.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Relaxed)
+    }
+}
+
+/// Which notifications of a relay a subscription is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RelayTold {
+    /// All, as they are.
+    All,
+    /// Those transactions that match.
+    Matching(Arc<PendingCriteria>),
+}
+
+/// What a reader is told next.
+#[derive(Debug)]
+pub(crate) enum StreamStep {
+    Tell(Notification),
+    /// It read too slowly, and missed what it must not miss.
+    TooSlow,
+    /// Its upstream ended, and what it told meanwhile is not known.
+    Resync,
+}
+
+/// A place in a relay, which is kept open while the place is held.
+#[derive(Debug)]
+pub(crate) struct RelayTicket {
+    relays: Arc<ChainRelays>,
+    topic: RelayTopic,
+    told: RelayTold,
+    source: Arc<RelaySource>,
+    handle: Arc<RelayHandle>,
+    reader: RelayReader,
+    cursor: Cursor,
+    gaps_seen: u64,
+}
+
+impl RelayTicket {
+    /// The kind of the subscription that reads it.
+    pub(crate) fn kind(&self) -> KindName {
+        match (&self.topic, &self.told) {
+            (RelayTopic::Pool(_), RelayTold::All) => KindName::NewPendingTransactions,
+            (RelayTopic::Pool(_), RelayTold::Matching(_)) => KindName::AlchemyPendingTransactions,
+            (RelayTopic::Kind { .. }, _) => KindName::Relayed,
+        }
+    }
+
+    /// Resolves when something tells it, or when it is known that no upstream offers it.
+    pub(crate) async fn confirmed(&self) -> Result<(), RelayUnavailable> {
+        loop {
+            // Made before the look, so that nothing is missed.
+            let (changed, polled) = (self.handle.changed(), self.source.poll_news.notified());
+            let is_polled = *self.source.polled.lock();
+            match (self.handle.status(), is_polled) {
+                (RelayStatus::Told, _) | (_, PolledPool::Works) => return Ok(()),
+                (RelayStatus::Opening, _) => {}
+                (RelayStatus::Refused | RelayStatus::NoFeeds, PolledPool::Untried)
+                    if matches!(self.topic, RelayTopic::Pool(_)) => {}
+                (
+                    RelayStatus::Refused | RelayStatus::NoFeeds,
+                    PolledPool::Untried | PolledPool::Fails,
+                ) => return Err(RelayUnavailable::NotOffered),
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = polled => {}
+            }
+        }
+    }
+
+    /// What is told next, if it is there. What the reader missed is counted and passed over where the
+    /// kind permits it.
+    pub(crate) fn next(&mut self) -> Option<StreamStep> {
+        if self.topic.gap() == GapPolicy::Close && self.source.gaps.load(Acquire) != self.gaps_seen
+        {
+            return Some(StreamStep::Resync);
+        }
+        loop {
+            let (found, tip) = match &self.reader {
+                RelayReader::Pool(reader) => {
+                    let view = reader.load();
+                    let told = view.since(self.cursor).map(|mut events| {
+                        events.next().map(|(_, event)| match &self.told {
+                            RelayTold::All => Some(event.notification.clone()),
+                            RelayTold::Matching(criteria) => criteria.notification(event),
+                        })
+                    });
+                    (told, view.tip())
+                }
+                RelayReader::Kind(reader) => {
+                    let view = reader.load();
+                    let told = view.since(self.cursor).map(|mut events| {
+                        events.next().map(|(_, notification)| Some(notification.clone()))
+                    });
+                    (told, view.tip())
+                }
+            };
+            match found {
+                Ok(None) => return None,
+                Ok(Some(told)) => {
+                    self.cursor = self.cursor.next();
+                    if let Some(notification) = told {
+                        return Some(StreamStep::Tell(notification));
+                    }
+                }
+                Err(lagged) => {
+                    self.relays.missed.fetch_add(lagged.missed.unwrap_or(1), Relaxed);
+                    if self.topic.gap() == GapPolicy::Close {
+                        return Some(StreamStep::TooSlow);
+                    }
+                    self.cursor = tip;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for RelayTicket {
+    fn drop(&mut self) {
+        self.relays.leave(&self.topic, wellhead_dispatch::now());
+    }
+}
