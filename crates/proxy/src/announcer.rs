@@ -8,6 +8,7 @@
 
 mod receipts;
 mod relays;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ const BEGIN_BELOW: usize = 4;
 const PAUSE: Duration = Duration::from_millis(100);
 /// And its bound.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Bytes of the logs of one block, as they are kept. More than a block can hold.
-const LOGS_BYTES_MAX: usize = 32 << 20;
+/// Bytes of a part of one block, as it is kept. More than a block can hold.
+const PART_BYTES_MAX: usize = 32 << 20;
 
 /// Logs that the bloom of their header excludes are read again so often. Then the chain is taken to add logs of
 /// the system that are not in the bloom.
@@ -124,6 +125,7 @@ impl Announcer {
                 biased;
                 () = self.follow_heads() => {}
                 () = self.follow_receipts() => {}
+                () = self.follow_transactions() => {}
                 () = self.follow_logs() => {}
             }
         }
@@ -162,6 +164,7 @@ impl Announcer {
         for block in written.iter().filter_map(|(_, event)| event.added()) {
             journal.set_logs(block, LogsState::Unneeded);
             journal.set_receipts(block, PartState::Unneeded);
+            journal.set_transactions(block, PartState::Unneeded);
         }
     }
 
@@ -391,7 +394,7 @@ impl Announcer {
                 LOGS => LogsReply::Logs(&result),
                 _ => LogsReply::Receipts(&result),
             };
-            match BlockLogs::read(id, reply, scope, LOGS_BYTES_MAX) {
+            match BlockLogs::read(id, reply, scope, PART_BYTES_MAX) {
                 Ok(logs) => return Ok(logs),
                 Err(LogsError::Foreign) => error = LogsUnread::Foreign,
                 Err(why) => error = LogsUnread::Refuted(method, why),
@@ -410,6 +413,15 @@ fn bloom_of(block: &AddedBlock) -> Option<&Bloom> {
 
 fn has_used_gas(block: &AddedBlock) -> bool {
     raw::field(&block.header().json(), "gasUsed").and_then(raw::quantity) != Some(0)
+}
+
+/// An answer without a receipt or transaction, for a block that used gas and has no logs, is believed after
+/// so many failures: nodes answer so for blocks that they do not have yet, and on some chains gas is used by
+/// transactions of another kind.
+const EMPTY_AFTER: u32 = 3;
+
+fn may_be_empty(block: &AddedBlock, failures: u32) -> bool {
+    failures >= EMPTY_AFTER || !has_used_gas(block)
 }
 
 /// Resolves when a part of a block is settled by others.

@@ -177,6 +177,19 @@ impl SimpleBlock {
         self.transactions.iter().map(receipt).collect()
     }
 
+    /// With whole transactions, each sent by the address of its byte.
+    fn body(&self) -> Value {
+        let transaction = |byte: &u8| {
+            json!({
+                "hash": hex::encode(&[*byte; 32]), "blockHash": self.hash(),
+                "from": hex::encode(&[*byte; 20]), "to": null,
+            })
+        };
+        let mut body = self.header();
+        body["transactions"] = self.transactions.iter().map(transaction).collect();
+        body
+    }
+
     fn header(&self) -> Value {
         let mut bloom = Bloom::EMPTY;
         for transaction in self.transactions.iter().filter(|it| **it > 0) {
@@ -213,6 +226,7 @@ impl SimpleBlock {
             stage.peer(0).when(method, &params.to_string(), Step::Result(answer.to_string()));
         };
         says("eth_getBlockByHash", json!([self.hash(), false]), self.header());
+        says("eth_getBlockByHash", json!([self.hash(), true]), self.body());
         says("eth_getBlockReceipts", json!([self.hash()]), self.receipts());
         let logs: Vec<_> = self.transactions.iter().map(|it| self.logs(*it)).collect();
         let logs: Vec<_> = logs.iter().filter_map(Value::as_array).flatten().cloned().collect();
@@ -325,6 +339,59 @@ async fn a_subscription_to_receipts_is_refused_where_they_cannot_be_had() {
     let many = json!(["transactionReceipts", { "transactionHashes": hashes }]).to_string();
     let told = connection.call("eth_subscribe", &many).await;
     assert!(told.contains("-32602") && told.contains("exceed max number"), "{told}");
+}
+
+/// What is told of mined transactions: `-1` that number 1 was taken back.
+fn mined(told: &[String]) -> Vec<String> {
+    let word = |told: &String| {
+        let told: Value = serde_json::from_str(told).expect("JSON");
+        let sign = if told["removed"] == true { "-" } else { "" };
+        let hash = told["transaction"]["hash"].as_str().expect("a hash");
+        format!("{sign}{}", u8::from_str_radix(&hash[2..4], 16).expect("a byte"))
+    };
+    told.iter().map(word).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn mined_transactions_are_told_once_and_taken_back_where_that_is_wanted() {
+    let stage = at_100(Plan::default());
+    let (all, some, back) =
+        (Connection::to(&stage), Connection::to(&stage), Connection::to(&stage));
+    all.subscribe(r#"["alchemy_minedTransactions"]"#).await;
+    let filter = json!({ "addresses": [{ "from": hex::encode(&[3; 20]) }], "hashesOnly": true });
+    some.subscribe(&json!(["alchemy_minedTransactions", filter]).to_string()).await;
+    back.subscribe(r#"["alchemy_minedTransactions",{"includeRemoved":true}]"#).await;
+    stage.peer(0).next("eth_getBlockByHash", Step::Result("null".into()));
+    let block = SimpleBlock { number: 101, branch: b'a', transactions: &[1, 2, 3] };
+    block.show(&stage);
+    let first: Value = serde_json::from_str(&all.next().await).expect("JSON");
+    assert_eq!(first, json!({ "removed": false, "transaction": block.body()["transactions"][0] }));
+    assert_eq!(mined(&[all.next().await, all.next().await]), ["2", "3"]);
+    let hash = json!({ "hash": hex::encode(&[3; 32]) });
+    let told: Vec<Value> =
+        some.told().iter().map(|told| serde_json::from_str(told).expect("JSON")).collect();
+    assert_eq!(told, [json!({ "removed": false, "transaction": hash })]);
+    assert_eq!(mined(&back.told()), ["1", "2", "3"]);
+    let whole = || stage.peer(0).seen().iter().filter(|call| call.contains(",true]")).count();
+    assert_eq!(whole(), 1, "{:?}", stage.peer(0).seen());
+
+    SimpleBlock { number: 100, branch: b'b', transactions: &[] }.have(&stage);
+    SimpleBlock { number: 101, branch: b'b', transactions: &[3] }.have(&stage);
+    SimpleBlock { number: 102, branch: b'b', transactions: &[5] }.show(&stage);
+    assert_eq!(mined(&[all.next().await, all.next().await]), ["3", "5"]);
+    assert_eq!(mined(&back.told()), ["-1", "-2", "-3", "3", "5"]);
+    assert_eq!(mined(&some.told()), ["3"]);
+    drop((all, some, back));
+    let heads = Connection::to(&stage);
+    heads.subscribe(r#"["newHeads"]"#).await;
+    let before = whole();
+    SimpleBlock { number: 103, branch: b'b', transactions: &[1] }.show(&stage);
+    heads.next().await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(whole(), before, "nothing is read without a subscription");
+    let told =
+        heads.call("eth_subscribe", r#"["alchemy_minedTransactions",{"addresses":1}]"#).await;
+    assert!(told.contains("-32602") && told.contains("addresses"), "{told}");
 }
 
 /// The hash of a transaction, as JSON.

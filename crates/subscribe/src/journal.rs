@@ -20,6 +20,7 @@ use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::header::{Header, NumberedBlock};
 use crate::logs::BlockLogs;
+use crate::mined::BlockTransactions;
 use crate::receipts::BlockReceipts;
 use crate::ring::{Cursor, Lagged, Ring, RingReader, RingView};
 
@@ -83,6 +84,7 @@ pub struct AddedBlock {
     sequence: u64,
     logs: OnceLock<LogsState>,
     receipts: OnceLock<PartState<BlockReceipts>>,
+    transactions: OnceLock<PartState<BlockTransactions>>,
 }
 
 impl AddedBlock {
@@ -113,21 +115,30 @@ impl AddedBlock {
         self.receipts.get()
     }
 
+    /// What is known of its transactions, as [`AddedBlock::logs`].
+    pub fn transactions(&self) -> Option<&PartState<BlockTransactions>> {
+        self.transactions.get()
+    }
+
     fn new(header: Header, sequence: u64) -> Self {
-        Self { header, sequence, logs: OnceLock::new(), receipts: OnceLock::new() }
+        let (logs, receipts, transactions) = Default::default();
+        Self { header, sequence, logs, receipts, transactions }
     }
 
     /// What is not known of it by now is not needed.
     fn settle(&self) {
         let _known_already = self.logs.set(PartState::Unneeded);
         let _known_already = self.receipts.set(PartState::Unneeded);
+        let _known_already = self.transactions.set(PartState::Unneeded);
     }
 
     fn bytes_held(&self) -> usize {
         let logs = self.logs.get().and_then(PartState::known).map_or(0, |it| it.bytes_held());
         let receipts =
             self.receipts.get().and_then(PartState::known).map_or(0, |it| it.bytes_held());
-        self.header.bytes_held() + logs + receipts
+        let transactions =
+            self.transactions.get().and_then(PartState::known).map_or(0, |it| it.bytes_held());
+        self.header.bytes_held() + logs + receipts + transactions
     }
 }
 
@@ -304,6 +315,19 @@ impl ChainJournal {
     pub fn set_receipts(&mut self, block: &AddedBlock, receipts: PartState<BlockReceipts>) -> bool {
         debug_assert!(receipts.known().is_none_or(|it| it.block() == block.id()), "of this block");
         self.set_part(block, || block.receipts.set(receipts).is_ok())
+    }
+
+    /// As [`ChainJournal::set_logs`], of transactions.
+    pub fn set_transactions(
+        &mut self,
+        block: &AddedBlock,
+        transactions: PartState<BlockTransactions>,
+    ) -> bool {
+        debug_assert!(
+            transactions.known().is_none_or(|it| it.block() == block.id()),
+            "of this block"
+        );
+        self.set_part(block, || block.transactions.set(transactions).is_ok())
     }
 
     fn set_part(&mut self, block: &AddedBlock, set: impl FnOnce() -> bool) -> bool {

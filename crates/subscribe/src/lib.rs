@@ -13,6 +13,7 @@
 //! - `criteria`: the filter of a subscription to logs, as geth reads it
 //! - `logs`: the logs of one block, checked and rendered once
 //! - `receipts`: the receipts of one block, in the same way
+//! - `mined`: the transactions of one block, in the same way
 //! - `groups`: equal filters once, and which of them a log matches
 //! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told
 //! - `pending`, `pending_criteria`: transactions of pools, each once, and which of them are told
@@ -29,6 +30,7 @@ mod groups;
 mod header;
 mod journal;
 mod logs;
+mod mined;
 mod notification;
 mod pending;
 mod pending_criteria;
@@ -52,6 +54,7 @@ pub use journal::{
     Publication, Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
+pub use mined::{BlockTransactions, MinedCriteria, MinedCriteriaError, TransactionsError};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal, PendingReader};
 pub use pending_criteria::{PendingCriteria, PendingCriteriaError};

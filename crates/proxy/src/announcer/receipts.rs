@@ -13,25 +13,16 @@ use wellhead_subscribe::{
 };
 
 use super::{
-    Announcer, FOREIGN_MAX, LOGS_BYTES_MAX, RECEIPTS, bloom_of, has_used_gas, pause_after,
+    Announcer, FOREIGN_MAX, PART_BYTES_MAX, RECEIPTS, bloom_of, may_be_empty, pause_after,
     until_settled,
 };
 use crate::state::subscriptions::{BlockPart, SubscriptionCounters};
-
-/// An answer without a receipt, for a block that used gas and has no logs, is believed after so many
-/// failures: nodes answer so for blocks that they do not have yet, and on some chains gas is used by
-/// transactions of another kind.
-const EMPTY_AFTER: u32 = 3;
 
 /// Why the receipts of a block were not had.
 struct ReceiptsUnread {
     why: String,
     /// The bloom of the header excludes some of their logs.
     is_foreign: bool,
-}
-
-fn may_be_empty(block: &AddedBlock, failures: u32) -> bool {
-    failures >= EMPTY_AFTER || !has_used_gas(block)
 }
 
 impl Announcer {
@@ -132,9 +123,9 @@ impl Announcer {
         let id = block.id();
         let result = self.call(RECEIPTS, &format!(r#"["{}"]"#, id.hash)).await;
         let result = result.ok_or_else(|| unread("no upstream answered".to_owned()))?;
-        let receipts = BlockReceipts::read(id, &result, may_be_empty, LOGS_BYTES_MAX);
+        let receipts = BlockReceipts::read(id, &result, may_be_empty, PART_BYTES_MAX);
         let receipts = receipts.map_err(|error| unread(error.to_string()))?;
-        let logs = BlockLogs::read(id, LogsReply::Receipts(&result), scope, LOGS_BYTES_MAX);
+        let logs = BlockLogs::read(id, LogsReply::Receipts(&result), scope, PART_BYTES_MAX);
         let logs = logs.map_err(|error| ReceiptsUnread {
             is_foreign: error == LogsError::Foreign,
             ..unread(error.to_string())

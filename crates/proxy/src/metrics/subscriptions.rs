@@ -53,6 +53,7 @@ impl Exposed {
                     ("header", counts.headers),
                     ("logs", counts.log_blocks),
                     ("receipts", counts.receipt_blocks),
+                    ("transactions", counts.transaction_blocks),
                     ("nothing", counts.failed),
                 ]
             },

@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wellhead_subscribe::{
-    ChainEvent, Cursor, GroupId, Notification, PartState, ReceiptCriteria, RingView, SubscriptionId,
+    ChainEvent, Cursor, GroupId, MinedCriteria, Notification, PartState, ReceiptCriteria, RingView,
+    SubscriptionId,
 };
 
 use crate::state::chain::ServedChain;
@@ -96,6 +97,15 @@ pub(crate) enum SubscriptionKind {
         /// They are fetched while this is held.
         _demand: PartDemand,
     },
+    /// `alchemy_minedTransactions`.
+    Mined {
+        /// Which of them, and how.
+        criteria: MinedCriteria,
+        /// Transactions of the event at the cursor up to here were told, or are not.
+        told: usize,
+        /// They are fetched while this is held.
+        _demand: PartDemand,
+    },
 }
 
 /// The subscriptions of a connection that read streams.
@@ -118,7 +128,8 @@ struct StreamSubscription {
 
 /// A step over one event of the journal.
 enum SubscriptionStep {
-    Tell(SubscriberEvent),
+    /// This, which is the part of the block before the place `told`.
+    Tell { event: SubscriberEvent, told: usize },
     /// The event means nothing here, and is passed.
     Passed,
     /// The part of the block that is told is not known yet.
@@ -299,7 +310,7 @@ impl Subscriber {
                     continue;
                 }
                 match next.advance(&journal, subscriptions) {
-                    SubscriptionStep::Tell(event) => {
+                    SubscriptionStep::Tell { event, .. } => {
                         state.round = Some(round);
                         return Some(event);
                     }
@@ -400,6 +411,7 @@ impl SubscriptionKind {
             Self::Heads => KindName::NewHeads,
             Self::Logs { .. } => KindName::Logs,
             Self::Receipts { .. } => KindName::TransactionReceipts,
+            Self::Mined { .. } => KindName::AlchemyMinedTransactions,
         }
     }
 
@@ -407,7 +419,7 @@ impl SubscriptionKind {
     fn is_part(&self) -> bool {
         match self {
             Self::Heads => false,
-            Self::Logs { .. } | Self::Receipts { .. } => true,
+            Self::Logs { .. } | Self::Receipts { .. } | Self::Mined { .. } => true,
         }
     }
 }
@@ -422,26 +434,36 @@ impl Subscription {
         let event = match journal.since(self.cursor) {
             Ok(mut events) => events.next().map(|(_, event)| event),
             Err(lagged) => {
-                return SubscriptionStep::Tell(match lagged.missed {
+                let event = match lagged.missed {
                     Some(_) => SubscriberEvent::TooSlow,
                     None => SubscriberEvent::Resync,
-                });
+                };
+                return SubscriptionStep::Tell { event, told: 0 };
             }
         };
-        let told = event.map_or(SubscriptionStep::Passed, |event| match &self.kind {
+        let step = event.map_or(SubscriptionStep::Passed, |event| match &self.kind {
             SubscriptionKind::Heads => match event.added() {
-                Some(block) => self.tell(block.header().notification()),
+                Some(block) => self.tell(block.header().notification(), 0),
                 None => SubscriptionStep::Passed,
             },
             SubscriptionKind::Logs { group, told } => {
                 self.tell_log(event, group.id, *told, subscriptions)
             }
             SubscriptionKind::Receipts { criteria, .. } => self.tell_receipts(event, criteria),
+            SubscriptionKind::Mined { criteria, told, .. } => {
+                self.tell_transaction(event, criteria, *told)
+            }
         });
-        match (&told, &mut self.kind) {
+        match (&step, &mut self.kind) {
             (SubscriptionStep::Awaits, _) => {}
-            (SubscriptionStep::Tell(_), SubscriptionKind::Logs { told, .. }) => *told += 1,
-            (SubscriptionStep::Passed, SubscriptionKind::Logs { told, .. }) => {
+            (
+                SubscriptionStep::Tell { told: next, .. },
+                SubscriptionKind::Logs { told, .. } | SubscriptionKind::Mined { told, .. },
+            ) => *told = *next,
+            (
+                SubscriptionStep::Passed,
+                SubscriptionKind::Logs { told, .. } | SubscriptionKind::Mined { told, .. },
+            ) => {
                 *told = 0;
                 self.cursor = self.cursor.next();
             }
@@ -449,7 +471,7 @@ impl Subscription {
                 self.cursor = self.cursor.next();
             }
         }
-        told
+        step
     }
 
     /// The log behind the first `told` ones of an event.
@@ -474,12 +496,12 @@ impl Subscription {
         }
         // Nothing may be passed over in silence.
         let Some(matches) = subscriptions.matches_of(block) else {
-            return SubscriptionStep::Tell(SubscriberEvent::TooSlow);
+            return SubscriptionStep::Tell { event: SubscriberEvent::TooSlow, told };
         };
         match matches.of(group).nth(told) {
             None => SubscriptionStep::Passed,
-            Some(place) if is_removed => self.tell(&logs.removed_notification(place)),
-            Some(place) => self.tell(&logs.notification(place)),
+            Some(place) if is_removed => self.tell(&logs.removed_notification(place), told + 1),
+            Some(place) => self.tell(&logs.notification(place), told + 1),
         }
     }
 
@@ -490,14 +512,41 @@ impl Subscription {
             None => SubscriptionStep::Awaits,
             Some(PartState::Unneeded) => SubscriptionStep::Passed,
             Some(PartState::Known(receipts)) => match receipts.notification(criteria) {
-                Some(notification) => self.tell(&notification),
+                Some(notification) => self.tell(&notification, 0),
                 None => SubscriptionStep::Passed,
             },
         }
     }
 
-    fn tell(&self, notification: &Notification) -> SubscriptionStep {
-        SubscriptionStep::Tell(notified(&self.text, notification))
+    /// The transaction of an event that matches next, from the place `told` on. Those of a block that was
+    /// taken back are told again where the client wants that and was told them.
+    fn tell_transaction(
+        &self,
+        event: &ChainEvent,
+        criteria: &MinedCriteria,
+        told: usize,
+    ) -> SubscriptionStep {
+        let (block, is_removed) = match event {
+            ChainEvent::Began(_) => return SubscriptionStep::Passed,
+            ChainEvent::Added(block) => (block, false),
+            ChainEvent::Removed(block) => (block, true),
+        };
+        let is_told = criteria.includes_removed() && block.sequence() >= self.since.sequence();
+        if is_removed && !is_told {
+            return SubscriptionStep::Passed;
+        }
+        match block.transactions() {
+            None => SubscriptionStep::Awaits,
+            Some(PartState::Unneeded) => SubscriptionStep::Passed,
+            Some(PartState::Known(all)) => match all.next_match(criteria, told) {
+                Some(place) => self.tell(&all.notification(criteria, place, is_removed), place + 1),
+                None => SubscriptionStep::Passed,
+            },
+        }
+    }
+
+    fn tell(&self, notification: &Notification, told: usize) -> SubscriptionStep {
+        SubscriptionStep::Tell { event: notified(&self.text, notification), told }
     }
 }
 

@@ -45,10 +45,12 @@ pub(crate) struct JoinedGroup {
 pub(crate) enum BlockPart {
     /// The receipts.
     Receipts,
+    /// The whole transactions.
+    Transactions,
 }
 
 impl BlockPart {
-    const COUNT: usize = 1;
+    const COUNT: usize = 2;
 }
 
 /// A subscription for which a part of each block is fetched, until this is dropped.
@@ -146,19 +148,22 @@ pub(crate) enum KindName {
     NewPendingTransactions,
     /// Those of them that match a filter, in the form of Alchemy.
     AlchemyPendingTransactions,
+    /// The transactions of each block that match a filter, in the form of Alchemy.
+    AlchemyMinedTransactions,
     /// The kinds that only upstreams know, all together.
     Relayed,
 }
 
 impl KindName {
     /// All of them, in the order of their counters.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::NewHeads,
         Self::Logs,
         Self::TransactionReceipts,
         Self::Syncing,
         Self::NewPendingTransactions,
         Self::AlchemyPendingTransactions,
+        Self::AlchemyMinedTransactions,
         Self::Relayed,
     ];
 
@@ -171,6 +176,7 @@ impl KindName {
             Self::Syncing => "syncing",
             Self::NewPendingTransactions => "newPendingTransactions",
             Self::AlchemyPendingTransactions => "alchemy_pendingTransactions",
+            Self::AlchemyMinedTransactions => "alchemy_minedTransactions",
             Self::Relayed => "relayed",
         }
     }
@@ -187,6 +193,7 @@ pub(crate) struct SubscriptionCounters {
     pub(crate) log_blocks: AtomicU64,
     pub(crate) logs_avoided: AtomicU64,
     pub(crate) receipt_blocks: AtomicU64,
+    pub(crate) transaction_blocks: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) resyncs: AtomicU64,
 }
@@ -210,6 +217,8 @@ pub(crate) struct SubscriptionCounts {
     pub(crate) logs_avoided: u64,
     /// Blocks whose receipts were fetched.
     pub(crate) receipt_blocks: u64,
+    /// Blocks whose transactions were fetched.
+    pub(crate) transaction_blocks: u64,
     /// Fetches that brought nothing.
     pub(crate) failed: u64,
     /// Journals that began anew while they were read.
@@ -242,6 +251,7 @@ impl SubscriptionCounters {
             log_blocks: self.log_blocks.load(Relaxed),
             logs_avoided: self.logs_avoided.load(Relaxed),
             receipt_blocks: self.receipt_blocks.load(Relaxed),
+            transaction_blocks: self.transaction_blocks.load(Relaxed),
             failed: self.failed.load(Relaxed),
             resyncs: self.resyncs.load(Relaxed),
         }

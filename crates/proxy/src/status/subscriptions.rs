@@ -26,6 +26,8 @@ pub struct SubscriptionStatus {
     pub logs_pulled: u64,
     /// Blocks whose receipts were fetched.
     pub receipts_pulled: u64,
+    /// Blocks whose transactions were fetched.
+    pub transactions_pulled: u64,
     /// Blocks whose logs were not, because their bloom excludes all filters.
     pub logs_avoided: u64,
     /// Fetches that brought nothing, and were made again.
@@ -86,6 +88,7 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
         headers_fetched: counts.headers,
         logs_pulled: counts.log_blocks,
         receipts_pulled: counts.receipt_blocks,
+        transactions_pulled: counts.transaction_blocks,
         logs_avoided: counts.logs_avoided,
         fetches_failed: counts.failed,
         gaps: counts.resyncs,

@@ -6,7 +6,7 @@ use wellhead_dispatch::{Job, now};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    LogCriteria, PendingCriteria, ReceiptCriteria, RelayedKind, SubscriptionId,
+    LogCriteria, MinedCriteria, PendingCriteria, ReceiptCriteria, RelayedKind, SubscriptionId,
 };
 
 use crate::answer::Refusal;
@@ -99,6 +99,11 @@ async fn begin_blocks(
             let demand = demand.ok_or_else(Refusal::too_many_filters)?;
             SubscriptionKind::Receipts { criteria, _demand: demand }
         }
+        BlocksAsked::Mined(criteria) => {
+            let demand = subscriptions.want(BlockPart::Transactions, criteria.bytes_held());
+            let demand = demand.ok_or_else(Refusal::too_many_filters)?;
+            SubscriptionKind::Mined { criteria, told: 0, _demand: demand }
+        }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
     if let Err(kind) = message.add(id, kind, subscriptions.reader().tip()) {
@@ -138,6 +143,7 @@ enum BlocksAsked {
     Heads,
     Logs(LogCriteria),
     Receipts(ReceiptCriteria),
+    Mined(MinedCriteria),
 }
 
 impl BlocksAsked {
@@ -145,7 +151,8 @@ impl BlocksAsked {
     fn needs(&self) -> Option<&'static str> {
         match self {
             // There is a second way to the logs of a block.
-            Self::Heads | Self::Logs(_) => None,
+            // And without blocks there is nothing to follow.
+            Self::Heads | Self::Logs(_) | Self::Mined(_) => None,
             Self::Receipts(_) => Some("eth_getBlockReceipts"),
         }
     }
@@ -171,6 +178,9 @@ fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
         "newPendingTransactions" => {
             Ok(KindAsked::Relay(RelayTopic::Pool(pool_form(raw::item(params, 1))?), RelayTold::All))
         }
+        "alchemy_minedTransactions" => MinedCriteria::read(raw::item(params, 1))
+            .map(|criteria| KindAsked::Blocks(BlocksAsked::Mined(criteria)))
+            .map_err(|error| Refusal::invalid_params(&error.to_string())),
         "alchemy_pendingTransactions" => PendingCriteria::read(raw::item(params, 1))
             .map(|criteria| {
                 let told = RelayTold::Matching(Arc::new(criteria));

@@ -1,12 +1,14 @@
-//! What subscribers are told of the pools of real nodes: each transaction once, whichever nodes know it,
-//! while nodes die, and where no node may push.
+//! What subscribers are told of the transactions of real nodes. Of those in pools: each once, whichever nodes
+//! know it, while nodes die, and where no node may push. Of those in blocks: all, and those taken back.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use wellhead_e2e::{ConsensusDriver, Rpc, Signal, Upstream, Wellhead, WsClient};
+use wellhead_e2e::{
+    Block, ConsensusDriver, Rpc, Signal, Transactions, Upstream, Wellhead, WsClient,
+};
 
 /// Two geths that do not know each other, and wellhead before both.
 struct Stage {
@@ -69,22 +71,25 @@ impl Subscribed {
     }
 }
 
+/// The pool of one node, which is told to all.
+async fn one_pool_is_polled() {
+    let stage = Stage::set(false).await;
+    let mut hashes = stage.subscribe(json!(["newPendingTransactions"])).await;
+    let mut other = stage.subscribe(json!(["newPendingTransactions", false])).await;
+    for nonce in 0..3 {
+        let sent = [send(stage.wellhead.rpc(), 0, nonce).await];
+        hashes.expect(&sent).await;
+        other.expect(&sent).await;
+    }
+}
+
 /// Transactions that one node knows, that both know, and after the death of the first.
-async fn pools_are_one(feeds: bool) {
-    let stage = Stage::set(feeds).await;
+async fn pools_are_one() {
+    let stage = Stage::set(true).await;
     let mut hashes = stage.subscribe(json!(["newPendingTransactions"])).await;
     let mut other = stage.subscribe(json!(["newPendingTransactions", false])).await;
     let first = send(stage.wellhead.rpc(), 0, 0).await;
-    let mut sent = vec![first.clone(), send(stage.node(1), 1, 0).await];
-    if feeds {
-        // What is polled is the pool of one node.
-        sent.push(send(stage.node(0), 2, 0).await);
-    } else {
-        sent.truncate(1);
-        other.expect(&sent).await;
-        hashes.expect(&sent).await;
-        return;
-    }
+    let sent = [first.clone(), send(stage.node(1), 1, 0).await, send(stage.node(0), 2, 0).await];
     hashes.expect(&sent).await;
     other.expect(&sent).await;
 
@@ -120,16 +125,70 @@ async fn pools_are_one(feeds: bool) {
     assert!(told.contains("-32601") && told.contains("no upstream offers"), "{told}");
 }
 
+/// The transactions of a block, as a subscriber is told of them.
+async fn mined(stage: &Stage, block: &Block, is_removed: bool) -> Vec<Value> {
+    let block = stage.node(0).result("eth_getBlockByHash", json!([block.hash, true])).await;
+    let transactions = block.unwrap()["transactions"].as_array().unwrap().clone();
+    let told = |whole: Value| json!({ "removed": is_removed, "transaction": whole });
+    transactions.into_iter().map(told).collect()
+}
+
+/// Blocks with two transactions each; the last two are left for three others.
+async fn blocks_and_a_reorg() {
+    let stage = Stage::set(true).await;
+    let mut blocks = vec![stage.driver.genesis().clone()];
+    let mut value = 0;
+    let mut mine = async |parent: &Block, nonce: u64| {
+        value += 2;
+        let calls = [0, 1].map(|account| ConsensusDriver::log_call(account, nonce, value));
+        stage.driver.mine_on(parent, Transactions::These(calls.into())).await
+    };
+    let set_head = async |block: &Block| {
+        for node in 0..2 {
+            stage.driver.set_head(node, block).await;
+        }
+    };
+    let params = json!(["alchemy_minedTransactions", { "includeRemoved": true }]);
+    let mut client = stage.subscribe(params).await;
+    for nonce in 0..4 {
+        let block = mine(blocks.last().unwrap(), nonce).await;
+        set_head(&block).await;
+        for expected in mined(&stage, &block, false).await {
+            assert_eq!(client.client.told().await["result"], expected);
+        }
+        blocks.push(block);
+    }
+    let mut expected = mined(&stage, &blocks[4], true).await;
+    expected.extend(mined(&stage, &blocks[3], true).await);
+    let mut branch = vec![blocks[2].clone()];
+    for nonce in 2..5 {
+        branch.push(mine(branch.last().unwrap(), nonce).await);
+    }
+    set_head(&branch[3]).await;
+    for block in &branch[1..] {
+        expected.extend(mined(&stage, block, false).await);
+    }
+    for expected in expected {
+        assert_eq!(client.client.told().await["result"], expected);
+    }
+    client.client.expect_silence().await;
+}
+
 mod with_geth {
     use super::*;
 
     #[tokio::test]
+    async fn mined_transactions_are_those_of_the_blocks() {
+        blocks_and_a_reorg().await;
+    }
+
+    #[tokio::test]
     async fn each_transaction_is_told_once_whichever_nodes_push_it() {
-        pools_are_one(true).await;
+        pools_are_one().await;
     }
 
     #[tokio::test]
     async fn where_no_node_may_push_a_pool_is_polled() {
-        pools_are_one(false).await;
+        one_pool_is_polled().await;
     }
 }
