@@ -6,9 +6,12 @@ const [url, logger] = process.argv.slice(2);
 const print = (line) => console.log(JSON.stringify(line));
 // viem keeps a connection alive with calls of `net_version` whose id is null.
 const client = createPublicClient({
-  transport: webSocket(url, { keepAlive: { interval: 100 }, reconnect: false }),
+  transport: webSocket(url, { keepAlive: { interval: 100 }, reconnect: { attempts: 40, delay: 1000 } }),
 });
-const onError = (error) => print({ error: String(error) });
+// It tells each watcher of a close and of keep-alive calls that fail for it, and subscribes again by itself.
+const onError = (error) => {
+  if (!["SocketClosedError", "WebSocketRequestError"].includes(error.name)) print({ error: String(error) });
+};
 
 const unwatch = [
   // For each head viem reads the block of that height, and passes on what it read.
@@ -23,16 +26,33 @@ const unwatch = [
     onError,
   }),
 ];
+let restarts = 0;
+let isOver = false;
+const rpcClient = await client.transport.getRpcClient();
+let last;
+
 // viem does not say when it has subscribed.
-const socket = await client.transport.getRpcClient();
-while (socket.subscriptions.size < unwatch.length) {
-  await new Promise((resolve) => setTimeout(resolve, 10));
+async function subscribed() {
+  while (rpcClient.socket === last || rpcClient.subscriptions.size < unwatch.length) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  print("subscribed");
+  last = rpcClient.socket;
+  last.addEventListener("close", ({ code }) => {
+    if (isOver) return;
+    restarts += 1;
+    print({ closed: code });
+    subscribed();
+  });
 }
-print("subscribed");
+
+await subscribed();
 
 for await (const _ of process.stdin);
 const answers = await Promise.all(unwatch.map((stop) => stop()));
-assert.deepEqual(answers.map((answer) => answer.result), [true, true]);
+// After it has subscribed again it still names the subscriptions of the first connection.
+assert.deepEqual(answers.map((answer) => answer.result), [restarts === 0, restarts === 0]);
 assert.equal(await client.getChainId(), 7357);
 print("unsubscribed");
-socket.close();
+isOver = true;
+rpcClient.close();

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 
+from websockets.exceptions import ConnectionClosed
 from web3 import AsyncWeb3, WebSocketProvider
 from web3.utils.subscriptions import LogsSubscription, NewHeadsSubscription
 
@@ -42,26 +43,35 @@ async def read_stdin():
 
 async def main():
     stdin_end = asyncio.create_task(read_stdin())
-    # Calls go in binary frames, which is its default, and pings come far more often than by default.
-    provider = WebSocketProvider(url, websocket_kwargs={"ping_interval": 0.1})
-    async with AsyncWeb3(provider) as web3:
-        address = web3.to_checksum_address(logger)
-        transfer = web3.keccak(text="Transfer(address,address,uint256)")
-        await web3.subscription_manager.subscribe(
-            [
-                NewHeadsSubscription(handler=on_head),
-                LogsSubscription(address=address, topics=[transfer], handler=on_log),
-            ]
-        )
-        show("subscribed")
-        handling = asyncio.create_task(web3.subscription_manager.handle_subscriptions())
-        await asyncio.wait([handling, stdin_end], return_when=asyncio.FIRST_COMPLETED)
-        if handling.done():
-            handling.result()
-        assert await web3.subscription_manager.unsubscribe_all()
-        await handling
-        assert await web3.eth.chain_id == 7357
-        show("unsubscribed")
+    while not stdin_end.done():
+        # Calls go in binary frames, which is its default, and pings come far more often than by default.
+        provider = WebSocketProvider(url, websocket_kwargs={"ping_interval": 0.1})
+        try:
+            async with AsyncWeb3(provider) as web3:
+                await listen(web3, stdin_end)
+        except ConnectionClosed as closed:
+            # It does not connect again by itself.
+            show({"closed": closed.rcvd.code})
+
+
+async def listen(web3, stdin_end):
+    address = web3.to_checksum_address(logger)
+    transfer = web3.keccak(text="Transfer(address,address,uint256)")
+    await web3.subscription_manager.subscribe(
+        [
+            NewHeadsSubscription(handler=on_head),
+            LogsSubscription(address=address, topics=[transfer], handler=on_log),
+        ]
+    )
+    show("subscribed")
+    handling = asyncio.create_task(web3.subscription_manager.handle_subscriptions())
+    await asyncio.wait([handling, stdin_end], return_when=asyncio.FIRST_COMPLETED)
+    if handling.done():
+        handling.result()
+    assert await web3.subscription_manager.unsubscribe_all()
+    await handling
+    assert await web3.eth.chain_id == 7357
+    show("unsubscribed")
 
 
 asyncio.run(main())

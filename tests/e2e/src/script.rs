@@ -17,18 +17,25 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script with this file name. node finds packages beside a script only, so the script is
-    /// copied to a folder in which they are linked.
+    /// The script of this name: `viem.mjs`, or `web3js/subscribe.mjs`, whose folder has packages of its
+    /// own. node finds packages beside a script only, so the script is copied to a folder in which they
+    /// are linked. `go-ethereum` is the program that is built from the folder of that name.
     ///
     /// # Panics
     /// When there is no such script.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a script");
+        if name == "go-ethereum" {
+            let mut command = Command::new(cache().join(name).join("client"));
+            command.kill_on_drop(true);
+            return Self { command, folder };
+        }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
+        let (packages, name) = name.split_once('/').unwrap_or(("npm", name));
         let file = folder.path().join(name);
         std::fs::copy(source, &file).expect("the script exists");
-        let modules = cache().join("npm/node_modules");
+        let modules = cache().join(packages).join("node_modules");
         std::os::unix::fs::symlink(modules, folder.path().join("node_modules"))
             .expect("the folder is ours");
         let program = match file.extension().and_then(|extension| extension.to_str()) {

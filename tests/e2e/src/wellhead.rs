@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port};
+use crate::process::{Process, Signal, free_port};
 use crate::{Rpc, until};
 
 /// Far more than it needs (tens of milliseconds), for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);
+/// More than its drain may take.
+const EXIT_MAX: Duration = Duration::from_secs(60);
 
 /// No line for each request: a load would bury what matters.
 const LOG: &str = "log: { level: info, requests: false }";
@@ -50,7 +52,8 @@ pub struct Wellhead {
     started: Instant,
     rpc: Rpc,
     admin: Rpc,
-    _folder: TempDir,
+    command: Vec<String>,
+    folder: TempDir,
 }
 
 impl Wellhead {
@@ -88,7 +91,19 @@ impl Wellhead {
         let process = Process::start(&command, folder.path().join("log"));
         let (rpc, admin) = (Rpc::new(port, "/"), Rpc::new(admin_port, "/"));
         let ready_after = Duration::ZERO;
-        Self { process, port, admin_port, ready_after, started, rpc, admin, _folder: folder }
+        Self { process, port, admin_port, ready_after, started, rpc, admin, command, folder }
+    }
+
+    /// Asks it to end, waits until it has, and starts it again with its config and its ports.
+    ///
+    /// # Panics
+    /// When it does not end in order, or is not ready afterwards.
+    pub async fn restart(mut self) -> Self {
+        self.process.signal(Signal::Term);
+        assert_eq!(self.process.exit_code(EXIT_MAX).await, Some(0), "{}", self.process.log());
+        self.started = now();
+        self.process = Process::start(&self.command, self.folder.path().join("log"));
+        self.ready().await
     }
 
     /// Waits until `/readyz` says yes.

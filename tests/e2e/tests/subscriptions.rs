@@ -1,6 +1,6 @@
 //! What subscribers are told over WebSocket, compared with the history of real nodes that skip blocks,
 //! leave branches, hang and die. The subscribers are a plain client that looks at each message, and the
-//! libraries that people use: viem, ethers, web3.py.
+//! libraries that people use: viem, ethers, web3.py, web3.js, and go-ethereum's own client.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
@@ -95,7 +95,7 @@ impl Stage {
 
 /// Makes blocks with three logs each on two nodes.
 struct LogMiner<'a> {
-    stage: &'a Stage,
+    driver: &'a ConsensusDriver,
     head: Block,
     /// The next one of each of the three accounts.
     nonce: u64,
@@ -104,14 +104,14 @@ struct LogMiner<'a> {
 }
 
 impl<'a> LogMiner<'a> {
-    fn new(stage: &'a Stage, head: &Block) -> Self {
-        Self { stage, head: head.clone(), nonce: 0, value: 0 }
+    fn new(driver: &'a ConsensusDriver, head: &Block) -> Self {
+        Self { driver, head: head.clone(), nonce: 0, value: 0 }
     }
 
     /// Leaves `back` blocks and makes `count` others, whose last one becomes the head of these nodes.
     /// Returns the new blocks, and what a subscriber to all logs must be told.
     async fn step(&mut self, back: u64, count: u64, nodes: &[usize]) -> (Vec<Block>, Vec<Value>) {
-        let driver = &self.stage.driver;
+        let driver = self.driver;
         let abandoned: Vec<_> = (0..back).map(|at| driver.ancestor(&self.head, at)).collect();
         self.head = driver.ancestor(&self.head, back);
         self.nonce -= back;
@@ -139,7 +139,7 @@ impl<'a> LogMiner<'a> {
 
     /// The logs that a node has for a block, as a subscriber is told of them.
     async fn logs(&self, node: usize, block: &Block, is_removed: bool) -> Vec<Value> {
-        let rpc = self.stage.driver.node(node).rpc();
+        let rpc = self.driver.node(node).rpc();
         let logs = rpc.result("eth_getLogs", json!([{ "blockHash": block.hash }])).await.unwrap();
         let mut logs = logs.as_array().unwrap().clone();
         logs.iter_mut().for_each(|log| log["removed"] = is_removed.into());
@@ -166,7 +166,7 @@ struct LibraryProcess {
 }
 
 impl LibraryProcess {
-    async fn subscribe(library: Library, url: &str) -> Self {
+    async fn start(library: Library, url: &str) -> Self {
         let mut script = Script::new(library.script);
         let stderr = std::fs::File::create(script.folder.path().join("stderr")).unwrap();
         let command = script.command.args([url, ConsensusDriver::LOGGER]).stderr(stderr);
@@ -217,6 +217,12 @@ impl LibraryProcess {
         }
         assert_eq!(heads, hashes);
         assert_eq!(seen, expected);
+    }
+
+    /// Asserts that it was told of a restart, and has subscribed again.
+    async fn expect_restart(&mut self) {
+        assert_eq!(self.line().await, json!({ "closed": 1012 }));
+        assert_eq!(self.line().await, "subscribed");
     }
 
     /// Asserts that it can unsubscribe, heard of nothing more, and ends well.
@@ -325,7 +331,7 @@ mod with_geth {
         assert!(bad.unwrap_err().contains("-32602"));
         let heads = client.subscribe(json!(["newHeads"])).await;
 
-        let mut miner = LogMiner::new(&stage, &first[0]);
+        let mut miner = LogMiner::new(&stage.driver, &first[0]);
         let mut told = Vec::new();
         for (block, back) in (0..12_u64).zip([0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0]) {
             let (_, expected) = miner.step(back, back + 1, &[0, 1]).await;
@@ -396,13 +402,11 @@ mod with_geth {
         };
         let hashes = |blocks: &[Block]| blocks.iter().map(|it| json!(it.hash)).collect::<Vec<_>>();
 
-        let (mut head, mut nonce, mut value) = (first[0].clone(), 0, 0);
+        let mut miner = LogMiner::new(&stage.driver, &first[0]);
         let mut upstreams = vec![0, 1];
         for (back, count) in [(0, 1), (0, 3), (2, 3), (1, 1), (0, 8), (3, 2), (0, 1), (2, 5)] {
-            let mut miner = LogMiner { stage: &stage, head, nonce, value };
             let (blocks, told) = miner.step(back, count, &upstreams).await;
-            (head, nonce, value) = (miner.head, miner.nonce, miner.value);
-            stage.agrees_on(&head).await;
+            stage.agrees_on(&miner.head).await;
             expect(&stage, &of_logs, &told).await;
             expect(&stage, &of_blocks, &hashes(&blocks)).await;
             assert_eq!(changes(&stage, &of_logs).await.unwrap(), json!([]), "each once");
@@ -420,11 +424,9 @@ mod with_geth {
         for back in [0, 1] {
             stage.wellhead.process.signal(Signal::Term);
             assert_eq!(stage.wellhead.process.exit_code(BOUND).await, Some(0));
-            let mut miner = LogMiner { stage: &stage, head, nonce, value };
             let (blocks, told) = miner.step(back, 2, &upstreams).await;
-            (head, nonce, value) = (miner.head, miner.nonce, miner.value);
             stage.wellhead = Stage::before(&stage.driver, true, &settings).await;
-            stage.agrees_on(&head).await;
+            stage.agrees_on(&miner.head).await;
             match back {
                 0 => expect(&stage, &of_logs, &told).await,
                 _ => {
@@ -447,7 +449,7 @@ mod with_geth {
         let mut client = stage.client().await;
         let all = client.subscribe(json!(["transactionReceipts"])).await;
         client.subscribe(json!(["logs", { "address": ConsensusDriver::LOGGER }])).await;
-        let mut miner = LogMiner::new(&stage, &first[0]);
+        let mut miner = LogMiner::new(&stage.driver, &first[0]);
         for back in [0, 0, 2, 1, 0] {
             let (blocks, logs) = miner.step(back, back + 1, &[0, 1]).await;
             let rpc = stage.driver.node(0).rpc();
@@ -507,19 +509,25 @@ mod with_geth {
     }
 
     /// Every head and every log in order, while blocks come one by one and many at once, one of two nodes
-    /// is killed, and branches are left.
+    /// is killed, branches are left, and wellhead is started anew.
     async fn hears_all(library: Library) {
-        let stage = Stage::set(true).await;
+        let mut stage = Stage::set(true).await;
         let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
         stage.agrees_on(&first[0]).await;
-        let mut process = LibraryProcess::subscribe(library, &stage.wellhead.ws_url()).await;
-        let mut miner = LogMiner::new(&stage, &first[0]);
+        let mut process = LibraryProcess::start(library, &stage.wellhead.ws_url()).await;
+        let mut miner = LogMiner::new(&stage.driver, &first[0]);
         for (back, count) in [(0, 1), (0, 1), (0, 5), (1, 1), (0, 1)] {
             let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
+            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        stage.wellhead = stage.wellhead.restart().await;
+        process.expect_restart().await;
+        for (back, count) in [(0, 1), (0, 3), (1, 2)] {
             let (blocks, logs) = miner.step(back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
@@ -554,6 +562,26 @@ mod with_geth {
         #[tokio::test]
         async fn web3py_hears_all() {
             let script = "subscribe_web3py.py";
+            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+        }
+    }
+
+    mod with_web3js {
+        use super::*;
+
+        #[tokio::test]
+        async fn web3js_hears_all() {
+            let script = "web3js/subscribe.mjs";
+            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+        }
+    }
+
+    mod with_go_ethereum {
+        use super::*;
+
+        #[tokio::test]
+        async fn go_ethereum_hears_all() {
+            let script = "go-ethereum";
             hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
         }
     }
