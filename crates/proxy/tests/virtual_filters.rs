@@ -238,15 +238,34 @@ async fn a_client_has_a_bounded_number_of_filters_and_idle_ones_end() {
 #[tokio::test(start_paused = true)]
 async fn where_no_head_is_known_the_newest_block_is_asked_for() {
     let stage = Stage::new(vec![Plan { upstreams: 1, is_followed: false, ..Plan::default() }]);
-    let newest = |number: u64| {
+    let block = |number: u64| {
         let block = format!(r#"{{"number":"0x{number:x}","hash":"{}"}}"#, hash(number, b'a'));
-        stage.peer(0).always("eth_getBlockByNumber", Step::Result(block));
+        Step::Result(block)
     };
-    newest(7);
+    stage.peer(0).always("eth_getBlockByNumber", block(7));
     let id = made(&stage, "eth_newFilter", "[{}]").await;
-    newest(8);
+    // Then it is asked whether the newest one stands on the other.
+    stage.peer(0).next("eth_getBlockByNumber", block(8));
     stage.peer(0).always("eth_getLogs", list(&[(8, b'a')]));
     assert_eq!(told(&changes(&stage, &id).await), "+0x8");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_that_is_old_says_nothing_of_the_chain_of_a_newer_block() {
+    let stage = Stage::upstreams(1);
+    stage.show_to_100();
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    stage.show_block(0, 101, b'a');
+    stage.peer(0).next("eth_getLogs", list(&[(101, b'a')]));
+    assert_eq!(told(&changes(&stage, &id).await), "+0x65");
+    // Nothing is heard for a while, in which another branch took the place of block 101.
+    tokio::time::advance(Duration::from_secs(120)).await;
+    for (number, branch) in [(103, b'b'), (101, b'b'), (100, b'a')] {
+        let block = format!(r#"{{"number":"0x{number:x}","hash":"{}"}}"#, hash(number, branch));
+        stage.peer(0).next("eth_getBlockByNumber", Step::Result(block));
+    }
+    stage.peer(0).next("eth_getLogs", list(&[(101, b'b'), (103, b'b')]));
+    assert_eq!(told(&changes(&stage, &id).await), "-0x65 +0x65 +0x67");
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,9 +75,16 @@ struct ToldBlock {
     /// It was the tip when it was told. What lies between it and the tip told before was searched for when
     /// both were on the chain, by an upstream that may already have been on another branch.
     is_tip: bool,
+    /// Each block whose logs were told with it was known to be on the chain of its tip.
+    is_proven: bool,
 }
 
 impl ToldBlock {
+    /// One that was the tip, and of which nothing had to be searched for.
+    fn without_logs(block: NumberedBlock) -> Self {
+        Self { block, logs: Arc::default(), is_tip: true, is_proven: true }
+    }
+
     fn bytes(&self) -> usize {
         self.logs.iter().map(Bytes::len).sum()
     }
@@ -95,8 +102,7 @@ impl FilterPosition {
     /// A filter that tells what comes after the last of these blocks, of which the others are ancestors.
     /// `None` where there are none.
     pub(crate) fn new(blocks: impl IntoIterator<Item = NumberedBlock>) -> Option<Self> {
-        let told =
-            blocks.into_iter().map(|block| ToldBlock { block, logs: Arc::default(), is_tip: true });
+        let told = blocks.into_iter().map(ToldBlock::without_logs);
         let told: VecDeque<_> = told.collect();
         (!told.is_empty()).then_some(Self { told, told_bytes: 0 })
     }
@@ -169,8 +175,9 @@ pub enum FilterStep {
 /// What is known of the change so far.
 #[derive(Debug)]
 enum PollProgress {
-    /// The block at this place of what was told may be on the chain or not. `found` is the newest that is,
-    /// below one that is not: it counts when the tip that was told below it is on the chain, too.
+    /// The block at this place of what was told may be on the chain or not. `found` is the newest that is.
+    /// Below one that is not, it counts when the tip that was told below it is on the chain, too; and a
+    /// tip that is not proven when the block with logs below it is.
     Parting {
         at: usize,
         found: Option<usize>,
@@ -181,8 +188,8 @@ enum PollProgress {
     Searching(BlockNumber, BlockNumber),
     /// The blocks to be told.
     Blocks(Vec<NumberedBlock>),
-    /// The blocks with logs to be told, up to the tip.
-    Logs(Vec<BlockLogs>),
+    /// The blocks with logs to be told, up to the tip, and whether each is known to be on its chain.
+    Logs(Vec<BlockLogs>, bool),
     Gone,
 }
 
@@ -240,7 +247,7 @@ impl FilterPoll {
                 FilterStep::LogsOf(self.tip)
             }
             PollProgress::Searching(from, to) => FilterStep::LogsIn(*from, *to),
-            PollProgress::Blocks(_) | PollProgress::Logs(_) => FilterStep::Done,
+            PollProgress::Blocks(_) | PollProgress::Logs(..) => FilterStep::Done,
             PollProgress::Gone => FilterStep::Gone,
         }
     }
@@ -277,9 +284,15 @@ impl FilterPoll {
         if let VirtualFilterKind::Blocks = self.kind {
             return self.descend(vec![self.tip]);
         }
+        let is_enough = match (is_newest, found) {
+            (true, _) => told.is_proven,
+            // The newest is on the chain, and so is the highest whose logs were told with it.
+            (false, Some(found)) => told.is_tip || found + 1 == self.position.told.len(),
+            (false, None) => told.is_tip,
+        };
         let found = if is_canonical { found.or(Some(at)) } else { None };
         match found {
-            Some(place) if is_newest || told.is_tip || at == 0 => self.part_at(place),
+            Some(place) if is_enough || at == 0 => self.part_at(place),
             None if at == 0 => self.progress = PollProgress::Gone,
             found => self.progress = PollProgress::Parting { at: at - 1, found },
         }
@@ -297,7 +310,7 @@ impl FilterPoll {
         let to = self.tip.number.min(highest);
         self.progress = match from <= to {
             true => PollProgress::Searching(from, to),
-            false => PollProgress::Logs(Vec::new()),
+            false => PollProgress::Logs(Vec::new(), true),
         };
     }
 
@@ -339,7 +352,8 @@ impl FilterPoll {
         let tip = self.tip;
         let hash_at = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
         let found = read_range(list, (from, to), self.bounds.reply_bytes_max, hash_at)?;
-        self.progress = PollProgress::Logs(found);
+        let are_known = found.iter().all(|logs| hash_at(logs.block().number).is_some());
+        self.progress = PollProgress::Logs(found, are_known);
         Ok(())
     }
 
@@ -355,11 +369,10 @@ impl FilterPoll {
             PollProgress::Blocks(blocks) => {
                 for block in blocks {
                     answer.push(format!("\"{}\"", block.hash).as_bytes());
-                    let told = ToldBlock { block, logs: Arc::default(), is_tip: true };
-                    position.tell(told, bounds.told_bytes_max);
+                    position.tell(ToldBlock::without_logs(block), bounds.told_bytes_max);
                 }
             }
-            PollProgress::Logs(found) => {
+            PollProgress::Logs(found, is_proven) => {
                 let VirtualFilterKind::Logs(filter) = &kind else { return None };
                 for logs in &found {
                     if answer.is_full() {
@@ -372,12 +385,12 @@ impl FilterPoll {
                     told.iter().for_each(|log| answer.push(log));
                     if !told.is_empty() {
                         let (block, logs) = (logs.block(), told.into());
-                        let told = ToldBlock { block, logs, is_tip: block == tip };
+                        let told = ToldBlock { block, logs, is_tip: block == tip, is_proven };
                         position.tell(told, bounds.told_bytes_max);
                     }
                 }
                 if position.cursor().number < tip.number {
-                    let told = ToldBlock { block: tip, logs: Arc::default(), is_tip: true };
+                    let told = ToldBlock { is_proven, ..ToldBlock::without_logs(tip) };
                     position.tell(told, bounds.told_bytes_max);
                 }
             }

@@ -153,9 +153,9 @@ async fn changes(
                 open.poll.supply_parent(reads.parent_of(block).await?);
             }
             FilterStep::LogsOf(block) => {
-                reads.logs(&mut open, block.number, block.number).await?;
+                reads.logs(&mut open, tip, (block.number, block.number)).await?;
             }
-            FilterStep::LogsIn(from, to) => reads.logs(&mut open, from, to).await?,
+            FilterStep::LogsIn(from, to) => reads.logs(&mut open, tip, (from, to)).await?,
             FilterStep::Gone => {
                 filters.drop_gone(id);
                 return Err(not_found());
@@ -231,10 +231,20 @@ impl<'a> FilterReads<'a> {
             return Ok(known);
         }
         let found = self.hash_in_block("eth_getBlockByNumber", "\"latest\"".to_owned(), "hash");
-        match found.await? {
-            Some((number, hash)) => Ok(NumberedBlock { number, hash }),
-            None => Err(CallResult::refused(Refusal::no_head_yet())),
+        let Some((number, hash)) = found.await? else {
+            return Err(CallResult::refused(Refusal::no_head_yet()));
+        };
+        if self.request.view.is_none() {
+            // The answer may have told it on which blocks this one stands.
+            self.view = self.request.chain.heads.view();
         }
+        Ok(NumberedBlock { number, hash })
+    }
+
+    /// The view, if it knows that `tip` is on the agreed chain. Otherwise what it knows of other
+    /// blocks may be of a branch that `tip` is not on: it was read because the view is old.
+    fn view_of(&self, tip: NumberedBlock) -> Option<&View> {
+        Some(&*self.view).filter(|view| view.hash_at(tip.number) == Some(tip.hash))
     }
 
     /// Whether a block is on the chain of `tip`. One above it is, unless it is known to be replaced.
@@ -243,11 +253,12 @@ impl<'a> FilterReads<'a> {
         block: NumberedBlock,
         tip: NumberedBlock,
     ) -> Result<bool, CallResult> {
-        match self.view.canonical(block.number, &block.hash) {
-            Canonical::Yes => return Ok(true),
-            Canonical::No => return Ok(false),
-            Canonical::Unknown if block.number > tip.number => return Ok(true),
-            Canonical::Unknown => {}
+        let known = self.view_of(tip).map(|view| view.canonical(block.number, &block.hash));
+        match known {
+            Some(Canonical::Yes) => return Ok(true),
+            Some(Canonical::No) => return Ok(false),
+            Some(Canonical::Unknown) | None if block.number > tip.number => return Ok(true),
+            Some(Canonical::Unknown) | None => {}
         }
         if block.number == tip.number {
             return Ok(block.hash == tip.hash);
@@ -281,13 +292,13 @@ impl<'a> FilterReads<'a> {
     async fn logs(
         &mut self,
         open: &mut OpenPoll,
-        from: BlockNumber,
-        to: BlockNumber,
+        tip: NumberedBlock,
+        (from, to): (BlockNumber, BlockNumber),
     ) -> Result<(), CallResult> {
-        let view = Arc::clone(&self.view);
-        let hash_at = |number| view.hash_at(number);
+        let view = self.view_of(tip).map(|_| Arc::clone(&self.view));
+        let hash_at = |number| view.as_ref().and_then(|view| view.hash_at(number));
         let mut list = Bytes::from_static(b"[]");
-        let are_excluded = self.are_excluded(open, from, to);
+        let are_excluded = view.is_some() && self.are_excluded(open, from, to);
         for _ in 0..READS_MAX {
             if !are_excluded && let Some(params) = open.poll.search() {
                 list = self.result("eth_getLogs", params).await?;

@@ -253,6 +253,24 @@ fn a_search_that_met_another_branch_is_taken_back_in_full() {
 }
 
 #[test]
+fn a_search_of_another_branch_is_taken_back_though_its_tip_stays() {
+    let mut bench = Bench::new(FilterBounds::default());
+    let filter = bench.logs_filter();
+    bench.grow(0, 11, 0);
+    assert_eq!(bench.told(filter), "+11.0");
+    bench.grow(0, 14, 0);
+    // The upstream that is asked is on a shorter branch for a moment.
+    let mut open = bench.begin(filter).expect("there");
+    open.poll.supply_canonical(true);
+    let list = Value::Array(vec![log(id(12, 1), 0, 1, &[2])]).to_string();
+    open.poll.supply_logs(list.as_bytes(), |_| None).expect("nothing is known against it");
+    let complete = open.complete().expect("done");
+    bench.filters.finish(complete, bench.now).expect("finished");
+    bench.grow(0, 15, 0);
+    assert_eq!(bench.told(filter), "-12.1 +12.0 +13.0 +14.0 +15.0");
+}
+
+#[test]
 fn what_cannot_be_taken_back_ends_the_filter() {
     let bounds = FilterBounds { told_bytes_max: 900, ..FilterBounds::default() };
     let mut bench = Bench::new(bounds);
