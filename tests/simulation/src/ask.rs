@@ -304,3 +304,39 @@ pub fn sha3_of(params: &str) -> Option<B256> {
     let params: Value = serde_json::from_str(params).ok()?;
     hex::decode(params.get(0)?.as_str()?).ok().map(keccak256)
 }
+
+/// A filter, drawn from the logs that the world has.
+pub(crate) fn criteria(world: &World, rng: &mut SmallRng) -> Value {
+    let sample = {
+        let chain = world.chain();
+        let number = rng.random_range(1..=chain.head().number());
+        let body = chain.canonical(number).and_then(|block| block.body.as_ref());
+        let logs = body.iter().flat_map(|body| &body.receipts).flat_map(|receipt| &receipt.logs);
+        let logs: Vec<_> = logs.cloned().collect();
+        (!logs.is_empty()).then(|| logs[rng.random_range(0..logs.len())].clone())
+    };
+    let Some(log) = sample else { return json!({}) };
+    let other = world.contracts().coins[0].address;
+    let address = match rng.random_range(0..6) {
+        0 => Value::Null,
+        1 => json!([]),
+        2 => json!(log.address.to_string().to_lowercase()),
+        3 => json!(log.address.to_string().to_uppercase().replacen("0X", "0x", 1)),
+        4 => json!([log.address, other]),
+        _ => return json!({"topics": topics(log.topics(), rng)}),
+    };
+    match rng.random() {
+        true => json!({"address": address}),
+        false => json!({"address": address, "topics": topics(log.topics(), rng)}),
+    }
+}
+
+fn topics(of_log: &[B256], rng: &mut SmallRng) -> Value {
+    let count = rng.random_range(0..=of_log.len());
+    let places = of_log[..count].iter().map(|topic| match rng.random_range(0..4) {
+        0 => Value::Null,
+        1 => json!([topic, B256::repeat_byte(7)]),
+        _ => json!(topic),
+    });
+    Value::Array(places.collect())
+}

@@ -18,6 +18,9 @@ use crate::record::Recorder;
 use crate::sabotage::Saboteur;
 use crate::scenario::{ClientPlan, Habit};
 
+/// The numbers of the clients that call over HTTP for a subscriber begin here.
+pub(crate) const READERS: usize = 1_000;
+
 /// What all clients share.
 #[derive(Debug)]
 pub struct Desk {

@@ -12,6 +12,7 @@ use alloy_primitives::B256;
 use bytes::Bytes;
 use wellhead_sim::World;
 
+use crate::filter::KeptFilter;
 use crate::journal::Journal;
 use crate::scenario::Scenario;
 use crate::session::Session;
@@ -316,6 +317,8 @@ pub struct Evidence {
     pub sessions: Vec<Session>,
     /// What subscribers read because they were told of a block.
     pub prompted: Vec<PromptedRead>,
+    /// The filters that clients kept, in the order in which they were made.
+    pub filters: Vec<KeptFilter>,
     /// The feeds of upstreams, in the order in which they were opened.
     pub feeds: Vec<OpenedFeed>,
     /// When the last client had left.
@@ -359,6 +362,7 @@ impl Evidence {
             exchanges: Vec::new(),
             sessions: Vec::new(),
             prompted: Vec::new(),
+            filters: Vec::new(),
             feeds: Vec::new(),
             left_at: None,
             pages: Vec::new(),

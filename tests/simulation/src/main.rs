@@ -23,7 +23,7 @@ usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--cro
   --relay        trouble that goes from one upstream to the next
   --silence      an upstream that hides logs
   --crowd        one address that takes all it can get
-  --subscribers  clients that subscribe to heads and logs
+  --subscribers  clients that subscribe to heads and logs, and keep filters
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use wellhead_jsonrpc::raw;
 
 /// Of what connections are told, so much is spoilt where not all is.
@@ -64,6 +65,8 @@ pub enum Sabotage {
     NumberNotices,
     /// Connections are told nothing any more.
     FallSilent,
+    /// Of what some polls of filters tell the first is missing.
+    LoseChanges,
 }
 
 /// What is played.
@@ -82,7 +85,7 @@ pub enum Story {
 impl Sabotage {
     /// Each of them, with the seed that gives it an occasion (an outage, a budget, a lie), and the
     /// checkers that have to ring there.
-    pub const ALL: [(Self, u64, &'static [&'static str]); 24] = [
+    pub const ALL: [(Self, u64, &'static [&'static str]); 25] = [
         (Self::LoseIds, 0, &["answers"]),
         (Self::AnswerLate, 0, &["deadline"]),
         (Self::FailReads, 0, &["reads"]),
@@ -107,6 +110,7 @@ impl Sabotage {
         (Self::KeepSession, 0, &["no_leak"]),
         (Self::NumberNotices, 0, &["protocol"]),
         (Self::FallSilent, 0, &["alive"]),
+        (Self::LoseChanges, 0, &["filters_exact"]),
     ];
 
     /// The story in which it does harm.
@@ -123,7 +127,8 @@ impl Sabotage {
             | Self::TellInTurns
             | Self::KeepSession
             | Self::NumberNotices
-            | Self::FallSilent => Story::Subscribers,
+            | Self::FallSilent
+            | Self::LoseChanges => Story::Subscribers,
             _ => Story::Usual,
         }
     }
@@ -139,6 +144,8 @@ pub struct Saboteur {
 #[derive(Debug, Default)]
 struct State {
     heights: usize,
+    /// Polls of filters that told something.
+    polls: usize,
     /// By method and params: the result that was told first.
     first: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -185,10 +192,29 @@ impl Saboteur {
                 state.heights += 1;
                 if state.heights.is_multiple_of(2) { with_result(call, b"\"0x1\"") } else { body }
             }
+            Some(Sabotage::LoseChanges) if method == "eth_getFilterChanges" => {
+                self.lose_change(call, body)
+            }
             Some(Sabotage::KeepForEver) => return self.keep(call, body, cache),
             _ => body,
         };
         (body, cache)
+    }
+
+    /// The answer to a poll without what it tells first, of one in a few that tell something.
+    fn lose_change(&self, call: &[u8], body: Vec<u8>) -> Vec<u8> {
+        let result = raw::field(&body, "result").map(serde_json::from_slice::<Vec<Value>>);
+        let Some(Ok(mut changes)) = result else { return body };
+        if changes.is_empty() {
+            return body;
+        }
+        let mut state = self.state.lock();
+        state.polls += 1;
+        if !state.polls.is_multiple_of(SPOILS_ONE_IN) {
+            return body;
+        }
+        changes.remove(0);
+        with_result(call, Value::Array(changes).to_string().as_bytes())
     }
 
     fn keep(

@@ -234,6 +234,8 @@ pub struct SubscriberPlan {
     pub until: Duration,
     /// What it does.
     pub habit: SubscriberHabit,
+    /// It keeps filters besides, and does something with one about so often.
+    pub polls_every: Option<Duration>,
 }
 
 /// What a subscriber does.

@@ -59,6 +59,8 @@ pub enum SessionCall {
     Logs(String),
     /// The end of a subscription.
     Unsubscribe(String),
+    /// Something that has to do with a filter: the method and the params.
+    Filter(&'static str, String),
 }
 
 /// One notification.
@@ -122,14 +124,7 @@ impl Notice {
                 });
                 head.map(|head| Self::Head(subscription, head))
             }
-            Ok(Told::Log { block_number, block_hash, log_index, removed }) => {
-                let place = quantity(&block_number).zip(quantity(&log_index));
-                place.map(|(number, index)| {
-                    let log =
-                        LogNotice { number, hash: block_hash, index, is_removed: removed, body };
-                    Self::Log(subscription, log)
-                })
-            }
+            Ok(Told::Log(log)) => log.notice(body).map(|log| Self::Log(subscription, log)),
             Err(_) => None,
         };
         of.unwrap_or_else(malformed)
@@ -166,10 +161,38 @@ struct NotificationParams<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Told {
+    Log(ToldLog),
     #[serde(rename_all = "camelCase")]
-    Log { block_number: String, block_hash: B256, log_index: String, removed: bool },
-    #[serde(rename_all = "camelCase")]
-    Head { number: String, hash: B256, parent_hash: B256 },
+    Head {
+        number: String,
+        hash: B256,
+        parent_hash: B256,
+    },
+}
+
+/// The place of a log, and whether it is taken back.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToldLog {
+    block_number: String,
+    block_hash: B256,
+    log_index: String,
+    removed: bool,
+}
+
+impl ToldLog {
+    fn notice(self, body: String) -> Option<LogNotice> {
+        let (number, index) = quantity(&self.block_number).zip(quantity(&self.log_index))?;
+        let (hash, is_removed) = (self.block_hash, self.removed);
+        Some(LogNotice { number, hash, index, is_removed, body })
+    }
+}
+
+impl LogNotice {
+    /// Reads a log; `None` for anything else.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str::<ToldLog>(text).ok()?.notice(text.to_owned())
+    }
 }
 
 fn quantity(text: &str) -> Option<u64> {

@@ -9,20 +9,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alloy_primitives::B256;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use wellhead_proxy::{Ctx, Subscriber, SubscriberEvent, SubscriberMessage, Target};
 use wellhead_sim::World;
 
-use crate::client::{Desk, Manner};
+use crate::ask::criteria;
+use crate::client::{Desk, Manner, READERS};
 use crate::evidence::{Ask, Item, PromptedRead};
+use crate::keeper::{FilterKeeper, HttpAnswer};
 use crate::sabotage::NoticeSaboteur;
 use crate::scenario::{SubscriberHabit, SubscriberPlan};
 use crate::session::{Crossing, HeadNotice, Notice, SessionCall, SessionEnd};
@@ -31,14 +31,13 @@ use crate::session::{Crossing, HeadNotice, Notice, SessionCall, SessionEnd};
 const SUBSCRIPTIONS_MAX: usize = 24;
 /// Of so many heads one is followed by a read of its block.
 const READ_AFTER: u32 = 4;
-/// The numbers of the clients that read what subscribers were told begin here.
-pub(crate) const READERS: usize = 1_000;
 
 /// Plays one client that subscribes, until it leaves for good.
 pub async fn play(desk: Arc<Desk>, plan: SubscriberPlan, name: usize) {
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let world = Arc::clone(&desk.worlds[plan.chain]);
     let mut reads = JoinSet::new();
+    let mut keeper = FilterKeeper::new(&desk, plan, name);
     sleep_until(desk.recorder.instant(plan.from)).await;
     while desk.recorder.now() < plan.until {
         let stays = match plan.habit {
@@ -48,11 +47,14 @@ pub async fn play(desk: Arc<Desk>, plan: SubscriberPlan, name: usize) {
             }
         };
         let until = plan.until.min(desk.recorder.now().saturating_add(stays));
-        let mut connection = Connection::open(&desk, &world, plan, name);
+        let mut connection = Connection::open(&desk, &world, plan, name, keeper);
         connection.serve(until, &mut rng, &mut reads).await;
-        drop(connection);
+        keeper = connection.close();
         sleep(millis(&mut rng, 100..40_000).min(plan.until.saturating_sub(desk.recorder.now())))
             .await;
+    }
+    if let Some(keeper) = &mut keeper {
+        keeper.finish().await;
     }
     while reads.join_next().await.is_some() {}
 }
@@ -86,6 +88,8 @@ struct Connection<'a> {
     /// The ids of its subscriptions.
     subscriptions: Vec<String>,
     saboteur: NoticeSaboteur,
+    /// The filters of its client, which outlive it.
+    keeper: Option<FilterKeeper>,
 }
 
 /// Reads that clients make because they were told of a block.
@@ -101,7 +105,13 @@ struct Reply<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn open(desk: &'a Arc<Desk>, world: &'a Arc<World>, plan: SubscriberPlan, name: usize) -> Self {
+    fn open(
+        desk: &'a Arc<Desk>,
+        world: &'a Arc<World>,
+        plan: SubscriberPlan,
+        name: usize,
+        keeper: Option<FilterKeeper>,
+    ) -> Self {
         let worker = &desk.workers[name % desk.workers.len()];
         let subscriber = desk.proxy.open_subscriber(worker, Some(desk.names[plan.chain]));
         let number = desk.recorder.opened(name, plan.chain);
@@ -117,7 +127,16 @@ impl<'a> Connection<'a> {
             last_id: 0,
             asked: Vec::new(),
             subscriptions: Vec::new(),
+            keeper,
         }
+    }
+
+    /// Ends it with all that it has not read.
+    fn close(mut self) -> Option<FilterKeeper> {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.session_ended();
+        }
+        self.keeper
     }
 
     /// Calls and listens until `until`, or until the server closes the connection.
@@ -125,6 +144,7 @@ impl<'a> Connection<'a> {
         let leaves = sleep_until(self.desk.recorder.instant(until));
         let mut leaves = std::pin::pin!(leaves);
         let mut acts: Pin<Box<Sleep>> = Box::pin(sleep(Duration::ZERO));
+        let mut polls: Pin<Box<Sleep>> = Box::pin(sleep(Duration::ZERO));
         let mut is_stalled = false;
         self.begin(rng);
         let end = loop {
@@ -141,6 +161,14 @@ impl<'a> Connection<'a> {
                     let Answer { body, on_queued } = answer.expect("a call does not panic");
                     self.answered(&body);
                     on_queued();
+                }
+                () = &mut polls, if !is_stalled && self.keeper.is_some() => {
+                    polls.as_mut().reset(Instant::now() + self.keep_filters());
+                }
+                answer = next_over_http(&mut self.keeper), if !is_stalled => {
+                    if let Some(keeper) = &mut self.keeper {
+                        keeper.answered_over_http(answer);
+                    }
                 }
                 event = poll_fn(|cx| self.subscriber.poll_event(cx)),
                     if !is_stalled && !self.saboteur.is_silent() => match event {
@@ -199,6 +227,21 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Does something with its filters; returns the pause until it does so again.
+    fn keep_filters(&mut self) -> Duration {
+        let is_calm = self.desk.recorder.now() >= self.calm_from();
+        let Some(keeper) = &mut self.keeper else { return Duration::MAX };
+        let call = keeper.act(self.world, is_calm);
+        let pause = keeper.pause();
+        if let Some(call) = call {
+            let (method, params) = call.written();
+            // The next one.
+            keeper.called_over_session(self.last_id + 1, call);
+            self.send(vec![SessionCall::Filter(method, params)], false);
+        }
+        pause
+    }
+
     /// Until it acts again.
     fn pause(&self, is_stalled: bool, rng: &mut SmallRng) -> Duration {
         let pace = match self.plan.habit {
@@ -247,6 +290,7 @@ impl<'a> Connection<'a> {
                 SessionCall::Heads => ("eth_subscribe", r#"["newHeads"]"#.to_owned()),
                 SessionCall::Logs(criteria) => ("eth_subscribe", format!(r#"["logs",{criteria}]"#)),
                 SessionCall::Unsubscribe(id) => ("eth_unsubscribe", format!(r#"["{id}"]"#)),
+                SessionCall::Filter(method, params) => (*method, params.clone()),
             };
             if method == "eth_subscribe" {
                 self.asked.push(id);
@@ -272,9 +316,11 @@ impl<'a> Connection<'a> {
             };
             let target = Target { chain: Some(desk.names[chain]), select: &[] };
             let message = SubscriberMessage::new(&subscriber);
-            let answer =
-                desk.proxy.handle_message(worker, Some(&message), ctx, target, body.into()).await;
-            let (subscribed, body) = (message.into_subscribed(), answer.body.concat().into());
+            let calls = Bytes::from(body);
+            let body = calls.clone();
+            let answer = desk.proxy.handle_message(worker, Some(&message), ctx, target, body).await;
+            let (body, _) = desk.saboteur.spoil(&calls, answer.body.concat(), None);
+            let (subscribed, body) = (message.into_subscribed(), body.into());
             let on_queued = Box::new(move || subscriber.activate(&subscribed));
             Answer { body, on_queued }
         });
@@ -297,6 +343,9 @@ impl<'a> Connection<'a> {
                 let subscription = outcome.as_ref().ok();
                 let subscription = subscription.and_then(|text| serde_json::from_str(text).ok());
                 self.subscriptions.extend(subscription);
+            }
+            if let Some(keeper) = &mut self.keeper {
+                keeper.answered_over_session(id, &outcome);
             }
             self.desk.recorder.crossed(self.number, Crossing::Answered(id, outcome));
         }
@@ -325,6 +374,16 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// The next answer to a call about a filter that was made over HTTP.
+async fn next_over_http(keeper: &mut Option<FilterKeeper>) -> HttpAnswer {
+    if let Some(keeper) = keeper
+        && let Some(answer) = keeper.next_over_http().await
+    {
+        return answer;
+    }
+    std::future::pending().await
+}
+
 /// A read of a block that was just told.
 fn read_of(head: &HeadNotice, rng: &mut SmallRng) -> Item {
     let HeadNotice { number, hash, .. } = head;
@@ -339,40 +398,4 @@ fn read_of(head: &HeadNotice, rng: &mut SmallRng) -> Item {
         _ => ("eth_getBlockReceipts", format!("[\"{hash}\"]")),
     };
     Item { id: Some("1".to_owned()), ask: Ask::Read, method: method.to_owned(), params }
-}
-
-/// A filter, drawn from the logs that the world has.
-fn criteria(world: &World, rng: &mut SmallRng) -> Value {
-    let sample = {
-        let chain = world.chain();
-        let number = rng.random_range(1..=chain.head().number());
-        let body = chain.canonical(number).and_then(|block| block.body.as_ref());
-        let logs = body.iter().flat_map(|body| &body.receipts).flat_map(|receipt| &receipt.logs);
-        let logs: Vec<_> = logs.cloned().collect();
-        (!logs.is_empty()).then(|| logs[rng.random_range(0..logs.len())].clone())
-    };
-    let Some(log) = sample else { return json!({}) };
-    let other = world.contracts().coins[0].address;
-    let address = match rng.random_range(0..6) {
-        0 => Value::Null,
-        1 => json!([]),
-        2 => json!(log.address.to_string().to_lowercase()),
-        3 => json!(log.address.to_string().to_uppercase().replacen("0X", "0x", 1)),
-        4 => json!([log.address, other]),
-        _ => return json!({"topics": topics(log.topics(), rng)}),
-    };
-    match rng.random() {
-        true => json!({"address": address}),
-        false => json!({"address": address, "topics": topics(log.topics(), rng)}),
-    }
-}
-
-fn topics(of_log: &[B256], rng: &mut SmallRng) -> Value {
-    let count = rng.random_range(0..=of_log.len());
-    let places = of_log[..count].iter().map(|topic| match rng.random_range(0..4) {
-        0 => Value::Null,
-        1 => json!([topic, B256::repeat_byte(7)]),
-        _ => json!(topic),
-    });
-    Value::Array(places.collect())
 }

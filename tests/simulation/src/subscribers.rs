@@ -2,7 +2,8 @@
 //!
 //! Upstreams push heads in all ways that nodes have, or are polled; they hide logs, or have them late;
 //! branches of any length are left and come back; all upstreams stand still or are gone for a minute.
-//! Subscribers stay, stall, leave and come again, and subscribe hundreds of times. For a while before they
+//! Subscribers stay, stall, leave and come again, and subscribe hundreds of times; some keep filters and poll
+//! them, over HTTP and over their sessions. For a while before they
 //! leave all is well and no block is made, so that what was told can be compared with the chain; and
 //! after the last one has left the chain goes on, so that a feed or a loop that does not end is seen.
 
@@ -73,7 +74,19 @@ impl Scenario {
         // Others are compared with one that hears all.
         let first = &mut scenario.subscribers[0];
         (first.from, first.habit) = (Duration::ZERO, SubscriberHabit::Listens);
+        scenario.keep_filters(&mut SmallRng::seed_from_u64(seed ^ 0x50b5_f117_e250));
         scenario
+    }
+
+    /// In half of the stories most subscribers keep filters, too.
+    fn keep_filters(&mut self, rng: &mut SmallRng) {
+        if rng.random() {
+            return;
+        }
+        for subscriber in &mut self.subscribers {
+            let pace = Duration::from_millis([300, 2_000, 8_000][rng.random_range(0..3)]);
+            subscriber.polls_every = rng.random_ratio(2, 3).then_some(pace);
+        }
     }
 
     /// From when on no subscriber is kept from what it is to hear, and no block is made.
@@ -242,5 +255,6 @@ fn subscriber(rng: &mut SmallRng, active: Duration, length: Duration) -> Subscri
         from: active.mul_f64([0.0, 0.1, 0.1, 0.5][rng.random_range(0..4)]),
         until: length,
         habit,
+        polls_every: None,
     }
 }

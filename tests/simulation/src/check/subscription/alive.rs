@@ -11,7 +11,6 @@ use super::Heard;
 use super::stream::{Stream, left_at, made};
 use crate::check::Finding;
 use crate::evidence::At;
-use crate::weather::Kind;
 
 /// So long after it was made a block is told at the latest, and so many block times.
 const SILENT_MAX: Duration = Duration::from_secs(30);
@@ -24,7 +23,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
         for (at, number, hash) in made(heard.evidence, chain) {
             let by = at + within;
             let stays = left_at(heard.evidence, chain, hash, at).is_none_or(|left| left > by);
-            if at.is_zero() || !stays || is_held_down(heard, chain, at, by) {
+            if at.is_zero() || !stays || heard.is_held_down(chain, at, by) {
                 continue;
             }
             if !heard.is_one_well(chain, at, by) {
@@ -46,23 +45,11 @@ fn is_told(stream: &Stream<'_>, number: u64, from: At, by: At) -> bool {
     told.clone().any(|it| it.notice.number >= number) || (may_stand_on_it && told.count() == 0)
 }
 
-/// Whether an upstream shows an older block than others for a while.
-fn is_held_down(heard: &Heard<'_>, chain: usize, from: At, until: At) -> bool {
-    let since = from.saturating_sub(SILENT_MAX);
-    heard.places(chain).any(|(_, plan)| {
-        plan.spells.iter().any(|spell| {
-            matches!(spell.kind, Kind::Lag(_) | Kind::Stuck | Kind::Syncing)
-                && spell.from <= until
-                && spell.until >= since
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sample::{OPENED, block, evidence, heads};
     use super::*;
-    use crate::weather::Spell;
+    use crate::weather::{Kind, Spell};
 
     /// Block `9a` is made so many seconds after the connection was opened.
     fn check(told: &str, made: u64, spell: Option<Spell>, found: usize) {

@@ -3,14 +3,16 @@
 //! How soon follows from how upstreams tell new blocks: two that push each one are waited for only as long as
 //! calls take; polls come a little slower than blocks, one after the other; and a feed that lost a block is
 //! trusted for a few more. Left out: blocks made in the first seconds of a subscription, those that
-//! were left in that time, and those made while the headers that an outage left out are still fetched.
+//! were left in that time, and those made while the headers or logs that an outage left out are still fetched.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Heard;
 use super::stream::{Stream, StreamKind, left_at, made};
 use crate::check::Finding;
-use crate::evidence::{At, Place};
+use crate::evidence::{At, Caller, Place};
+use crate::upstream::{LOGS, RECEIPTS};
 
 /// A subscription that just began may have to wait for the first poll, or for a feed to open.
 const SETTLES: Duration = Duration::from_secs(15);
@@ -22,12 +24,15 @@ const CALLS_MAX: u32 = 10;
 const BEHIND_BLOCKS: u64 = 8;
 /// And logs are, for so long after a trouble.
 const CATCHES_UP: Duration = Duration::from_secs(30);
+/// And for so long, while those of far older blocks are still read.
+const CATCHES_UP_MAX: Duration = Duration::from_secs(90);
 /// So many have to hold a block, or all where there are fewer: the default of `agreement`.
 const AGREEMENT: usize = 2;
 
 pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for chain in 0..heard.evidence.scenario.chains.len() {
+        let logs_read = logs_read(heard, chain);
         for (at, number, hash) in made(heard.evidence, chain) {
             let within = bound(heard, chain, at);
             let by = at + within;
@@ -38,7 +43,12 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
             if is_behind(heard, chain, at, number) {
                 continue;
             }
-            let has_caught_up = heard.are_all_well(chain, at.saturating_sub(CATCHES_UP), by);
+            let are_well_since = |since| heard.are_all_well(chain, at.saturating_sub(since), by);
+            let reads_old = logs_read
+                .iter()
+                .any(|(read, of)| (at..=by).contains(read) && of + BEHIND_BLOCKS < number);
+            let has_caught_up =
+                are_well_since(CATCHES_UP) && (!reads_old || are_well_since(CATCHES_UP_MAX));
             let listens = |it: &&Stream<'_>| it.since + SETTLES <= at && it.listens(at, by);
             for stream in
                 heard.streams.iter().filter(|it| it.session.chain == chain).filter(listens)
@@ -74,8 +84,25 @@ fn is_behind(heard: &Heard<'_>, chain: usize, at: At, number: u64) -> bool {
     newest.is_some_and(|newest| newest + BEHIND_BLOCKS < number)
 }
 
+/// When logs were read to be told, and of which height.
+fn logs_read(heard: &Heard<'_>, chain: usize) -> Vec<(At, u64)> {
+    let blocks = heard.evidence.blocks[chain].iter();
+    let number_of: HashMap<String, u64> = blocks
+        .flat_map(|(number, hashes)| hashes.iter().map(move |hash| (hash.to_string(), *number)))
+        .collect();
+    let exchanges = heard.evidence.exchanges.iter().filter(|it| it.place.chain == chain);
+    let announced = exchanges.filter(|it| it.caller == Caller::Announcer);
+    let calls = announced.flat_map(|it| it.calls.iter().map(|call| (it.began, &call.key)));
+    let of_logs = calls.filter(|(_, key)| key.starts_with(LOGS) || key.starts_with(RECEIPTS));
+    let height = |key: &str| {
+        let hash = key.split('"').find(|word| word.starts_with("0x"))?;
+        number_of.get(hash).copied()
+    };
+    of_logs.filter_map(|(began, key)| Some((began, height(key)?))).collect()
+}
+
 /// How soon a block is told that is made at this moment.
-fn bound(heard: &Heard<'_>, chain: usize, at: At) -> At {
+pub(super) fn bound(heard: &Heard<'_>, chain: usize, at: At) -> At {
     let upstreams = &heard.evidence.scenario.chains[chain].upstreams;
     let block_time = heard.evidence.scenario.chains[chain].world.block_time;
     let slowest = upstreams.iter().map(|it| it.latency + it.jitter).max().unwrap_or_default();

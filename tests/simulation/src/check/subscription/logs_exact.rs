@@ -5,7 +5,8 @@
 //! which a log was told. At the end of a story, when nothing has changed for a while, that is all up to
 //! the newest block. A subscription that ended earlier, or whose connection was closed, is owed what is
 //! below the last block of which it was told a log. Not owed is a block that was told to others before
-//! the client subscribed, and it may not be told either.
+//! the client subscribed, and it may not be told either, unless an upstream that shows an older block held the
+//! agreed chain down when the client subscribed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -97,6 +98,10 @@ fn matching(criteria: &Criteria, block: &SimBlock) -> Vec<Value> {
 /// Logs of blocks that were told before the client subscribed.
 fn early(heard: &Heard<'_>, stream: &Stream<'_>, first: &HashMap<B256, At>) -> Option<Finding> {
     let chain = stream.session.chain;
+    // The agreed chain may have fallen below what was told.
+    if heard.is_held_down(chain, stream.asked, stream.asked) {
+        return None;
+    }
     let is_early = |log: &&LogNotice| {
         first.get(&log.hash).is_some_and(|first| *first < stream.asked)
             && left_at(heard.evidence, chain, log.hash, At::ZERO).is_none()

@@ -5,6 +5,7 @@
 
 mod alive;
 mod consistent;
+mod filters_exact;
 mod fresh;
 mod heads_linked;
 mod isolation;
@@ -17,11 +18,17 @@ mod sample;
 mod spend;
 mod stream;
 
+use std::time::Duration;
+
 use crate::check::wellness::Wellness;
 use crate::check::{Finding, Violation};
 use crate::evidence::{At, Evidence, Place};
 use crate::scenario::UpstreamPlan;
+use crate::weather::Kind;
 use stream::Stream;
+
+/// The word of an upstream that shows an older block than others holds the agreed head down for no longer.
+const HELD_DOWN_MAX: Duration = Duration::from_secs(30);
 
 /// What the checkers look at.
 pub(super) struct Heard<'a> {
@@ -34,9 +41,10 @@ pub(super) struct Heard<'a> {
 /// A checker and its name.
 type Row = (&'static str, fn(&Heard<'_>) -> Vec<Finding>);
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     ("heads_linked", heads_linked::check),
     ("logs_exact", logs_exact::check),
+    ("filters_exact", filters_exact::check),
     ("order", order::check),
     ("consistent", consistent::check),
     ("fresh", fresh::check),
@@ -86,5 +94,17 @@ impl<'a> Heard<'a> {
     /// Whether one is.
     fn is_one_well(&self, chain: usize, from: At, until: At) -> bool {
         self.places(chain).any(|(place, _)| self.wellness.is_well(place, from, until))
+    }
+
+    /// Whether an upstream shows an older block than others for a while.
+    fn is_held_down(&self, chain: usize, from: At, until: At) -> bool {
+        let since = from.saturating_sub(HELD_DOWN_MAX);
+        self.places(chain).any(|(_, plan)| {
+            plan.spells.iter().any(|spell| {
+                matches!(spell.kind, Kind::Lag(_) | Kind::Stuck | Kind::Syncing)
+                    && spell.from <= until
+                    && spell.until >= since
+            })
+        })
     }
 }

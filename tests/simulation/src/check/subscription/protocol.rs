@@ -88,6 +88,8 @@ impl<'a> Connection<'a> {
                     outcome => Err(format!("unsubscribed from {id}: {outcome:?}")),
                 }
             }
+            // What they are told is for `filters_exact`.
+            (SessionCall::Filter(..), _) => Ok(()),
             (_, Ok(id)) => {
                 let id = id.trim_matches('"').to_owned();
                 let is_of_heads = *call == SessionCall::Heads;

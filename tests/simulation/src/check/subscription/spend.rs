@@ -5,7 +5,7 @@
 //! brought nothing are made again. A slow one may be made twice at once where `hedging` is on. A journal that
 //! begins, or begins anew, reads a few headers again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::Heard;
 use super::stream::times_made;
@@ -45,11 +45,12 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
             }
         }
         let begins = begins(evidence, chain);
+        let fallen = fallen(heard, chain);
         for ((is_of_logs, block), count) in brought {
             // The logs of a branch that comes back are read again.
             let hash = block.parse().unwrap_or_default();
             let made = times_made(evidence, chain, hash).max(1);
-            let most = at_once * if is_of_logs { made } else { 1 + begins };
+            let most = at_once * if is_of_logs { made + fallen } else { 1 + begins };
             if count > most {
                 let of = if is_of_logs { "logs" } else { "header" };
                 let what = format!("the {of} of {block} was read {count} times, of {most} allowed");
@@ -74,17 +75,27 @@ fn feeds(evidence: &Evidence, chain: usize) -> Option<Finding> {
     })
 }
 
+/// How often the journal may have begun anew below blocks that it had told: the only upstream that is heard
+/// shows older ones.
+fn fallen(heard: &Heard<'_>, chain: usize) -> usize {
+    let missed = missed(heard.evidence, chain).into_iter();
+    missed.filter(|at| heard.is_held_down(chain, *at, *at)).count()
+}
+
+/// When connections were closed because blocks were missed.
+fn missed(evidence: &Evidence, chain: usize) -> BTreeSet<At> {
+    let sessions = evidence.sessions.iter().filter(|it| it.chain == chain);
+    let ends = sessions.filter_map(|it| it.closed);
+    ends.filter(|(_, end)| *end == SessionEnd::Resync).map(|(closed, _)| closed).collect()
+}
+
 /// How often a journal may have begun: when it was first wanted, when nothing had read it for a while, and
 /// when blocks were missed.
 fn begins(evidence: &Evidence, chain: usize) -> usize {
     let sessions = evidence.sessions.iter().filter(|it| it.chain == chain);
-    let mut missed: Vec<At> = Vec::new();
     let mut spans: Vec<(At, At)> = Vec::new();
     for session in sessions {
-        let (closed, end) = session.closed.unwrap_or((At::MAX, SessionEnd::Left));
-        if end == SessionEnd::Resync {
-            missed.push(closed);
-        }
+        let closed = session.closed.map_or(At::MAX, |(closed, _)| closed);
         spans.push((session.opened, closed));
     }
     spans.sort();
@@ -94,10 +105,8 @@ fn begins(evidence: &Evidence, chain: usize) -> usize {
         gaps += usize::from(until.is_none_or(|until| opened > until));
         until = until.max(Some(closed));
     }
-    missed.sort();
-    missed.dedup();
     // A connection that lived without a subscription does not keep the journal written.
-    gaps + missed.len() + 1
+    gaps + missed(evidence, chain).len() + 1
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl<'a> Stream<'a> {
                     let criteria = Criteria::read(&filter).expect("the client wrote a filter");
                     StreamKind::Logs(Box::new(criteria), Vec::new())
                 }
-                SessionCall::Unsubscribe(_) => continue,
+                SessionCall::Unsubscribe(_) | SessionCall::Filter(..) => continue,
             };
             let id = result.trim_matches('"').to_owned();
             let (until, end) = end_of(session, &id);
