@@ -5,7 +5,7 @@
 //! is what a client sees. `compare` measures what a call costs.
 //!
 //! Each part makes claims; the run ends with 1 when one does not hold. See `stages`,
-//! `faults`, `outage`, `redis` and `soak` for the parts, `upstream` for how far away and how
+//! `faults`, `outage`, `redis`, `soak` and `subscriptions` for the parts, `upstream` for how far away and how
 //! faulty upstreams are, `load`, `load.js` and `volume` for who calls.
 
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
@@ -23,6 +23,7 @@ mod proxy;
 mod redis;
 mod soak;
 mod stages;
+mod subscriptions;
 mod upstream;
 mod volume;
 
@@ -63,6 +64,10 @@ async fn main() {
             Part::Soak => {
                 let Options { soak, rate, seed, .. } = options;
                 ("soak", soak::run(&upstreams, soak, rate, seed, &mut claims).await)
+            }
+            Part::Subscriptions => {
+                let run = subscriptions::run(options.soak, options.seed, &mut claims);
+                ("subscriptions", run.await)
             }
         };
         results.insert(name.to_owned(), result);

@@ -16,6 +16,7 @@ pub(crate) enum Part {
     Outage,
     Redis,
     Soak,
+    Subscriptions,
 }
 
 /// The options, checked.
@@ -69,13 +70,16 @@ impl Options {
                     let named: Option<_> = arguments.next()?.split(',').map(Part::named).collect();
                     options.parts = named?;
                 }
-                "--soak" => {
+                "--soak" | "--subscriptions" => {
                     let minutes: u64 = arguments.next()?.parse().ok()?;
                     if !(1..=SOAK_MINUTES_MAX).contains(&minutes) {
                         return None;
                     }
                     options.soak = Duration::from_secs(minutes * 60);
-                    options.parts = vec![Part::Soak];
+                    options.parts = vec![match name.as_str() {
+                        "--soak" => Part::Soak,
+                        _ => Part::Subscriptions,
+                    }];
                 }
                 "--rate" => {
                     let rate = arguments.next()?.parse().ok();
@@ -93,7 +97,8 @@ impl Options {
             }
         }
         // How long is for `--soak` to say.
-        let soaks = options.parts.contains(&Part::Soak);
+        let soaks =
+            options.parts.iter().any(|part| matches!(part, Part::Soak | Part::Subscriptions));
         (soaks != options.soak.is_zero()).then_some(options)
     }
 }
@@ -106,6 +111,9 @@ usage: make scenario, or scripts/scenario [OPTION]...
   --full           stages and faults as long as published, 30 minutes instead of 4; more
                    and longer rounds of redis
   --soak MINUTES   mixed faults at half of capacity for so long, and nothing else
+  --subscriptions MINUTES
+                   clients that subscribe, stay, come, go, stall and storm for so long
+                   while upstreams fail and blocks are replaced, and nothing else
   --rate N         so many calls a second, whether or not earlier ones are answered:
                    for faults instead of 200 users, for the soak instead of half
                    of what is possible

@@ -53,16 +53,26 @@ impl Wellhead {
 
     /// Starts with more lines at the top level of the settings.
     pub(crate) async fn start_with(upstreams: &Upstreams, log: Log, more: &str) -> Self {
+        let upstreams = upstreams.each();
+        let lines = upstreams.map(|(id, it)| format!("{{ id: {id}, url: \"{}\" }}", it.url()));
+        Self::start_before(CHAIN_ID, &lines, log, more).await
+    }
+
+    /// Starts before upstreams that are written as in a config.
+    pub(crate) async fn start_before(
+        chain_id: u64,
+        upstreams: &[String],
+        log: Log,
+        more: &str,
+    ) -> Self {
         let began = Instant::now();
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, admin_port) = (free_port(), free_port());
         let mut config = format!(
             "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\
-             chains:\n  main:\n    id: {CHAIN_ID}\n    upstreams:\n"
+             chains:\n  main:\n    id: {chain_id}\n    upstreams:\n"
         );
-        for (id, upstream) in upstreams.each() {
-            config.push_str(&format!("      - {{ id: {id}, url: \"{}\" }}\n", upstream.url()));
-        }
+        upstreams.iter().for_each(|upstream| config.push_str(&format!("      - {upstream}\n")));
         let file = folder.path().join("wellhead.yaml");
         std::fs::write(&file, config).expect("the folder is ours");
         let mut command = vec![tool("taskset"), "-c".to_owned(), PROXY_CORE.to_owned()];

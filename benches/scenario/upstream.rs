@@ -359,7 +359,7 @@ pub(crate) fn mix(seed: u64) -> u64 {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an outermost program dates its own blocks")]
-fn wall_clock() -> Duration {
+pub(crate) fn wall_clock() -> Duration {
     let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     since.unwrap_or_default()
 }

@@ -15,6 +15,8 @@ use crate::state::relays::{PolledPool, PoolForm};
 
 /// Relays are looked at so often, and a pool is polled no more often.
 const TEND_EVERY: Duration = Duration::from_secs(1);
+/// While the block time is not known.
+const POLL_UNKNOWN: Duration = Duration::from_secs(2);
 /// A pool is polled no less often, however slow the chain.
 const POLL_MAX: Duration = Duration::from_secs(6);
 /// After no upstream made a filter, none is asked for one for so long.
@@ -61,7 +63,7 @@ impl Announcer {
             return;
         }
         let block_time = self.chain().heads.look(|view| view.block_time);
-        let pause = block_time.map_or(POLL_MAX, |time| (time / 2).clamp(TEND_EVERY, POLL_MAX));
+        let pause = block_time.map_or(POLL_UNKNOWN, |time| (time / 2).clamp(TEND_EVERY, POLL_MAX));
         poll.next_at = now() + pause;
         if poll.filter.is_none() {
             let made =
