@@ -34,7 +34,7 @@ impl Served {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The plan was empty.
-    NobodyToAsk,
+    EmptyPlan,
     /// No upstream that is well offers the method, as each said lately, so that none was asked.
     NotOffered,
     /// The time was over.

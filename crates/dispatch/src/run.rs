@@ -53,7 +53,7 @@ pub async fn run(
     let result = match served {
         Some(served) => Ok(served),
         None if plan.is_unoffered() && plan.candidates().is_empty() => Err(Failure::NotOffered),
-        None if plan.candidates().is_empty() => Err(Failure::NobodyToAsk),
+        None if plan.candidates().is_empty() => Err(Failure::EmptyPlan),
         None => run.attempts.give_up(job, now()),
     };
     Outcome { result, trail: run.attempts.trail }

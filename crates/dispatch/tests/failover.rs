@@ -267,5 +267,5 @@ async fn nobody_to_ask() {
     let stage = support::Stage::new("ok");
     stage.upstream(0).drain();
     let outcome = stage.run("eth_call").await;
-    assert_eq!(stage.tell(&outcome), " -> NobodyToAsk");
+    assert_eq!(stage.tell(&outcome), " -> EmptyPlan");
 }

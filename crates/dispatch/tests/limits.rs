@@ -735,7 +735,7 @@ async fn beyond_a_cap_is_the_last_resort_of_whoever_allows_it() {
     strict.run("eth_call").await;
     assert_eq!(
         strict.run("eth_call").await.result.map(|_| ()),
-        Err(Failure::NobodyToAsk),
+        Err(Failure::EmptyPlan),
         "no bill without leave"
     );
     let lax = BudgetTerms { overspend: true, ..one };

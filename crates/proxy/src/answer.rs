@@ -264,7 +264,7 @@ impl Refusal {
         let data = Some(data(trail, roster));
         let each = each(trail, roster, eligible);
         let (status, code, what, retry_after) = match failure {
-            Failure::NobodyToAsk => {
+            Failure::EmptyPlan => {
                 let message = format!("no upstream is available: {each}");
                 return Self { data, ..Self::unavailable(message) };
             }

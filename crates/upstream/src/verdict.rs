@@ -115,6 +115,7 @@ struct ClassFacts {
     may_pass: bool,
     may_be_a_fault: bool,
     is_private: bool,
+    may_be_of_hash: bool,
     about: &'static str,
 }
 
@@ -131,7 +132,7 @@ macro_rules! table {
     ($(
         $class:ident $word:literal $code:literal $doing:ident $elsewhere:ident $health:ident
         $telling:literal $read:tt $method:tt $accepted:tt $chain:tt $call:tt $upstream:tt
-        $unread:tt $pass:tt $fault:tt $private:tt $about:literal;
+        $unread:tt $pass:tt $fault:tt $private:tt $hash:tt $about:literal;
     )+) => {
         [$(ClassFacts {
             class: VerdictClass::$class,
@@ -151,51 +152,53 @@ macro_rules! table {
             may_pass: mark!($pass),
             may_be_a_fault: mark!($fault),
             is_private: mark!($private),
+            may_be_of_hash: mark!($hash),
             about: $about,
         }),+]
     };
 }
 
 /// The columns of marks are, in this order: was read, shows the method, accepted, speaks of the
-/// chain, about the call, about the upstream, refused unread, may pass, may be a fault, private.
+/// chain, about the call, about the upstream, refused unread, may pass, may be a fault, private, may
+/// be of the hash.
 /// What each of them means is said at the method of that name.
 #[rustfmt::skip]
 static TABLE: [ClassFacts; 16] = table! {
-    // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr
-    Answer              "answer"                   0 NoParty  No   Good         30   + + + + - - - - - -
+    // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr ha
+    Answer              "answer"                   0 NoParty  No   Good         30   + + + + - - - - - - -
         "a result";
     // A client that polls for a receipt gets null from every upstream: calling all of them each time
     // would multiply its load.
-    Null                "null"                     0 NoParty  Once Neutral      20   + + - + - - - - - -
+    Null                "null"                     0 NoParty  Once Neutral      20   + + - + - - - - - - +
         "null, which may mean that the upstream does not have it";
-    Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - -
+    Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - - -
         "the contract reverted the call";
-    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - -
+    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - - +
         "the request is wrong";
-    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   + - + - - - - - - -
+    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   + - + - - - - - - - -
         "the pool already has the transaction";
-    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - -
+    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - - -
         "the transaction was refused";
-    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   + - - - + - - - - -
+    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   + - - - + - - - - - +
         "the upstream does not have the block, state or transaction";
     // A limit is often another one elsewhere, but rarely a third one.
-    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   + - - - + - - - - -
+    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   + - - - + - - - - - -
         "more than the upstream allows in one call";
-    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   + - - - + - - - - -
+    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   + - - - + - - - - - -
         "more addresses or topics than the upstream allows in one call";
-    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   - - - - - + + - - -
+    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   - - - - - + + - - - -
         "the upstream limits the rate of calls";
-    Billing             "billing"             -32005 Operator Yes  OutOfService  2   - - - - - + + - - +
+    Billing             "billing"             -32005 Operator Yes  OutOfService  2   - - - - - + + - - + -
         "the account at the provider has used up its plan";
-    Auth                "auth"                -32016 Operator Yes  OutOfService  1   - - - - - + + - - +
+    Auth                "auth"                -32016 Operator Yes  OutOfService  1   - - - - - + + - - + -
         "the upstream refused wellhead's credentials";
-    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   - - - - + - + - - -
+    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   - - - - + - + - - - +
         "the upstream does not offer the method";
-    Fault               "fault"               -32603 Upstream Yes  Failed        4   - - - - - + - + + -
+    Fault               "fault"               -32603 Upstream Yes  Failed        4   - - - - - + - + + - -
         "the upstream failed";
-    Void                "void"                -32603 Upstream Yes  Failed        7   - - - - - - - - - -
+    Void                "void"                -32603 Upstream Yes  Failed        7   - - - - - - - - - - -
         "an answer that cannot be true";
-    Unknown             "unknown"             -32603 Upstream Once Neutral      12   - - - - - - - - + -
+    Unknown             "unknown"             -32603 Upstream Once Neutral      12   - - - - - - - - + - +
         "an error that matches no rule";
 };
 
@@ -321,6 +324,12 @@ impl VerdictClass {
     /// Whether the upstream refused the call before it was executed, for certain.
     pub fn is_refused_unread(self) -> bool {
         self.facts().is_refused_unread
+    }
+
+    /// Whether it may be said of the hash that names a block, so that the height of the block may get
+    /// another answer. That the request is wrong says so only of an upstream that never took a hash.
+    pub fn may_be_of_hash(self) -> bool {
+        self.facts().may_be_of_hash
     }
 
     /// Whether it may be a statement about the chain, which a quorum compares.

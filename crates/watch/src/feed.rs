@@ -90,21 +90,9 @@ impl FeedFailure {
     fn refused(method: &str, message: &Bytes, envelope: &Envelope) -> Self {
         let row = MethodTable::standard().row(method);
         let reply = WireReply::whole(200, message.clone(), Timing::default());
-        let (is_limit, is_unsupported) = match Judge::standard().item(row, &reply, envelope).class {
-            VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => (true, false),
-            VerdictClass::Unsupported | VerdictClass::CallerFault => (false, true),
-            VerdictClass::Answer
-            | VerdictClass::Null
-            | VerdictClass::Reverted
-            | VerdictClass::TransactionKnown
-            | VerdictClass::TransactionRejected
-            | VerdictClass::MissingData
-            | VerdictClass::RangeTooLarge
-            | VerdictClass::FilterTooLarge
-            | VerdictClass::Fault
-            | VerdictClass::Void
-            | VerdictClass::Unknown => (false, false),
-        };
+        let class = Judge::standard().item(row, &reply, envelope).class;
+        let is_limit = class.is_between_us_and_the_upstream();
+        let is_unsupported = matches!(class, VerdictClass::Unsupported | VerdictClass::CallerFault);
         Self { detail: format!("{method} was refused"), is_limit, is_unsupported }
     }
 }

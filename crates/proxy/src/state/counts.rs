@@ -31,7 +31,7 @@ impl CallOutcome {
     pub(crate) fn of(failure: Failure) -> Self {
         match failure {
             Failure::NotOffered | Failure::CallsSpent { .. } => Self::Refused,
-            Failure::NobodyToAsk
+            Failure::EmptyPlan
             | Failure::Deadline
             | Failure::Exhausted { .. }
             | Failure::NoRoom

@@ -35,23 +35,8 @@ fn is_in_doubt(
     call_result: &CallResult,
     pin: &PinnedParams,
 ) -> bool {
-    let doubts = |slot: Slot, class| match class {
-        VerdictClass::MissingData
-        | VerdictClass::Null
-        | VerdictClass::Unsupported
-        | VerdictClass::Unknown => true,
-        VerdictClass::CallerFault => !by_hash.takes(row, slot),
-        VerdictClass::Answer
-        | VerdictClass::Reverted
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge
-        | VerdictClass::Throttled
-        | VerdictClass::Billing
-        | VerdictClass::Auth
-        | VerdictClass::Fault
-        | VerdictClass::Void => false,
+    let doubts = |slot: Slot, class: VerdictClass| {
+        class.may_be_of_hash() && (class != VerdictClass::CallerFault || !by_hash.takes(row, slot))
     };
     match call_result {
         CallResult::Result { .. } => false,
