@@ -1,4 +1,4 @@
-// ethers over WebSocket: URL LOGGER. Prints a line for each head and log; unsubscribes when stdin ends.
+// ethers over WebSocket: URL LOGGER. Prints a line for each head, log and pending transaction; unsubscribes when stdin ends.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect } from "node:net";
@@ -50,8 +50,9 @@ async function subscribe() {
     log: [log.blockHash, log.index, log.transactionHash, log.removed],
     value: Number(transfer.parseLog(log).args.value),
   }));
+  await provider.on("pending", (hash) => print({ pending: hash }));
   await provider.on("error", (error) => print({ error: String(error) }));
-  await answered("eth_subscribe", 2);
+  await answered("eth_subscribe", 3);
   print("subscribed");
 }
 
@@ -73,8 +74,9 @@ await subscribe();
 for await (const _ of process.stdin);
 await provider.off("block");
 await provider.off(filter);
-await answered("eth_unsubscribe", 2);
-assert.deepEqual(answers.eth_unsubscribe, [true, true]);
+await provider.off("pending");
+await answered("eth_unsubscribe", 3);
+assert.deepEqual(answers.eth_unsubscribe, [true, true, true]);
 assert.equal((await provider.getNetwork()).chainId, 7357n);
 print("unsubscribed");
 provider.websocket.onclose = null;

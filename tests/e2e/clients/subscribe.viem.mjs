@@ -1,4 +1,4 @@
-// viem over WebSocket: URL LOGGER. Prints a line for each head and log; unsubscribes when stdin ends.
+// viem over WebSocket: URL LOGGER. Prints a line for each head, log and pending transaction; unsubscribes when stdin ends.
 import assert from "node:assert/strict";
 import { createPublicClient, parseAbiItem, webSocket } from "viem";
 
@@ -23,6 +23,10 @@ const unwatch = [
       log: [log.blockHash, log.logIndex, log.transactionHash, log.removed],
       value: Number(log.args.value),
     })),
+    onError,
+  }),
+  client.watchPendingTransactions({
+    onTransactions: (hashes) => hashes.forEach((hash) => print({ pending: hash })),
     onError,
   }),
 ];
@@ -51,7 +55,7 @@ await subscribed();
 for await (const _ of process.stdin);
 const answers = await Promise.all(unwatch.map((stop) => stop()));
 // After it has subscribed again it still names the subscriptions of the first connection.
-assert.deepEqual(answers.map((answer) => answer.result), [restarts === 0, restarts === 0]);
+assert.deepEqual(answers.map((answer) => answer.result), unwatch.map(() => restarts === 0));
 assert.equal(await client.getChainId(), 7357);
 print("unsubscribed");
 isOver = true;

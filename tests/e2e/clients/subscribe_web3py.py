@@ -1,4 +1,7 @@
-"""web3.py over WebSocket: URL LOGGER. Prints a line for each head and log; unsubscribes when stdin ends."""
+"""web3.py over WebSocket: URL LOGGER. Prints a line for each head, log and pending transaction.
+
+Unsubscribes when stdin ends.
+"""
 
 import asyncio
 import json
@@ -6,7 +9,7 @@ import sys
 
 from websockets.exceptions import ConnectionClosed
 from web3 import AsyncWeb3, WebSocketProvider
-from web3.utils.subscriptions import LogsSubscription, NewHeadsSubscription
+from web3.utils.subscriptions import LogsSubscription, NewHeadsSubscription, PendingTxSubscription
 
 url, logger = sys.argv[1], sys.argv[2]
 
@@ -31,6 +34,10 @@ async def on_log(context):
         log["removed"],
     ]
     show({"log": log_id, "value": int.from_bytes(log["data"], "big")})
+
+
+async def on_pending(context):
+    show({"pending": context.result.to_0x_hex()})
 
 
 async def read_stdin():
@@ -61,6 +68,7 @@ async def listen(web3, stdin_end):
         [
             NewHeadsSubscription(handler=on_head),
             LogsSubscription(address=address, topics=[transfer], handler=on_log),
+            PendingTxSubscription(handler=on_pending),
         ]
     )
     show("subscribed")

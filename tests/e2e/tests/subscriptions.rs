@@ -219,6 +219,24 @@ impl LibraryProcess {
         assert_eq!(seen, expected);
     }
 
+    /// Sends three transactions to wellhead, and asserts that it passes on exactly these next.
+    async fn expect_pending(&mut self, stage: &Stage, first_nonce: u64) {
+        let mut sent = Vec::new();
+        for nonce in first_nonce..first_nonce + 3 {
+            // The account makes no logs, and no block takes its transactions.
+            let transaction = ConsensusDriver::log_call(3, nonce, 0);
+            let rpc = stage.wellhead.rpc();
+            sent.push(rpc.result("eth_sendRawTransaction", json!([transaction])).await.unwrap());
+        }
+        let mut told = Vec::new();
+        for _ in &sent {
+            told.push(self.line().await["pending"].take());
+        }
+        sent.sort_by_key(Value::to_string);
+        told.sort_by_key(Value::to_string);
+        assert_eq!(told, sent);
+    }
+
     /// Asserts that it was told of a restart, and has subscribed again.
     async fn expect_restart(&mut self) {
         assert_eq!(self.line().await, json!({ "closed": 1012 }));
@@ -508,8 +526,8 @@ mod with_geth {
         assert!(told.contains(r#"no \"oldHeads\" subscription in eth namespace"#), "{told}");
     }
 
-    /// Every head and every log in order, while blocks come one by one and many at once, one of two nodes
-    /// is killed, branches are left, and wellhead is started anew.
+    /// Every head and every log in order, and every pending transaction, while blocks come one by one and
+    /// many at once, one of two nodes is killed, branches are left, and wellhead is started anew.
     async fn hears_all(library: Library) {
         let mut stage = Stage::set(true).await;
         let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
@@ -520,13 +538,16 @@ mod with_geth {
             let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
+        process.expect_pending(&stage, 0).await;
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
             let (blocks, logs) = miner.step(back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
+        process.expect_pending(&stage, 3).await;
         stage.wellhead = stage.wellhead.restart().await;
         process.expect_restart().await;
+        process.expect_pending(&stage, 6).await;
         for (back, count) in [(0, 1), (0, 3), (1, 2)] {
             let (blocks, logs) = miner.step(back, count, &[1]).await;
             process.expect(&blocks, &logs).await;

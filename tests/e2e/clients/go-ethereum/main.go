@@ -1,5 +1,5 @@
-// go-ethereum's client over WebSocket: URL LOGGER. Prints a line for each head and log; unsubscribes when
-// stdin ends.
+// go-ethereum's client over WebSocket: URL LOGGER. Prints a line for each head, log and pending
+// transaction; unsubscribes when stdin ends.
 package main
 
 import (
@@ -70,6 +70,11 @@ func listen(ctx context.Context, url string, logger common.Address, stdinEnd <-c
 	if err != nil {
 		return err
 	}
+	pending := make(chan common.Hash)
+	ofPending, err := client.Client().EthSubscribe(ctx, pending, "newPendingTransactions")
+	if err != nil {
+		return err
+	}
 	show("subscribed")
 	for {
 		select {
@@ -81,13 +86,18 @@ func listen(ctx context.Context, url string, logger common.Address, stdinEnd <-c
 				"log":   []any{it.BlockHash, it.Index, it.TxHash, it.Removed},
 				"value": new(big.Int).SetBytes(it.Data),
 			})
+		case hash := <-pending:
+			show(map[string]any{"pending": hash})
 		case err := <-ofHeads.Err():
 			return err
 		case err := <-ofLogs.Err():
 			return err
+		case err := <-ofPending.Err():
+			return err
 		case <-stdinEnd:
 			ofHeads.Unsubscribe()
 			ofLogs.Unsubscribe()
+			ofPending.Unsubscribe()
 			chain, err := client.ChainID(ctx)
 			if err == nil && chain.Uint64() != 7357 {
 				err = fmt.Errorf("chain %v", chain)

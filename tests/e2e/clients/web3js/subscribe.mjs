@@ -1,4 +1,4 @@
-// web3.js over WebSocket: URL LOGGER. Prints a line for each head and log; unsubscribes when stdin ends.
+// web3.js over WebSocket: URL LOGGER. Prints a line for each head, log and pending transaction; unsubscribes when stdin ends.
 import assert from "node:assert/strict";
 import { Web3, WebSocketProvider } from "web3";
 
@@ -17,10 +17,12 @@ async function subscribe() {
     log: [log.blockHash, Number(log.logIndex), log.transactionHash, log.removed],
     value: Number(log.data),
   }));
-  for (const subscription of [heads, logs]) {
+  const pending = await web3.eth.subscribe("newPendingTransactions");
+  pending.on("data", (hash) => print({ pending: hash }));
+  subscriptions = [heads, logs, pending];
+  for (const subscription of subscriptions) {
     subscription.on("error", (error) => print({ error: String(error) }));
   }
-  subscriptions = [heads, logs];
   print("subscribed");
 }
 
