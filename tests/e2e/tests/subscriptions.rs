@@ -555,8 +555,44 @@ mod with_geth {
         process.leave().await;
     }
 
+    /// The library's own filters tell every head and log, while a node is killed, branches are left, and
+    /// wellhead is started anew.
+    async fn keeps_filters(library: Library) {
+        let driver = ConsensusDriver::start(2).await;
+        let folder = tempfile::tempdir().unwrap();
+        let settings = format!("state: \"{}\"\n", folder.path().join("state").display());
+        let wellhead = Stage::before(&driver, true, &settings).await;
+        let mut stage = Stage { driver, wellhead };
+        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
+        stage.agrees_on(&first[0]).await;
+        let mut process = LibraryProcess::start(library, &stage.wellhead.url()).await;
+        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        for (back, count) in [(0, 1), (0, 4), (1, 2)] {
+            let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        stage.driver.node(0).process.signal(Signal::Kill);
+        for (back, count) in [(0, 1), (3, 5), (0, 2)] {
+            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        stage.wellhead = stage.wellhead.restart().await;
+        for (back, count) in [(0, 1), (1, 3)] {
+            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            process.expect(&blocks, &logs).await;
+        }
+        process.leave().await;
+    }
+
     mod with_viem {
         use super::*;
+
+        #[tokio::test]
+        async fn viem_keeps_filters() {
+            let script = "filters.viem.mjs";
+            let library = Library { script, orders_heads: true, shows_removals: true };
+            keeps_filters(library).await;
+        }
 
         #[tokio::test]
         async fn viem_hears_all() {
@@ -579,6 +615,13 @@ mod with_geth {
 
     mod with_web3py {
         use super::*;
+
+        #[tokio::test]
+        async fn web3py_keeps_filters() {
+            let script = "filters_web3py.py";
+            let library = Library { script, orders_heads: true, shows_removals: true };
+            keeps_filters(library).await;
+        }
 
         #[tokio::test]
         async fn web3py_hears_all() {
