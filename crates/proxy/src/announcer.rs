@@ -1,7 +1,8 @@
 //! Writes the journal of one chain: what is agreed becomes what subscribers are told.
 //!
 //! A loop of the control plane. It runs while something subscribes, and for a while after that, as
-//! clients come back. Headers between two agreed heads are fetched by hash like the reads of
+//! clients come back. A header that an upstream pushed or told in a poll is used if its hash can be
+//! recomputed; otherwise, and between two agreed heads, headers are fetched by hash like the reads of
 //! clients: with retries, by the upstreams' condition and price. The view is stored before the
 //! journal grows, and the journal before a client is told, so that a client that hears of block N
 //! can read block N at once, over any connection.
@@ -26,6 +27,7 @@ use wellhead_subscribe::{
     AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
     LogsState, NumberedBlock, PartState, Publication, WalkBounds, WalkStep,
 };
+use wellhead_verify::{AnswerFinding, KnownFacts, Level, verify};
 
 use crate::journey::{Proxy, WorkerChains};
 use crate::state::chain::ServedChain;
@@ -173,9 +175,7 @@ impl Announcer {
     async fn headers_below(&self, head: NumberedBlock) -> (NumberedBlock, Vec<Header>) {
         let (mut base, mut added) = (head, Vec::new());
         while added.len() < BEGIN_BELOW && base.number.0 > 0 {
-            let params = format!(r#"["{}",false]"#, base.hash);
-            let header = self.fetch("eth_getBlockByHash", &params).await;
-            let Some(header) = header.filter(|header| header.id == base) else { break };
+            let Some(header) = self.header_of(base).await else { break };
             base = header.parent_id();
             added.push(header);
         }
@@ -212,17 +212,13 @@ impl Announcer {
             WalkStep::Publish(publication) => return self.publish(publication).await,
             WalkStep::Resync(block) => return self.resync(block).await,
             WalkStep::Idle | WalkStep::Wait => rests_in.max(PAUSE),
-            WalkStep::Fetch(block) => {
-                let params = format!(r#"["{}",false]"#, block.hash);
-                let header = self.fetch("eth_getBlockByHash", &params).await;
-                match header.filter(|header| header.id == block) {
-                    Some(header) => return walk.supply(header),
-                    None => {
-                        walk.fail(block.hash);
-                        pause_after(walk.failures())
-                    }
+            WalkStep::Fetch(block) => match self.header_of(block).await {
+                Some(header) => return walk.supply(header),
+                None => {
+                    walk.fail(block.hash);
+                    pause_after(walk.failures())
                 }
-            }
+            },
         };
         self.wait(pause).await;
     }
@@ -277,6 +273,41 @@ impl Announcer {
         Some((header.id, Some(header)))
     }
 
+    /// The header of a block: as it was told, if that is proven, or else fetched.
+    async fn header_of(&self, block: NumberedBlock) -> Option<Header> {
+        let header = match self.told_header(block) {
+            Some(told) => {
+                self.learn(&told);
+                Some(told)
+            }
+            None => {
+                let params = format!(r#"["{}",false]"#, block.hash);
+                self.fetch("eth_getBlockByHash", &params).await
+            }
+        };
+        header.filter(|header| header.id == block)
+    }
+
+    /// What an upstream told of a block, if the hash of the header is that of the block, recomputed.
+    fn told_header(&self, block: NumberedBlock) -> Option<Header> {
+        let row = MethodTable::standard().row("eth_getHeaderByHash");
+        let params = format!(r#"["{}"]"#, block.hash);
+        let is_proven = |told: &Bytes| {
+            let (params, known) = (Some(params.as_bytes()), KnownFacts::default());
+            verify(Level::Full, row, params, told, &known) == AnswerFinding::Sound
+        };
+        let told = self.chain().pulse.told_headers(&block.hash);
+        Header::read(told.iter().find(|told| is_proven(told))?).ok()
+    }
+
+    /// A client that is told of the block may read it, and search it for logs, next.
+    fn learn(&self, header: &Header) {
+        let (id, parent) = (header.id, Some(header.parent_id().hash));
+        let seen = Observation { hash: Some(id.hash), parent, ..Observation::of_number(id.number) };
+        self.chain().heads.observe_header(&seen, now());
+        self.chain().heads.observe_bloom(&seen, header.bloom.as_deref());
+    }
+
     /// Asks for a block as clients do, and counts it for none of them.
     async fn fetch(&self, method: &'static str, params: &str) -> Option<Header> {
         let block = self.call(method, params).await;
@@ -284,12 +315,7 @@ impl Announcer {
             Header::read(&block).inspect_err(|error| tracing::debug!(%error, "not a header")).ok()
         });
         if let Some(header) = &header {
-            // A client that is told of the block may search it for logs next.
-            let (id, parent) = (header.id, Some(header.parent_id().hash));
-            let seen =
-                Observation { hash: Some(id.hash), parent, ..Observation::of_number(id.number) };
-            self.chain().heads.observe_header(&seen, now());
-            self.chain().heads.observe_bloom(&seen, header.bloom.as_deref());
+            self.learn(header);
         }
         let counts = self.chain().subscriptions.counts();
         let counter = if header.is_some() { &counts.headers } else { &counts.failed };

@@ -18,6 +18,8 @@ use wellhead_eth::{Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::ScriptedTransport;
 use wellhead_proxy::{Announcer, Ctx, Subscriber, SubscriberEvent, SubscriberMessage};
+use wellhead_sim::node::SimNode;
+use wellhead_sim::world::{World, WorldConfig};
 use wellhead_transport::TransportError;
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_watch::{PollPace, Watcher, WatcherParts};
@@ -599,4 +601,49 @@ async fn a_relayed_kind_is_told_as_it_is_and_a_gap_means_what_its_policy_says() 
     sleep(Duration::from_secs(22)).await;
     let is_open = |line: &mpsc::UnboundedSender<Bytes>| !line.is_closed();
     assert!(!feeds.lines.lock().iter().any(is_open), "closed after the last reader");
+}
+
+/// A header whose hash is that of its contents, as newHeads pushes it.
+fn real_header(world: &Arc<World>) -> Value {
+    let node = SimNode::new("node", Arc::clone(world));
+    let params = json!([format!("{:#x}", world.head().number()), false]);
+    let mut block = node.ask("eth_getBlockByNumber", Some(&params)).expect("a block");
+    let members = block.as_object_mut().expect("a block");
+    for name in ["transactions", "uncles", "withdrawals", "size", "totalDifficulty"] {
+        members.remove(name);
+    }
+    block
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pushed_header_is_used_if_it_is_proven_and_fetched_otherwise() {
+    let world = World::new(WorldConfig::seeded(5));
+    let stage = announced(Stage::upstreams(1));
+    let feeds = Feeds::of(&stage);
+    let peer = stage.peer(0);
+    let mut headers = Vec::new();
+    for _ in 0..8 {
+        let header = real_header(&world);
+        let by_hash = json!([header["hash"], false]).to_string();
+        peer.when("eth_getBlockByHash", &by_hash, Step::Result(header.to_string()));
+        headers.push(header);
+        world.mine();
+    }
+    let fetches = || calls(&stage, "eth_getBlockByHash");
+    sleep(Duration::from_secs(1)).await;
+    stage.chain().pulse.note_call(now());
+    sleep(Duration::from_secs(1)).await;
+    feeds.push(&headers[4].to_string());
+    let client = Connection::to(&stage);
+    client.subscribe(r#"["newHeads"]"#).await;
+    let before = fetches();
+    feeds.push(&headers[5].to_string());
+    assert_eq!(serde_json::from_str::<Value>(&client.next().await).expect("JSON"), headers[5]);
+    assert_eq!(fetches(), before, "it was proven");
+    // Another gas limit under this hash: what is told is what the upstream answers by the hash.
+    let mut forged = headers[6].clone();
+    forged["gasLimit"] = json!("0x1");
+    feeds.push(&forged.to_string());
+    assert_eq!(serde_json::from_str::<Value>(&client.next().await).expect("JSON"), headers[6]);
+    assert_eq!(fetches(), before + 1);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::Observation;
-use wellhead_eth::{BlockHash, BlockNumber, BlockTag, Bloom, ChainId, MethodRow, MethodTable};
+use wellhead_eth::{BlockHash, BlockNumber, BlockTag, ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
@@ -379,13 +379,9 @@ impl Asker {
         Ok(raw::quantity(&result) == Some(0))
     }
 
-    /// Its newest block, and the bloom that it tells.
-    pub(crate) async fn head(
-        &self,
-        reason: CallReason,
-    ) -> Result<(Observation, Option<Bloom>), String> {
-        let (seen, block) = self.read_block(reason, BlockTag::Latest).await?;
-        Ok((seen, Bloom::of_block(&block)))
+    /// Its newest block, and the block as raw JSON.
+    pub(crate) async fn head(&self, reason: CallReason) -> Result<(Observation, Bytes), String> {
+        self.read_block(reason, BlockTag::Latest).await
     }
 
     /// The block behind a tag.

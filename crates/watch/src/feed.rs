@@ -132,6 +132,7 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
             (heads_seen, heard.head_at) = (heads_seen + 1, heard.message_at);
             watcher.push_bytes.store(message.len(), Ordering::Relaxed);
             watcher.feed_is_live.store(true, Ordering::Relaxed);
+            watcher.pulse().note_header(seen.hash, &message.slice_ref(header));
             heads.observe_bloom(&seen, Bloom::of_block(header).as_ref());
             word::take(heads, asker, seen, Source::Word);
             heads.set_idle(asker.upstream.slot(), false, now());

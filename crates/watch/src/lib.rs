@@ -19,6 +19,7 @@ mod doubt;
 mod fall;
 mod feed;
 mod follow;
+mod headers;
 mod identify;
 mod keep;
 mod need;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinSet};
 use wellhead_chain::{Source, Tag};
-use wellhead_eth::BlockTag;
+use wellhead_eth::{BlockTag, Bloom};
 use wellhead_upstream::Condition;
 
 use crate::ask::{CallReason, now};
@@ -368,9 +368,10 @@ impl Watcher {
 
     pub(crate) async fn poll_once(&self, reason: CallReason) -> Result<(), String> {
         let asked_at = now();
-        let (seen, bloom) = self.asker.head(reason).await?;
+        let (seen, block) = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
-        self.heads.observe_bloom(&seen, bloom.as_ref());
+        self.pulse().note_header(seen.hash, &block);
+        self.heads.observe_bloom(&seen, Bloom::of_block(&block).as_ref());
         word::take(&self.heads, &self.asker, seen, Source::Polled(asked_at));
         if self.asker.is_needed.load(Ordering::Relaxed) {
             self.heads.set_idle(self.upstream().slot(), false, now());

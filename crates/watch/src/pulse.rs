@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
+use crate::headers::ToldHeaders;
 use crate::relay::Relays;
 use crate::seats::FeedSeats;
 
@@ -39,6 +41,7 @@ pub struct Pulse {
     /// Which upstreams may have a feed open.
     pub(crate) seats: FeedSeats,
     pub(crate) relays: Arc<Relays>,
+    headers: ToldHeaders,
     woken: Notify,
     verified: Notify,
     head: Notify,
@@ -72,6 +75,7 @@ impl Pulse {
             last_subscribed_ms: AtomicU64::new(0),
             seats: FeedSeats::default(),
             relays: Arc::default(),
+            headers: ToldHeaders::default(),
             woken: Notify::new(),
             verified: Notify::new(),
             head: Notify::new(),
@@ -97,6 +101,19 @@ impl Pulse {
     fn ms(&self, now: Instant) -> u64 {
         let ms = now.saturating_duration_since(self.epoch).as_millis();
         u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// Keeps what an upstream told of a block (raw JSON), while something subscribes. To be called before
+    /// the block is observed, which may make it the agreed one.
+    pub(crate) fn note_header(&self, hash: Option<BlockHash>, told: &Bytes) {
+        if let Some(hash) = hash.filter(|_| self.is_subscribed.load(Ordering::Relaxed)) {
+            self.headers.note(hash, told);
+        }
+    }
+
+    /// What upstreams told of a block lately, unproven: headers and blocks as raw JSON.
+    pub fn told_headers(&self, hash: &BlockHash) -> Vec<Bytes> {
+        self.headers.of(hash)
     }
 
     /// The subscriptions that upstreams are kept asked for.
