@@ -1,7 +1,7 @@
 //! What a view says of the block that a call speaks of, and how far answers are looked into for
 //! the block that they name.
 
-use wellhead_chain::{UpstreamHead, View};
+use wellhead_chain::{Canonical, UpstreamHead, View};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, CostClass, MethodRow};
 
 /// Larger answers are not looked into: a block with all its transactions would
@@ -54,9 +54,14 @@ pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
 
 /// Whether the call asks for a block that an upstream was seen to hold.
 pub(crate) fn is_there(block: &BlockRef, view: &View) -> bool {
-    match (block, highest(view)) {
-        (BlockRef::Number(number), Some(highest)) => *number <= highest,
-        _ => false,
+    match block {
+        BlockRef::Number(number) => highest(view).is_some_and(|highest| *number <= highest),
+        // One that was left may be gone.
+        BlockRef::Hash(hash) => {
+            let height = view.height_of(hash);
+            height.is_some_and(|number| view.canonical(number, hash) == Canonical::Yes)
+        }
+        BlockRef::None | BlockRef::Tag(_) | BlockRef::Range { .. } | BlockRef::Unreadable => false,
     }
 }
 

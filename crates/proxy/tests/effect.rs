@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Stage, Step, error, rules, settle, text};
+use support::{Plan, Stage, Step, error, hash, rules, settle, text};
 use wellhead_dispatch::now;
 use wellhead_eth::ChainId;
 use wellhead_kit::{result, status};
@@ -174,6 +174,24 @@ async fn null_above_the_head_is_believed_and_below_it_is_not() {
     stage.peer(0).next(method, result("null"));
     stage.peer(1).next(method, result(r#"{"number":"0x64"}"#));
     assert_eq!(stage.call(method, &ask(100)).await, r#"{"number":"0x64"}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn null_for_a_block_of_the_agreed_chain_is_not_believed_by_its_hash() {
+    let method = "eth_getBlockReceipts";
+    let stage = Stage::upstreams(3);
+    // The third one is not known to be on the branch of the others yet.
+    for (place, branch) in [(0, b'a'), (1, b'a'), (2, b'b')] {
+        stage.show_block(place, 100, branch);
+    }
+    (0..2).for_each(|place| stage.show_block(place, 101, b'a'));
+    (0..2).for_each(|place| stage.peer(place).always(method, result("null")));
+    stage.peer(2).always(method, result("[]"));
+    let params = |number: u64, branch: u8| format!(r#"["{}"]"#, hash(number, branch));
+    assert_eq!(stage.call(method, &params(101, b'a')).await, "[]");
+    // Of one that is not on the agreed chain two opinions are enough.
+    stage.peer(2).always(method, result("null"));
+    assert_eq!(stage.call(method, &params(100, b'b')).await, "null");
 }
 
 #[tokio::test(start_paused = true)]
