@@ -18,6 +18,8 @@ use crate::session::{Crossing, Notice, Session, SessionCall, SessionEnd};
 const GAP_BLOCKS_MAX: u64 = 256;
 /// An answer needs no longer while an upstream is well.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// But for a poll of a filter, which may read each new block: it has its whole time, and this.
+const FILTERS_LONGER: Duration = Duration::from_secs(1);
 
 pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -120,12 +122,20 @@ fn unanswered(
     session: &Session,
     connection: &Connection<'_>,
 ) -> Option<Finding> {
-    let (id, (asked, _)) = connection.calls.first_key_value()?;
-    let by = *asked + ANSWERED_WITHIN;
-    let waited = session.closed.is_none_or(|(closed, _)| closed > by)
-        && !is_stalled(session, *asked, by)
-        && heard.is_one_well(session.chain, *asked, by);
-    waited.then(|| (by, format!("call {id} is not answered")))
+    let total = heard.evidence.scenario.settings.total;
+    connection.calls.iter().find_map(|(id, (asked, call))| {
+        let by = *asked
+            + match call {
+                SessionCall::Filter(..) => total + FILTERS_LONGER,
+                SessionCall::Heads | SessionCall::Logs(_) | SessionCall::Unsubscribe(_) => {
+                    ANSWERED_WITHIN
+                }
+            };
+        let waited = session.closed.is_none_or(|(closed, _)| closed > by)
+            && !is_stalled(session, *asked, by)
+            && heard.is_one_well(session.chain, *asked, by);
+        waited.then(|| (by, format!("call {id} is not answered")))
+    })
 }
 
 fn has_reason(heard: &Heard<'_>, session: &Session, end: SessionEnd) -> bool {
