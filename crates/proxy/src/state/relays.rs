@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
     Cursor, GapPolicy, Notification, NotificationReader, NotificationStream, PendingCriteria,
     PendingJournal, PendingReader, RelayedKind, StreamBounds,
@@ -129,8 +130,36 @@ pub(crate) enum PolledPool {
 
 #[derive(Debug)]
 enum RelayJournal {
-    Pool(Mutex<PendingJournal>),
+    Pool(Mutex<PoolJournal>),
     Kind(Mutex<NotificationStream>),
+}
+
+/// What pools told, in one form.
+#[derive(Debug)]
+struct PoolJournal {
+    form: PoolForm,
+    journal: PendingJournal,
+    /// An upstream told a whole transaction.
+    has_whole: bool,
+}
+
+impl PoolJournal {
+    fn new(form: PoolForm) -> Self {
+        Self { form, journal: PendingJournal::default(), has_whole: false }
+    }
+
+    /// Takes in a hash or a whole transaction; whether it is told. Some nodes push hashes where whole
+    /// transactions are asked for. Those are told while no other upstream does better: a hash must not hide
+    /// the whole transaction that comes after it.
+    fn offer(&mut self, result: &[u8]) -> bool {
+        let is_whole = raw::trim(result).first() == Some(&b'{');
+        self.has_whole |= is_whole;
+        let is_wanted = match self.form {
+            PoolForm::Hashes => true,
+            PoolForm::Whole => is_whole || !self.has_whole,
+        };
+        is_wanted && self.journal.offer_result(result)
+    }
 }
 
 #[derive(Debug)]
@@ -142,7 +171,7 @@ enum RelayReader {
 impl RelaySource {
     fn new(topic: &RelayTopic, published: Arc<Publications>) -> Self {
         let journal = match topic {
-            RelayTopic::Pool(_) => RelayJournal::Pool(Mutex::default()),
+            RelayTopic::Pool(form) => RelayJournal::Pool(Mutex::new(PoolJournal::new(*form))),
             RelayTopic::Kind { .. } => {
                 RelayJournal::Kind(Mutex::new(NotificationStream::new(STREAM_BOUNDS)))
             }
@@ -154,7 +183,7 @@ impl RelaySource {
     fn reader(&self) -> (RelayReader, Cursor) {
         match &self.journal {
             RelayJournal::Pool(journal) => {
-                let reader = journal.lock().reader();
+                let reader = journal.lock().journal.reader();
                 let cursor = reader.tip();
                 (RelayReader::Pool(reader), cursor)
             }
@@ -170,7 +199,7 @@ impl RelaySource {
 impl RelaySink for RelaySource {
     fn push(&self, result: &[u8]) {
         let is_news = match &self.journal {
-            RelayJournal::Pool(journal) => journal.lock().offer_result(result),
+            RelayJournal::Pool(journal) => journal.lock().offer(result),
             RelayJournal::Kind(stream) => {
                 stream.lock().push(Notification::new(result));
                 true
@@ -435,5 +464,69 @@ impl RelayTicket {
 impl Drop for RelayTicket {
     fn drop(&mut self) {
         self.relays.leave(&self.topic, wellhead_dispatch::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_told_for_whole_transactions_only_while_no_upstream_does_better() {
+        let hash = |number: u8| format!("\"0x{}\"", format!("{number:02x}").repeat(32));
+        let whole = |number| format!("{{\"hash\":{}}}", hash(number));
+        let mut pool = PoolJournal::new(PoolForm::Whole);
+        assert!(pool.offer(hash(1).as_bytes()));
+        assert!(pool.offer(whole(2).as_bytes()));
+        assert!(!pool.offer(hash(3).as_bytes()));
+        assert!(pool.offer(whole(3).as_bytes()), "not hidden by its hash");
+        assert!(!pool.offer(whole(3).as_bytes()), "each once");
+        assert!(PoolJournal::new(PoolForm::Hashes).offer(hash(1).as_bytes()));
+    }
+
+    fn relays() -> Arc<ChainRelays> {
+        Arc::new(ChainRelays::new(Arc::default(), Arc::default()))
+    }
+
+    fn kind(params: &str) -> RelayTopic {
+        let kind = RelayedKind::named("newFlashblocks").expect("a kind");
+        RelayTopic::Kind { kind, params: params.into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn relays_are_bounded_and_end_some_time_after_their_last_reader() {
+        let (relays, start) = (relays(), wellhead_dispatch::now());
+        let join = |number| relays.join(kind(&format!("[{number}]")), RelayTold::All, start);
+        let mut tickets: Vec<_> = (0..RELAYS_MAX).map(|it| join(it).expect("room")).collect();
+        assert_eq!(join(99).map(|_| ()), Err(RelayUnavailable::TooMany));
+        tickets.push(join(5).expect("it is open already"));
+        tickets.truncate(1);
+        relays.close_unread(start + LINGER / 2);
+        assert_eq!(relays.len(), RELAYS_MAX, "clients come back");
+        drop(join(5).expect("it came back"));
+        relays.close_unread(start + LINGER);
+        assert_eq!(relays.len(), 1, "the one that is read");
+        drop(tickets);
+        relays.close_unread(start + LINGER * 2);
+        assert!(relays.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_goes_on_with_the_newest_or_is_ended_as_the_kind_says() {
+        let (relays, now) = (relays(), wellhead_dispatch::now());
+        let monad = RelayedKind::named("monadLogs").expect("a kind");
+        let strict = RelayTopic::Kind { kind: monad, params: "[]".into() };
+        let mut lossy = relays.join(kind("[]"), RelayTold::All, now).expect("room");
+        let mut strict = relays.join(strict, RelayTold::All, now).expect("room");
+        for number in 0..1100 {
+            lossy.source.push(number.to_string().as_bytes());
+            strict.source.push(number.to_string().as_bytes());
+        }
+        assert!(matches!(strict.next(), Some(StreamStep::TooSlow)));
+        assert!(lossy.next().is_none());
+        assert_eq!(relays.missed(), 2 * (1100 - 1024));
+        lossy.source.push(b"new");
+        let told = lossy.next();
+        assert!(matches!(told, Some(StreamStep::Tell(ref it)) if it.result() == "new"), "{told:?}");
     }
 }
