@@ -178,6 +178,8 @@ impl Relay {
         state.telling.insert(slot);
         state.refusing = state.refusing.without(this);
         state.failing = state.failing.without(this);
+        drop(state);
+        self.seats.note_open(slot);
         self.news.notify_waiters();
         Telling { relay: self, slot }
     }

@@ -31,7 +31,8 @@ pub(crate) enum SeatRule {
     TwoCheapest,
     /// The first of these.
     Cheapest,
-    /// All that are free of charge, up to [`FREE_FEEDS_MAX`]; the cheapest one where none is.
+    /// All that are free of charge, up to [`FREE_FEEDS_MAX`], also while they fail; and the cheapest of the
+    /// others where no free one is well.
     AllFree,
 }
 
@@ -85,6 +86,17 @@ impl FeedSeats {
         self.changed.notify_waiters();
     }
 
+    /// Notes that a feed is open. Where each tells more, it ranks as before its failure; where one replaces
+    /// another, one that always fails a moment later must not.
+    pub(crate) fn note_open(&self, slot: Slot) {
+        if self.rule == SeatRule::AllFree
+            && let Some(bidder) = self.bidders.lock().get_mut(&slot.0)
+            && bidder.demoted_until.take().is_some()
+        {
+            self.changed.notify_waiters();
+        }
+    }
+
     /// The upstreams that may have their feeds open now.
     pub(crate) fn seated(&self, now: Instant) -> UpstreamSet {
         let mut seats = UpstreamSet::NONE;
@@ -117,24 +129,25 @@ fn seated(
             Some((!is_forced, is_demoted, tier, price, *slot))
         })
         .collect();
-    let seats = match rule {
+    bids.sort_unstable();
+    match rule {
         SeatRule::TwoCheapest => {
             let forced = bids.iter().filter(|(is_by_price, ..)| !is_by_price).count();
-            FEEDS_MAX.max(forced)
+            bids.truncate(FEEDS_MAX.max(forced));
         }
-        SeatRule::Cheapest => 1,
+        SeatRule::Cheapest => bids.truncate(1),
         SeatRule::AllFree => {
-            let is_free =
-                |(_, is_demoted, _, price, _): &(_, bool, _, _, _)| !is_demoted && *price == 0;
-            let free = bids.iter().filter(|bid| is_free(bid)).count();
-            if free > 0 {
-                bids.retain(is_free);
-            }
-            free.clamp(1, FREE_FEEDS_MAX)
+            let is_free = |(_, _, _, price, _): &(_, _, _, u64, _)| *price == 0;
+            let is_well = |(_, is_demoted, ..): &(_, bool, _, _, _)| !is_demoted;
+            let needs_paid = !bids.iter().any(|bid| is_free(bid) && is_well(bid));
+            let (mut free, paid) = (0, bids.iter().find(|bid| !is_free(bid)).copied());
+            bids.retain(|bid| {
+                free += usize::from(is_free(bid));
+                (is_free(bid) && free <= FREE_FEEDS_MAX) || (needs_paid && Some(*bid) == paid)
+            });
         }
-    };
-    bids.sort_unstable();
-    bids.into_iter().take(seats).map(|(.., slot)| slot)
+    }
+    bids.into_iter().map(|(.., slot)| slot)
 }
 
 #[cfg(test)]
@@ -200,8 +213,9 @@ mod tests {
     fn where_each_tells_more_all_that_are_free_have_a_seat() {
         check_rule(SeatRule::AllFree, "p0 p5 f0 p0", &[0, 2, 3]);
         check_rule(SeatRule::AllFree, "f9 p5 p3", &[2]);
-        check_rule(SeatRule::AllFree, "p0- p5", &[1]);
-        check_rule(SeatRule::AllFree, "p0- f0-", &[0]);
+        check_rule(SeatRule::AllFree, "p0- p5", &[0, 1]);
+        check_rule(SeatRule::AllFree, "p0- p5 f0", &[0, 2]);
+        check_rule(SeatRule::AllFree, "p0- f0-", &[0, 1]);
         check_rule(SeatRule::AllFree, "p0 p0 p0 f0 p0 f0", &[0, 1, 2, 4]);
         check_rule(SeatRule::Cheapest, "f0 p5 p3", &[2]);
     }

@@ -156,6 +156,28 @@ async fn an_upstream_that_does_not_offer_it_is_left_alone_for_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_free_upstream_tells_again_as_soon_as_it_is_back_and_a_paid_one_only_meanwhile() {
+    let cast = Cast::of(&["own", "alchemy"]);
+    let dead = cast.connectors[0].prepare_good(1);
+    pass(seconds(1)).await;
+    let (sink, _handle) = cast.open(RelaySpread::AllFree);
+    settle().await;
+    push(&dead, "1");
+    settle().await;
+    let paid = cast.connectors[1].prepare_good(1);
+    drop(dead);
+    settle().await;
+    push(&paid, "2");
+    settle().await;
+    let back = cast.connectors[0].prepare_good(1);
+    pass(seconds(3)).await;
+    push(&back, "3");
+    settle().await;
+    sink.has(&["1", "-", "2", "3"]);
+    assert!(paid.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_cannot_be_reached_does_not_delay_that_no_other_offers_it() {
     let cast = Cast::of(&["own", "own"]);
     pass(seconds(1)).await;
