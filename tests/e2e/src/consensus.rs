@@ -128,8 +128,18 @@ impl ConsensusDriver {
     /// Starts so many nodes, and the builder. All stand at the genesis, in which [`Geth::RICH_KEY`],
     /// [`Anvil::RICH_KEY`] and the first [`Self::KEYS`] of [`Self::key`] have 1,000 ether each.
     pub async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, "").await
+    }
+
+    /// As [`Self::start`], of nodes that write the state of each block to the disk, so that one that is killed
+    /// comes back with its head.
+    pub async fn start_durable(nodes: usize) -> Self {
+        Self::start_with(nodes, "--state.scheme hash --gcmode archive").await
+    }
+
+    async fn start_with(nodes: usize, options: &'static str) -> Self {
         let genesis = genesis();
-        let starting = (0..=nodes).map(|_| tokio::spawn(Member::start(genesis.clone())));
+        let starting = (0..=nodes).map(|_| tokio::spawn(Member::start(genesis.clone(), options)));
         let mut members = Vec::new();
         for member in starting.collect::<Vec<_>>() {
             members.push(member.await.expect("a geth comes up"));
@@ -269,6 +279,15 @@ impl ConsensusDriver {
         Reorg { fork, abandoned, branch }
     }
 
+    /// Kills a node of [`Self::start_durable`] and starts it again. It gets all blocks again with its next head,
+    /// as it may have lost the newest.
+    pub async fn restart(&mut self, node: usize) {
+        let member = &mut self.members[node];
+        member.node.restart().await;
+        member.listens().await;
+        *member.held() = HashSet::from([self.genesis.hash.clone()]);
+    }
+
     /// Asks a node whether its pool holds a transaction for its next block.
     pub async fn ask_waiting(&self, node: usize) -> bool {
         let status = self.node(node).rpc().result("txpool_status", json!([])).await;
@@ -328,20 +347,21 @@ const UNPOISONED: &str = "no holder of this lock panics";
 struct Member {
     node: Node,
     engine: Rpc,
+    engine_port: u16,
     held: Mutex<HashSet<String>>,
     head: Mutex<Option<Block>>,
 }
 
 impl Member {
-    async fn start(genesis: Value) -> Self {
+    async fn start(genesis: Value, options: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a chain");
         let (port, ws_port, engine_port) = (free_port(), free_port(), free_port());
-        initialise(&folder, &genesis).await;
+        initialise(&folder, &genesis, options).await;
         let namespaces = "eth,net,web3,debug,txpool,testing";
         let at = folder.path().display();
         let command = format!(
             "geth --datadir {at}/chain --networkid {} --syncmode full --ipcdisable --verbosity 2 \
-             --http --http.port {port} --http.api {namespaces} \
+             {options} --http --http.port {port} --http.api {namespaces} \
              --ws --ws.port {ws_port} --ws.api {namespaces} \
              --authrpc.port {engine_port} --authrpc.jwtsecret {at}/jwt \
              --port 0 --nodiscover --maxpeers 0",
@@ -349,12 +369,18 @@ impl Member {
         );
         let node = Node::start_in(folder, words(&command), port, ws_port).await;
         let engine = Rpc::new(engine_port, "/");
-        // geth opens it last, when it answers on the other ports already.
-        let listens = || async { TcpStream::connect(("127.0.0.1", engine_port)).await.ok() };
+        let member =
+            Self { node, engine, engine_port, held: Mutex::default(), head: Mutex::default() };
+        member.listens().await;
+        member
+    }
+
+    /// Waits for the engine API: geth opens it last, when it answers on the other ports already.
+    async fn listens(&self) {
+        let listens = || async { TcpStream::connect(("127.0.0.1", self.engine_port)).await.ok() };
         if until(READY_MAX, listens).await.is_none() {
-            panic!("the engine API does not listen:\n{}", node.process.log());
+            panic!("the engine API does not listen:\n{}", self.node.process.log());
         }
-        Self { node, engine, held: Mutex::default(), head: Mutex::default() }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
@@ -400,12 +426,12 @@ impl Member {
 }
 
 /// Writes the first block into the folder of a geth that does not run yet.
-async fn initialise(folder: &TempDir, genesis: &Value) {
+async fn initialise(folder: &TempDir, genesis: &Value, options: &str) {
     let at = folder.path();
     std::fs::write(at.join("jwt"), hex(&JWT_SECRET)).expect("the folder is ours");
     std::fs::write(at.join("genesis.json"), genesis.to_string()).expect("the folder is ours");
     let at = at.display();
-    let mut command = words(&format!("geth --datadir {at}/chain init {at}/genesis.json"));
+    let mut command = words(&format!("geth --datadir {at}/chain {options} init {at}/genesis.json"));
     command[0] = tool(&command[0]);
     let mut process = Process::start(&command, folder.path().join("init"));
     assert_eq!(process.exit_code(READY_MAX).await, Some(0), "{}", process.log());

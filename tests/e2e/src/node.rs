@@ -28,8 +28,9 @@ pub struct Node {
     /// Where it answers WebSocket on the loopback.
     pub ws_port: u16,
     rpc: Rpc,
+    command: Vec<String>,
     // Removed after the process has gone: fields drop in this order.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Node {
@@ -47,12 +48,25 @@ impl Node {
     ) -> Self {
         command[0] = tool(&command[0]);
         let process = Process::start(&command, folder.path().join("log"));
-        let rpc = Rpc::new(port, "/");
-        let ready = until(READY_MAX, || async { rpc.result("eth_chainId", json!([])).await.ok() });
-        if ready.await.is_none() {
-            panic!("`{}` does not answer:\n{}", command.join(" "), process.log());
+        let node = Self { process, port, ws_port, rpc: Rpc::new(port, "/"), command, folder };
+        node.answers().await;
+        node
+    }
+
+    /// Kills it and starts it again with its folder and its ports, as after a loss of power: it may have lost
+    /// its newest blocks.
+    pub async fn restart(&mut self) {
+        self.process.signal(Signal::Kill);
+        let _killed = self.process.exit_code(READY_MAX).await;
+        self.process = Process::start(&self.command, self.folder.path().join("log"));
+        self.answers().await;
+    }
+
+    async fn answers(&self) {
+        let ask = || async { self.rpc.result("eth_chainId", json!([])).await.ok() };
+        if until(READY_MAX, ask).await.is_none() {
+            panic!("`{}` does not answer:\n{}", self.command.join(" "), self.process.log());
         }
-        Self { process, port, ws_port, rpc, _folder: folder }
     }
 
     /// A client that talks to it directly.
@@ -134,7 +148,7 @@ impl Geth {
     /// Two with the history of this one, which ends: the first goes on, a block a second, and the
     /// second stands where they parted.
     pub async fn parted(node: Node) -> (Node, Node) {
-        let Node { mut process, _folder: folder, .. } = node;
+        let Node { mut process, folder, .. } = node;
         process.signal(Signal::Term);
         assert_eq!(process.exit_code(READY_MAX).await, Some(0), "{}", process.log());
         let other = tempfile::tempdir().expect("there is room for a chain");
@@ -185,6 +199,15 @@ impl Anvil {
     /// Starts one with a fresh chain and a block a second.
     pub async fn start(chain_id: u64) -> Node {
         Self::start_at(chain_id, free_port(), &[]).await
+    }
+
+    /// Starts one with so many seconds from block to block: `0.25`.
+    pub async fn every(chain_id: u64, seconds: f64) -> Node {
+        let port = free_port();
+        let command = words(&format!(
+            "anvil --chain-id {chain_id} --block-time {seconds} --port {port} --host 127.0.0.1 --silent"
+        ));
+        Node::start(command, port, port).await
     }
 
     /// Starts one that makes blocks only when told to, from a genesis of this time: seconds

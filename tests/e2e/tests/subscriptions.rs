@@ -12,7 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 use wellhead_e2e::{
-    Block, ConsensusDriver, Script, Signal, Transactions, Upstream, Wellhead, WsClient, until,
+    Block, ConsensusDriver, LogMiner, Script, Signal, Transactions, Upstream, Wellhead, WsClient,
+    until,
 };
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -90,60 +91,6 @@ impl Stage {
                 assert!(read.unwrap()["hash"].is_string(), "{block:?}");
             }
         }
-    }
-}
-
-/// Makes blocks with three logs each on two nodes.
-struct LogMiner<'a> {
-    driver: &'a ConsensusDriver,
-    head: Block,
-    /// The next one of each of the three accounts.
-    nonce: u64,
-    /// What the next block logs: no two blocks log one value.
-    value: u64,
-}
-
-impl<'a> LogMiner<'a> {
-    fn new(driver: &'a ConsensusDriver, head: &Block) -> Self {
-        Self { driver, head: head.clone(), nonce: 0, value: 0 }
-    }
-
-    /// Leaves `back` blocks and makes `count` others, whose last one becomes the head of these nodes.
-    /// Returns the new blocks, and what a subscriber to all logs must be told.
-    async fn step(&mut self, back: u64, count: u64, nodes: &[usize]) -> (Vec<Block>, Vec<Value>) {
-        let driver = self.driver;
-        let abandoned: Vec<_> = (0..back).map(|at| driver.ancestor(&self.head, at)).collect();
-        self.head = driver.ancestor(&self.head, back);
-        self.nonce -= back;
-        let mut branch = Vec::new();
-        for _ in 0..count {
-            let calls =
-                [0, 1, 2].map(|account| ConsensusDriver::log_call(account, self.nonce, self.value));
-            self.nonce += 1;
-            self.value += 1;
-            self.head = driver.mine_on(&self.head, Transactions::These(calls.into())).await;
-            branch.push(self.head.clone());
-        }
-        for node in nodes {
-            driver.set_head(*node, &self.head).await;
-        }
-        let mut logs = Vec::new();
-        for block in &abandoned {
-            logs.extend(self.logs(nodes[0], block, true).await);
-        }
-        for block in &branch {
-            logs.extend(self.logs(nodes[0], block, false).await);
-        }
-        (branch, logs)
-    }
-
-    /// The logs that a node has for a block, as a subscriber is told of them.
-    async fn logs(&self, node: usize, block: &Block, is_removed: bool) -> Vec<Value> {
-        let rpc = self.driver.node(node).rpc();
-        let logs = rpc.result("eth_getLogs", json!([{ "blockHash": block.hash }])).await.unwrap();
-        let mut logs = logs.as_array().unwrap().clone();
-        logs.iter_mut().for_each(|log| log["removed"] = is_removed.into());
-        logs
     }
 }
 
@@ -349,10 +296,10 @@ mod with_geth {
         assert!(bad.unwrap_err().contains("-32602"));
         let heads = client.subscribe(json!(["newHeads"])).await;
 
-        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        let mut miner = LogMiner::new(&first[0]);
         let mut told = Vec::new();
         for (block, back) in (0..12_u64).zip([0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0]) {
-            let (_, expected) = miner.step(back, back + 1, &[0, 1]).await;
+            let (_, expected) = miner.step(&stage.driver, (back, back + 1), &[0, 1]).await;
             assert_eq!(expected.len(), 3 * (2 * back as usize + 1));
             let mut seen = Vec::new();
             let mut heads_told = 0;
@@ -420,11 +367,11 @@ mod with_geth {
         };
         let hashes = |blocks: &[Block]| blocks.iter().map(|it| json!(it.hash)).collect::<Vec<_>>();
 
-        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        let mut miner = LogMiner::new(&first[0]);
         let mut upstreams = vec![0, 1];
         for (back, count) in [(0, 1), (0, 3), (2, 3), (1, 1), (0, 8), (3, 2), (0, 1), (2, 5)] {
-            let (blocks, told) = miner.step(back, count, &upstreams).await;
-            stage.agrees_on(&miner.head).await;
+            let (blocks, told) = miner.step(&stage.driver, (back, count), &upstreams).await;
+            stage.agrees_on(miner.head()).await;
             expect(&stage, &of_logs, &told).await;
             expect(&stage, &of_blocks, &hashes(&blocks)).await;
             assert_eq!(changes(&stage, &of_logs).await.unwrap(), json!([]), "each once");
@@ -442,9 +389,9 @@ mod with_geth {
         for back in [0, 1] {
             stage.wellhead.process.signal(Signal::Term);
             assert_eq!(stage.wellhead.process.exit_code(BOUND).await, Some(0));
-            let (blocks, told) = miner.step(back, 2, &upstreams).await;
+            let (blocks, told) = miner.step(&stage.driver, (back, 2), &upstreams).await;
             stage.wellhead = Stage::before(&stage.driver, true, &settings).await;
-            stage.agrees_on(&miner.head).await;
+            stage.agrees_on(miner.head()).await;
             match back {
                 0 => expect(&stage, &of_logs, &told).await,
                 _ => {
@@ -467,9 +414,9 @@ mod with_geth {
         let mut client = stage.client().await;
         let all = client.subscribe(json!(["transactionReceipts"])).await;
         client.subscribe(json!(["logs", { "address": ConsensusDriver::LOGGER }])).await;
-        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        let mut miner = LogMiner::new(&first[0]);
         for back in [0, 0, 2, 1, 0] {
-            let (blocks, logs) = miner.step(back, back + 1, &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, back + 1), &[0, 1]).await;
             let rpc = stage.driver.node(0).rpc();
             let mut expected = Vec::new();
             for block in &blocks {
@@ -533,15 +480,15 @@ mod with_geth {
         let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
         stage.agrees_on(&first[0]).await;
         let mut process = LibraryProcess::start(library, &stage.wellhead.ws_url()).await;
-        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        let mut miner = LogMiner::new(&first[0]);
         for (back, count) in [(0, 1), (0, 1), (0, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.expect_pending(&stage, 0).await;
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.expect_pending(&stage, 3).await;
@@ -549,7 +496,7 @@ mod with_geth {
         process.expect_restart().await;
         process.expect_pending(&stage, 6).await;
         for (back, count) in [(0, 1), (0, 3), (1, 2)] {
-            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.leave().await;
@@ -566,19 +513,19 @@ mod with_geth {
         let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
         stage.agrees_on(&first[0]).await;
         let mut process = LibraryProcess::start(library, &stage.wellhead.url()).await;
-        let mut miner = LogMiner::new(&stage.driver, &first[0]);
+        let mut miner = LogMiner::new(&first[0]);
         for (back, count) in [(0, 1), (0, 4), (1, 2)] {
-            let (blocks, logs) = miner.step(back, count, &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (3, 5), (0, 2)] {
-            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         stage.wellhead = stage.wellhead.restart().await;
         for (back, count) in [(0, 1), (1, 3)] {
-            let (blocks, logs) = miner.step(back, count, &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.leave().await;
