@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 use wellhead_e2e::{
-    Anvil, Block, ConsensusDriver, LOGGER_CODE, Process, Rpc, Transactions, Upstream, Wellhead,
-    cache, free_port, tool, until,
+    Anvil, Block, ConsensusDriver, LOGGER_CODE, LogMiner, Process, Rpc, Signal, Transactions,
+    Upstream, Wellhead, cache, free_port, tool, until,
 };
 
 /// Far more than any of them needs, for a machine that is busy.
@@ -317,15 +317,25 @@ mod with_geth {
         const QUERY: &str = "{ transfers(limit: 1000) { \
             items { id block time hash nonce from to value balance } totalCount } }";
 
-        #[tokio::test]
-        async fn ponder_indexes_the_same() {
-            let stage = Stage::set().await;
-            let run = async |url: String| {
+        /// A ponder that listens has indexed a block by then, and does not wait for a head more often.
+        const HEARD_MAX: Duration = Duration::from_secs(5);
+        const HEADS_MAX: usize = 20;
+
+        /// A ponder that has caught up with the chain.
+        struct Ponder {
+            process: Process,
+            rpc: Rpc,
+            _folder: TempDir,
+        }
+
+        impl Ponder {
+            /// `variables` say where it finds the chain, and how far it goes.
+            async fn start(variables: &str) -> Self {
                 let folder = project("ponder");
                 let port = free_port();
                 // In the folder, as ponder looks for its files there.
                 let script = format!(
-                    "cd {} && exec env URL={url} CHAIN_ID={} LOGGER={} END={FINAL} \
+                    "cd {} && exec env {variables} CHAIN_ID={} LOGGER={} \
                      PONDER_TELEMETRY_DISABLED=true CI=true \
                      node node_modules/ponder/dist/esm/bin/ponder.js start --schema main --port {port}",
                     folder.path().display(),
@@ -334,20 +344,110 @@ mod with_geth {
                 );
                 let command = ["sh".to_owned(), "-c".to_owned(), script];
                 let process = Process::start(&command, folder.path().join("log"));
-                let rpc = Rpc::new(port, "/graphql");
+                let ponder = Self { process, rpc: Rpc::new(port, "/graphql"), _folder: folder };
                 let is_ready = || async {
-                    let reply = rpc.get("/ready").await.ok()?;
+                    let reply = ponder.rpc.get("/ready").await.ok()?;
                     (reply.status == 200).then_some(())
                 };
                 let ready = until(PROGRAM_MAX, is_ready).await;
-                assert!(ready.is_some(), "ponder is not ready:\n{}", process.log());
-                let reply = rpc.post(json!({ "query": QUERY }).to_string()).await.unwrap();
+                assert!(ready.is_some(), "ponder is not ready:\n{}", ponder.process.log());
+                ponder
+            }
+
+            async fn rows(&self) -> Value {
+                let reply = self.rpc.post(json!({ "query": QUERY }).to_string()).await.unwrap();
                 let rows: Value = reply.json().unwrap();
-                let rows = rows["data"]["transfers"].clone();
+                rows["data"]["transfers"].clone()
+            }
+
+            /// Its table, when it ends with a log of this value within `bound`.
+            async fn find(&self, value: u64, bound: Duration) -> Option<Value> {
+                let look = || async {
+                    let rows = self.rows().await;
+                    let newest = rows["items"].as_array()?.last()?["value"].clone();
+                    (newest == json!(value.to_string())).then_some(rows)
+                };
+                until(bound, look).await
+            }
+
+            async fn wait_for(&self, value: u64) -> Value {
+                let rows = self.find(value, PROGRAM_MAX).await;
+                rows.unwrap_or_else(|| panic!("no {value} in the table:\n{}", self.process.log()))
+            }
+        }
+
+        #[tokio::test]
+        async fn ponder_indexes_the_same() {
+            let stage = Stage::set().await;
+            let run = async |url: String| {
+                let ponder = Ponder::start(&format!("URL={url} END={FINAL}")).await;
+                let rows = ponder.rows().await;
                 assert_eq!(rows["totalCount"], json!(FINAL / 4 * 6), "{rows}");
                 rows
             };
             stage.beside("ponder", run).await;
+        }
+
+        /// It follows new blocks over WebSocket, leaves a branch, and goes on when a node dies.
+        #[tokio::test]
+        async fn ponder_indexes_the_same_over_websocket() {
+            let driver = ConsensusDriver::start(2).await;
+            let first = driver.mine_on(driver.genesis(), Transactions::None).await;
+            let mut miner = LogMiner::new(&first);
+            miner.step(&driver, (0, 4), &[0, 1]).await;
+            let upstreams = [0, 1].map(|number| {
+                let node = driver.node(number);
+                let upstream = Upstream::new(&format!("geth{number}"), &node.url());
+                upstream.with(&format!("ws: \"{}\"", node.ws_url()))
+            });
+            let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
+            let node = driver.node(1);
+            let at = |url: String, ws: String| format!("URL={url} WS_URL={ws}");
+            let (directly, through) =
+                (at(node.url(), node.ws_url()), at(wellhead.url(), wellhead.ws_url()));
+            let (directly, through) =
+                tokio::join!(Ponder::start(&directly), Ponder::start(&through));
+            let (mut value, mut nodes) = (3, &[0, 1][..]);
+            // They subscribe a moment after they are ready, and go on with the first head that they are told.
+            let mut hear = false;
+            for _ in 0..HEADS_MAX {
+                miner.step(&driver, (0, 1), nodes).await;
+                value += 1;
+                let (one, other) =
+                    tokio::join!(through.find(value, HEARD_MAX), directly.find(value, HEARD_MAX));
+                hear = one.is_some() && other.is_some();
+                if hear {
+                    break;
+                }
+            }
+            assert!(hear, "{}\n{}", through.process.log(), directly.process.log());
+            let metrics = wellhead.admin().get("/metrics").await.unwrap().body;
+            let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+            let subscribed = r#"wellhead_subscriptions{chain="main",kind="newHeads"} 1"#;
+            assert!(metrics.lines().any(|line| line == subscribed), "{metrics}");
+            for (node_dies, (back, count)) in [
+                (false, (0, 1)),
+                (false, (0, 5)),
+                (false, (2, 3)),
+                (true, (0, 1)),
+                (false, (0, 5)),
+                (false, (1, 2)),
+                (false, (0, 1)),
+            ] {
+                if node_dies {
+                    driver.node(0).process.signal(Signal::Kill);
+                    nodes = &[1];
+                }
+                miner.step(&driver, (back, count), nodes).await;
+                value += count;
+                let rows = through.wait_for(value).await;
+                assert_eq!(rows["totalCount"], json!(3 * (miner.head().number - 1)));
+                // Of a branch that it goes to geth tells the last head alone, and ponder takes that as a sign
+                // of the reorg and waits for the next one.
+                if back == 0 {
+                    assert_eq!(rows, directly.wait_for(value).await);
+                }
+            }
         }
     }
 }

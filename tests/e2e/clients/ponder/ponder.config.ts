@@ -1,4 +1,5 @@
-// What `LOGGER` logs, from the first block to block END: all of it is there before ponder starts.
+// What `LOGGER` logs, from the first block to block END, where all of it is there before ponder starts; without
+// END it goes on with new blocks, of which it hears at WS_URL.
 import { createConfig } from "ponder";
 
 const abi = [
@@ -14,14 +15,16 @@ const abi = [
 ] as const;
 
 export default createConfig({
-  chains: { main: { id: Number(process.env.CHAIN_ID), rpc: process.env.URL } },
+  chains: {
+    main: { id: Number(process.env.CHAIN_ID), rpc: process.env.URL, ws: process.env.WS_URL },
+  },
   contracts: {
     Logger: {
       abi,
       chain: "main",
       address: process.env.LOGGER as `0x${string}`,
       startBlock: 0,
-      endBlock: Number(process.env.END),
+      endBlock: process.env.END ? Number(process.env.END) : undefined,
     },
   },
 });
