@@ -1,6 +1,6 @@
 //! Filters that clients keep in the proxy, and what polls of them told, as the clients read it.
 //!
-//! The client that keeps them is in [`keeper`](crate::keeper); `filters_exact` judges what they told.
+//! The client that keeps them is in `keeper`; `filters_exact` judges what they told.
 
 use std::time::Duration;
 
