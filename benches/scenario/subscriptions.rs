@@ -39,8 +39,8 @@ const UNSETTLED: u64 = 8;
 /// A block is heard within this: the chain's reorgs and the worst weather.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 const SETTLED_MAX: Duration = Duration::from_secs(90);
-/// Growth that counts as none over the second half, when the journal has its 1,024 events: a fifth, and what
-/// an allocator keeps.
+/// Growth beside the cache that counts as none over the second half, when the journal has its 1,024 events: a
+/// fifth, and what an allocator keeps.
 const GROWTH_KIB: u64 = 10 * 1024;
 const DESCRIPTORS_SPARE: usize = 8;
 
@@ -152,6 +152,8 @@ fn quantity(object: &Value, name: &str) -> u64 {
 struct Sample {
     at: Duration,
     resident_kib: u64,
+    /// Of these, answers that the cache keeps up to a bound of its own.
+    cached_kib: u64,
     descriptors: usize,
     connections: f64,
 }
@@ -227,11 +229,12 @@ async fn play(time: Duration, seed: u64, claims: &mut Claims) -> Value {
     let upstream_connections =
         wellhead.metrics().await.sum("wellhead_upstream_connections", &[]) as usize;
     let half = samples.iter().find(|sample| sample.at >= time / 2);
-    let half_kib = half.map_or(0, |sample| sample.resident_kib);
-    let end_kib = samples.last().map_or(0, |sample| sample.resident_kib);
+    let beside_cache = |sample: &Sample| sample.resident_kib.saturating_sub(sample.cached_kib);
+    let half_kib = half.map_or(0, beside_cache);
+    let end_kib = samples.last().map_or(0, beside_cache);
     let (resident_kib, descriptors) = (wellhead.resident_kib(), wellhead.descriptors());
     println!(
-        "  memory    {half_kib} KiB after half the time, {end_kib} under load at the end, {resident_kib} after it, {} at most",
+        "  memory    {half_kib} KiB beside the cache after half the time, {end_kib} at the end; {resident_kib} in all after it, {} at most",
         wellhead.peak_kib()
     );
     println!("  files     {bare_descriptors} idle, {descriptors} at the end");
@@ -256,7 +259,7 @@ async fn play(time: Duration, seed: u64, claims: &mut Claims) -> Value {
         "after_kib": resident_kib, "peak_kib": wellhead.peak_kib(),
         "descriptors_idle": bare_descriptors, "descriptors_end": descriptors,
         "samples": samples.iter().map(|one| json!([
-            one.at.as_secs(), one.resident_kib, one.descriptors, one.connections,
+            one.at.as_secs(), one.resident_kib, one.cached_kib, one.descriptors, one.connections,
         ])).collect::<Value>(),
     })
 }
@@ -349,19 +352,21 @@ async fn watch(wellhead: &Wellhead, samples: &mut Vec<Sample>) {
     let mut due = interval(SAMPLE_EVERY);
     loop {
         due.tick().await;
-        let connections =
-            wellhead.metrics().await.sum("wellhead_client_connections", &["websocket"]);
+        let metrics = wellhead.metrics().await;
+        let connections = metrics.sum("wellhead_client_connections", &["websocket"]);
         let sample = Sample {
             at: began.elapsed(),
             resident_kib: wellhead.resident_kib(),
+            cached_kib: metrics.sum("wellhead_cache_bytes", &[]) as u64 / 1024,
             descriptors: wellhead.descriptors(),
             connections,
         };
         if samples.len().is_multiple_of(TOLD_EVERY) {
             println!(
-                "  {:4} s    {} KiB, {} files, {connections} clients",
+                "  {:4} s    {} KiB, {} of them cached answers, {} files, {connections} clients",
                 sample.at.as_secs(),
                 sample.resident_kib,
+                sample.cached_kib,
                 sample.descriptors
             );
         }
