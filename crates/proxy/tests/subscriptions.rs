@@ -647,3 +647,28 @@ async fn a_pushed_header_is_used_if_it_is_proven_and_fetched_otherwise() {
     assert_eq!(serde_json::from_str::<Value>(&client.next().await).expect("JSON"), headers[6]);
     assert_eq!(fetches(), before + 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_filters_of_pending_transactions_are_bounded_in_bytes_and_given_back() {
+    let stage = announced(Stage::upstreams(1));
+    let _feeds = Feeds::of(&stage);
+    sleep(Duration::from_secs(1)).await;
+    let addresses: Vec<_> = (0..1000).map(|number| format!("0x{number:040x}")).collect();
+    let filter = json!(["alchemy_pendingTransactions", { "toAddress": addresses }]).to_string();
+    let mut connections = vec![Connection::to(&stage)];
+    let mut told = String::new();
+    // 64 MiB of filters with 20 KB each.
+    for number in 1..4000 {
+        let connection = connections.last().expect("one");
+        told = connection.call("eth_subscribe", &filter).await;
+        if !told.starts_with("\"0x") {
+            break;
+        }
+        if number % 1000 == 0 {
+            connections.push(Connection::to(&stage));
+        }
+    }
+    assert!(told.contains("-32005") && told.contains("too many different filters"), "{told}");
+    drop(connections);
+    Connection::to(&stage).subscribe(&filter).await;
+}

@@ -18,13 +18,13 @@ use wellhead_subscribe::{
 };
 use wellhead_watch::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
 
-use crate::state::subscriptions::{KindName, Publications};
+use crate::state::subscriptions::{HeldCriteria, KindName, Publications};
 
 /// Different relays of a chain. Each holds at most [`STREAM_BOUNDS`]: 128 MiB in all.
 const RELAYS_MAX: usize = 32;
 /// What a stream holds for readers that are behind.
 const STREAM_BOUNDS: StreamBounds = StreamBounds { events_max: 1024, bytes_max: 4 << 20 };
-/// A relay is kept open for so long after its last reader: clients come back.
+/// How long a relay stays open after its last reader has left, for clients that connect again.
 const LINGER: Duration = Duration::from_secs(20);
 /// A pool that was pushed is polled when no upstream has pushed it for so long.
 const PUSH_GRACE: Duration = Duration::from_secs(3);
@@ -349,12 +349,12 @@ impl ChainRelays {
 }
 
 /// Which notifications of a relay a subscription is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum RelayTold {
     /// All, as they are.
     All,
-    /// Those transactions that match.
-    Matching(Arc<PendingCriteria>),
+    /// Those transactions that match. The filter is counted while it is held.
+    Matching { criteria: PendingCriteria, _held: HeldCriteria },
 }
 
 /// What a reader is told next.
@@ -385,7 +385,9 @@ impl RelayTicket {
     pub(crate) fn kind(&self) -> KindName {
         match (&self.topic, &self.told) {
             (RelayTopic::Pool(_), RelayTold::All) => KindName::NewPendingTransactions,
-            (RelayTopic::Pool(_), RelayTold::Matching(_)) => KindName::AlchemyPendingTransactions,
+            (RelayTopic::Pool(_), RelayTold::Matching { .. }) => {
+                KindName::AlchemyPendingTransactions
+            }
             (RelayTopic::Kind { .. }, _) => KindName::Relayed,
         }
     }
@@ -428,7 +430,7 @@ impl RelayTicket {
                     let told = view.since(self.cursor).map(|mut events| {
                         events.next().map(|(_, event)| match &self.told {
                             RelayTold::All => Some(event.notification.clone()),
-                            RelayTold::Matching(criteria) => criteria.notification(event),
+                            RelayTold::Matching { criteria, .. } => criteria.notification(event),
                         })
                     });
                     (told, view.tip())

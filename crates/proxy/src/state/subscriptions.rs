@@ -53,18 +53,29 @@ impl BlockPart {
     const COUNT: usize = 2;
 }
 
+/// The bytes of one subscription's filter, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldCriteria {
+    subscriptions: Arc<ChainSubscriptions>,
+    bytes: usize,
+}
+
+impl Drop for HeldCriteria {
+    fn drop(&mut self) {
+        self.subscriptions.criteria_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
 /// A subscription for which a part of each block is fetched, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct PartDemand {
-    subscriptions: Arc<ChainSubscriptions>,
+    criteria: HeldCriteria,
     part: BlockPart,
-    bytes: usize,
 }
 
 impl Drop for PartDemand {
     fn drop(&mut self) {
-        self.subscriptions.parts[self.part as usize].fetch_sub(1, Relaxed);
-        self.subscriptions.criteria_bytes.fetch_sub(self.bytes, Relaxed);
+        self.criteria.subscriptions.parts[self.part as usize].fetch_sub(1, Relaxed);
     }
 }
 
@@ -361,10 +372,17 @@ impl ChainSubscriptions {
     /// To be called before the place from which it reads is taken, as [`ChainSubscriptions::join`].
     /// `None` where the bound on filters is reached.
     pub(crate) fn want(self: &Arc<Self>, part: BlockPart, bytes: usize) -> Option<PartDemand> {
-        let held = self.criteria_bytes.fetch_add(bytes, Relaxed);
+        let criteria = self.hold(bytes)?;
         self.parts[part as usize].fetch_add(1, Relaxed);
-        let demand = PartDemand { subscriptions: Arc::clone(self), part, bytes };
-        (held + bytes <= CRITERIA_BYTES_MAX).then_some(demand)
+        Some(PartDemand { criteria, part })
+    }
+
+    /// Counts a filter of so many bytes until the result is dropped. `None` where the bound on filters is
+    /// reached.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<HeldCriteria> {
+        let before = self.criteria_bytes.fetch_add(bytes, Relaxed);
+        let held = HeldCriteria { subscriptions: Arc::clone(self), bytes };
+        (before + bytes <= CRITERIA_BYTES_MAX).then_some(held)
     }
 
     /// Whether a subscription wants this part of blocks.

@@ -1,7 +1,5 @@
 //! `eth_subscribe` and `eth_unsubscribe`, on a connection that can be told things.
 
-use std::sync::Arc;
-
 use wellhead_dispatch::{Job, now};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::raw;
@@ -39,7 +37,13 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     let ticket = match kind {
         KindAsked::Blocks(kind) => return begin_blocks(request, job, message, kind).await,
         KindAsked::Syncing => StreamTicket::Syncing(request.chain.streams.join_syncing()),
-        KindAsked::Relay(topic, told) => relay(request, job, topic, told).await?,
+        KindAsked::Relay(topic) => relay(request, job, topic, RelayTold::All).await?,
+        KindAsked::PendingMatching(criteria) => {
+            let held = request.chain.subscriptions.hold(criteria.bytes_held());
+            let held = held.ok_or_else(Refusal::too_many_filters)?;
+            let told = RelayTold::Matching { criteria, _held: held };
+            relay(request, job, RelayTopic::Pool(PoolForm::Whole), told).await?
+        }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
     if !message.add_stream(id, ticket) {
@@ -135,7 +139,9 @@ enum KindAsked {
     /// Whether the chain is followed.
     Syncing,
     /// What upstreams push.
-    Relay(RelayTopic, RelayTold),
+    Relay(RelayTopic),
+    /// Those pending transactions that match.
+    PendingMatching(PendingCriteria),
 }
 
 /// What a call wants to know of each block.
@@ -176,16 +182,13 @@ fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
             .map_err(|error| Refusal::invalid_params(&error.to_string())),
         "syncing" => Ok(KindAsked::Syncing),
         "newPendingTransactions" => {
-            Ok(KindAsked::Relay(RelayTopic::Pool(pool_form(raw::item(params, 1))?), RelayTold::All))
+            Ok(KindAsked::Relay(RelayTopic::Pool(pool_form(raw::item(params, 1))?)))
         }
         "alchemy_minedTransactions" => MinedCriteria::read(raw::item(params, 1))
             .map(|criteria| KindAsked::Blocks(BlocksAsked::Mined(criteria)))
             .map_err(|error| Refusal::invalid_params(&error.to_string())),
         "alchemy_pendingTransactions" => PendingCriteria::read(raw::item(params, 1))
-            .map(|criteria| {
-                let told = RelayTold::Matching(Arc::new(criteria));
-                KindAsked::Relay(RelayTopic::Pool(PoolForm::Whole), told)
-            })
+            .map(KindAsked::PendingMatching)
             .map_err(|error| Refusal::invalid_params(&error.to_string())),
         other => {
             let kind =
@@ -194,7 +197,7 @@ fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
                 return Err(Refusal::invalid_params("invalid argument 1: it is too long"));
             }
             let params = String::from_utf8_lossy(&compact(params)).into();
-            Ok(KindAsked::Relay(RelayTopic::Kind { kind, params }, RelayTold::All))
+            Ok(KindAsked::Relay(RelayTopic::Kind { kind, params }))
         }
     }
 }
