@@ -28,6 +28,10 @@ impl Watcher {
         let this = Arc::new(self);
         this.upstream().set_tried_by_clients(this.checks.probe().is_none());
         this.listen_for_calls();
+        let (relays, slot) = (this.pulse().relays(), this.upstream().slot());
+        if this.feed.is_some() && this.checks.feed != FeedUse::Never {
+            relays.add_candidate(slot);
+        }
         loop {
             match this.verify().await {
                 Verified::ByAnswer => this.look_first().await,
@@ -38,14 +42,16 @@ impl Watcher {
                 Some(feed) => {
                     // Boxed, so that an upstream without a feed does not hold the room of one.
                     let heads = Box::pin(this.follow_feed(&**feed));
-                    let relays = Box::pin(this.follow_relays(&**feed));
+                    let relayed = Box::pin(this.follow_relays(&**feed));
+                    relays.set_followed(slot, true);
                     tokio::select! {
                         // In this order, so that a simulated world has no chance but its own.
                         biased;
                         () = this.poll() => {}
                         () = heads => {}
-                        () = relays => {}
+                        () = relayed => {}
                     }
+                    relays.set_followed(slot, false);
                     this.feed_is_live.store(false, Ordering::Relaxed);
                     this.pulse().seats.bid(this.upstream().slot(), None);
                 }

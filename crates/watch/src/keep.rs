@@ -33,7 +33,6 @@ impl Watcher {
     /// Offers this upstream to the relays of its chain, for ever.
     pub(crate) async fn follow_relays(&self, connector: &dyn FeedConnector) {
         let relays = &self.pulse().relays;
-        relays.add_candidate(self.upstream().slot());
         let (mut known, mut running) = (Vec::new(), FuturesUnordered::new());
         loop {
             // Created before the look, so that nothing is missed.

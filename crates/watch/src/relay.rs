@@ -56,9 +56,17 @@ pub enum RelayStatus {
 #[derive(Debug, Default)]
 pub struct Relays {
     open: Mutex<Vec<Arc<Relay>>>,
-    /// The upstreams that could tell one.
-    candidates: Mutex<UpstreamSet>,
+    candidates: Mutex<RelayCandidates>,
     changed: Notify,
+}
+
+/// The upstreams that could tell a relay.
+#[derive(Debug, Clone, Copy, Default)]
+struct RelayCandidates {
+    /// They have a WebSocket that may be used.
+    all: UpstreamSet,
+    /// Those of them that are verified, so that a feed is opened.
+    followed: UpstreamSet,
 }
 
 /// One relay.
@@ -116,7 +124,16 @@ impl Relays {
 
     /// Notes that an upstream has a WebSocket that may be used.
     pub(crate) fn add_candidate(&self, slot: Slot) {
-        self.candidates.lock().insert(slot);
+        self.candidates.lock().all.insert(slot);
+    }
+
+    /// Notes that feeds of this upstream are opened, or are not any more.
+    pub(crate) fn set_followed(&self, slot: Slot, is_followed: bool) {
+        let followed = &mut self.candidates.lock().followed;
+        match is_followed {
+            true => followed.insert(slot),
+            false => *followed = followed.without(UpstreamSet::from_iter([slot])),
+        }
     }
 
     /// Those that are open and not in `known`.
@@ -139,10 +156,10 @@ impl RelayHandle {
         let state = self.relay.state.lock();
         if !state.telling.is_empty() {
             RelayStatus::Told
-        } else if candidates.is_empty() {
+        } else if candidates.all.is_empty() {
             RelayStatus::NoFeeds
         } else if !state.refusing.is_empty()
-            && candidates.without(state.refusing.or(state.failing)).is_empty()
+            && candidates.followed.without(state.refusing.or(state.failing)).is_empty()
         {
             RelayStatus::Refused
         } else {

@@ -201,6 +201,20 @@ async fn a_chain_without_feeds_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_relay_that_is_opened_before_the_upstreams_are_verified_waits_for_them() {
+    let cast = Cast::of(&["own"]);
+    let line = cast.connectors[0].prepare_good(1);
+    tokio::task::yield_now().await;
+    let (sink, handle) = cast.open(RelaySpread::One);
+    assert_eq!(handle.status(), RelayStatus::Opening);
+    pass(seconds(2)).await;
+    assert_eq!(handle.status(), RelayStatus::Told);
+    push(&line, "1");
+    settle().await;
+    sink.has(&["1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_feed_of_another_chain_tells_nothing() {
     let cast = Cast::of(&["own"]);
     let wrong = cast.connectors[0].prepare_good(5);
