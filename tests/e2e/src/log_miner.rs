@@ -33,7 +33,8 @@ impl LogMiner {
     pub async fn step(
         &mut self,
         driver: &ConsensusDriver,
-        (back, count): (u64, u64),
+        back: u64,
+        count: u64,
         nodes: &[usize],
     ) -> (Vec<Block>, Vec<Value>) {
         let abandoned: Vec<_> = (0..back).map(|at| driver.ancestor(&self.head, at)).collect();

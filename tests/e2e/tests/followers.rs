@@ -332,29 +332,29 @@ mod with_geth {
         });
         let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
         let mut followers = subscribe(&wellhead, &miner, FOLLOWERS).await;
-        for step in [(0, 1), (0, 3), (2, 3)] {
-            miner.step(&driver, step, &[0, 1]).await;
+        for (back, count) in [(0, 1), (0, 3), (2, 3)] {
+            miner.step(&driver, back, count, &[0, 1]).await;
         }
         all_hear(&mut followers, driver.node(1)).await;
         // While it is away, while it stands on a branch that was left, and when it follows again.
         driver.node(0).process.signal(Signal::Kill);
-        for step in [(0, 1), (1, 2)] {
-            miner.step(&driver, step, &[1]).await;
+        for (back, count) in [(0, 1), (1, 2)] {
+            miner.step(&driver, back, count, &[1]).await;
         }
         all_hear(&mut followers, driver.node(1)).await;
         driver.restart(0).await;
-        for step in [(0, 1), (0, 2), (2, 3)] {
-            miner.step(&driver, step, &[1]).await;
+        for (back, count) in [(0, 1), (0, 2), (2, 3)] {
+            miner.step(&driver, back, count, &[1]).await;
         }
         all_hear(&mut followers, driver.node(1)).await;
-        for step in [(0, 1), (3, 4)] {
-            miner.step(&driver, step, &[0, 1]).await;
+        for (back, count) in [(0, 1), (3, 4)] {
+            miner.step(&driver, back, count, &[0, 1]).await;
         }
         all_hear(&mut followers, driver.node(0)).await;
         // It is all that is left.
         driver.node(1).process.signal(Signal::Kill);
-        for step in [(0, 1), (2, 3), (0, 1)] {
-            miner.step(&driver, step, &[0]).await;
+        for (back, count) in [(0, 1), (2, 3), (0, 1)] {
+            miner.step(&driver, back, count, &[0]).await;
         }
         all_hear(&mut followers, driver.node(0)).await;
     }
@@ -374,14 +374,14 @@ mod with_geth {
         let upstreams = [websocket.with(&fields), Upstream::new("http", &driver.node(1).url())];
         let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
         let mut followers = subscribe(&wellhead, &miner, 2).await;
-        for step in [(0, 1), (0, 5), (2, 3), (1, 1), (3, 2)] {
-            miner.step(&driver, step, &[0, 1]).await;
+        for (back, count) in [(0, 1), (0, 5), (2, 3), (1, 1), (3, 2)] {
+            miner.step(&driver, back, count, &[0, 1]).await;
             all_hear(&mut followers, driver.node(1)).await;
         }
         // Heads go on by WebSocket. Logs wait, and none is lost.
         driver.node(1).process.signal(Signal::Stop);
-        for step in [(0, 1), (0, 4)] {
-            let (blocks, _) = miner.step(&driver, step, &[0]).await;
+        for (back, count) in [(0, 1), (0, 4)] {
+            let (blocks, _) = miner.step(&driver, back, count, &[0]).await;
             for follower in &mut followers {
                 let newest = json!(blocks.last().unwrap().hash);
                 while follower.chain.last().unwrap()["hash"] != newest {
@@ -390,11 +390,11 @@ mod with_geth {
             }
         }
         driver.node(1).process.signal(Signal::Cont);
-        miner.step(&driver, (1, 2), &[0, 1]).await;
+        miner.step(&driver, 1, 2, &[0, 1]).await;
         all_hear(&mut followers, driver.node(1)).await;
         driver.node(0).process.signal(Signal::Kill);
-        for step in [(0, 1), (2, 3)] {
-            miner.step(&driver, step, &[1]).await;
+        for (back, count) in [(0, 1), (2, 3)] {
+            miner.step(&driver, back, count, &[1]).await;
             all_hear(&mut followers, driver.node(1)).await;
         }
     }

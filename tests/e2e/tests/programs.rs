@@ -394,7 +394,7 @@ mod with_geth {
             let driver = ConsensusDriver::start(2).await;
             let first = driver.mine_on(driver.genesis(), Transactions::None).await;
             let mut miner = LogMiner::new(&first);
-            miner.step(&driver, (0, 4), &[0, 1]).await;
+            miner.step(&driver, 0, 4, &[0, 1]).await;
             let upstreams = [0, 1].map(|number| {
                 let node = driver.node(number);
                 let upstream = Upstream::new(&format!("geth{number}"), &node.url());
@@ -411,7 +411,7 @@ mod with_geth {
             // They subscribe a moment after they are ready, and go on with the first head that they are told.
             let mut hear = false;
             for _ in 0..HEADS_MAX {
-                miner.step(&driver, (0, 1), nodes).await;
+                miner.step(&driver, 0, 1, nodes).await;
                 value += 1;
                 let (one, other) =
                     tokio::join!(through.find(value, HEARD_MAX), directly.find(value, HEARD_MAX));
@@ -438,7 +438,7 @@ mod with_geth {
                     driver.node(0).process.signal(Signal::Kill);
                     nodes = &[1];
                 }
-                miner.step(&driver, (back, count), nodes).await;
+                miner.step(&driver, back, count, nodes).await;
                 value += count;
                 let rows = through.wait_for(value).await;
                 assert_eq!(rows["totalCount"], json!(3 * (miner.head().number - 1)));

@@ -299,7 +299,7 @@ mod with_geth {
         let mut miner = LogMiner::new(&first[0]);
         let mut told = Vec::new();
         for (block, back) in (0..12_u64).zip([0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 3, 0]) {
-            let (_, expected) = miner.step(&stage.driver, (back, back + 1), &[0, 1]).await;
+            let (_, expected) = miner.step(&stage.driver, back, back + 1, &[0, 1]).await;
             assert_eq!(expected.len(), 3 * (2 * back as usize + 1));
             let mut seen = Vec::new();
             let mut heads_told = 0;
@@ -370,7 +370,7 @@ mod with_geth {
         let mut miner = LogMiner::new(&first[0]);
         let mut upstreams = vec![0, 1];
         for (back, count) in [(0, 1), (0, 3), (2, 3), (1, 1), (0, 8), (3, 2), (0, 1), (2, 5)] {
-            let (blocks, told) = miner.step(&stage.driver, (back, count), &upstreams).await;
+            let (blocks, told) = miner.step(&stage.driver, back, count, &upstreams).await;
             stage.agrees_on(miner.head()).await;
             expect(&stage, &of_logs, &told).await;
             expect(&stage, &of_blocks, &hashes(&blocks)).await;
@@ -389,7 +389,7 @@ mod with_geth {
         for back in [0, 1] {
             stage.wellhead.process.signal(Signal::Term);
             assert_eq!(stage.wellhead.process.exit_code(BOUND).await, Some(0));
-            let (blocks, told) = miner.step(&stage.driver, (back, 2), &upstreams).await;
+            let (blocks, told) = miner.step(&stage.driver, back, 2, &upstreams).await;
             stage.wellhead = Stage::before(&stage.driver, true, &settings).await;
             stage.agrees_on(miner.head()).await;
             match back {
@@ -416,7 +416,7 @@ mod with_geth {
         client.subscribe(json!(["logs", { "address": ConsensusDriver::LOGGER }])).await;
         let mut miner = LogMiner::new(&first[0]);
         for back in [0, 0, 2, 1, 0] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, back + 1), &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, back + 1, &[0, 1]).await;
             let rpc = stage.driver.node(0).rpc();
             let mut expected = Vec::new();
             for block in &blocks {
@@ -482,13 +482,13 @@ mod with_geth {
         let mut process = LibraryProcess::start(library, &stage.wellhead.ws_url()).await;
         let mut miner = LogMiner::new(&first[0]);
         for (back, count) in [(0, 1), (0, 1), (0, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.expect_pending(&stage, 0).await;
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.expect_pending(&stage, 3).await;
@@ -496,7 +496,7 @@ mod with_geth {
         process.expect_restart().await;
         process.expect_pending(&stage, 6).await;
         for (back, count) in [(0, 1), (0, 3), (1, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.leave().await;
@@ -515,17 +515,17 @@ mod with_geth {
         let mut process = LibraryProcess::start(library, &stage.wellhead.url()).await;
         let mut miner = LogMiner::new(&first[0]);
         for (back, count) in [(0, 1), (0, 4), (1, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[0, 1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[0, 1]).await;
             process.expect(&blocks, &logs).await;
         }
         stage.driver.node(0).process.signal(Signal::Kill);
         for (back, count) in [(0, 1), (3, 5), (0, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         stage.wellhead = stage.wellhead.restart().await;
         for (back, count) in [(0, 1), (1, 3)] {
-            let (blocks, logs) = miner.step(&stage.driver, (back, count), &[1]).await;
+            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
             process.expect(&blocks, &logs).await;
         }
         process.leave().await;
