@@ -112,8 +112,8 @@ usage: make scenario, or scripts/scenario [OPTION]...
                    and longer rounds of redis
   --soak MINUTES   mixed faults at half of capacity for so long, and nothing else
   --subscriptions MINUTES
-                   clients that subscribe, stay, come, go, stall and storm for so long
-                   while upstreams fail and blocks are replaced, and nothing else
+                   WebSocket clients that stay, come and go, stall and storm, while
+                   upstreams fail and blocks are replaced, and nothing else
   --rate N         so many calls a second, whether or not earlier ones are answered:
                    for faults instead of 200 users, for the soak instead of half
                    of what is possible

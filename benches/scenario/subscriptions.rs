@@ -32,7 +32,7 @@ const STORMING: usize = 100;
 const STORM_EVERY: Duration = Duration::from_secs(60);
 const STORM: Duration = Duration::from_secs(5);
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Lines that are printed: one in so many samples.
+/// One sample of this many is printed.
 const TOLD_EVERY: usize = 6;
 /// The newest blocks are not compared: they may be replaced or under way.
 const UNSETTLED: u64 = 8;
@@ -158,7 +158,7 @@ struct Sample {
     connections: f64,
 }
 
-/// Subscribers of one process for so long.
+/// Plays the subscribers of one process for `time`, and compares what they were told with the chain.
 pub(crate) async fn run(time: Duration, seed: u64, claims: &mut Claims) -> Value {
     let local = LocalSet::new();
     local.run_until(play(time, seed, claims)).await
@@ -271,7 +271,7 @@ async fn subscribed(port: u16) -> WsClient {
     client
 }
 
-/// Stays for so long, and notes what it is told.
+/// Stays for `time`, and notes each notification.
 async fn listen(port: u16, time: Duration) -> Told {
     let (mut told, ends_at) = (Told::default(), Instant::now() + time);
     let mut client = subscribed(port).await;

@@ -32,7 +32,7 @@ use wellhead_e2e::Certificate;
 const WARM_HEADS: usize = 3;
 /// Heads after which a client that does not read has filled what the kernel takes for it.
 const STALL_HEADS: usize = 60;
-/// Of so many subscribers one stalls.
+/// One subscriber of this many stalls.
 const STALLED_OF: usize = 10;
 /// nginx needs two descriptors for each, and a process has few more than that.
 const TUNNELLED_MAX: usize = 9_000;

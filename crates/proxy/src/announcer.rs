@@ -452,9 +452,9 @@ fn has_used_gas(block: &AddedBlock) -> bool {
     raw::field(&block.header().json(), "gasUsed").and_then(raw::quantity) != Some(0)
 }
 
-/// An answer without a receipt or transaction, for a block that used gas and has no logs, is believed after
-/// so many failures: nodes answer so for blocks that they do not have yet, and on some chains gas is used by
-/// transactions of another kind.
+/// Failures after which an answer without a receipt or transaction is believed for a block that used gas and has
+/// no logs: a node gives that answer for a block that it does not have yet, but on some chains transactions of
+/// another kind use gas.
 const EMPTY_AFTER: u32 = 3;
 
 fn may_be_empty(block: &AddedBlock, failures: u32) -> bool {

@@ -49,7 +49,7 @@ pub enum RetryAfterWorth {
     Holds,
     /// A call after that time is refused again.
     TooShort,
-    /// No call waited so long: it is longer than was waited, or was not met.
+    /// Longer than any call of the measurement waited, or the bound was not met.
     Untried,
 }
 
@@ -118,7 +118,7 @@ impl Extent {
     }
 }
 
-/// What the provider served to so many users, each of which asks again when it has an answer.
+/// What the provider served to this many users, each of which sends its next call when it has an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ServedUsers {
     /// Users.

@@ -19,7 +19,7 @@ const TEND_EVERY: Duration = Duration::from_secs(1);
 const POLL_UNKNOWN: Duration = Duration::from_secs(2);
 /// A pool is polled no less often, however slow the chain.
 const POLL_MAX: Duration = Duration::from_secs(6);
-/// After no upstream made a filter, none is asked for one for so long.
+/// The pause after an attempt in which no upstream made a filter.
 const FAILED_PAUSE: Duration = Duration::from_secs(30);
 
 /// The polling of one pool.
