@@ -6,13 +6,14 @@
 //! take are in the `backlog`. Where addresses have shares, `peers` knows each connection and
 //! may end one for another's sake.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::task::{Context, Wake};
+use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -265,8 +266,36 @@ impl ClientLink {
         self.turn_bytes.load(Relaxed) >= TURN_BYTES
     }
 
+    /// Notes a write of some bytes, and passes it on. That none was taken is an error.
+    pub(crate) fn note_some(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            _ => self.note_write(written),
+        }
+    }
+
+    /// Notes what a write came to, and passes it on.
+    pub(crate) fn note_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(bytes)) => self.note_written(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.note_stalled(),
+        }
+        written
+    }
+
+    /// Notes whether the socket has taken everything, and passes it on.
+    pub(crate) fn note_flush(&self, flushed: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        match &flushed {
+            Poll::Ready(Ok(())) => self.note_flushed(),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.note_stalled(),
+        }
+        flushed
+    }
+
     /// The socket took `bytes`.
-    pub(crate) fn note_written(&self, bytes: usize) {
+    fn note_written(&self, bytes: usize) {
         if self.times.stalled_since.load(Relaxed) == NEVER {
             return;
         }
@@ -283,7 +312,7 @@ impl ClientLink {
     }
 
     /// The socket takes no more.
-    pub(crate) fn note_stalled(&self) {
+    fn note_stalled(&self) {
         if self.times.stalled_since.load(Relaxed) == NEVER {
             self.times.stalled_bytes.store(0, Relaxed);
             self.times.stalled_since.store(self.clock(), Relaxed);
@@ -328,7 +357,7 @@ impl ClientLink {
     }
 
     /// Everything there was to write is written.
-    pub(crate) fn note_flushed(&self) {
+    fn note_flushed(&self) {
         if self.times.stalled_since.load(Relaxed) != NEVER {
             self.times.stalled_since.store(NEVER, Relaxed);
             // Idleness begins when the last byte is out, not when it was handed on.

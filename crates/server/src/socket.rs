@@ -108,15 +108,6 @@ impl<S: ClientStream> ClientSocket<S> {
             let _ = Pin::new(&mut self.inner).poll_flush(cx);
         }
     }
-
-    fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &written {
-            Poll::Ready(Ok(bytes)) => self.link.note_written(*bytes),
-            Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.link.note_stalled(),
-        }
-        written
-    }
 }
 
 impl<S: ClientStream> AsyncRead for ClientSocket<S> {
@@ -157,7 +148,7 @@ impl<S: ClientStream> AsyncWrite for ClientSocket<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.note(written)
+        self.link.note_write(written)
     }
 
     fn poll_write_vectored(
@@ -166,7 +157,7 @@ impl<S: ClientStream> AsyncWrite for ClientSocket<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.note(written)
+        self.link.note_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -174,17 +165,8 @@ impl<S: ClientStream> AsyncWrite for ClientSocket<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_flush(cx) {
-            Poll::Ready(flushed) => {
-                flushed?;
-                self.link.note_flushed();
-                Poll::Ready(Ok(()))
-            }
-            Poll::Pending => {
-                self.link.note_stalled();
-                Poll::Pending
-            }
-        }
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.link.note_flush(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -122,7 +122,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
         poll_fn(|cx| {
             while !bytes.is_empty() {
                 let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-                bytes = &bytes[ready!(self.noted(written))?..];
+                bytes = &bytes[ready!(self.link.note_some(written))?..];
             }
             self.poll_flush(cx)
         })
@@ -135,7 +135,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
         poll_fn(|cx| {
             while !slices.is_empty() {
                 let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-                IoSlice::advance_slices(&mut slices, ready!(self.noted(written))?);
+                IoSlice::advance_slices(&mut slices, ready!(self.link.note_some(written))?);
             }
             self.poll_flush(cx)
         })
@@ -144,27 +144,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
 
     /// Has TLS send what the socket did not take at once. Bare TCP keeps nothing back.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.stream).poll_flush(cx) {
-            Poll::Ready(flushed) => {
-                flushed?;
-                self.link.note_flushed();
-                Poll::Ready(Ok(()))
-            }
-            Poll::Pending => {
-                self.link.note_stalled();
-                Poll::Pending
-            }
-        }
-    }
-
-    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match &written {
-            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            Poll::Ready(Ok(bytes)) => self.link.note_written(*bytes),
-            Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.link.note_stalled(),
-        }
-        written
+        self.link.note_flush(Pin::new(&mut self.stream).poll_flush(cx))
     }
 }
 

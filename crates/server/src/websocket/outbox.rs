@@ -140,14 +140,8 @@ impl Outbox {
             }
             let Some(batch) = &mut self.batch else { break };
             let written = batch.poll_write(cx, stream);
-            match &written {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(bytes)) => link.note_written(*bytes),
-                Poll::Ready(Err(_)) => {}
-                Poll::Pending => link.note_stalled(),
-            }
             self.is_flushed = false;
-            let bytes = ready!(written)?;
+            let bytes = ready!(link.note_some(written))?;
             if batch.advance(bytes) {
                 self.batch = None;
             }
@@ -155,18 +149,9 @@ impl Outbox {
         if self.is_flushed {
             return Poll::Ready(Ok(()));
         }
-        match Pin::new(stream).poll_flush(cx) {
-            Poll::Ready(flushed) => {
-                flushed?;
-                link.note_flushed();
-                self.is_flushed = true;
-                Poll::Ready(Ok(()))
-            }
-            Poll::Pending => {
-                link.note_stalled();
-                Poll::Pending
-            }
-        }
+        ready!(link.note_flush(Pin::new(stream).poll_flush(cx)))?;
+        self.is_flushed = true;
+        Poll::Ready(Ok(()))
     }
 
     /// What is sent next; `None` when there is nothing.
