@@ -16,6 +16,7 @@ mod envelope;
 pub mod fake;
 pub mod fast;
 pub mod fleet;
+mod listen;
 pub mod node;
 pub mod provider;
 pub mod rpc;

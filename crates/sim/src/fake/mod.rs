@@ -14,7 +14,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,14 +24,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::http::HttpDesk;
 use self::socket::FakeSocket;
+use crate::listen::{ACCEPT_PAUSE, CONNECTIONS_MAX, accept, listen};
 use crate::node::{Fault, SimNode};
 
-/// Connections open at once; further ones wait in the listener's queue.
-const CONNECTIONS_MAX: usize = 4096;
 /// The listener's queue.
 const BACKLOG: u32 = 1024;
-/// After a failed accept, usually for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Streams on one HTTP/2 connection, as geth's default.
 const H2_STREAMS_MAX: u32 = 250;
 
@@ -60,7 +56,7 @@ impl FakeUpstream {
         let addr = place.local_addr()?;
         let listener = match is_down(&node) {
             true => None,
-            false => Some(listen(addr)?),
+            false => Some(listen(addr, BACKLOG)?),
         };
         let stop = CancellationToken::new();
         let shop = Shop { node: Arc::clone(&node), addr, stop: stop.clone(), _place: place };
@@ -93,13 +89,6 @@ fn is_down(node: &SimNode) -> bool {
     node.dials().fault == Some(Fault::Down)
 }
 
-fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(addr)?;
-    socket.listen(BACKLOG)
-}
-
 /// The accept loop and what it needs.
 struct Shop {
     node: Arc<SimNode>,
@@ -121,7 +110,7 @@ impl Shop {
                 },
             }
             if !is_down(&self.node) && !self.stop.is_cancelled() {
-                match listen(self.addr) {
+                match listen(self.addr, BACKLOG) {
                     Ok(open) => listener = Some(open),
                     Err(error) => {
                         tracing::warn!(%error, addr = %self.addr, "fake upstream cannot listen");
@@ -163,16 +152,6 @@ impl Shop {
             }
         }
     }
-}
-
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, permit))
 }
 
 async fn serve(stream: TcpStream, node: Arc<SimNode>, open: CancellationToken) {

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -57,15 +57,12 @@ pub use self::wire::ProviderTls;
 use self::count::count;
 use self::desk::Desk;
 use self::wire::ProviderSocket;
+use crate::listen::{ACCEPT_PAUSE, CONNECTIONS_MAX, accept, listen};
 use crate::node::SimNode;
 use crate::world::World;
 
-/// Connections open at once; further ones wait in the listener's queue.
-const CONNECTIONS_MAX: usize = 4096;
 /// The listener's queue.
 const BACKLOG: u32 = 4096;
-/// After a failed accept, usually for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// For a handshake, and for the first bytes, which tell the protocol.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How HTTP/2 begins, as far as no method does.
@@ -105,10 +102,7 @@ impl FakeProvider {
         dials: ProviderDials,
         tls: Option<ProviderTls>,
     ) -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(addr)?;
-        let listener = socket.listen(BACKLOG)?;
+        let listener = listen(addr, BACKLOG)?;
         let addr = listener.local_addr()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let desk = Arc::new(Desk::new(SimNode::new(id, world), dials));
@@ -187,16 +181,6 @@ async fn run(
             drop(permit);
         });
     }
-}
-
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, permit))
 }
 
 async fn serve(stream: TcpStream, desk: &Desk, tls: Option<&ProviderTls>) -> io::Result<()> {
