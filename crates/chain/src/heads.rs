@@ -388,17 +388,29 @@ fn is_news(known: Option<&UpstreamHead>, seen: &Observation, source: Source) -> 
 mod tests {
     use super::*;
 
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn seen(number: u64) -> Observation {
+        Observation::of_number(BlockNumber(number))
+    }
+
+    /// Has an upstream tell its head.
+    fn say(heads: &Heads, slot: u8, number: u64, now: Instant) {
+        heads.observe(Slot(slot), seen(number), Source::Word, now);
+    }
+
     /// Plays `slot:number` (its word) and `slot~number` (an answer), then compares
     /// "best | heads".
     fn check(script: &str, expected: &str) {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(3, None, None);
         for step in script.split_whitespace() {
             let source = if step.contains(':') { Source::Word } else { Source::Answer };
             let (slot, number) = step.split_once([':', '~']).expect("slot:number");
-            let number = BlockNumber(number.parse().expect("a number"));
-            let seen = Observation::of_number(number);
+            let seen = seen(number.parse().expect("a number"));
             heads.observe(Slot(slot.parse().expect("a slot")), seen, source, now);
         }
         let view = heads.view();
@@ -428,12 +440,11 @@ mod tests {
 
     #[test]
     fn what_a_poll_tells_late_lowers_nothing_that_was_learnt_since() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let began = Instant::now();
+        let began = origin();
         let at = |millis| began + Duration::from_millis(millis);
         let heads = Heads::new(1, None, None);
         let say = |number, source, millis| {
-            heads.observe(Slot(0), Observation::of_number(BlockNumber(number)), source, at(millis));
+            heads.observe(Slot(0), seen(number), source, at(millis));
             heads.view().head(Slot(0)).map(|head| head.number.0)
         };
         assert_eq!(say(8, Source::Polled(at(0)), 10), Some(8));
@@ -450,15 +461,12 @@ mod tests {
 
     #[test]
     fn lag_is_counted_from_the_best() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(2, None, Some(2));
-        let seen = |number, timestamp| Observation {
-            timestamp: Some(timestamp),
-            ..Observation::of_number(BlockNumber(number))
-        };
-        heads.observe(Slot(0), seen(10, 1000), Source::Word, now);
-        heads.observe(Slot(1), seen(7, 964), Source::Word, now);
+        for (slot, number, timestamp) in [(0, 10, 1000), (1, 7, 964)] {
+            let seen = Observation { timestamp: Some(timestamp), ..seen(number) };
+            heads.observe(Slot(slot), seen, Source::Word, now);
+        }
         let view = heads.view();
         assert_eq!((view.lag_blocks(Slot(0)), view.lag_blocks(Slot(1))), (Some(0), Some(3)));
         assert_eq!(view.lag_time(Slot(1), now), Some(Duration::from_secs(36)));
@@ -469,12 +477,10 @@ mod tests {
 
     #[test]
     fn a_forgotten_upstream_no_longer_leads() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(2, None, None);
-        let seen = |number| Observation::of_number(BlockNumber(number));
-        heads.observe(Slot(0), seen(900), Source::Word, now);
-        heads.observe(Slot(1), seen(7), Source::Word, now);
+        say(&heads, 0, 900, now);
+        say(&heads, 1, 7, now);
         heads.forget(Slot(0), now);
         let view = heads.view();
         assert_eq!(view.latest.map(|head| head.number), Some(BlockNumber(7)));
@@ -483,10 +489,8 @@ mod tests {
 
     #[test]
     fn a_faded_head_is_unknown_and_what_it_showed_is_still_there() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(2, None, Some(3));
-        let seen = |number| Observation::of_number(BlockNumber(number));
         heads.observe(Slot(0), seen(900), Source::Answer, now);
         heads.observe(Slot(1), seen(7), Source::Answer, now);
         assert!(heads.view().is_lagging(Slot(1), None));
@@ -502,13 +506,9 @@ mod tests {
 
     #[test]
     fn an_idle_upstream_lags_by_what_it_lagged_at_its_last_word() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(3, None, Some(3));
-        let say = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe(Slot(slot), seen, Source::Word, now);
-        };
+        let say = |slot, number| say(&heads, slot, number, now);
         let shown = || {
             let view = heads.view();
             let latest = view.latest.expect("agreed").number.0;
@@ -530,38 +530,33 @@ mod tests {
 
     #[test]
     fn an_idle_upstream_has_no_vote_beside_others() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+        let now = origin();
         let heads = Heads::new(3, None, Some(3));
-        let say = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe(Slot(slot), seen, Source::Word, now);
+        let tell = |slot, number| {
+            say(&heads, slot, number, now);
             heads.view().latest.expect("agreed").number.0
         };
-        say(0, 100);
-        say(1, 100);
+        tell(0, 100);
+        tell(1, 100);
         heads.set_idle(Slot(1), true, now);
         heads.set_idle(Slot(2), true, now);
-        assert_eq!(say(0, 101), 101, "its old head does not hold down the agreed one");
-        assert_eq!(say(2, 103), 101, "nor does a newer one carry it up");
-        assert_eq!(say(0, 103), 103);
+        assert_eq!(tell(0, 101), 101, "its old head does not hold down the agreed one");
+        assert_eq!(tell(2, 103), 101, "nor does a newer one carry it up");
+        assert_eq!(tell(0, 103), 103);
         let mark = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe_mark(Slot(slot), Tag::Finalized, seen, now);
+            heads.observe_mark(Slot(slot), Tag::Finalized, seen(number), now);
             heads.view().mark(Tag::Finalized).expect("told").number.0
         };
         assert_eq!((mark(1, 60), mark(0, 70)), (60, 70), "final blocks go on without it, too");
     }
 
     #[test]
-    fn where_all_who_were_heard_are_idle_they_vote() {
-        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
-        let now = Instant::now();
+    fn where_all_that_were_heard_are_idle_they_vote() {
+        let now = origin();
         let heads = Heads::new(2, None, Some(3));
         heads.set_idle(Slot(0), true, now);
         heads.set_idle(Slot(1), true, now);
-        let seen = Observation::of_number(BlockNumber(100));
-        heads.observe(Slot(0), seen, Source::Word, now);
+        say(&heads, 0, 100, now);
         assert_eq!(heads.view().latest.map(|head| head.number), Some(BlockNumber(100)));
     }
 
