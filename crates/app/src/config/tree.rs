@@ -471,20 +471,11 @@ fn syntax(source: &str, error: &ScanError) -> Problem {
         | ErrorKind::ExpectedFlowMappingSeparator
         | ErrorKind::ExpectedFlowSequenceSeparator
         | ErrorKind::MismatchedFlowCollectionEnd { .. }
-        | ErrorKind::MisplacedFlowCollectionEnd
-            if line.contains("${") =>
-        {
-            Some("quote a value that holds `${...}` inside `{ }` or `[ ]`")
-        }
-        ErrorKind::UnclosedFlowCollection { .. }
-        | ErrorKind::UnexpectedEofFlowMapping
-        | ErrorKind::UnexpectedEofFlowSequence
-        | ErrorKind::ExpectedFlowMappingSeparator
-        | ErrorKind::ExpectedFlowSequenceSeparator
-        | ErrorKind::MismatchedFlowCollectionEnd { .. }
-        | ErrorKind::MisplacedFlowCollectionEnd => {
-            Some("check that each `{` and `[` is closed and that commas stand between the items")
-        }
+        | ErrorKind::MisplacedFlowCollectionEnd => Some(if line.contains("${") {
+            "quote a value that holds `${...}` inside `{ }` or `[ ]`"
+        } else {
+            "check that each `{` and `[` is closed and that commas stand between the items"
+        }),
         ErrorKind::MappingValueNotAllowed => {
             Some("quote a value that holds `: `, or check the indentation of this line")
         }
