@@ -236,21 +236,42 @@ fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Co
     let goals = goals(&common.urls)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
+    let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
+    let dir = run.dir.clone();
+    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let ahead = ahead(&goals, &forecasts, plans, run.most);
+    let answered =
+        runtime.block_on(play(common, ExperimentRun { run, goals: &goals, ahead }, plans))?;
+    report(&dir, common.profile.as_deref())?;
+    if answered { Ok(()) } else { Err(CommandError::System("nothing was measured".to_owned())) }
+}
+
+/// A run that may be played.
+struct ConfirmedRun {
+    dir: PathBuf,
+    now: u64,
+    /// Calls at most, those of the earlier run included.
+    most: u64,
+    earlier: Option<EarlierRun>,
+}
+
+/// Reads the run that is to be continued, and tells and asks what has to be known before a call is
+/// sent; `None` where nothing is to be sent.
+fn confirm(
+    common: &CommonArgs,
+    goals: &[Goal],
+    forecasts: &[Forecast],
+) -> Result<Option<ConfirmedRun>, CommandError> {
     let earlier = match &common.goes_on {
         Some(dir) => Some(resume::read(dir)?),
         None => None,
     };
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let Some(most) = may_send(common, &goals, &forecasts, spent)? else { return Ok(()) };
+    let Some(most) = may_send(common, goals, forecasts, spent)? else { return Ok(None) };
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
-    let dir = named.unwrap_or_else(|| default_dir(&goals, now));
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
-    let ahead = ahead(&goals, &forecasts, plans, most);
-    let run = ExperimentRun { dir: &dir, now, goals: &goals, most, earlier, ahead };
-    let answered = runtime.block_on(play(common, run, plans))?;
-    report(&dir, common.profile.as_deref())?;
-    if answered { Ok(()) } else { Err(CommandError::System("nothing was measured".to_owned())) }
+    let dir = named.unwrap_or_else(|| default_dir(goals, now));
+    Ok(Some(ConfirmedRun { dir, now, most, earlier }))
 }
 
 /// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
@@ -357,15 +378,12 @@ fn ahead(
 
 /// A run that is to be played.
 struct ExperimentRun<'a> {
-    dir: &'a Path,
-    now: u64,
+    run: ConfirmedRun,
     goals: &'a [Goal],
-    most: u64,
-    earlier: Option<EarlierRun>,
     ahead: Ahead,
 }
 
-/// A target that a target to measure.
+/// A target that answered a call, and is measured.
 struct GreetedTarget<'a> {
     index: u32,
     goal: &'a Goal,
@@ -379,7 +397,7 @@ async fn play(
     going: ExperimentRun<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
 ) -> Result<bool, CommandError> {
-    let ExperimentRun { dir, now, goals, most, earlier, ahead } = going;
+    let ExperimentRun { run: ConfirmedRun { dir, now, most, earlier }, goals, ahead } = going;
     let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(most).after(spent);
@@ -390,10 +408,10 @@ async fn play(
     let mut live = Live::new(&budget, &stop, ahead, drawn);
     let played = async {
         let player = match earlier {
-            Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop)?,
+            Some(earlier) => Player::resume(&dir, earlier, now, &budget, &stop)?,
             None => {
                 let words = resume::words(common, &[]);
-                Player::begin(dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
+                Player::begin(&dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
             }
         };
         let mut player = player.precise();

@@ -1,6 +1,5 @@
 //! Experiments that ask all targets side by side: `agree`, `fresh`, `reach`.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use wellhead_analyze::inquiry::{agree, fresh, reach};
 use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::record::Cell;
 use wellhead_analyze::run::{
-    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
+    CallBudget, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
 };
 use wellhead_analyze::way::Goal;
-use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_telemetry::SecretUrl;
 
 use super::{
-    default_dir, ended, goals, greeting_line, interrupted, may_send, names, report, resume, terms,
+    ConfirmedRun, confirm, ended, goals, greeting_line, interrupted, names, report, resume, terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
@@ -112,12 +111,9 @@ fn reach_terms(it: &ReachArgs) -> reach::ReachTerms {
 
 /// A run that is to be played.
 struct InquiryRun<'a> {
-    dir: &'a Path,
-    now: u64,
+    run: ConfirmedRun,
     goals: &'a [Goal],
     sockets: &'a [Option<SecretUrl>],
-    most: u64,
-    earlier: Option<EarlierRun>,
 }
 
 /// Measures all targets together and writes the report.
@@ -134,17 +130,10 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
         Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
     };
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
-    let earlier = match &common.goes_on {
-        Some(dir) => Some(resume::read(dir)?),
-        None => None,
-    };
-    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let Some(most) = may_send(common, &goals, &forecasts, spent)? else { return Ok(()) };
-    let now = clock::unix_seconds();
-    let named = common.goes_on.clone().or_else(|| common.out.clone());
-    let dir = named.unwrap_or_else(|| default_dir(&goals, now));
+    let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
+    let dir = run.dir.clone();
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
-    let going = InquiryRun { dir: &dir, now, goals: &goals, sockets: &sockets, most, earlier };
+    let going = InquiryRun { run, goals: &goals, sockets: &sockets };
     runtime.block_on(play(common, going, inquiry))?;
     report(&dir, common.profile.as_deref())
 }
@@ -171,15 +160,15 @@ async fn play(
     going: InquiryRun<'_>,
     inquiry: &Inquiry<'_>,
 ) -> Result<(), CommandError> {
-    let InquiryRun { dir, now, goals, sockets, most, earlier } = going;
+    let InquiryRun { run: ConfirmedRun { dir, now, most, earlier }, goals, sockets } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(most).after(spent);
     let stop = Arc::new(StopSignal::default());
     let watching = tokio::spawn(interrupted(Arc::clone(&stop)));
     let failed = |error: RunError| ended(&error);
     let player = match earlier {
-        Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop),
-        None => Player::begin(dir, terms(common, now), goals, &budget, &stop)
+        Some(earlier) => Player::resume(&dir, earlier, now, &budget, &stop),
+        None => Player::begin(&dir, terms(common, now), goals, &budget, &stop)
             .and_then(|player| player.asking(resume::words(common, inquiry.sockets()))),
     };
     let mut player = player.map_err(failed)?;
