@@ -241,8 +241,8 @@ impl ChainJournal {
     }
 
     /// A reader's end.
-    pub fn reader(&self) -> JournalReader {
-        JournalReader { ring: self.ring.reader() }
+    pub fn reader(&self) -> RingReader<ChainEvent> {
+        self.ring.reader()
     }
 
     /// Begins above `base`, or begins anew there: every cursor so far is [`Lagged`](crate::Lagged)
@@ -401,24 +401,6 @@ impl ChainJournal {
             tip = block.id();
             follows
         })
-    }
-}
-
-/// A reader's end of a journal. Clones read the one journal.
-#[derive(Debug, Clone)]
-pub struct JournalReader {
-    ring: RingReader<ChainEvent>,
-}
-
-impl JournalReader {
-    /// The events as they are now: one atomic load, no lock.
-    pub fn load(&self) -> Arc<RingView<ChainEvent>> {
-        self.ring.load()
-    }
-
-    /// The place behind the newest event: where a new subscription begins.
-    pub fn tip(&self) -> Cursor {
-        self.load().tip()
     }
 }
 

@@ -50,18 +50,18 @@ pub use filters::{
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError, NumberedBlock};
 pub use journal::{
-    AddedBlock, ChainEvent, ChainJournal, JournalBounds, JournalReader, LogsState, PartState,
-    Publication, Unlinked,
+    AddedBlock, ChainEvent, ChainJournal, JournalBounds, LogsState, PartState, Publication,
+    Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use mined::{BlockTransactions, MinedCriteria, MinedCriteriaError, TransactionsError};
 pub use notification::{Notification, SubscriptionId};
-pub use pending::{PendingEvent, PendingJournal, PendingReader};
+pub use pending::{PendingEvent, PendingJournal};
 pub use pending_criteria::{PendingCriteria, PendingCriteriaError};
 pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
 pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptCriteriaError, ReceiptsError};
 pub use relayed::{GapPolicy, RelayedKind};
-pub use ring::{Cursor, Lagged, RingView};
-pub use stream::{NotificationReader, NotificationStream, StreamBounds};
+pub use ring::{Cursor, Lagged, RingReader, RingView};
+pub use stream::{EventStream, StreamBounds, StreamEvent};
 pub use syncing::{SyncProgress, SyncState, SyncingJournal};
 pub use walk::{HeadWalk, WalkBounds, WalkStep};

@@ -8,13 +8,13 @@
 //! generations of other hashes came since, which at 64 Ki hashes each is hours on the main chain.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use wellhead_eth::{AddressBytes, TransactionHash, hex};
 use wellhead_jsonrpc::raw;
 
 use crate::notification::Notification;
-use crate::ring::{Cursor, Ring, RingReader, RingView};
+use crate::ring::RingReader;
+use crate::stream::{EventStream, StreamBounds, StreamEvent};
 
 /// Hashes of a generation: 2 MiB with the room that a set needs.
 const GENERATION_HASHES: usize = 64 * 1024;
@@ -35,6 +35,12 @@ pub struct PendingEvent {
     pub to: Option<AddressBytes>,
     /// What subscribers are told.
     pub notification: Notification,
+}
+
+impl StreamEvent for PendingEvent {
+    fn bytes_held(&self) -> usize {
+        self.notification.len()
+    }
 }
 
 /// Hashes that were seen lately, in two generations: when the younger one is full, it becomes the
@@ -65,9 +71,7 @@ impl SeenHashes {
 #[derive(Debug)]
 pub struct PendingJournal {
     seen: SeenHashes,
-    ring: Ring<PendingEvent>,
-    events_max: usize,
-    bytes_held: usize,
+    stream: EventStream<PendingEvent>,
 }
 
 impl Default for PendingJournal {
@@ -85,30 +89,20 @@ impl PendingJournal {
     fn with_generations(events_max: usize, generation_max: usize) -> Self {
         let (young, old) = (HashSet::new(), HashSet::new());
         let seen = SeenHashes { young, old, generation_max };
-        Self { seen, ring: Ring::new(), events_max: events_max.max(1), bytes_held: 0 }
+        let stream = EventStream::new(StreamBounds { events_max, bytes_max: BYTES_MAX });
+        Self { seen, stream }
     }
 
     /// A reader's end.
-    pub fn reader(&self) -> PendingReader {
-        PendingReader { ring: self.ring.reader() }
+    pub fn reader(&self) -> RingReader<PendingEvent> {
+        self.stream.reader()
     }
 
     /// Takes in what an upstream pushed or answered: a hash, or a whole transaction (raw JSON). Whether it
     /// is new.
     pub fn offer_result(&mut self, result: &[u8]) -> bool {
         let Some(event) = self.read(result) else { return false };
-        let view = self.ring.view();
-        self.bytes_held += event.notification.len();
-        let (mut dropped, mut left) = (0, view.len() + 1);
-        for (_, oldest) in view.iter() {
-            if left <= self.events_max && self.bytes_held <= BYTES_MAX {
-                break;
-            }
-            self.bytes_held -= oldest.notification.len();
-            dropped += 1;
-            left -= 1;
-        }
-        self.ring.append(dropped, [event]);
+        self.stream.push(event);
         true
     }
 
@@ -127,24 +121,6 @@ impl PendingJournal {
         };
         let notification = Notification::new(result);
         Some(PendingEvent { hash, from: party("from"), to: party("to"), notification })
-    }
-}
-
-/// A reader's end of the pending transactions. Clones read the one journal.
-#[derive(Debug, Clone)]
-pub struct PendingReader {
-    ring: RingReader<PendingEvent>,
-}
-
-impl PendingReader {
-    /// The transactions as they are now: one atomic load, no lock.
-    pub fn load(&self) -> Arc<RingView<PendingEvent>> {
-        self.ring.load()
-    }
-
-    /// The place behind the newest transaction: where a new subscription begins.
-    pub fn tip(&self) -> Cursor {
-        self.load().tip()
     }
 }
 
@@ -198,7 +174,7 @@ mod tests {
             assert!(journal.offer_result(object.as_bytes()));
         }
         let view = journal.reader().load();
-        assert_eq!((view.len(), journal.bytes_held <= BYTES_MAX), (31, true));
+        assert_eq!((view.len(), journal.stream.bytes_held() <= BYTES_MAX), (31, true));
         assert!(view.iter().map(|(_, it)| it.hash).eq((9..40).map(hash)));
     }
 

@@ -212,13 +212,19 @@ fn without<T: Clone>(
 
 /// A reader's end. Clones read the one ring.
 #[derive(Debug)]
-pub(crate) struct RingReader<T> {
+pub struct RingReader<T> {
     view: Arc<ArcSwap<RingView<T>>>,
 }
 
 impl<T> RingReader<T> {
-    pub(crate) fn load(&self) -> Arc<RingView<T>> {
+    /// The items as they are now: one atomic load, no lock.
+    pub fn load(&self) -> Arc<RingView<T>> {
         self.view.load_full()
+    }
+
+    /// The place behind the newest item: where a new subscription begins.
+    pub fn tip(&self) -> Cursor {
+        self.load().tip()
     }
 }
 

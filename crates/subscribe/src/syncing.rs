@@ -4,7 +4,8 @@
 //! told.
 
 use crate::notification::Notification;
-use crate::stream::{NotificationReader, NotificationStream, StreamBounds};
+use crate::ring::RingReader;
+use crate::stream::{EventStream, StreamBounds};
 
 /// Far more changes than a reader can have missed that is not closed for being slow. A reader that
 /// did is told the newest state.
@@ -53,13 +54,13 @@ impl SyncState {
 /// it.
 #[derive(Debug)]
 pub struct SyncingJournal {
-    stream: NotificationStream,
+    stream: EventStream<Notification>,
     is_syncing: bool,
 }
 
 impl Default for SyncingJournal {
     fn default() -> Self {
-        let mut stream = NotificationStream::new(BOUNDS);
+        let mut stream = EventStream::new(BOUNDS);
         stream.push(SyncState::Synced.notification());
         Self { stream, is_syncing: false }
     }
@@ -67,7 +68,7 @@ impl Default for SyncingJournal {
 
 impl SyncingJournal {
     /// A reader's end.
-    pub fn reader(&self) -> NotificationReader {
+    pub fn reader(&self) -> RingReader<Notification> {
         self.stream.reader()
     }
 

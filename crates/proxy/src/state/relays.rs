@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    Cursor, GapPolicy, Notification, NotificationReader, NotificationStream, PendingCriteria,
-    PendingJournal, PendingReader, RelayedKind, StreamBounds,
+    Cursor, EventStream, GapPolicy, Notification, PendingCriteria, PendingEvent, PendingJournal,
+    RelayedKind, RingReader, StreamBounds,
 };
 use wellhead_watch::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
 
@@ -131,7 +131,7 @@ pub(crate) enum PolledPool {
 #[derive(Debug)]
 enum RelayJournal {
     Pool(Mutex<PoolJournal>),
-    Kind(Mutex<NotificationStream>),
+    Kind(Mutex<EventStream<Notification>>),
 }
 
 /// What pools told, in one form.
@@ -164,8 +164,8 @@ impl PoolJournal {
 
 #[derive(Debug)]
 enum RelayReader {
-    Pool(PendingReader),
-    Kind(NotificationReader),
+    Pool(RingReader<PendingEvent>),
+    Kind(RingReader<Notification>),
 }
 
 impl RelaySource {
@@ -173,7 +173,7 @@ impl RelaySource {
         let journal = match topic {
             RelayTopic::Pool(form) => RelayJournal::Pool(Mutex::new(PoolJournal::new(*form))),
             RelayTopic::Kind { .. } => {
-                RelayJournal::Kind(Mutex::new(NotificationStream::new(STREAM_BOUNDS)))
+                RelayJournal::Kind(Mutex::new(EventStream::new(STREAM_BOUNDS)))
             }
         };
         let (gaps, polled, poll_news) = (AtomicU64::new(0), Mutex::default(), Notify::new());

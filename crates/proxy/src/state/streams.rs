@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use wellhead_subscribe::{
-    Cursor, Lagged, Notification, NotificationReader, SyncState, SyncingJournal,
-};
+use wellhead_subscribe::{Cursor, Lagged, Notification, RingReader, SyncState, SyncingJournal};
 use wellhead_watch::Relays;
 
 use crate::state::relays::{
@@ -22,7 +20,7 @@ pub(crate) struct ChainStreams {
     /// Grows with each notification.
     published: Arc<Publications>,
     syncing: Mutex<SyncingStream>,
-    syncing_reader: NotificationReader,
+    syncing_reader: RingReader<Notification>,
     /// The first reader of `syncing` came.
     syncing_wanted: Notify,
     relays: Arc<ChainRelays>,

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use wellhead_eth::{BlockNumber, Bloom};
 use wellhead_subscribe::{
-    AddedBlock, BlockLogs, BlockMatches, ChainJournal, FilterGroups, GroupId, JournalBounds,
-    JournalReader, LogCriteria,
+    AddedBlock, BlockLogs, BlockMatches, ChainEvent, ChainJournal, FilterGroups, GroupId,
+    JournalBounds, LogCriteria, RingReader,
 };
 
 /// Subscribers that are woken before the other tasks of their worker have their turn: each
@@ -82,7 +82,7 @@ impl Drop for PartDemand {
 /// The subscriptions to one chain, over all workers.
 #[derive(Debug)]
 pub(crate) struct ChainSubscriptions {
-    reader: JournalReader,
+    reader: RingReader<ChainEvent>,
     /// Until the announcer takes it.
     journal: Mutex<Option<ChainJournal>>,
     demand: Mutex<JournalDemand>,
@@ -315,7 +315,7 @@ impl ChainSubscriptions {
         self.positions.lag(self.reader.tip().sequence())
     }
 
-    pub(crate) fn reader(&self) -> &JournalReader {
+    pub(crate) fn reader(&self) -> &RingReader<ChainEvent> {
         &self.reader
     }
 
