@@ -11,7 +11,7 @@
 //! What is inside a string follows from the quotes by a running exclusive or, and the brackets
 //! outside are counted. That is the method of simdjson (Langdale and Lemire, "Parsing Gigabytes
 //! of JSON per Second", 2019, section 3.1) without its backslashes: a block that has one is read
-//! byte by byte, as is one in which the text may end.
+//! byte by byte, as is one with a bracket in a string and one in which the text may end.
 
 use wide::u8x16;
 
@@ -63,8 +63,8 @@ impl Nesting {
         bytes.iter().for_each(|byte| self.byte(*byte));
     }
 
-    /// Reads a block that has no backslash and in which the text does not end; false when it
-    /// has to be read byte by byte.
+    /// Reads a block whose strings hold no backslash and no bracket, and in which the text does
+    /// not end; false when it has to be read byte by byte.
     #[inline]
     fn passes(&mut self, block: &[u8; BLOCK_BYTES]) -> bool {
         if self.escaped || self.depth == 0 {
@@ -72,21 +72,27 @@ impl Nesting {
         }
         let lanes = lanes(block);
         let quotes = lanes.map(quotes);
-        if !any(&lanes.map(structure)) {
+        if !may_have_structure(&lanes) {
             // Between brackets, as most of an answer is: only strings begin and end.
             self.in_string ^= is_odd(&quotes);
             return true;
         }
-        if any(&lanes.map(backslashes)) {
-            return false;
-        }
         let within = running_xor(mask(&quotes)) ^ u64::from(self.in_string).wrapping_neg();
-        let outside = mask(&lanes.map(brackets)) & !within;
-        let closing = (outside & mask(&lanes.map(closing))).count_ones();
-        if closing >= self.depth {
+        let mut structure = mask(&lanes.map(structure));
+        // A backslash stands in a string, and hides where that ends.
+        if structure & within != 0 {
             return false;
         }
-        self.depth = (self.depth - closing).saturating_add(outside.count_ones() - closing);
+        let mut depth = self.depth;
+        while structure != 0 {
+            match block[structure.trailing_zeros() as usize % BLOCK_BYTES] {
+                b'{' | b'[' => depth = depth.saturating_add(1),
+                b'}' | b']' if depth > 1 => depth -= 1,
+                _ => return false,
+            }
+            structure &= structure - 1;
+        }
+        self.depth = depth;
         self.in_string = within >> (BLOCK_BYTES - 1) == 1;
         true
     }
@@ -125,34 +131,20 @@ fn quotes(lane: u8x16) -> u8x16 {
     lane.simd_eq(u8x16::splat(b'"'))
 }
 
+/// Whether one of the lanes may hold brackets, braces or backslashes: with the bit in which a
+/// bracket and its brace differ, they are the three bytes from `{` on. So are `|`, `~` and what is
+/// beyond ASCII, which then cost their block a second look.
 #[inline]
-fn backslashes(lane: u8x16) -> u8x16 {
-    lane.simd_eq(u8x16::splat(b'\\'))
+fn may_have_structure(lanes: &[u8x16; LANES]) -> bool {
+    let highest = lanes.iter().fold(u8x16::ZERO, |high, lane| high.max(*lane | u8x16::splat(0x20)));
+    highest.max(u8x16::splat(b'{')).simd_eq(highest).any()
 }
 
-/// Brackets, braces and backslashes, in one comparison: with the bit in which a bracket and its
-/// brace differ, they are the three bytes from `{` on. So is `|`, which then costs its block a
-/// second look.
+/// Brackets, braces, backslashes and `|`, in one comparison.
 #[inline]
 fn structure(lane: u8x16) -> u8x16 {
     let from_brace = (lane | u8x16::splat(0x20)) - u8x16::splat(b'{');
     from_brace.min(u8x16::splat(2)).simd_eq(from_brace)
-}
-
-/// A bracket and its brace differ in one bit alone.
-#[inline]
-fn brackets(lane: u8x16) -> u8x16 {
-    (lane | u8x16::splat(0x20)).simd_eq(u8x16::splat(b'{')) | closing(lane)
-}
-
-#[inline]
-fn closing(lane: u8x16) -> u8x16 {
-    (lane | u8x16::splat(0x20)).simd_eq(u8x16::splat(b'}'))
-}
-
-#[inline]
-fn any(lanes: &[u8x16; LANES]) -> bool {
-    lanes.iter().fold(u8x16::ZERO, |all, lane| all | *lane).any()
 }
 
 /// Whether an odd number of bytes is set: two of one place, in two lanes, are an even number.
