@@ -15,9 +15,15 @@
 //! The first `W` is what went out in the second before, if that was not next to nothing. Later ones are the rate then
 //! allowed, or twice the rate that was sent if that is less: a rate that was not used
 //! taught nothing. Calls sent before the cut say nothing new, however many are
-//! refused. From the fourth refusal in a row on `f` is cut further and `W` stays: a
-//! provider whose window of ten seconds is used up refuses everything until it is over,
-//! and then takes as much as before.
+//! refused.
+//!
+//! From the fourth refusal in a row on, if no call was answered in between, the upstream refuses
+//! everything: because of an outage, its account, or a window of ten seconds that is used up. How
+//! low the rate goes then says nothing of where the limit is. So `f` is cut further, `W` stays, and
+//! afterwards the rate doubles each second up to half of `W` (as TCP's slow start, RFC 5681,
+//! section 3.1). Where no rate was known before these refusals, `W` is a guess: the rate doubles
+//! until it is refused, which shows the limit, or until it is twice `W` and at least [`LEAST`],
+//! where it is forgotten.
 //!
 //! A call that was refused though no other went out in the second before says nothing of a
 //! rate, however often that happens: an upstream that refuses everything, because of its account
@@ -28,7 +34,7 @@
 //! then [`PAUSE`], doubled while refusals follow each other. A rate is forgotten
 //! [`FORGET`] after the last refusal.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::bucket::{Bucket, Pace};
@@ -54,11 +60,14 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// What is not refused for so long is not limited, as far as we can know.
 const FORGET: Duration = Duration::from_secs(600);
-/// So many calls a second must have gone out for a refusal to say anything of a rate, and
-/// none is cut below: the one refusal of a quiet hour may be a mistake ...
+/// So many calls a second must have gone out for a refusal to say anything of a rate: the one
+/// refusal of a quiet hour may be a mistake ...
 const LEAST: f64 = 10.0;
-/// ... until so many follow each other; then below one call a second neither.
+/// ... until so many follow each other; then one call a second must have.
 const ALONE: u32 = 3;
+/// A guess that was forgotten, and is refused again within this time while other calls are
+/// answered, was a low limit.
+const GUESSED: Duration = Duration::from_secs(30);
 /// What may go at once, as a part of a second's credits. Some providers count in parts
 /// of a second themselves.
 const BURST: f64 = 0.05;
@@ -78,6 +87,12 @@ pub struct LearntRate {
     resumes: AtomicU64,
     /// Refusals that followed each other.
     streak: AtomicU32,
+    /// A call that went out after the last cut was answered.
+    has_passed: AtomicBool,
+    /// The upstream refused everything, so the rate doubles each second.
+    doubles: AtomicBool,
+    /// The rate at which a guess is forgotten, as bits; zero for a rate that is known.
+    ends: AtomicU64,
 }
 
 impl LearntRate {
@@ -116,7 +131,22 @@ impl LearntRate {
             return None;
         }
         let share = f64::from_bits(self.share.load(Ordering::Relaxed));
-        Some(curve(ceiling, share, since))
+        let slow = curve(ceiling, share, since);
+        if !self.doubles.load(Ordering::Relaxed) {
+            return Some(slow);
+        }
+        let doubled = ceiling * share * since.as_secs_f64().min(60.0).exp2();
+        match f64::from_bits(self.ends.load(Ordering::Relaxed)) {
+            0.0 => Some(slow.max(doubled.min(ceiling / 2.0))),
+            ends => (doubled < ends).then_some(doubled),
+        }
+    }
+
+    /// Notes that a call that went out at `began` was answered, and not refused.
+    pub fn answered(&self, began: Duration) {
+        if nanos(began) > self.cut.load(Ordering::Relaxed) {
+            self.has_passed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Takes `credits` from the rate, or says how long until they are there.
@@ -174,38 +204,93 @@ impl LearntRate {
         let resumed = Duration::from_nanos(self.resumes.load(Ordering::Relaxed));
         let again = cut != 0 && began.saturating_sub(resumed) < AGAIN;
         let streak = if again { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        let ceiling = match known {
-            None => measured,
-            // After a pause the last second says little.
-            Some(rate) if again => rate,
-            Some(rate) => rate.min(2.0 * measured),
-        };
-        let pause = asked.unwrap_or(match known {
-            None => PAUSE_FIRST.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
-            Some(_) => PAUSE.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
-        });
-        let least = if streak < ALONE { LEAST } else { 1.0 } * credits.max(1.0);
+        let has_passed = self.has_passed.swap(false, Ordering::Relaxed);
+        let first = if known.is_none() { PAUSE_FIRST } else { PAUSE };
+        let usual = first.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX);
+        let pause = asked.unwrap_or(usual);
         self.streak.store(streak, Ordering::Relaxed);
         self.resumes.store(nanos(now + pause), Ordering::Relaxed);
-        let was_alone = measured < 2.0 * credits;
-        if known.is_none() && (measured < least || was_alone) {
-            return pause;
+        let evidence = RefusalEvidence { credits, measured, known, again, streak, has_passed };
+        match self.lesson(&evidence, now.saturating_sub(resumed)) {
+            Some(learnt) => self.learn(&learnt),
+            None => self.ceiling.store(0, Ordering::Relaxed),
         }
-        let share = if again { SHARE_AGAIN } else { SHARE };
-        // What is refused again and again without end is a window that is used up rather
-        // than a rate that is too high: how much lower we go says nothing of where the limit
-        // is, so the height to come back to stays.
-        let (ceiling, share) = match known {
-            Some(rate) if again && streak > ALONE => {
-                let height = f64::from_bits(self.ceiling.load(Ordering::Relaxed)).max(least);
-                (height, (rate * share).max(least) / height)
-            }
-            Some(_) | None => (ceiling.max(least), share),
-        };
-        self.share.store(share.to_bits(), Ordering::Relaxed);
-        self.ceiling.store(ceiling.to_bits(), Ordering::Relaxed);
         pause
     }
+
+    /// What a refusal teaches, this long after the last pause; `None` for nothing.
+    fn lesson(&self, evidence: &RefusalEvidence, since: Duration) -> Option<CurveParameters> {
+        let RefusalEvidence { credits, measured, known, again, streak, has_passed } = *evidence;
+        let ends = f64::from_bits(self.ends.load(Ordering::Relaxed));
+        let was_guessed = ends != 0.0 && self.doubles.load(Ordering::Relaxed) && since < GUESSED;
+        let is_low = streak >= ALONE || was_guessed && has_passed;
+        let one = credits.max(1.0);
+        let least = if is_low { one } else { LEAST * one };
+        let refuses_all = streak >= ALONE && !has_passed;
+        let share = if again { SHARE_AGAIN } else { SHARE };
+        Some(match known {
+            None if measured < least || measured < 2.0 * credits => return None,
+            None => CurveParameters {
+                ceiling: measured,
+                share,
+                doubles: refuses_all,
+                ends: if has_passed { 0.0 } else { (2.0 * measured).max(LEAST * one) },
+            },
+            Some(rate) if refuses_all => {
+                let height = f64::from_bits(self.ceiling.load(Ordering::Relaxed));
+                let share = (rate.min(height) * SHARE_AGAIN).max(least) / height;
+                CurveParameters { ceiling: height, share: share.min(1.0), doubles: true, ends }
+            }
+            Some(rate) => {
+                // After a pause the last second says little.
+                let used = if again { rate } else { rate.min(2.0 * measured) };
+                let ends = if has_passed { 0.0 } else { ends };
+                CurveParameters {
+                    ceiling: used.max(least.min(rate)).max(one),
+                    share,
+                    doubles: false,
+                    ends,
+                }
+            }
+        })
+    }
+
+    fn learn(&self, learnt: &CurveParameters) {
+        self.share.store(learnt.share.to_bits(), Ordering::Relaxed);
+        self.doubles.store(learnt.doubles, Ordering::Relaxed);
+        self.ends.store(learnt.ends.to_bits(), Ordering::Relaxed);
+        self.ceiling.store(learnt.ceiling.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// What is known of a refusal.
+#[derive(Debug)]
+struct RefusalEvidence {
+    /// Of the call.
+    credits: f64,
+    /// Sent in the second before, in credits.
+    measured: f64,
+    /// The rate then allowed.
+    known: Option<f64>,
+    /// It came less than [`AGAIN`] after the last pause.
+    again: bool,
+    /// Refusals that followed each other before this one.
+    streak: u32,
+    /// A call was answered since the last cut.
+    has_passed: bool,
+}
+
+/// What a refusal taught.
+#[derive(Debug)]
+struct CurveParameters {
+    /// `W`.
+    ceiling: f64,
+    /// `f`.
+    share: f64,
+    /// The rate doubles each second.
+    doubles: bool,
+    /// The rate at which it is forgotten; 0 for one that is known.
+    ends: f64,
 }
 
 /// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`.
@@ -373,6 +458,47 @@ mod tests {
     fn a_bucket_of_ten_seconds_is_found() {
         check(Meter::bucket(400.0, 4_000.0), 400.0, None, 600);
         check(Meter::bucket(400.0, 4_000.0), 400.0, None, 1_500);
+    }
+
+    /// Free plans: few calls a second, metered by the second or by ten.
+    #[test]
+    fn a_low_limit_is_found() {
+        for (limit, refused_max) in
+            [(1_u64, 0.25), (2, 0.13), (3, 0.1), (5, 0.06), (8, 0.04), (12, 0.04), (15, 0.04)]
+        {
+            for demand in [2 * limit, 10 * limit] {
+                let meters = [
+                    Meter::bucket(limit as f64, limit as f64),
+                    Meter::fixed(limit, secs(1)),
+                    Meter::fixed(10 * limit, secs(10)),
+                ];
+                for meter in meters {
+                    let told = format!("{meter:?}, {demand}/s wanted");
+                    let shared =
+                        Shared { demand_per_second: demand, seconds: 180, retry_after: None };
+                    let seen = drive(meter, &shared, &LearntRate::default());
+                    let used = seen.accepted_after_10_s as f64 / (limit * 170) as f64;
+                    let refused = seen.refused as f64 / (seen.accepted + seen.refused) as f64;
+                    assert!(used >= 0.85, "{told}: {used}");
+                    assert!(refused < refused_max, "{told}: {refused}");
+                }
+            }
+        }
+    }
+
+    /// An upstream that refuses everything for twelve seconds has shown no limit.
+    #[test]
+    fn an_outage_does_not_slow_what_follows() {
+        for demand in [2, 3, 5, 8, 15, 40, 200] {
+            let shared = |seconds| Shared { demand_per_second: demand, seconds, retry_after: None };
+            let accepted = |seconds| {
+                drive(Meter::closed(secs(12)), &shared(seconds), &LearntRate::default()).accepted
+            };
+            // All that was wanted, the calls of the outage included, has passed soon after it.
+            let (soon, late) = (accepted(20), accepted(40));
+            assert!(soon >= 4 * demand, "{demand}/s wanted: {soon} within 8 s");
+            assert!(late >= 30 * demand, "{demand}/s wanted: {late} within 28 s");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) enum Meter {
     Fixed { calls: u64, window: Duration, number: u128, used: u64 },
     /// Calls in any stretch of this length.
     Sliding { calls: usize, window: Duration, log: VecDeque<Duration> },
+    /// None until then, and all afterwards.
+    Closed { until: Duration },
 }
 
 impl Meter {
@@ -28,6 +30,10 @@ impl Meter {
 
     pub(crate) fn sliding(calls: usize, window: Duration) -> Self {
         Self::Sliding { calls, window, log: VecDeque::new() }
+    }
+
+    pub(crate) fn closed(until: Duration) -> Self {
+        Self::Closed { until }
     }
 
     fn accepts(&mut self, now: Duration) -> bool {
@@ -58,6 +64,7 @@ impl Meter {
                 }
                 fits
             }
+            Self::Closed { until } => now >= *until,
         }
     }
 }
@@ -92,7 +99,9 @@ pub(crate) fn drive(mut meter: Meter, shared: &Shared, rate: &LearntRate) -> See
         let now = Duration::from_millis(ms);
         while under_way.front().is_some_and(|(_, due, _)| *due <= now) {
             let Some((began, _, accepted)) = under_way.pop_front() else { break };
-            if !accepted {
+            if accepted {
+                rate.answered(began);
+            } else {
                 let pause = rate.refused(1.0, began, now, shared.retry_after);
                 paused_until = paused_until.max(now + pause);
             }

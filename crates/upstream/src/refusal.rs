@@ -265,9 +265,12 @@ impl Refusals {
             return;
         }
         self.passed.fetch_add(1, Ordering::Relaxed);
+        let began = Duration::from_millis(span.began.ms());
+        self.whole.rate.answered(began);
         let method = self.method(row);
         if let Some(method) = method {
             method.passed.fetch_add(1, Ordering::Relaxed);
+            method.limit.rate.answered(began);
             method.limit.end_long_pause(span);
         }
         // One that is refused itself says nothing of the others.
