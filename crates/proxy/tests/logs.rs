@@ -188,6 +188,30 @@ async fn an_upstream_that_is_alone_is_asked_again_after_its_next_block() {
     assert_eq!((asked(&stage), missed(&stage), unconfirmed(&stage)), (vec![2], vec![1], false));
 }
 
+/// As after a start (seed 987 of the simulated subscribers): the head of the other one is not known yet.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_shows_the_block_soon_is_waited_for() {
+    let stage = Stage::new(vec![Plan { upstreams: 2, ..Plan::default() }]);
+    stage.show_block(1, 90, 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    (90..=101).for_each(|number| stage.show_block(0, number, 1));
+    stage.show_bloom(100, 1, 1);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", result(LOG));
+    let blocks = async {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        stage.show_block(0, 102, 1);
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        (99..=101).for_each(|number| stage.show_block(1, number, 1));
+    };
+    let (told, ()) = tokio::join!(alone(&stage, ALL), blocks);
+    assert_eq!(told, (format!("{LOG}}}"), None));
+    assert_eq!(
+        (asked(&stage), missed(&stage), unconfirmed(&stage)),
+        (vec![1, 1], vec![1, 0], false)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_empty_twice_is_served_with_a_warning() {
     let stage = stage(1, false);

@@ -9,8 +9,9 @@
 //! first attempt failed, and the call continues as after any failure.
 //!
 //! If no other upstream is fit and untried, and the probability of a false positive is at most
-//! [`CHANCE_ALONE_MAX`], the upstream itself is called once more: after it showed a new block, when
-//! late logs are there, and after [`HEAD_WAIT`] at the latest. If the list is empty again, or there
+//! [`CHANCE_ALONE_MAX`], the call waits for at most [`HEAD_WAIT`]: for a healthy upstream that did
+//! not hold the block when it last showed its head, or else until the upstream itself shows a new
+//! block, when late logs are there. Then the one or the other is called. If the list is empty again, or there
 //! was no second opinion, the empty answer is served with a warning: a header (`x-wellhead-warning:
 //! logs-doubted`) and a count.
 //!
@@ -301,9 +302,11 @@ async fn plan_second<'a>(
     if !doubt.is_strong() {
         return None;
     }
+    if let Some(plan) = wait_for_another(chain, worker, &others, doubt.slot, job.deadline).await {
+        return Some(SecondOpinion { ask: others, plan, bounds });
+    }
     let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
     let itself = PlanRequest { eligible: itself, ..*ask };
-    wait_for_head(chain, doubt.slot, job.deadline).await;
     let plan = plan_now(chain, worker, &itself);
     Some(SecondOpinion { ask: itself, plan, bounds })
 }
@@ -316,13 +319,27 @@ fn plan_now(chain: &ServedChain, worker: &WorkerUpstreams, ask: &PlanRequest<'_>
     chain.heads.look(|view| worker.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
 }
 
-/// Waits until the upstream shows a higher block, for [`HEAD_WAIT`] at most, and leaves half of the
-/// time up to `deadline` for the call that follows.
-async fn wait_for_head(chain: &ServedChain, slot: Slot, deadline: Instant) {
+/// Waits until one of `others` is fit. `None` once `slot` shows a higher block and none of the
+/// others is well, and after [`HEAD_WAIT`] at most. Half of the time up to `deadline` is left for
+/// the call that follows.
+async fn wait_for_another(
+    chain: &ServedChain,
+    worker: &WorkerUpstreams,
+    others: &PlanRequest<'_>,
+    slot: Slot,
+    deadline: Instant,
+) -> Option<Plan> {
     let head = || chain.heads.look(|view| view.head(slot).map(|head| head.number));
     let (began, before) = (now(), head());
     let until = began + HEAD_WAIT.min(deadline.saturating_duration_since(began) / 2);
-    while now() < until && head() <= before {
+    loop {
+        let plan = plan_now(chain, worker, others);
+        if plan.fit() > 0 {
+            return Some(plan);
+        }
+        if now() >= until || plan.well() == 0 && head() > before {
+            return None;
+        }
         tokio::time::sleep(HEAD_LOOK.min(until.saturating_duration_since(now()))).await;
     }
 }
