@@ -169,7 +169,7 @@ fn start_node() -> (std::sync::Arc<SimNode>, Behind) {
         runtime.block_on(async {
             let place = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let fake = FakeUpstream::start_on(own, place).expect("the loopback has a port");
-            tell.send(fake.addr().port()).expect("somebody waits");
+            tell.send(fake.addr().port()).expect("there is a receiver");
             std::future::pending::<()>().await;
         });
     });
@@ -246,7 +246,7 @@ async fn disk(rounds: u32, bench: &Bench<'_>) -> (Value, u64) {
             let contender =
                 Contender::start(Kind::Wellhead, behind, setup, bench.certificate, bench.before)
                     .await;
-            // One that nobody asks for later.
+            // One that is not asked for later.
             wait_for_hits(&contender, &balance(ANSWERS, FINAL)).await;
             contender
         };

@@ -3,7 +3,7 @@
 //! Three wellheads stand before upstreams that answer at once. Two of them keep answers in
 //! one Redis, the third has none: it tells what a call takes without, at the same moment on
 //! the same machine. Calls come at a fixed pace, whether or not earlier ones are answered.
-//! Each is new to whoever gets it, so that memory has none; the **neighbour** is asked for it
+//! Each is new to the replica that gets it, so that memory has none; the **neighbour** is asked for it
 //! a second before the two others, so that Redis has it when Redis is well.
 //!
 //! Redis is reached by way of a relay of ours, which can pass everything on late.

@@ -82,7 +82,7 @@ mod tests {
             let params: serde_json::Value =
                 serde_json::from_str(&ask.params).unwrap_or_else(|why| panic!("{ask:?}: {why}"));
             assert!(params.is_array(), "{ask:?}");
-            // Bytes that are no transaction are refused by whoever would take one.
+            // Bytes that are no transaction are refused by every upstream that would take one.
             let harmless = listed.name == "eth_sendRawTransaction";
             assert!(row.effect != Effect::Write, "{}", listed.name);
             assert!(row.effect != Effect::Broadcast || harmless, "{}", listed.name);

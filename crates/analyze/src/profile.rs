@@ -27,7 +27,7 @@ const REQUESTS_PERCENT: u64 = 90;
 /// Of the silence after which it is closed so many percent are waited for.
 const IDLE_PERCENT: u64 = 80;
 
-/// Calls at once beyond the knee, so that whoever shapes has always some to serve.
+/// Calls at once beyond the knee, so that a provider that shapes always has some to serve.
 const BEYOND_KNEE: f64 = 1.25;
 
 /// A window that is longer is told: a second is what the proxy takes for granted.

@@ -495,7 +495,7 @@ impl<R: BufRead> Iterator for RecordReader<R> {
     }
 }
 
-/// What no run has written, and whoever sums up would stumble over.
+/// What no run has written, and a sum would stumble over.
 fn flaw(record: &Record) -> Option<&'static str> {
     let (numbers, figures, (begun_at, ended_at), (calls, parts)) = match record {
         Record::Call(it) => {

@@ -108,7 +108,7 @@ fn a_broken_line_in_the_middle_is_an_error() {
     let mut out = text(&[call(0)]);
     out.extend_from_slice(b"{\"kind\":\"other\"}\n");
     out.extend(text(&[call(1)]));
-    let why = read_all(out.as_slice()).expect_err("nobody knows that kind").to_string();
+    let why = read_all(out.as_slice()).expect_err("that kind is unknown").to_string();
     assert!(why.starts_with("line 2 is no record: unknown variant `other`"), "{why}");
 }
 

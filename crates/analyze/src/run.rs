@@ -695,8 +695,8 @@ impl PlanTurn {
 }
 
 /// In which order so many are played in a round. Each order is followed by its reverse, and then
-/// another one begins, so that with time nobody is before or after the others more often: of two
-/// A B, B A, B A, A B. Who begins is drawn.
+/// another one begins, so that with time none is before or after the others more often: of two
+/// A B, B A, B A, A B. Which one begins is drawn.
 fn in_turn(many: usize, drawn: u64, round: u64) -> Vec<usize> {
     let each = many.max(1) as u64;
     let first = ((drawn % each + round / 2) % each) as usize;

@@ -1,7 +1,7 @@
 //! Experiments on connections, played blind: providers whose dials are drawn from a seed, and
 //! what is said of them.
 //!
-//! Time is paused: what is waited for passes when nobody has anything to do.
+//! Time is paused: what is waited for passes when no task has anything to do.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 

@@ -1,7 +1,7 @@
 //! Whole experiments, played against the fake provider: what was planted is found in the
 //! records, bounds hold, and no file tells a key.
 //!
-//! Time is paused: what is waited for passes when nobody has anything to do.
+//! Time is paused: what is waited for passes when no task has anything to do.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
@@ -31,7 +31,7 @@ use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Makes the provider answer after so long that nobody waits, when a cell has been played.
+/// Makes the provider answer after so long that no client waits, when a cell has been played.
 struct Hangs<'a>(&'a FakeProvider, Vec<String>);
 
 impl Watch for Hangs<'_> {

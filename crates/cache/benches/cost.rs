@@ -108,7 +108,7 @@ fn main() {
     let flight_key = FlightKey { key, head: View.head() };
     measure("flight begun and landed", 0, || match flights.join(flight_key.clone()) {
         Joined::Lead(lead) => lead.land(1),
-        Joined::Follow(_) | Joined::Alone => unreachable!("nobody else is here"),
+        Joined::Follow(_) | Joined::Alone => unreachable!("no other call is there"),
     });
 }
 

@@ -151,7 +151,7 @@ fn a_leader_that_goes_away_hands_over_to_one() {
     let [first, second, third] = &mut followers;
     waits(second, &bells[1]);
     let next = leads(first);
-    // Whoever comes now follows the new leader.
+    // A call that comes now follows the new leader.
     let mut late = follow(&flights);
     waits(&mut late, &bells[2]);
     next.land(Ok(3));
@@ -268,7 +268,7 @@ fn past_the_bounds_reads_go_alone() {
 }
 
 /// Several single-threaded runtimes, as the workers are: each read ends with an outcome,
-/// whoever led, and nothing stays in the air.
+/// whichever call led, and nothing stays in the air.
 #[test]
 fn workers_share_flights() {
     const WORKERS: u64 = 4;

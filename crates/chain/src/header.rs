@@ -138,7 +138,7 @@ mod tests {
         }
         assert_eq!(headers.ancestor(14, hash(14, 0), 14), Some(hash(14, 0)));
         assert_eq!(headers.ancestor(14, hash(14, 0), 12), Some(hash(12, 0)), "named as a parent");
-        assert_eq!(headers.ancestor(14, hash(14, 0), 11), None, "nobody showed block 12");
+        assert_eq!(headers.ancestor(14, hash(14, 0), 11), None, "no upstream showed block 12");
         headers.stand(Slot(1), (12, hash(12, 0)), Some(hash(11, 0)), 14, now);
         assert_eq!(headers.ancestor(14, hash(14, 0), 9), Some(hash(9, 0)));
         let stood = |number, slot| headers.stood(&hash(number, 0), Slot(slot));

@@ -497,7 +497,7 @@ mod tests {
         heads.fade(Slot(1));
         heads.fade(Slot(0));
         let view = heads.view();
-        assert!(!view.is_lagging(Slot(1), None), "nobody knows");
+        assert!(!view.is_lagging(Slot(1), None), "its head is not known");
         assert_eq!(view.best.map(|head| head.number), Some(BlockNumber(900)));
         // The next word counts, however low.
         heads.observe(Slot(1), seen(8), Source::Answer, now);

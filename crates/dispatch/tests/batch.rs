@@ -34,7 +34,7 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
 async fn an_upstream_that_stalls_does_not_hold_a_batch() {
     // Nothing was measured: four times a quarter of a second.
     assert_eq!(batch(&Stage::new("hang | ok")).await, ("transport-timeout", 1_000));
-    // Nobody else could do better.
+    // No other upstream could do better.
     assert_eq!(batch(&Stage::new("hang")).await, ("transport-timeout", 5_000));
     assert_eq!(batch(&Stage::new("hang | resting")).await, ("transport-timeout", 5_000));
 }
@@ -65,7 +65,7 @@ async fn what_batches_usually_take_says_when_it_is_too_long() {
         stage.upstream(0).batch_took(ms(50));
     }
     assert_eq!(batch(&stage).await, ("transport-timeout", 252));
-    // Whoever became slower is soon given the time.
+    // An upstream that became slower is soon given the time.
     for _ in 0..16 {
         stage.upstream(0).batch_took(ms(252));
     }

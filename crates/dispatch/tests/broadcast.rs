@@ -33,7 +33,7 @@ async fn only_the_fit_and_only_as_many_as_the_settings_say() {
         stage.run(SEND).await;
         assert_eq!(stage.exchanges(), expected, "{most}");
     }
-    // With nobody fit, one after another.
+    // With none fit, one after another.
     let stage = Stage::new("resting ok | resting ok");
     assert!(stage.run(SEND).await.result.is_ok());
     assert_eq!(stage.exchanges().iter().sum::<usize>(), 1);

@@ -83,7 +83,7 @@ async fn who_asked_for_a_pause_has_it() {
     assert_eq!(stage.tell(&outcome), r#"a=throttled a=answer -> a "0x1""#);
     let took = (now() - began).as_millis();
     assert!((5_000..5_252).contains(&took), "{took}");
-    // Not in time: nobody is asked, and the client hears at once for how long.
+    // Not in time: no upstream is asked, and the client hears at once for how long.
     let stage = Stage::new("429+60 ok");
     stage.run("eth_call").await;
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -66,7 +66,7 @@ async fn once_is_one_more_and_no_more() {
     check("eth_call", "null | connect | ok", "a=null b=fault c=answer -> c \"0x1\"").await;
 }
 
-/// What no rule knows may be the fault of all who say it, as long as somebody well was not
+/// What no rule knows may be the fault of all who say it, as long as a well upstream was not
 /// asked; but that is paid for, so that calls that are at fault do not multiply.
 #[tokio::test(start_paused = true)]
 async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
@@ -74,7 +74,7 @@ async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
     let scripts = format!("{strange} | {strange} | ok");
     check("eth_call", &scripts, "a=unknown b=unknown c=answer -> c").await;
     check("eth_call", "404 | 404 | ok", "a=fault b=fault c=answer -> c").await;
-    // Nobody is asked twice, nor are those who rest.
+    // None is asked twice, and none that rests is asked.
     check("eth_call", "strange | strange | resting ok", "a=unknown b=unknown -> a {").await;
     let stage = support::Stage::new(&format!("{strange} | {strange} | {strange}"));
     let mut asked = 0;
@@ -110,7 +110,7 @@ async fn one_that_comes_back_is_asked_for_what_others_lack() {
         stage.heads = vec![100, 80];
         let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
         assert_eq!(told, format!("a={class} b=answer -> b \"0x1\""));
-        // And anybody, where nobody else could have it.
+        // And any upstream, where no other one could have it.
         let mut stage = support::Stage::new(&format!("{word} | resting ok"));
         stage.heads = vec![80, 100];
         let told = stage.tell(&stage.run("eth_getBlockByNumber").await);

@@ -191,7 +191,7 @@ async fn an_answer_waits_for_room_and_is_then_given_up_without_blame() {
     let other = ceiling.try_hold(300_000).expect("room");
     let began = now();
     let outcome = stage.run("eth_getCode").await;
-    // Nobody else is asked: the answer would be as large.
+    // No other upstream is asked: the answer would be as large.
     assert_eq!(stage.tell(&outcome), "a=fault -> NoRoom");
     assert!((SECOND..SECOND * 2).contains(&(now() - began)), "{:?}", now() - began);
     assert_eq!(ceiling.shortages(Shortage::Refused), 1);

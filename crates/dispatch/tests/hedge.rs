@@ -150,7 +150,7 @@ async fn who_is_slow_with_one_call_and_answers_others_is_not_stalled() {
     let stage = Stage::new(&format!("{} | {}", "hang ".repeat(50), "10ms~ok ".repeat(500)));
     for _ in 0..20 {
         assert!(stage.run("eth_call").await.result.is_ok());
-        // Meanwhile it answers somebody else, a probe say.
+        // Meanwhile it answers another call, a probe say.
         measured(&stage, 0, "eth_blockNumber", 1, 5);
         tokio::time::sleep(ms(40)).await;
     }

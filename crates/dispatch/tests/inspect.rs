@@ -1,4 +1,4 @@
-//! Answers are looked at before anybody believes them.
+//! Answers are looked at before they are believed.
 
 mod support;
 
@@ -113,7 +113,7 @@ async fn without_a_sound_answer_there_is_none() {
     let outcome = stage.run("eth_call").await;
     let attempt = &outcome.trail.attempts[0];
     assert_eq!((attempt.rule, attempt.detail.as_str()), ("order", "`order`: 2 before 1"));
-    // What somebody else says of the call is told rather.
+    // What another upstream says of the call is preferred.
     check(
         "eth_call",
         "ok | caller",
@@ -157,7 +157,7 @@ async fn looking_takes_no_place_at_the_upstream_and_is_not_its_delay() {
     let (outcome, ()) = tokio::join!(stage.run("eth_call"), looking);
     assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
     assert_eq!(outcome.trail.attempts[0].took, Duration::from_millis(20));
-    assert_eq!(outcome.trail.exchanges(), 1, "nobody else was asked meanwhile");
+    assert_eq!(outcome.trail.exchanges(), 1, "no other upstream was asked meanwhile");
     assert_eq!(inspect.seen.load(Ordering::Relaxed), 1);
 }
 
@@ -175,7 +175,7 @@ async fn a_transaction_is_taken_by_whoever_answers_soundly() {
     let (stage, inspect) = stage(scripts, suspicious(""));
     assert_eq!(stage.tell(&stage.run(SEND).await), r#"a=answer -> a "0x1""#);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(inspect.seen.load(Ordering::Relaxed), 3, "also those that nobody waits for");
+    assert_eq!(inspect.seen.load(Ordering::Relaxed), 3, "also those that no client waits for");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! Bounds of upstreams as calls meet them: passed over, waited for, refused; and how much
-//! of a provider's limit is used when nobody told us what it is.
+//! of a provider's limit is used when it is not in the settings.
 
 #![allow(clippy::print_stdout, reason = "the figures are told as well as checked")]
 
@@ -174,7 +174,7 @@ async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
     running.await;
 }
 
-/// A provider of 125 calls/s that nobody told us about: used at 90 % or more, with less
+/// A provider of 125 calls/s that is not in the settings: used at 90 % or more, with less
 /// than 1 % of refusals, the first ones included.
 async fn check_bucket(refusal: &'static str, terms: BudgetTerms<'static>, demand: u32) {
     let provider = Provider::new(Kind::Bucket(125.0, refusal), ms(40), secs(10));
@@ -373,8 +373,8 @@ async fn who_failed_is_followed_by_who_held_it() {
     assert_eq!(stage.tell(&outcome), r#"a=fault b=answer -> b "0x1""#);
 }
 
-/// Found by the simulation: those who failed were asked again until no attempt was left,
-/// while somebody well was busy for a moment.
+/// Found by the simulation: upstreams that had failed were asked again until no attempt was left,
+/// while a well one was busy for a moment.
 #[tokio::test(start_paused = true)]
 async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
     for (bad, free_after, told) in [
@@ -420,7 +420,7 @@ async fn who_has_the_block_is_waited_for_whatever_those_behind_say() {
 }
 
 /// Found by the simulation: one opinion of one upstream that failed was passed on, while
-/// somebody well was busy.
+/// a well one was busy.
 #[tokio::test(start_paused = true)]
 async fn the_second_opinion_is_waited_for() {
     let mut stage = stage(vec![(scripted("strange"), terms()), (scripted("ok"), terms())]);
@@ -488,7 +488,7 @@ async fn a_wait_beyond_the_deadline_is_refused_at_once() {
     stage.run("eth_call").await;
     let began = now();
     let outcome = stage.run("eth_call").await;
-    assert_eq!(now(), began, "nobody waits for nothing");
+    assert_eq!(now(), began, "no call waits in vain");
     assert_eq!(
         outcome.result.map(|_| ()),
         Err(Failure::Exhausted { class: VerdictClass::Throttled, retry_after: Some(secs(60)) })

@@ -79,7 +79,7 @@ async fn a_dispute_is_told_or_settled_as_the_settings_say() {
     let told = stage.tell(&outcome);
     assert_eq!(told, "a=answer b=answer -> Disputed { agreed: 1, heard: 2, agree: 3 }");
     assert_eq!(outcome.trail.abandoned.len(), 1);
-    assert_eq!(stage.upstream(0).dissents(), (1, 0), "nobody knows who is right");
+    assert_eq!(stage.upstream(0).dissents(), (1, 0), "which one is right is not known");
     assert_eq!(stage.upstream(1).dissents(), (1, 0));
 }
 
@@ -88,7 +88,7 @@ async fn whoever_fails_is_replaced() {
     check("connect | ok | ok", |_| {}, r#"a=fault b=answer c=answer -> b "0x1""#).await;
     check("limit | ok | ok", |_| {}, r#"a=throttled b=answer c=answer -> b "0x1""#).await;
     check("missing | ok | ok", |_| {}, r#"a=missing_data b=answer c=answer -> b "0x1""#).await;
-    // And asked again when nobody else is left.
+    // And asked again when no other upstream is left.
     check("closed ok | 9ms~ok", |_| {}, r#"a=fault b=answer a=answer -> b "0x1""#).await;
 }
 
@@ -132,7 +132,7 @@ async fn one_that_says_nothing_is_not_waited_for() {
     let began = now();
     assert!(stage_of_three.run("eth_call").await.result.is_ok());
     assert_eq!((now() - began).as_millis(), 1_030);
-    // With nobody else, no longer than the settings say.
+    // With no other upstream, no longer than the settings say.
     let stage_of_two = stage("ok | hang", |_| {});
     let began = now();
     let outcome = stage_of_two.run("eth_call").await;

@@ -86,7 +86,7 @@ async fn one_that_fails_may_offer_it() {
     let stage = Stage::new("unsupported | 502 ok");
     let told = stage.tell(&stage.run(METHOD).await);
     assert_eq!(told, r#"a=unsupported b=fault b=answer -> b "0x1""#);
-    // Whoever refused is not asked, also where the other one fails.
+    // An upstream that refused is not asked, also where the other one fails.
     let told = stage.tell(&stage.run(METHOD).await);
     assert_eq!(told, r#"b=answer -> b "0x1""#);
     assert_eq!(stage.exchanges(), [1, 3]);

@@ -287,7 +287,7 @@ mod tests {
             // Asking elsewhere helps only where any upstream will do.
             match row.effect {
                 Effect::Write | Effect::Subscribe | Effect::Filter | Effect::Sticky => {
-                    assert!(row.null_is_answer, "{name}: nobody else can be asked");
+                    assert!(row.null_is_answer, "{name}: no other upstream can be asked");
                     assert_eq!(row.finality, Finality::Live, "{name}: not reusable");
                 }
                 Effect::Broadcast => assert_eq!(row.finality, Finality::Live, "{name}"),

@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_quick_node_is_left_alone() {
-        // Two hundred clients keep it busy: 4 ms instead of 1, which nobody minds.
+        // Two hundred clients keep it busy: 4 ms instead of 1, which does no harm.
         let limit = LearntLimit::<2>::default();
         load(&Shaper::new(50_000, 1), 200, &limit, Duration::from_secs(5));
         assert!(limit.limit() >= 200, "{}", limit.limit());

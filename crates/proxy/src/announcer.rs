@@ -55,7 +55,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a part of one block, as it is kept. More than a block can hold.
 const PART_BYTES_MAX: usize = 32 << 20;
 
-/// Logs that the bloom of their header excludes are read again so often. Then the chain is taken to add logs of
+/// Logs that the bloom of their header excludes are read again at most this often. Then the chain is taken to add logs of
 /// the system that are not in the bloom.
 const FOREIGN_MAX: u32 = 3;
 
@@ -380,7 +380,7 @@ impl Announcer {
         blocks.find(|block| lacks(block)).cloned()
     }
 
-    /// The logs of a block, if a subscription may match one. They were `foreign` to its header so often.
+    /// The logs of a block, if a subscription may match one. They were not of its header `foreign` times.
     async fn logs_of(&self, block: &AddedBlock, foreign: u32) -> Result<LogsState, LogsUnread> {
         let (subscriptions, id) = (&self.chain().subscriptions, block.id());
         let bloom = bloom_of(block);

@@ -276,7 +276,7 @@ async fn perform_all(
     let mut running = FuturesUnordered::new();
     loop {
         let Performed { settled, alone } = if running.is_empty() && waiting.len() == 1 {
-            // What stays together as a whole needs nobody to look after several.
+            // What stays together as a whole needs no set of futures.
             let Some(work) = waiting.pop_front() else { break };
             perform(request, items, work, pile, pile.reserve()).await
         } else {
@@ -629,7 +629,7 @@ fn member_reply(
 ) -> Option<(Reply, CallOutcome)> {
     let block = &member.pin.block;
     // It may have been refused for the hash alone.
-    let is_unsure = member.pin.is_by_hash_at(slot) && ByHash::is_unsure(verdict.class);
+    let is_unsure = member.pin.is_by_hash_at(slot) && ByHash::must_repeat_alone(verdict.class);
     let is_settled = !is_unsure
         && (is_final(&verdict)
             || (is_null(&verdict) && request.look(|view| is_ahead(block, view))));

@@ -12,7 +12,7 @@ use wellhead_subscribe::{SyncProgress, SyncState};
 
 use crate::state::chain::ServedChain;
 
-/// The view is looked at so often.
+/// The interval at which the view is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The view is old for this long, and for as long as it is usually fresh, before that is told: a poll that
 /// is late by a moment, and the first one after a quiet time, are not news.

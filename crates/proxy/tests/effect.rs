@@ -143,7 +143,7 @@ async fn who_was_behind_a_moment_ago_is_asked_before_a_client_hears_of_missing_d
     for missing in [
         error(4444, "pruned history unavailable"),
         error(-32000, "header not found"),
-        error(-31999, "something that nobody knows"),
+        error(-31999, "something unheard of"),
         result("null"),
     ] {
         let stage = Stage::upstreams(2);
@@ -200,7 +200,7 @@ async fn answers_teach_the_head() {
     stage.peer(0).next("eth_blockNumber", result("\"0x64\""));
     stage.call("eth_blockNumber", "[]").await;
     assert_eq!(stage.head(0), Some(100));
-    // While that is fresh `latest` is block 100; nobody is followed here, so it grows old.
+    // While that is fresh `latest` is block 100; no upstream is followed here, so it grows old.
     tokio::time::advance(Duration::from_secs(6)).await;
     stage.peer(0).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
     stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
@@ -321,7 +321,10 @@ async fn a_tag_is_a_number_while_the_view_is_fresh() {
     assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains(r#"["0xab","0x64"]"#));
     assert!(sent(&stage, r#"["0xab"]"#).await.contains(r#"["0xab","0x64"]"#));
     assert!(sent(&stage, r#"["0xab","pending"]"#).await.contains("pending"));
-    assert!(sent(&stage, r#"["0xab","finalized"]"#).await.contains("finalized"), "nobody told");
+    assert!(
+        sent(&stage, r#"["0xab","finalized"]"#).await.contains("finalized"),
+        "no upstream told"
+    );
     assert!(stage.chain().pulse.wants_finality(now()));
     let body = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
     let trail = stage.send(None, body).await.trail.expect("asked for");
@@ -341,7 +344,7 @@ async fn the_height_is_the_agreed_one() {
     assert_eq!(stage.call("eth_blockNumber", "[ ]").await, "\"0x65\"");
     let asked = || (0..2).map(|place| stage.peer(place).seen().len()).sum::<usize>();
     assert_eq!(asked(), 0);
-    // Old by now, so that somebody is asked; what is lower than what was told is not passed on.
+    // Old by now, so that an upstream is asked; what is lower than what was told is not passed on.
     tokio::time::advance(Duration::from_secs(60)).await;
     (0..2).for_each(|place| stage.peer(place).next("eth_blockNumber", result("\"0x63\"")));
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");

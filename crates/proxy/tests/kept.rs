@@ -172,7 +172,7 @@ async fn chains_do_not_share_answers() {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_may_keep_is_asked_for_each_time() {
     let stage = Stage::keeping_to_100(1);
-    // Above the newest block: of which block it will be nobody knows.
+    // Above the newest block: of which block it will be is not known.
     let own = format!(r#"["0x{}","0x70"]"#, "a".repeat(40));
     let null = format!(r#"["{}"]"#, hash(7, b'a'));
     for turn in 0..2 {
@@ -306,7 +306,7 @@ async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_r
     let entries = || stage.proxy.status().cache.expect("there is one").entries;
     assert_eq!(entries(), 2);
     stage.show_block(0, 100, b'b');
-    assert_eq!(entries(), 2, "nobody was to clean up");
+    assert_eq!(entries(), 2, "nothing has swept yet");
     sweeper.sweep();
     assert_eq!(entries(), 1);
     // As a development node does that starts anew.

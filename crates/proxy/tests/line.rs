@@ -113,7 +113,7 @@ async fn an_answer_says_where_it_is_from() {
     stage.peer(0).next("eth_getBlockByNumber", result(header));
     assert_eq!(from("eth_getBlockByNumber", r#"["0xa",false]"#).await.as_deref(), Some("a"));
     assert_eq!(from("eth_getBlockByNumber", r#"["0xa",false]"#).await.as_deref(), Some("cache"));
-    assert_eq!(from("admin_peers", "[]").await, None, "a refusal is from nobody");
+    assert_eq!(from("admin_peers", "[]").await, None, "a refusal is from no upstream");
 }
 
 #[tokio::test(start_paused = true)]

@@ -123,7 +123,7 @@ async fn what_was_agreed_on_is_kept_and_what_was_not_is_not() {
     assert_eq!((second.cache, asked(&stage)), (Some("hit"), count));
     assert_eq!(text(&first), text(&second));
     let liar = stage.upstream(1).dissents();
-    assert!(liar.0 >= 1, "a final block is disputed by whoever is wrong: {liar:?}");
+    assert!(liar.0 >= 1, "a final block is disputed by the one that is wrong: {liar:?}");
 }
 
 #[tokio::test(start_paused = true)]

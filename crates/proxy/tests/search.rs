@@ -51,7 +51,7 @@ async fn a_refusal_that_names_the_limit_is_learnt() {
 #[tokio::test(start_paused = true)]
 async fn who_accepts_more_is_asked() {
     let stage = stage(&[4, 100]);
-    // Whoever is first: the other one has it all.
+    // Whichever is first: the other one has it all.
     let first = check(&stage, (1, 50), &[]).await;
     assert_eq!(first, blocks(1, 50));
     let before = stage.peer(0).searched();

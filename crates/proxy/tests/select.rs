@@ -110,7 +110,7 @@ async fn a_selection_widens_nothing() {
     assert!(text(&answer).contains(words), "{}", text(&answer));
     let chain_id = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     let answer = stage.send_selecting(&[("archive", "true")], chain_id).await;
-    assert!(text(&answer).contains("\"result\":\"0x1\""), "nobody is asked for it");
+    assert!(text(&answer).contains("\"result\":\"0x1\""), "no upstream is asked for it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +163,7 @@ async fn it_is_explained() {
     };
     let why = "a: not among those that `archive=true` selects";
     assert_eq!(explain(&[("archive", "true")]), Ok(format!("b: fit; c: fit; {why}")));
-    assert!(explain(&[("x", "y")]).expect_err("nobody").contains("unknown key `x`"));
+    assert!(explain(&[("x", "y")]).expect_err("no such key").contains("unknown key `x`"));
 }
 
 /// What was made for a provider's URL is told to be removed, and nothing of it is repeated.

@@ -16,7 +16,7 @@ fn stage(upstreams: u8) -> Stage {
     stage
 }
 
-/// The first client reads a receipt of block 101, which nobody had told of, at the upstream
+/// The first client reads a receipt of block 101, which no upstream had told of, at the upstream
 /// that is returned.
 async fn read_a_receipt(stage: &Stage) -> usize {
     for peer in &stage.peers[0] {
@@ -83,7 +83,7 @@ async fn a_batch_is_answered_there_too() {
     assert_eq!(stage.peer(holder).seen().last().expect("a batch").matches("\"0x65\"]").count(), 2);
 }
 
-/// While nobody was heard of, `latest` goes upstream as it came: not to who was last seen below
+/// While no upstream was heard of, `latest` goes upstream as it came: not to one that was last seen below
 /// what was told before.
 #[tokio::test(start_paused = true)]
 async fn what_was_told_is_the_least_when_the_view_is_old() {
@@ -231,7 +231,7 @@ async fn what_a_client_makes_an_upstream_say_moves_nothing() {
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x64\"");
 }
 
-/// Whoever was shown more does not join the call of one who was not.
+/// A client that was shown more does not join the call of one that was not.
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_shared_with_one_who_saw_less() {
     let stage = Stage::new(vec![Plan { upstreams: 2, keeps: true, ..Plan::default() }]);

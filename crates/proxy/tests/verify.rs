@@ -1,4 +1,4 @@
-//! Answers are looked at before anybody relies on them.
+//! Answers are looked at before they are passed on.
 
 mod support;
 

@@ -28,7 +28,7 @@ impl Handler for Echo {
     }
 
     async fn handle(&self, request: HttpRequest) -> HttpAnswer {
-        // Whoever comes meanwhile is interleaved.
+        // Other requests are interleaved.
         tokio::task::yield_now().await;
         HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() }
     }

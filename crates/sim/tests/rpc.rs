@@ -260,7 +260,7 @@ fn get_logs_finds_what_brute_force_finds() {
     let all = all_logs(&bench);
     let coins = &bench.world.contracts().coins;
     let (coin, pair) = (json!(coins[0].address), json!(bench.world.contracts().pair));
-    let somebody = json!(abi::address_word(bench.world.known().accounts[12]));
+    let receiver = json!(abi::address_word(bench.world.known().accounts[12]));
     let (moved, swap) = (json!(abi::TRANSFER), json!(abi::SWAP));
     let topic = |log: &Value, index: usize| log["topics"].get(index).cloned();
     let check = |criteria: Value, low: u64, high: u64, wanted: &dyn Fn(&Value) -> bool| {
@@ -289,14 +289,14 @@ fn get_logs_finds_what_brute_force_finds() {
         total += check(json!({"topics": [[moved, swap]]}), low, high, &|log| {
             [Some(&moved), Some(&swap)].contains(&topic(log, 0).as_ref())
         });
-        total += check(json!({"topics": [null, somebody]}), low, high, &|log| {
-            topic(log, 1).as_ref() == Some(&somebody)
+        total += check(json!({"topics": [null, receiver]}), low, high, &|log| {
+            topic(log, 1).as_ref() == Some(&receiver)
         });
         total +=
-            check(json!({"address": coin, "topics": [moved, null, somebody]}), low, high, &|log| {
+            check(json!({"address": coin, "topics": [moved, null, receiver]}), low, high, &|log| {
                 log["address"] == coin
                     && topic(log, 0).as_ref() == Some(&moved)
-                    && topic(log, 2).as_ref() == Some(&somebody)
+                    && topic(log, 2).as_ref() == Some(&receiver)
             });
         check(json!({"address": Address::repeat_byte(1)}), low, high, &|_| false);
     }

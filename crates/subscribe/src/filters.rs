@@ -86,7 +86,7 @@ pub struct FilterBounds {
     pub answer_bytes_max: usize,
     /// Bytes of an upstream's answer that a poll takes in at most.
     pub reply_bytes_max: usize,
-    /// A filter that is not polled for so long ends.
+    /// A filter that is not polled for this long ends.
     pub idle: Duration,
 }
 

@@ -136,7 +136,7 @@ impl HeadWalk {
 
     /// Notes that a header could not be fetched. It is asked for again at the next step, unless a
     /// higher head is there to be walked from: the block may be gone for good. How long to wait
-    /// before the next attempt is for the caller, who sees [`HeadWalk::failures`].
+    /// before the next attempt is for the caller, which sees [`HeadWalk::failures`].
     pub fn fail(&mut self, hash: BlockHash) {
         if self.fetching.is_some_and(|fetching| fetching.hash == hash) {
             self.fetching = None;

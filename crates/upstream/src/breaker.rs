@@ -355,8 +355,8 @@ mod tests {
         assert!(breaker.takes_trial(ms(1010)));
         assert_eq!(breaker.begin(ms(1010)), TrialClaim::Claimed);
         assert_eq!(breaker.begin(ms(1010)), TrialClaim::Taken, "both looked before either began");
-        assert!(!breaker.takes_trial(ms(1011)), "somebody tries");
-        assert!(breaker.takes_trial(ms(1010 + TRIAL.as_millis() as u64)), "nobody waits for ever");
+        assert!(!breaker.takes_trial(ms(1011)), "a call tries");
+        assert!(breaker.takes_trial(ms(1010 + TRIAL.as_millis() as u64)), "no call waits for ever");
         breaker.failed(span(1010, 1100), false);
         assert!(breaker.takes_trial(ms(3100)), "the trial ended with its failure");
         breaker.succeeded(span(3100, 3110));
@@ -373,7 +373,7 @@ mod tests {
         breaker.release(ms(1010));
         assert_eq!(breaker.begin(ms(1020)), TrialClaim::Claimed);
         let later = 1020 + TRIAL.as_millis() as u64;
-        assert_eq!(breaker.begin(ms(later)), TrialClaim::Claimed, "nobody waits for ever");
+        assert_eq!(breaker.begin(ms(later)), TrialClaim::Claimed, "no call waits for ever");
         breaker.release(ms(1020));
         assert_eq!(breaker.begin(ms(later + 1)), TrialClaim::Taken);
     }

@@ -160,7 +160,7 @@ mod tests {
         let standard = BudgetTerms { plan: Some("standard"), ..BudgetTerms::default() };
         let counted = Some(BudgetRate::Counted { credits: 10_000, window: secs(300) });
         check("fiews", &standard, counted, None);
-        // Of a provider that nobody knows a second is the window.
+        // Of an unknown provider a second is the window.
         let own = BudgetTerms { credits_per_second: Some(100), ..BudgetTerms::default() };
         check("example", &own, Some(BudgetRate::Paced(Pace::for_window(100.0, secs(1)))), None);
     }

@@ -144,7 +144,7 @@ mod tests {
         assert!(rate.rests(ms(1009)));
         assert!(!rate.rests(ms(1010)), "the rest is over");
         rate.begin(ms(1010));
-        assert!(rate.rests(ms(1011)), "somebody tries it");
+        assert!(rate.rests(ms(1011)), "a call tries it");
         assert!(!rate.failed(span(1010, 1100)), "it rested before: no news");
         assert!(rate.rests(ms(3000)), "twice as long");
         assert!(!rate.rests(ms(3100)));

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_version_is_news_once_and_outlives_a_refusal() {
         let cell = VersionCell::default();
-        assert!(!cell.is_expected(), "nobody asks");
+        assert!(!cell.is_expected(), "no call asks");
         cell.expect();
         assert!(cell.is_expected());
         assert!(cell.note(Some("a/1")));

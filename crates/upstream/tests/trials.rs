@@ -12,7 +12,7 @@ fn row() -> &'static MethodRow {
     MethodTable::standard().row("eth_call")
 }
 
-/// An upstream that failed so at `now`, and that nobody probes.
+/// An upstream that failed so at `now`, and that is not probed.
 fn failed(class: VerdictClass, times: usize, now: Instant) -> Arc<Upstream> {
     let identity = Identity::named("a");
     let upstream = Arc::new(Upstream::new(identity, Slot(0), BreakerBounds::default(), now));
@@ -39,7 +39,7 @@ fn check(class: VerdictClass, times: usize, rest: Duration) {
     let first = admit(&upstream, now);
     let second = admit(&upstream, now);
     assert!(!first.is_second_on_trial() && second.is_second_on_trial(), "{class}");
-    assert!(!upstream.takes_trial(now), "{class}: somebody tries");
+    assert!(!upstream.takes_trial(now), "{class}: a call tries");
     drop(second);
     assert!(!upstream.takes_trial(now), "{class}: not the second's to give back");
     // Its client went away.
@@ -74,7 +74,7 @@ fn a_class_is_tried_by_one_call_as_well() {
     let now = start + Duration::from_secs(40);
     assert!(upstream.class_rests(row().class, start) && !upstream.class_rests(row().class, now));
     let first = admit(&upstream, now);
-    assert!(upstream.class_rests(row().class, now), "somebody tries it");
+    assert!(upstream.class_rests(row().class, now), "a call tries it");
     assert!(admit(&upstream, now).is_second_on_trial());
     drop(first);
     assert!(!upstream.class_rests(row().class, now), "and went away");

@@ -102,7 +102,7 @@ pub(crate) fn check(
     }
     let signer = sender_of_raw(&encoded);
     if signer != Some(from) {
-        let signer = signer.map_or("nobody".to_owned(), |signer| signer.to_string());
+        let signer = signer.map_or("no key".to_owned(), |signer| signer.to_string());
         audit.differs(Check::Sender, format!("{hash}: from {from}, signed by {signer}"))?;
     }
     Ok(Some(encoded))

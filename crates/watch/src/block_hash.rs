@@ -18,9 +18,9 @@ use crate::ask::{Asker, CallReason, now};
 use crate::checks::{CheckKind, Mode};
 use crate::watcher::Watcher;
 
-/// A node may be another version after so long.
+/// A node may be another version after this long.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
-/// An upstream that could not say is asked again after so long, and then after twice as long each
+/// An upstream that could not say is asked again after this long, and then after twice as long each
 /// time, up to [`VERSION_EVERY`].
 const AGAIN_AFTER: Duration = Duration::from_secs(15);
 /// The ASCII codes of "wellhead: no block has this hash".

@@ -8,8 +8,8 @@ use wellhead_upstream::Upstream;
 
 /// The length of a day of credits, from its first call on.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// A call that could not wait for its turn is paid back by later turns, but no more than
-/// so many of them: a burst long ago must not keep us from looking for hours.
+/// A call that could not wait for its turn is paid back by later turns, at most this
+/// many of them: a burst long ago must not keep us from looking for hours.
 const OWED_TURNS_MAX: u32 = 3;
 
 /// What one call to this upstream costs.

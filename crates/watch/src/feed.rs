@@ -23,18 +23,18 @@ const NEW_HEADS: &str = r#"["newHeads"]"#;
 
 /// Connecting and subscribing take no longer.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A feed that told no head for so many block times is taken to be dead.
+/// A feed that told no head for this many block times is taken to be dead.
 const SILENT_BLOCKS: u32 = 10;
-/// But never before so long.
+/// But never before this long.
 const SILENT_MIN: Duration = Duration::from_secs(30);
-/// Nor after so long, however slow the chain.
+/// And at the latest after this long, however slow the chain.
 const SILENT_MAX: Duration = Duration::from_secs(300);
-/// A feed that brought nothing for so long is asked for something: some providers close a
+/// A feed that brought nothing for this long is asked for something: some providers close a
 /// connection without data after a minute, and pings are none.
 const KEEP_ALIVE: Duration = Duration::from_secs(50);
 /// Messages of a feed that are answered before our two calls; more is not a feed.
 const OPENING_MESSAGES_MAX: usize = 16;
-/// One message that cannot be read may be a slip of a gateway. So many within [`UNREADABLE_WITHIN`]
+/// One message that cannot be read may be a slip of a gateway. This many within [`UNREADABLE_WITHIN`]
 /// end the feed.
 const UNREADABLE_MAX: usize = 3;
 const UNREADABLE_WITHIN: Duration = Duration::from_secs(60);

@@ -17,9 +17,9 @@ const VERIFY_PAUSE: Duration = Duration::from_millis(250);
 /// Its bound while clients ask: they may be waiting for this very upstream. Then one
 /// that hangs is asked again meanwhile.
 const VERIFY_PAUSE_BUSY: Duration = Duration::from_secs(1);
-/// So many questions may be open at once.
+/// Questions that are open at once, at most.
 const VERIFY_OPEN_MAX: usize = 8;
-/// The loop looks up so often whether clients ask by now.
+/// The interval at which the loop looks whether clients ask by now.
 const VERIFY_TICK: Duration = Duration::from_secs(1);
 /// After this many failed tries (8 s) a warning says that it is not used.
 const VERIFY_WARN_AFTER: u32 = 5;

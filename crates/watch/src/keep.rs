@@ -18,9 +18,9 @@ use crate::relay::Relay;
 use crate::seats::{FeedBid, FeedSeats};
 use crate::watcher::Watcher;
 
-/// An upstream that does not offer a subscription is asked for it again after so long.
+/// An upstream that does not offer a subscription is asked for it again after this long.
 const REFUSED_PAUSE: Duration = Duration::from_secs(600);
-/// A loop without a seat looks up so often whether its upstream has become fit.
+/// The interval at which a loop without a seat looks whether its upstream has become fit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How the feed of a relay ended.

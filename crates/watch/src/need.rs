@@ -24,13 +24,13 @@ use crate::checks::CheckKind;
 use crate::pulse::BUSY_FOR;
 use crate::watcher::Watcher;
 
-/// So many upstreams are followed for subscribers at least, where the settings do not say how many
+/// At least this many upstreams are followed for subscribers where the settings do not say how many
 /// have to agree on a block.
 const FOLLOWED_MIN: usize = 2;
 /// The newest block is late after one and a half block times and this.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
-/// So many upstreams of better tiers have to be fit before one is idle, where the settings do
+/// This many upstreams of better tiers have to be fit before one is idle, where the settings do
 /// not say how many have to agree on a block.
 const FIT_MIN: usize = 1;
 

@@ -21,9 +21,9 @@ use crate::identify::ChainIdentity;
 use crate::watcher::Watcher;
 use crate::word;
 
-/// The loop looks up at least so often, so that the end of a rest is not slept through.
+/// The loop looks up at least this often, so that the end of a rest is not slept through.
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// And at most so often.
+/// And at most this often.
 const TICK_MIN: Duration = Duration::from_millis(10);
 /// Before the pace of the chain is known.
 const POLL_UNKNOWN: Duration = Duration::from_secs(1);
@@ -35,25 +35,25 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_BUSY: Duration = Duration::from_secs(30);
 /// The bound however quiet it is.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(600);
-/// Each upstream is probed so often while clients ask and none is well: whatever comes
+/// Each upstream is probed this often while clients ask and none is well: whatever comes
 /// back first has to be found within a second.
 const PROBE_URGENT: Duration = Duration::from_millis(500);
-/// A probe that hangs does not keep the next one waiting then, up to so many: as many as
+/// A probe that hangs does not keep the next one waiting then, up to this many: as many as
 /// begin before the first gives up.
 const PROBES_OPEN_MAX: usize = 10;
-/// While clients ask for safe or final blocks an upstream is asked for both once in so many
+/// While clients ask for safe or final blocks an upstream is asked for both once in this many
 /// blocks, so that the tags stand where a node's own would, but for that.
 const TAGS_BLOCKS: u32 = 4;
 /// But no more often: on the quickest chains that is once in eight blocks.
 const TAGS_EVERY_MIN: Duration = Duration::from_secs(2);
 /// While no client asks for them, and what is final is to be known, it is asked for that alone
-/// once in so many blocks: epochs have more, and what was final stays so.
+/// once in this many blocks: epochs have more, and what was final stays so.
 const FINALITY_BLOCKS: u32 = 32;
 /// But no more often.
 const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
 /// And either no less.
 const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
-/// A syncing or lagging upstream is asked about it so often.
+/// A syncing or lagging upstream is asked about it this often.
 const STATE_EVERY: Duration = Duration::from_secs(60);
 /// The interval while no client calls, when the answer matters less.
 const STATE_EVERY_IDLE: Duration = Duration::from_secs(600);

@@ -18,10 +18,10 @@ const PUSH_BYTES: usize = 1_816;
 /// Polls come this much slower than blocks, and are not cheaper for that: what is compared is a
 /// pushed block with a polled one. The rest is room for a block time that is measured.
 const SLIDE: f64 = 1.2;
-/// A loop without a feed looks up so often whether one is worth it, and one with a feed whether
+/// A loop without a feed looks up this often whether one is worth it, and one with a feed whether
 /// it still is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A feed that nothing needs is closed after so long: to open it again costs calls.
+/// A feed that nothing needs is closed after this long: to open it again costs calls.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Whether a block costs no more pushed than polled. While the block time is not known it is

@@ -15,16 +15,16 @@ use crate::headers::ToldHeaders;
 use crate::relay::Relays;
 use crate::seats::FeedSeats;
 
-/// So long after the last call a chain counts as in use.
+/// A chain counts as in use for this long after the last call.
 pub(crate) const BUSY_FOR: Duration = Duration::from_secs(30);
-/// So long after the last question for a safe or final block they are followed closely.
+/// Safe and final blocks are followed closely for this long after the last question for one.
 const TAGS_FOR: Duration = Duration::from_secs(30);
-/// And so long what is final is followed at all.
+/// And what is final is followed at all for this long.
 const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// For this long after the last call that could be sent by block hash, wellhead tests which
 /// upstreams honour hashes.
 const BLOCK_HASHES_FOR: Duration = Duration::from_secs(600);
-/// `note_call` writes at most so often: the request path should not share a hot cache line.
+/// `note_call` writes at most this often: the request path should not share a hot cache line.
 const NOTE_EVERY_MS: u64 = 250;
 
 /// The shared signs of life of one chain.
@@ -308,7 +308,7 @@ mod tests {
         let start = tokio::time::Instant::now().into_std();
         let at = |seconds| start + Duration::from_secs(seconds);
         let pulse = Pulse::new(None, start);
-        assert!(!pulse.is_busy(start), "nobody asked yet");
+        assert!(!pulse.is_busy(start), "no call yet");
         pulse.note_call(at(5));
         assert!(pulse.is_busy(at(5)) && pulse.is_busy(at(35)) && !pulse.is_busy(at(36)));
         // Only a call after an idle period wakes.
@@ -344,7 +344,7 @@ mod tests {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let pulse = Pulse::new(None, Instant::now());
         let (one, other) = (BlockHash([1; 32]), BlockHash([2; 32]));
-        assert!(!pulse.lacks_origin(Slot(0)), "nobody wants to know");
+        assert!(!pulse.lacks_origin(Slot(0)), "no loop wants it");
         pulse.want_origin();
         assert!(pulse.lacks_origin(Slot(0)));
         assert_eq!(pulse.origin(), None);

@@ -16,11 +16,11 @@ use wellhead_upstream::{Slot, Tier, UpstreamSet};
 /// Feeds of one chain at most. Feeds that the settings want at any price have a seat in any case
 /// and take these first.
 pub(crate) const FEEDS_MAX: usize = 2;
-/// An upstream whose feed ended by itself ranks behind the others for so long, so that one that
+/// An upstream whose feed ended by itself ranks behind the others for this long, so that one that
 /// always fails does not close a good one again and again.
 const DEMOTED_FOR: Duration = Duration::from_secs(600);
 
-/// Of feeds that only tell more together, so many at most that are free of charge.
+/// Of feeds that only tell more together, at most this many, which are free of charge.
 const FREE_FEEDS_MAX: usize = 4;
 
 /// How many upstreams have a seat.

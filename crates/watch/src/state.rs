@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// One that does not know a tag is left alone for so long in the end; after its first refusal,
+/// One that does not know a tag is left alone for this long in the end; after its first refusal,
 /// which may be a fault, it is asked again at the usual time, and then each time twice as late.
 const FINALITY_REFUSED: Duration = Duration::from_secs(600);
 /// What it last said of itself.

@@ -1,5 +1,5 @@
 //! Checks that cost what the settings say: off, only while unwell, so many credits a day.
-//! And the other end: everybody is dead, and somebody comes back.
+//! And the other end: all upstreams are dead, and one comes back.
 
 mod support;
 
@@ -201,7 +201,7 @@ async fn when_the_credits_of_a_day_are_spent_nothing_is_asked_until_the_next() {
     assert_eq!(stage.asked[0].credits(), 20);
     assert_eq!(stage.condition(0), Condition::Ready, "that is no reason to leave it out");
     assert_eq!(lines.with("WARN today's credits for checks"), 1, "{lines:?}");
-    // It dies. Nobody probes, so a client's call may try when its rest is over.
+    // It dies. Nothing probes, so a client's call may try when its rest is over.
     fail(&stage, 0);
     assert!(!stage.upstreams[0].takes_trial(now()));
     stage.busy_for(seconds(2), seconds(1)).await;
@@ -232,7 +232,7 @@ async fn check_recovery(mood: Mood, well_after_ms: u64) {
     settle().await;
     a.feel(mood.clone());
     b.feel(mood.clone());
-    // Nobody's own failures count here: only probes and polls find out.
+    // Failures of calls do not count here: only probes and polls find out.
     stage.busy_for(seconds(60), seconds(1)).await;
     assert!(stage.condition(0) > Condition::Ready && stage.condition(1) > Condition::Ready);
     pass(Duration::from_millis(well_after_ms)).await;

@@ -33,7 +33,7 @@ fn mark(stage: &Stage, tag: Tag) -> Option<u64> {
 /// at most, and how many calls that took.
 async fn check(block_time: Duration, late_max: u64, calls_max: u64) {
     let (stage, node) = stage(block_time).await;
-    assert_eq!((asked(&stage), mark(&stage, Tag::Safe)), (0, None), "nobody asked for them");
+    assert_eq!((asked(&stage), mark(&stage, Tag::Safe)), (0, None), "no call asked for them");
     let mut late = 0;
     for second in 0..60 {
         stage.pulse.note_tag(now());
@@ -48,7 +48,7 @@ async fn check(block_time: Duration, late_max: u64, calls_max: u64) {
     assert!(late <= late_max, "late by {late}");
     let calls = asked(&stage);
     assert!(calls <= calls_max, "{calls} calls");
-    // Half a minute later nobody wants to know what is safe, and soon nothing is asked at all.
+    // Half a minute later no call needs to know what is safe, and soon nothing is asked at all.
     stage.busy_for(seconds(31), seconds(1)).await;
     let before = asked(&stage);
     stage.busy_for(seconds(60), seconds(1)).await;

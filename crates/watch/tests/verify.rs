@@ -44,7 +44,7 @@ async fn one_on_another_chain_is_refused_said_once_and_asked_again() {
     assert_eq!(lines.with("ERROR upstream is on another chain"), 1, "{lines:?}");
     *wrong.chain_id.lock() = 1;
     pass(seconds(60)).await;
-    assert_eq!(stage.condition(1), Condition::Ready, "somebody mended its URL");
+    assert_eq!(stage.condition(1), Condition::Ready, "its URL was mended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn while_clients_wait_it_is_asked_every_second() {
     let asked = node.calls_of("eth_chainId", began);
     assert!((20..=22).contains(&asked.len()), "{asked:?}");
     assert!(asked.windows(2).all(|two| two[1] - two[0] <= seconds(1)), "{asked:?}");
-    // Nobody waits for one that is on another chain.
+    // Nothing waits for one that is on another chain.
     node.feel(Mood::Well);
     *node.chain_id.lock() = 5;
     stage.busy_for(seconds(2), seconds(1)).await;
@@ -157,7 +157,7 @@ async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest()
     stage.pulse.want_finality(now());
     stage.busy_for(seconds(20), seconds(1)).await;
     let asked = stage.asked[0].get(wellhead_watch::CallReason::Finality);
-    assert_eq!(stage.pulse.origin(), None, "nobody wants it");
+    assert_eq!(stage.pulse.origin(), None, "nothing wants it");
     // It has no block 1 yet, and is asked again.
     stage.pulse.want_origin();
     stage.busy_for(seconds(20), seconds(1)).await;

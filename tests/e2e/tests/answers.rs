@@ -68,7 +68,7 @@ async fn analyze(experiment: &str, urls: &[String], more: &[&str]) -> Ran {
 
 /// What a chain was made to contain.
 struct Story {
-    /// Whoever was paid.
+    /// The account that was paid.
     paid: String,
     /// Receipts: of three logs, of the payment, of a transaction that failed.
     receipts: Vec<Value>,
@@ -157,7 +157,7 @@ mod with_geth {
             assert!(compared > 60, "{compared} answers of {}", ran.of(target).count());
         }
 
-        // Three: the liar is in the minority. Two: nobody can say.
+        // Three: the liar is in the minority. Two: there is no majority.
         for (urls, liar) in [(&urls[..], 2), (&urls[1..], 1)] {
             let ran = agree(urls, &[]).await;
             let mut found: Vec<String> = Vec::new();

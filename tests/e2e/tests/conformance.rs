@@ -83,7 +83,7 @@ async fn compare(node: &Node, wellhead: &Wellhead, calls: &[Call]) {
     println!("{} calls, {errors} errors, {with_data} reverts with data", calls.len());
 }
 
-/// Filters are named by whoever keeps them, so they are compared by what they do.
+/// Filters are named by the node that keeps them, so they are compared by what they do.
 async fn filters(node: &Node, wellhead: &Wellhead) {
     let rpc = wellhead.rpc();
     let filter = rpc.result("eth_newBlockFilter", json!([])).await.unwrap();

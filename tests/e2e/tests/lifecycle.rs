@@ -9,12 +9,12 @@ use wellhead_e2e::{Upstream, Wellhead, until};
 
 const BOUND: Duration = Duration::from_secs(30);
 
-/// With no upstream that answers it serves nobody, says so, and stays up.
+/// With no upstream that answers it serves no call, says so, and stays up.
 #[tokio::test]
 async fn nothing_to_serve_from() {
-    let nobody = format!("http://127.0.0.1:{}", wellhead_e2e::free_port());
+    let dead = format!("http://127.0.0.1:{}", wellhead_e2e::free_port());
     let chains =
-        format!("  main:\n    id: 7\n    upstreams:\n      - {{ id: a, url: \"{nobody}\" }}\n");
+        format!("  main:\n    id: 7\n    upstreams:\n      - {{ id: a, url: \"{dead}\" }}\n");
     let mut wellhead = Wellhead::spawn("", &chains);
     let alive = until(BOUND, || async {
         wellhead.admin().get("/livez").await.ok().filter(|reply| reply.status == 200)

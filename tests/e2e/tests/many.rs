@@ -1,4 +1,4 @@
-//! Many upstreams that nobody calls: what each of them takes, and how soon the first call is
+//! Many upstreams without calls: what each of them takes, and how soon the first call is
 //! answered.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]

@@ -24,7 +24,7 @@ use wellhead_e2e::{
 const PROGRAM_MAX: Duration = Duration::from_secs(180);
 /// Blocks of the chain, of which the last is not final.
 const BLOCKS: u64 = 48;
-/// Before it, all is final by anybody's count: ponder's is 30 blocks for a chain that it does not know.
+/// Before it, all is final by every count: ponder's is 30 blocks for a chain that it does not know.
 const FINAL: u64 = BLOCKS - 32;
 
 /// Two geths with one chain, and wellhead before both.
@@ -171,7 +171,7 @@ mod with_geth {
             let found =
                 found.result("eth_getBlockByHash", json!([block.hash, false])).await.unwrap();
             let hash = found["transactions"][2].as_str().unwrap();
-            let nobody = format!("0x{:064x}", 1);
+            let unknown = format!("0x{:064x}", 1);
             let commands = [
                 "chain-id".to_owned(),
                 "block-number".to_owned(),
@@ -185,7 +185,7 @@ mod with_geth {
                 "base-fee 7".to_owned(),
                 format!("tx {hash} --json"),
                 format!("tx {hash} --raw"),
-                format!("tx {nobody}"),
+                format!("tx {unknown}"),
                 format!("receipt {hash} --json"),
                 format!("logs --from-block 1 --to-block latest --address {logger} --json"),
                 format!("logs --from-block 5 --to-block 9 --address {logger}"),

@@ -175,7 +175,7 @@ mod with_anvil {
     }
 
     impl Stage<'_> {
-        /// A block's worth of transactions: each watched account gets what nobody else gets.
+        /// A block's worth of transactions: each watched account gets what no other account gets.
         fn plan(&mut self) -> Plan {
             self.serial += 1;
             let value = |more: usize| format!("{:#x}", self.serial * 16 + more as u64);
@@ -239,7 +239,7 @@ mod with_anvil {
                     let mut both = looks().await?.into_iter().zip(&before);
                     both.all(|(now, before)| now >= before + self.looks).then_some(())
                 });
-                assert!(done.await.is_some(), "nobody is polled: {}", clients.told().await);
+                assert!(done.await.is_some(), "no client polls: {}", clients.told().await);
             }
         }
 
@@ -248,7 +248,7 @@ mod with_anvil {
             for clients in self.clients {
                 let enough = clients.count() + more;
                 let asked = until(BOUND, || async { (clients.count() >= enough).then_some(()) });
-                assert!(asked.await.is_some(), "nobody answers");
+                assert!(asked.await.is_some(), "no answer");
             }
         }
 
@@ -288,7 +288,7 @@ mod with_anvil {
                         mine(self.nodes[node], plan).await;
                     }
                 } else {
-                    // As many blocks, of which one pays somebody.
+                    // As many blocks, of which one pays an account.
                     let pay = json!([[mark.0[0], 0]]);
                     rpc.result("anvil_reorg", json!([depth, pay])).await.unwrap();
                 }
@@ -501,7 +501,7 @@ mod with_geth {
         }
     }
 
-    /// One goes on and the other one stands: nobody is told less than there is, and the lower
+    /// One goes on and the other one stands: no client is told less than there is, and the lower
     /// one is not asked for what it has not.
     #[tokio::test]
     async fn two_nodes_of_different_height() {

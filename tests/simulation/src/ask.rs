@@ -123,7 +123,7 @@ impl Asker {
         let owner = abi::call(selector::BALANCE_OF, &[abi::address_word(account)]);
         let owner = Bytes::from(owner);
         match self.rng.random_range(0..100) {
-            // Nobody else asks for this, so its answer cannot be anybody else's.
+            // No other call asks for this, so its answer cannot be that of another one.
             0..=24 => {
                 let data = format!("0x{:016x}", self.unique());
                 self.item(Ask::Read, "web3_sha3", &json!([data]))

@@ -1,7 +1,7 @@
 //! What happened, line by line, and a hash over it.
 //!
 //! Two runs of one seed must write the same lines: the hash is how a test, and
-//! whoever replays a seed, sees that they did.
+//! a replay of a seed, sees that they did.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;

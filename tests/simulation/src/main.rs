@@ -182,7 +182,7 @@ fn many(options: &Options) -> ExitCode {
     });
     let sums = sums.into_inner();
     println!(
-        "{} seeds from {}: {} failed; {} requests ({} with somebody well), {} exchanges, {:.0} simulated seconds in {:.1} s",
+        "{} seeds from {}: {} failed; {} requests ({} with an upstream well), {} exchanges, {:.0} simulated seconds in {:.1} s",
         sums.played,
         options.from,
         sums.failed.len(),

@@ -305,5 +305,5 @@ impl Drop for OpenExchange {
     }
 }
 
-/// Between two looks of whoever waits for the end.
+/// Between two looks of the task that waits for the end.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);

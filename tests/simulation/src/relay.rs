@@ -1,7 +1,7 @@
 //! Trouble that goes from one upstream to the next, as in the soak of `benches/scenario`.
 //!
 //! One upstream at a time is in trouble; then all are well for a moment, then the next one
-//! is, or the same again. Somebody is well at any moment, so no read may fail; but whoever
+//! is, or that one again. One is well at any moment, so no read may fail; but the one that
 //! is well may have been down a second ago, and rest by all rules. Clients are many and
 //! steady, enough to fill what is bounded.
 

@@ -24,7 +24,7 @@ pub enum Sabotage {
     /// Every result is told as an error.
     FailReads,
     /// Errors name no upstream.
-    NameNobody,
+    NameNone,
     /// Every exchange goes out four times.
     SendAgain,
     /// A digit more in each number.
@@ -37,7 +37,7 @@ pub enum Sabotage {
     FallBack,
     /// No answer is looked at.
     LookAway,
-    /// A key is shown to whoever looks at the status.
+    /// A key is shown in the status.
     ShowKey,
     /// A task never ends.
     LeaveTask,
@@ -89,7 +89,7 @@ impl Sabotage {
         (Self::LoseIds, 0, &["answers"]),
         (Self::AnswerLate, 0, &["deadline"]),
         (Self::FailReads, 0, &["reads"]),
-        (Self::NameNobody, 1, &["recovery"]),
+        (Self::NameNone, 1, &["recovery"]),
         (Self::SendAgain, 0, &["writes", "budget", "limits"]),
         (Self::ChangeResults, 5, &["content", "quorum"]),
         (Self::FindNoLogs, 0, &["logs"]),
@@ -181,7 +181,7 @@ impl Saboteur {
         let body = match self.sabotage {
             Some(Sabotage::LoseIds) => replaced(&body, "\"id\":", "\"ID\":"),
             Some(Sabotage::FailReads) => replaced(&body, "\"result\":", "\"error\":"),
-            Some(Sabotage::NameNobody) => replaced(&body, "up-", "them "),
+            Some(Sabotage::NameNone) => replaced(&body, "up-", "them "),
             Some(Sabotage::ChangeResults) => replaced(&body, "\"result\":\"0x", "\"result\":\"0x1"),
             Some(Sabotage::ForgetBlocks) if method.starts_with("eth_getBlock") => {
                 with_result(call, b"null")

@@ -44,8 +44,8 @@ pub struct Scenario {
     pub subscribers: Vec<SubscriberPlan>,
     /// The chains go on for this long after the last client has left.
     pub tail: Duration,
-    /// Trouble goes from one upstream to the next, so that somebody is well at any moment,
-    /// and then no read may fail, whoever was resting a moment ago.
+    /// Trouble goes from one upstream to the next, so that one is well at any moment,
+    /// and then no read may fail, whichever was resting a moment ago.
     pub is_relay: bool,
     /// One address takes all it can get, while all upstreams are well.
     pub is_crowd: bool,
@@ -143,7 +143,7 @@ pub struct UpstreamPlan {
     /// Calls a second that it answers, the others wait.
     pub shaped: Option<u32>,
     /// Connections to it of one worker, each with one call at a time; a call that hangs keeps
-    /// its own for as long as somebody waits for the answer. `None`: any number.
+    /// its own for as long as a caller waits for the answer. `None`: any number.
     pub connections: Option<usize>,
     /// How it writes.
     pub envelope: Envelope,
@@ -314,7 +314,7 @@ impl Scenario {
                 _ => HashMeans::Block,
             };
         }
-        // Nobody notices then that an upstream is on another chain, and the settings have to say
+        // It is not noticed then that an upstream is on another chain, and the settings have to say
         // which one it is.
         let is_possible = self.chains.iter().all(|chain| {
             chain.id_is_given && !chain.upstreams.iter().any(|upstream| upstream.is_elsewhere)
@@ -433,7 +433,7 @@ impl ChainPlan {
         };
         let id_is_given = rng.random_ratio(2, 3);
         let count = rng.random_range(1..=5);
-        // In most scenarios somebody is well all the time, and then no read may fail.
+        // In most scenarios an upstream is well all the time, and then no read may fail.
         let steady = rng.random_ratio(4, 5).then(|| rng.random_range(0..count));
         let mut upstreams = Vec::new();
         for slot in 0..count {
@@ -461,8 +461,8 @@ impl ChainPlan {
     fn embellish(&mut self, rng: &mut SmallRng, length: Duration) {
         for upstream in &mut self.upstreams {
             upstream.has_feed = rng.random_ratio(1, 3);
-            // Whoever has troubles may have bounds besides; the others stay as they are, so
-            // that somebody is well without any.
+            // An upstream with troubles may have bounds besides; the others stay as they are, so
+            // that one is well without any.
             if !upstream.spells.is_empty() && rng.random_ratio(1, 4) {
                 upstream.budget = Some(Budget::draw(rng));
             }
@@ -515,7 +515,7 @@ impl ChainPlan {
         }
     }
 
-    /// Nobody is there between the two; then one comes back, and the others later.
+    /// No upstream is there between the two; then one comes back, and the others later.
     fn black_out(&mut self, rng: &mut SmallRng, from: Duration, until: Duration) {
         let first = rng.random_range(0..self.upstreams.len());
         for (slot, upstream) in self.upstreams.iter_mut().enumerate() {
@@ -619,7 +619,7 @@ impl ClientPlan {
             seed: rng.random(),
             chain: rng.random_range(0..chains),
             habit,
-            // Some come before anybody was verified.
+            // Some come before any upstream was verified.
             from: length.mul_f64([0.0, 0.0, 0.1, 0.4][rng.random_range(0..4)]),
             requests,
             pauses: true,

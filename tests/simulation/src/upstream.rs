@@ -36,7 +36,7 @@ pub(crate) const LOGS: &str = "eth_getLogs";
 pub(crate) const RECEIPTS: &str = "eth_getBlockReceipts";
 /// The code of a contract's refusal, which is as true as a result.
 const REVERTED: i64 = 3;
-/// What lies inside of an answer that is longer is read by nobody on the way: that it is cut
+/// What lies inside of an answer that is longer is not read on the way: that it is cut
 /// is noticed, that a byte is wrong is not promised to be.
 const READ_MAX: usize = 64 << 10;
 /// Of the bytes beyond the first part of a large answer, so many arrive before it is cut.
@@ -535,7 +535,7 @@ impl SimUpstream {
         caller: Caller,
     ) -> (Result<String, String>, bool) {
         if is_private_write(&call.method) {
-            // Whoever receives it has executed it; the node itself knows no such thing.
+            // A node that receives it has executed it; the node itself knows no such thing.
             let params = call.params.map_or("", RawValue::get);
             return (Ok(format!("\"{}\"", keccak256(params))), true);
         }
@@ -558,7 +558,7 @@ impl SimUpstream {
                             | Kind::Syncing
                     )
                 );
-                // The pool is one for the whole world, wherever somebody stands in it.
+                // The pool is one for the whole world, wherever a node stands in it.
                 let is_anywhere = error.code == REVERTED || call.method == "eth_sendRawTransaction";
                 let is_honest = is_anywhere || !sees_less;
                 (Err(error.to_json().to_string()), is_honest)
@@ -595,7 +595,7 @@ impl SimUpstream {
         result.as_array().into_iter().flatten().any(|it| it["blockHash"].as_str() == Some(&*head))
     }
 
-    /// Nobody will hear of it, but it may have had its effect.
+    /// No client will hear of it, but it may have had its effect.
     fn maybe_execute(&self, calls: &[Call<'_>]) {
         if self.state.lock().rng.random() {
             for call in calls {

@@ -33,9 +33,9 @@ pub enum Kind {
     Page(u16),
     /// Errors of its own, which quote the URL.
     Internal,
-    /// An error that nobody knows.
+    /// An unknown error.
     Unknown,
-    /// Good answers under an id that nobody sent.
+    /// Good answers under an id that was not sent.
     WrongId,
     /// Items of a batch are missing, the others in another order.
     LoseItems,

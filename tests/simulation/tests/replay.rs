@@ -130,7 +130,7 @@ impl Stage {
         let newest = BlockHash(self.world.head().hash.0);
         let chain = &self.proxy.chains()[0];
         for _ in 0..LOOKS_MAX {
-            // Somebody waits for it.
+            // A test waits for it.
             let now = Instant::now().into_std();
             chain.pulse.note_call(now);
             chain.pulse.note_tag(now);

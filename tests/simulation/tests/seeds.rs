@@ -25,7 +25,7 @@ const SUBSCRIBERS: u64 = 32;
 const KEPT: [(u64, &str); 6] = [
     (258, "one that lagged said `header not found` while the other was paused"),
     (332, "a used up window was taken for a rate, and the line was counted twice"),
-    (5690, "an unknown error was told while somebody well was held"),
+    (5690, "an unknown error was told while a well upstream was held"),
     (5964, "one that was behind said `header not found` while the other was held"),
     (6491, "few calls and many repeats, all of them paid for"),
     (9083, "the same with two upstreams"),
@@ -91,8 +91,8 @@ fn fixed_seeds_pass_every_checker() {
     assert!(failed.is_empty(), "{} seeds failed:\n{}", failed.len(), failed.join("\n\n"));
     let sum = |of: fn(&Share) -> usize| shares.iter().map(of).sum::<usize>();
     let (requests, judged) = (sum(|it| it.requests), sum(|it| it.judged));
-    // Otherwise "no read fails while somebody is well" would say little.
-    assert!(judged * 2 > requests, "somebody was well for {judged} of {requests} requests only");
+    // Otherwise "no read fails while an upstream is well" would say little.
+    assert!(judged * 2 > requests, "an upstream was well for {judged} of {requests} requests only");
     let lies = sum(|it| it.lies);
     assert!(lies > LIES, "only {lies} lies were told");
     let (asked, found) = (sum(|it| it.found.0), sum(|it| it.found.1));

@@ -1,7 +1,7 @@
 //! Who may import whom: the table of ARCHITECTURE.md against the manifests.
 //!
 //! The table is a promise to the reader, so it must match both ways: an import
-//! it does not grant is a problem, and so is a grant that nobody uses. Only
+//! it does not grant is a problem, and so is a grant that is not used. Only
 //! what a crate is built from counts; its tests may use any crate. What the
 //! sources of a crate name is `sources`' business.
 

@@ -3,7 +3,7 @@
 //! Rust files have more rules, in `sources`.
 
 /// Places that exist on one machine only, and hosts that packages are served
-/// from: whoever mirrors a registry sets that up outside the repository. Put
+/// from: a mirror of a registry is set up outside the repository. Put
 /// together here so that this file does not hold them.
 const TRACES: [&str; 9] = [
     concat!("/ho", "me/"),

@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 100;
 /// What one target said.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TargetReply {
-    /// `{"result": ..}`, or `{"error": {"class": ..}}` where whoever is asked should say so.
+    /// `{"result": ..}`, or `{"error": {"class": ..}}` where the target should say so.
     Told(Value),
     /// It has not got it, will not tell, or failed.
     Untold(VerdictClass),
@@ -164,8 +164,8 @@ impl ComparedAnswers {
         (count * 2 > told.len()).then_some(*most)
     }
 
-    /// Those who say something else than most, or, where no answer has a majority, something
-    /// else than anybody; each with one who contradicts.
+    /// Those that say something else than most, or, where no answer has a majority, something
+    /// else than any other; each with one that contradicts it.
     pub(super) fn apart(&self) -> Vec<(usize, usize)> {
         let majority = self.majority();
         let contradicts = |own: &str| {

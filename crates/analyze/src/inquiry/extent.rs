@@ -9,7 +9,7 @@ pub(super) enum SizeFate {
     Served,
     /// Refused for its size.
     Refused,
-    /// Nobody knows: it failed in another way.
+    /// Not known: it failed in another way.
     Open,
 }
 

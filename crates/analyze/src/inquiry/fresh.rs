@@ -11,7 +11,7 @@
 //! `{"watched_ms": t, "polls": p, "failed": f}`.
 //!
 //! A run that was cut is gone on with for the time that is left. Its parts are watched each for
-//! itself, with a `start` of its own: nobody looked in between, so that what is new after a gap says
+//! itself, with a `start` of its own: nothing was watched in between, so that what is new after a gap says
 //! nothing of when it came.
 
 use std::collections::BTreeMap;

@@ -52,8 +52,8 @@ const AGAIN_MAX: u64 = 2;
 const OTHERS: u64 = 10;
 /// Of a chain so long the past is searched within the calls that are told.
 const PAST_MAX: u64 = 1 << 32;
-/// Nobody's address: a search for its logs finds nothing, however far it goes.
-const NOBODY: &str = "0x00000000000000000000000000000000000a11ce";
+/// The address of no account: a search for its logs finds nothing, however far it goes.
+const NO_ACCOUNT: &str = "0x00000000000000000000000000000000000a11ce";
 
 /// How far it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -287,17 +287,17 @@ impl Visit<'_, '_, '_> {
         }
     }
 
-    /// What parameters of methods are made of; nobody's where it does not tell.
+    /// What parameters of methods are made of; of no account where it does not tell.
     async fn known(&mut self) -> UnlessStopped<SampleValues> {
         let Some(head) = self.height().await? else { return Ok(None) };
         let block = format!("0x{:x}", head.unwrap_or(0).saturating_sub(BELOW_HEAD));
         let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
         let Some(finished) = finished else { return Ok(None) };
         let told = value(&finished).unwrap_or_default();
-        let text = |value: Option<&Value>, nobody: String| {
-            let text = value.and_then(Value::as_str).filter(|it| it.len() == nobody.len());
+        let text = |value: Option<&Value>, default: String| {
+            let text = value.and_then(Value::as_str).filter(|it| it.len() == default.len());
             let is_hex = |it: &&str| it.bytes().all(|letter| letter.is_ascii_alphanumeric());
-            text.filter(is_hex).map_or(nobody, str::to_owned)
+            text.filter(is_hex).map_or(default, str::to_owned)
         };
         let none = format!("0x{:064x}", 1);
         self.aside.extend(finished.tries);
@@ -305,7 +305,7 @@ impl Visit<'_, '_, '_> {
             block,
             hash: text(told.get("hash"), none.clone()),
             tx: text(told.get("transactions").and_then(|list| list.get(0)), none),
-            address: text(told.get("miner"), NOBODY.to_owned()),
+            address: text(told.get("miner"), NO_ACCOUNT.to_owned()),
         }))
     }
 
@@ -491,7 +491,7 @@ impl Visit<'_, '_, '_> {
         let number = (head.unwrap_or(0) + 1).saturating_sub(size).max(oldest);
         let block = format!("0x{number:x}");
         let (method, params) = match past {
-            Past::State => ("eth_getBalance", json!([NOBODY, block])),
+            Past::State => ("eth_getBalance", json!([NO_ACCOUNT, block])),
             Past::Blocks => ("eth_getBlockByNumber", json!([block, false])),
             Past::Logs => ("eth_getLogs", json!([{ "fromBlock": block, "toBlock": block }])),
             Past::Traces => match self.traced_by {
@@ -555,7 +555,7 @@ impl Visit<'_, '_, '_> {
         let params = json!([{
             "fromBlock": format!("0x{from:x}"),
             "toBlock": format!("0x{top:x}"),
-            "address": NOBODY,
+            "address": NO_ACCOUNT,
         }]);
         let Some(finished) = self.ask("eth_getLogs", &params).await? else { return Ok(None) };
         let class = finished.class();
@@ -589,12 +589,12 @@ struct Came {
 }
 
 /// Whether a refusal may have nothing to do with what was asked: a quota that is spent, a firewall
-/// that lets nobody in any more.
+/// that lets no call in any more.
 fn is_of_account(class: VerdictClass) -> bool {
     matches!(class, VerdictClass::Billing | VerdictClass::Auth)
 }
 
-/// Whether a method is there: whoever refuses our parameters knows it. One that is refused for
+/// Whether a method is there: a target that refuses our parameters knows it. One that is refused for
 /// payment may be dearer than what is left, and be there when that is paid.
 fn method(class: VerdictClass) -> SizeFate {
     match class {

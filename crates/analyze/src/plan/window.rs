@@ -103,7 +103,7 @@ impl WindowPlan {
     }
 
     /// Empties the limit, is silent for as long as was asked for, and sends one call. `None` where
-    /// nobody is asked to wait, or longer than anybody waits here, or it takes too many calls.
+    /// no wait is asked for, or a longer one than this plan allows, or it takes too many calls.
     fn heed(&mut self, limit: &RefillLimit, by_a_clock: bool) -> Option<Ordered> {
         let pause = self.pause.filter(|pause| *pause <= self.within)?;
         let times = if by_a_clock { HEEDED_MAX } else { 1 };
@@ -280,7 +280,7 @@ mod tests {
         let (last, before) = (times[times.len() - 1], times[times.len() - 2]);
         assert!((4_300..4_320).contains(&(last - before).as_millis()), "{times:?}");
         assert_eq!(asking([0.0, 0.4, 0.7], Some(4_000)).len(), 6);
-        // Longer than anybody waits.
+        // Longer than the plan waits.
         assert_eq!(asking([0.0; 3], Some(60_001)).len(), 4);
         // By the provider's clock: nothing is left to be told apart.
         assert_eq!(play([0.0, 0.4, 0.7]).len(), 3);

@@ -147,7 +147,7 @@ impl ChartMark {
     }
 }
 
-/// Five figures: a page holds many, and nobody sees more.
+/// Five figures: a page holds many, and no reader sees more.
 pub(super) fn rounded(x: f64) -> f64 {
     format!("{x:.4e}").parse().unwrap_or(x)
 }

@@ -72,7 +72,7 @@ pub(super) struct CellResult {
 pub(super) enum CellEnd {
     /// As it was meant to.
     Played(Box<CellResult>),
-    /// By whoever stops the run, or for want of calls.
+    /// By what stops the run, or for want of calls.
     Cut,
     /// By a target that answers nothing any more.
     Silent,
@@ -86,7 +86,7 @@ enum CellEvent {
     Over(Option<Box<Numbered>>),
     /// The loop saw a tick so late.
     Lagged(Duration),
-    /// Whoever watches wants to look.
+    /// The watch wants to look.
     Look,
     /// The run is to end.
     End,
@@ -320,7 +320,7 @@ impl PlayingCell<'_, '_> {
     }
 }
 
-/// How long nobody may answer before a target counts as silent, and after how many calls.
+/// How long no call may be answered before a target counts as silent, and after how many calls.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 const UNANSWERED_MIN: u32 = 4;
 

@@ -51,7 +51,7 @@ impl Crowd {
         let grown = match (self.alone.quantile(0.5), self.waited.quantile(0.5)) {
             (Some(alone), Some(waited)) => waited > GROWN * alone,
             (None, Some(_)) => false,
-            // Nobody waited, or nobody who did was served.
+            // No call waited, or none that did was served.
             (_, None) => true,
         };
         is_late && !grown

@@ -198,7 +198,7 @@ impl<'p> Panel<'p, '_> {
     }
 
     /// Pays for so many calls that are about to be sent; `false` where the run is to end instead.
-    /// Written down first: whoever goes on after a kill has to know.
+    /// Written down first: a run that goes on after a kill has to know.
     ///
     /// # Errors
     ///
@@ -265,7 +265,7 @@ impl<'p> Panel<'p, '_> {
         Ok(Some(finished))
     }
 
-    /// Begins a call of one now, whatever its pace. Whoever does tells when it is
+    /// Begins a call of one now, whatever its pace. The caller tells when it is
     /// [`over`](Self::over).
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub struct CpuTime {
     pub waited: Duration,
 }
 
-/// What the thread that sends has had; `None` where nobody knows.
+/// What the thread that sends has had; `None` where it is not known.
 pub type CpuClock = fn() -> Option<CpuTime>;
 
 /// What this thread, which does all the sending, has had. `None` where the system does not tell.
@@ -36,7 +36,7 @@ pub(super) fn cpu_time() -> Option<CpuTime> {
     taken(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-/// Nanoseconds on a processor, nanoseconds of waiting for one, and turns, which nobody needs.
+/// Nanoseconds on a processor, nanoseconds of waiting for one, and turns, which are not needed.
 fn taken(schedstat: &str) -> Option<CpuTime> {
     let mut fields = schedstat.split_whitespace();
     let mut next = || fields.next()?.parse().ok().map(Duration::from_nanos);

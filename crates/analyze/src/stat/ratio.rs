@@ -9,7 +9,7 @@
 use super::bootstrap::Interval;
 use super::chance::{beyond, holm, t_beyond};
 
-/// A smaller difference is none that anybody would choose by: it is within what our own clock and
+/// A smaller difference is none that a user would choose by: it is within what our own clock and
 /// the order of our own tasks make.
 pub const TELLING: f64 = 0.01;
 

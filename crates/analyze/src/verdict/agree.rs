@@ -109,12 +109,12 @@ impl<'a> Question<'a> {
         (most.1 * 2 > self.digests.len()).then_some(most.0)
     }
 
-    /// Whether this target is alone or with few; `None` where it told nothing, or nobody else did.
+    /// Whether this target is alone or with few; `None` where it told nothing, or no other target did.
     pub(crate) fn differs(&self, target: u32) -> Option<bool> {
         let own = self.digests.get(&target).filter(|_| self.digests.len() > 1)?;
         Some(match self.majority() {
             Some(majority) => majority != *own,
-            // With no majority nobody is right: who differs from anybody is told.
+            // With no majority none is right: a target that differs from any other is told.
             None => self.digests.iter().any(|(other, digest)| *other != target && digest != own),
         })
     }

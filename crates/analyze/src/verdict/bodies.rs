@@ -189,7 +189,7 @@ fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rn
         _ => Confidence::Low,
     };
     let (low, high) = (longer.low, longer.high);
-    // As with "faster": only where chance is excluded, and where somebody would notice.
+    // As with "faster": only where chance is excluded, and where a user would notice.
     let finding = if low > 0.0 && longer.point > WAIT_MS_MIN.max(WAIT_MIN * alone_ms) {
         Finding::SmallWait { ms: longer.point, low, high, alone_ms }
     } else {

@@ -345,7 +345,7 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
 }
 
 /// How long the first connection had been silent when the other side ended it, where that was
-/// before the silence of the cell was over. `None` where nobody said that it ended.
+/// before the silence of the cell was over. `None` where no record says that it ended.
 fn closed_after_ms(cell: &PlayedCell<'_>) -> Option<f64> {
     let first = cell.wires.iter().map(|wire| wire.connection).min()?;
     let ended = cell.wires.iter().find(|wire| {

@@ -546,7 +546,7 @@ impl Finding {
     }
 }
 
-/// Times of few calls, which nobody compares without an interval.
+/// Times of few calls, which are not compared without an interval.
 const TAILS: [&str; 2] = ["p95_ms", "p99_ms"];
 
 fn alike(one: &Value, other: &Value) -> bool {

@@ -27,7 +27,7 @@ const POLLS_MIN: f64 = 1.0 / 3.0;
 /// What a target showed.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
-    /// By part of the run. Nobody looked between two parts, so nothing is counted across.
+    /// By part of the run. Nothing was watched between two parts, so nothing is counted across.
     parts: BTreeMap<u32, WatchedPart>,
     went_back: u64,
     polls: u64,
@@ -281,7 +281,7 @@ impl Behind {
 }
 
 /// Where it showed none of the blocks that the others showed: it is so far behind that they came
-/// before anybody looked, or it stands still, or few blocks came at all.
+/// before the watch began, or it stands still, or few blocks came at all.
 fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdict {
     let most = others.iter().map(|other| other.shown()).max().unwrap_or(0);
     let pace = others.iter().filter_map(|other| other.pace_ms()).reduce(f64::min);

@@ -97,7 +97,7 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
     trials
 }
 
-/// Microseconds in which somebody looked, by what was rolled up: from the begin to the end of each
+/// Microseconds that were watched, by what was rolled up: from the begin to the end of each
 /// cell, for between two cells a run was cut.
 pub(crate) fn watched(rollups: &[&Rollup]) -> u64 {
     let mut cells: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -51,7 +51,7 @@ impl Secrets {
         let path = url.path().split('/');
         let query = url.query().unwrap_or_default().split(['&', '=']);
         let parts = user.into_iter().chain(path).chain(query);
-        // Whoever reads the request may tell what it means, or the header that it came in.
+        // A server that reads the request may tell what it means, or the header that it came in.
         let header = BASE64.encode(user.map(meant).join(":"));
         let parts = parts.flat_map(|part| [part.to_owned(), meant(part)]).chain([header]);
         Self(parts.filter(|part| part.len() >= TELLING).map(|part| part.to_lowercase()).collect())
@@ -166,7 +166,7 @@ mod tests {
             "key=queryk",
             "cut: PathKe",
             "Basic dXNlcjpQQVNTV09SRDEyMzQ1Njc4",
-            // Too short to be taken for anybody's key.
+            // Too short to be taken for a key.
             "Basic dXNlcjpQQVNTV09SRA==",
         ] {
             assert!(secrets.without(text).starts_with("(not kept"), "{text}");

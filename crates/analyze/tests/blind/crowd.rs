@@ -38,7 +38,7 @@ async fn over_http_1_there_are_as_many_as_the_rate_needs() {
         panic!("{told:#?}");
     };
     near(up_to_per_second, 400.0, &told);
-    assert!(p99_ms < 400.0, "nobody waited for a connection: {told:#?}");
+    assert!(p99_ms < 400.0, "no call waited for a connection: {told:#?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 //! only when the verdict is there: each has to name the right kind and the right figure, and that
 //! there is no limit where there is none.
 //!
-//! Time is paused: what is waited for passes when nobody has anything to do. The processor's time
+//! Time is paused: what is waited for passes when no task has anything to do. The processor's time
 //! goes on meanwhile, so the generator is told that it had enough; `overload` is about what happens
 //! when it had not.
 

@@ -76,7 +76,7 @@ async fn none_where_there_is_none() {
     }
 }
 
-/// The fake's windows of an hour are longer than anybody waits.
+/// The fake's windows of an hour are longer than the plan waits.
 #[tokio::test(start_paused = true)]
 async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
     let (mut dials, _) = drawn(1, DrawnDial::Nothing);

@@ -159,7 +159,7 @@ async fn every_lie_is_found_and_nobody_else_is_accused() {
         for cell in played.cells(liar as u32) {
             let Some(method) = cell.factors.get("method") else { continue };
             asked += 1;
-            // Nobody has proofs here.
+            // No target has proofs here.
             compared += u64::from(cell.factors.contains_key("digest"));
             assert_eq!(cell.factors.contains_key("digest"), method != "eth_getProof");
             let is_lie = is_a_lie(node, &dials, method, &cell.factors["params"]);

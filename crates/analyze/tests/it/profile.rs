@@ -74,7 +74,7 @@ fn it_is_yaml_whatever_a_target_is_called() {
     assert_eq!(scalars, expected, "{text}");
 }
 
-/// The settings that follow from one finding at a provider that nobody knows, without reasons.
+/// The settings that follow from one finding at a provider that is not known, without reasons.
 fn check(finding: Finding, expected: &str) {
     check_all(vec![finding], expected);
 }

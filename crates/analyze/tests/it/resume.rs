@@ -180,7 +180,7 @@ fn a_directory_without_a_run_is_told() {
 }
 
 /// Ten minutes in all, whatever lies between: what was watched is not watched again, also where the
-/// run was killed, and the time in which nobody looked is no part of it.
+/// run was killed, and the time in which nothing was watched is no part of it.
 #[tokio::test(start_paused = true)]
 async fn a_soak_goes_on_for_the_time_that_is_left() {
     let provider = provider();
@@ -194,7 +194,7 @@ async fn a_soak_goes_on_for_the_time_that_is_left() {
         play_these(dir.path(), &provider, (0, calls), soak()).await.expect("stopped");
         assert!(cells(&read(dir.path()).1).is_empty());
     }
-    // As a kill leaves it: nobody wrote what came after the last whole part.
+    // As a kill leaves it: nothing was written of what came after the last whole part.
     let records = fs::read_to_string(dir.path().join("records.jsonl")).expect("records");
     let kept: Vec<&str> = records.lines().collect();
     let kept = kept[..kept.len() - 1].join("\n") + "\n";

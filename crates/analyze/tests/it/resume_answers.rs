@@ -128,7 +128,7 @@ fn calls<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> u64 {
     cells.into_iter().map(|cell| cell.calls).sum()
 }
 
-/// Calls that reach whoever is asked: a batch is one in the records.
+/// Calls that reach the target: a batch is one in the records.
 fn sent<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> u64 {
     let each = |cell: &Cell| match cell.factors.get("probe").map(String::as_str) {
         Some("batch") => cell.factors["value"].parse().unwrap(),
@@ -183,7 +183,7 @@ fn questions() -> Inquiry {
     Inquiry::Agree(agree::AgreeTerms { asks: 48, blocks: 5, ..agree::AgreeTerms::default() })
 }
 
-/// A run that nobody cuts.
+/// A run that is not cut.
 async fn whole(world: &Arc<World>, dials: &[ProviderDials], inquiry: &Inquiry) -> TempDir {
     let dir = TempDir::new().unwrap();
     let providers = start(world, dials);

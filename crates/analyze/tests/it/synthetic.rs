@@ -527,7 +527,7 @@ impl World {
         }
     }
 
-    /// An hour, a line a minute, with a slow spell; whoever lies has errors within it.
+    /// An hour, a line a minute, with a slow spell; a target that lies has errors within it.
     fn soak(&mut self, target: usize) {
         let mut cell = self.begin("soak", target, &[("rate", "1".to_owned())]);
         let start = self.now;

@@ -126,7 +126,7 @@ async fn keys_that_are_sent_back_are_not_kept() {
 #[tokio::test]
 async fn a_value_that_holds_a_key_is_not_kept() {
     let told = |text: &str| format!(r#"{{"who":"{text}"}}"#);
-    let (one, other) = (told("/v2/PATHKEYPATHKEY99"), told("somebody"));
+    let (one, other) = (told("/v2/PATHKEYPATHKEY99"), told("username"));
     let says = |value: String| {
         target(move |_, body| match body.contains("eth_chainId") {
             true => answer("\"0x1\""),
@@ -159,7 +159,7 @@ async fn a_value_that_holds_a_key_is_not_kept() {
     }
     drop(panel);
     let files = fs::read_to_string(dir.path().join("records.jsonl")).expect("records");
-    assert!(!files.contains("PATHKEY") && files.contains("somebody"), "{files}");
+    assert!(!files.contains("PATHKEY") && files.contains("username"), "{files}");
     assert_eq!(files.matches("not kept: it may hold a key").count(), 2, "{files}");
 }
 

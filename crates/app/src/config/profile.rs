@@ -127,9 +127,9 @@ section! {
     Written {
         /// When, in UTC.
         measured: Moment = required(),
-        /// Of whom. Where there is one it counts for whoever names the file, else the one whose
-        /// host the upstream has; of several with that host the one with its chain, and of several
-        /// of these the one with its `id`.
+        /// The upstreams that were measured. One alone counts for each upstream that names the file,
+        /// else the one whose host the upstream has; of several with that host the one with its
+        /// chain, and of several of these the one with its `id`.
         upstreams: Vec<Found> = required(),
     }
 }

@@ -1,6 +1,6 @@
 //! A profile from its measurement to the proxy that keeps to it.
 //!
-//! Time is paused and the sockets are real: what is waited for passes when nobody has anything
+//! Time is paused and the sockets are real: what is waited for passes when no task has anything
 //! to do.
 
 use std::net::SocketAddr;

@@ -274,7 +274,7 @@ fn a_minority_on_another_branch_moves_nothing() {
 #[test]
 fn a_head_that_nobody_holds_is_left_for_who_went_on_elsewhere() {
     check("0:103 1:103 1:101 =103a 0:104b =104b 0:105b =105b 1:105b =105b", "1");
-    // While somebody holds it, or did when last heard of, one alone moves nothing.
+    // While an upstream holds it, or did when last heard of, one alone moves nothing.
     check("0:103 1:103 2:103 1:101 0:104b =103a", "");
     check("0:103 1:103 2:101 !1 0:104b =103a", "");
 }
@@ -437,7 +437,7 @@ fn safe_and_final_blocks_are_agreed_and_stay() {
         chain.settle();
         chain.view.mark(Tag::Finalized).map(|mark| mark.number.0)
     };
-    assert_eq!(told(0, 100), Some(100), "nobody else told");
+    assert_eq!(told(0, 100), Some(100), "no other upstream told");
     assert_eq!(told(1, 132), Some(100));
     assert_eq!(told(2, 5000), Some(100), "above the newest nothing is final");
     assert_eq!(told(0, 132), Some(132));

@@ -175,7 +175,7 @@ fn a_cap_is_tried_upwards_by_one_connection_at_a_time() {
     assert_eq!(caps.trial(BOUND, now), Some(84));
     now += TRIAL_EVERY;
     assert_eq!(caps.trial(BOUND, now), None, "one is under way");
-    assert_eq!(caps.streams(), 74, "nobody else tries");
+    assert_eq!(caps.streams(), 74, "no other call tries");
     caps.proven(84, now);
     caps.trial_over();
     assert_eq!(caps.streams(), 84);

@@ -78,7 +78,7 @@ struct Pair {
     opened: Instant,
 }
 
-/// Bytes on the way that nobody has read.
+/// Bytes on the way that were not read.
 const ROOM: usize = 1 << 20;
 const INTERVAL: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -193,7 +193,7 @@ async fn a_peer_that_answers_pings_is_kept() {
         let answer = pair.call("slow").await;
         assert!(answer.is_ok(), "{answer:?}");
         assert!(pair.opened.elapsed() >= 10 * INTERVAL);
-        // Nobody uses it any more.
+        // No call uses it any more.
         sleep(IDLE + INTERVAL).await;
         assert_eq!(pair.closed(CloseReason::Idle), 1);
         assert_eq!(pair.was_well(), Some(true));

@@ -339,7 +339,7 @@ fn dropping_resets_what_is_under_way_only() {
     mux.release(done, Instant::now);
     mux.release(open, Instant::now);
     assert_eq!(out(&mut mux), [(3, 0, open, 4)]);
-    // What still arrives for either is nobody's.
+    // What still arrives for either is dropped.
     receive(&mut mux, &answer(open, b"late")).expect("well");
     receive(&mut mux, &written(|out| put_reset(out, done, H2ErrorCode::NO_ERROR))).expect("well");
     assert!(!mux.has_streams() && out(&mut mux).is_empty());

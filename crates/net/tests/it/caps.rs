@@ -67,7 +67,7 @@ async fn a_fatal_number_of_streams_is_learnt_after_one_death() {
     assert!(learnt.streams.is_some_and(|cap| cap < 99), "{learnt:?}");
     assert_eq!(learnt.streams_lesson, Some(Lesson::Death));
     assert!(learnt.streams_fatal.is_some_and(|fatal| fatal >= 99), "{learnt:?}");
-    // From now on the same load is carried, whoever asks.
+    // From now on that load is carried, whichever client asks.
     killer.peak.store(0, SeqCst);
     let other = upstream.transport();
     let again: Vec<_> = (0..250).map(|n| ask_aside(&other, &format!("again{n}"))).collect();

@@ -121,7 +121,7 @@ async fn another_server_at_the_same_address_is_asked_again() {
     server.stop().await;
     let stats = transport.stats();
     until("the end is seen", || stats.open(Protocol::H2) == 0).await;
-    assert_eq!(fails(&transport, "nobody").await, (Kind::Connect, Sent::No));
+    assert_eq!(fails(&transport, "unreachable").await, (Kind::Connect, Sent::No));
     assert_eq!(transport.protocol(), None, "unreachable: nothing is known any more");
 
     let server = Server::start_at(address, |stream, _| h1_only(stream, Manner::Closes)).await;
@@ -129,7 +129,7 @@ async fn another_server_at_the_same_address_is_asked_again() {
     assert_eq!(transport.protocol(), Some(Protocol::H1));
     server.stop().await;
     until("the end is seen", || stats.open(Protocol::H1) == 0).await;
-    assert_eq!(fails(&transport, "nobody").await, (Kind::Connect, Sent::No));
+    assert_eq!(fails(&transport, "unreachable").await, (Kind::Connect, Sent::No));
 
     let _server = Server::start_at(address, |stream, _| echo_h2(stream)).await;
     assert_eq!(answer(&transport, "h2 again").await, "h2 again");

@@ -244,8 +244,8 @@ async fn a_reset_is_a_closed_connection() {
 
 #[tokio::test]
 async fn nobody_listening_fails_everyone_who_waits_at_once() {
-    let nobody = DeadPort::new();
-    let upstream = Upstream::new(&format!("http://{}/", nobody.address), HttpVersion::H1);
+    let dead = DeadPort::new();
+    let upstream = Upstream::new(&format!("http://{}/", dead.address), HttpVersion::H1);
     let transport = upstream.transport();
     let asked: Vec<_> = (0..50).map(|n| ask_aside(&transport, &format!("q{n}"))).collect();
     for asked in asked {

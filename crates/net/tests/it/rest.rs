@@ -137,7 +137,7 @@ async fn over_h2() {
     let transport = upstream.transport();
     check(&transport).await;
 
-    // Many that nobody reads hold up neither each other nor anyone else.
+    // Many that are not read hold up neither each other nor other answers.
     let mut unread = Vec::new();
     for _ in 0..10 {
         unread.push(part(&transport, "long").await.1);

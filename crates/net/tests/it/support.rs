@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// A port of ours where nobody listens. Held, so that no other test is given it.
+/// A port of ours without a listener. Held, so that no other test is given it.
 pub(crate) struct DeadPort {
     pub(crate) address: SocketAddr,
     _socket: TcpSocket,

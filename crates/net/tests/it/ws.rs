@@ -252,9 +252,9 @@ async fn connecting_is_bounded_and_refusals_are_told() {
     let silent = plain(&server, settings.clone());
     assert_eq!(silent.open().await.expect_err("silent").kind, Kind::ConnectTimeout);
     let settings = FeedSettings { connect_timeout: PATIENCE, ..settings };
-    let nobody = DeadPort::new();
+    let dead = DeadPort::new();
     let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
-    let client = client(&format!("ws://{}/ws/SECRET", nobody.address), settings, &tls);
+    let client = client(&format!("ws://{}/ws/SECRET", dead.address), settings, &tls);
     assert_eq!(client.open().await.expect_err("refused").kind, Kind::Connect);
     assert!(!format!("{client:?}").contains("SECRET"));
 }

@@ -1,6 +1,6 @@
 //! The receipts of each block, while a subscription to `transactionReceipts` wants them.
 //!
-//! One call a block, whatever the number of subscriptions. The logs of the block are read from the same
+//! One call a block, whatever the number of subscriptions. The logs of the block are read from that
 //! answer: they prove by the bloom of the header that no receipt with a log is missing, and save the
 //! call for the logs.
 
@@ -43,7 +43,7 @@ impl Announcer {
                 found = self.settle_receipts(&block, failures, foreign) => found,
             };
             self.receipts_fail.store(found.is_err(), Relaxed);
-            // Those who wait for logs are told after the logs are there.
+            // The loop that waits for logs is told after the logs are there.
             self.receipts_news.notify_waiters();
             match found {
                 Ok(()) => (failures, foreign) = (0, 0),
@@ -68,8 +68,8 @@ impl Announcer {
         }
     }
 
-    /// Finds the receipts of a block if they are wanted, and with them its logs, which were `foreign` to its
-    /// header so often.
+    /// Finds the receipts of a block if they are wanted, and with them its logs, which were not of its
+    /// header `foreign` times.
     async fn settle_receipts(
         &self,
         block: &AddedBlock,

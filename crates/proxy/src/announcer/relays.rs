@@ -13,7 +13,7 @@ use wellhead_jsonrpc::raw;
 use super::Announcer;
 use crate::state::relays::{PolledPool, PoolForm};
 
-/// Relays are looked at so often, and a pool is polled no more often.
+/// The interval at which relays are looked at; a pool is polled no more often.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 /// While the block time is not known.
 const POLL_UNKNOWN: Duration = Duration::from_secs(2);

@@ -102,7 +102,7 @@ impl Selection {
         } else {
             let value = cut(value);
             return Err(format!(
-                "no upstream carries the label `{ARCHIVE}`: `{ARCHIVE}={value}` selects nobody, \
+                "no upstream carries the label `{ARCHIVE}`: `{ARCHIVE}={value}` selects none, \
                  only `{ARCHIVE}={YES}` can be said"
             ));
         }

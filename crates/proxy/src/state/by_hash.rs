@@ -88,8 +88,8 @@ impl ByHash {
         Duration::from_millis(length)
     }
 
-    /// Whether a verdict on an item of a batch is to be heard again of the call alone.
-    pub(crate) fn is_unsure(class: VerdictClass) -> bool {
+    /// Whether a call by hash has to be repeated alone after this verdict on it as an item of a batch.
+    pub(crate) fn must_repeat_alone(class: VerdictClass) -> bool {
         !matches!(class, VerdictClass::Answer | VerdictClass::Reverted)
     }
 }

@@ -716,7 +716,7 @@ mod tests {
         found(&mut parts, 3, b"[333]");
         found(&mut parts, 2, b"[ ]");
         assert!(!parts.is_begun());
-        assert_eq!(parts.take(), ["["], "nobody knows yet what comes first");
+        assert_eq!(parts.take(), ["["], "what comes first is not known yet");
         let held = (next(&mut parts, 5), parts.held());
         assert_eq!(held, ("-".to_owned(), 8), "enough waits behind the first");
         parts.again(1);

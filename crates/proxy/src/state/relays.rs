@@ -26,7 +26,7 @@ const RELAYS_MAX: usize = 32;
 const STREAM_BOUNDS: StreamBounds = StreamBounds { events_max: 1024, bytes_max: 4 << 20 };
 /// How long a relay stays open after its last reader has left, for clients that connect again.
 const LINGER: Duration = Duration::from_secs(20);
-/// A pool that was pushed is polled when no upstream has pushed it for so long.
+/// A pool that was pushed is polled when no upstream has pushed it for this long.
 const PUSH_GRACE: Duration = Duration::from_secs(3);
 
 /// What is relayed.

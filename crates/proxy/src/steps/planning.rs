@@ -147,7 +147,7 @@ pub(crate) async fn make_plan(
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
         let planned = try_plan(chain, worker, subject, now);
-        if planned.is_decided() || !startup::is_anybody_unverified(chain, subject.ask.eligible) {
+        if planned.is_decided() || !startup::is_any_unverified(chain, subject.ask.eligible) {
             return planned;
         }
         if !startup::wait(chain, subject.ask.eligible, began, deadline, verified).await {

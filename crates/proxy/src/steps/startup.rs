@@ -16,7 +16,7 @@ const START_WAIT: Duration = Duration::from_secs(5);
 const DOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether one of the eligible upstreams is not verified yet.
-pub(crate) fn is_anybody_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
+pub(crate) fn is_any_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
     unverified(chain, eligible).next().is_some()
 }
 

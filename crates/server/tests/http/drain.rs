@@ -22,7 +22,7 @@ async fn an_answer_under_way_arrives_and_idle_connections_close() {
     idle.is_closed().await;
     silent.is_closed().await;
     site.until("only the busy one is left", |counts| counts.connections_open == 1).await;
-    assert!(TcpStream::connect(site.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(site.address).await.is_err(), "the listener is closed");
 
     site.handler.gate.add_permits(1);
     let reply = busy.reply().await;

@@ -190,7 +190,7 @@ async fn a_panic_is_one_requests_misfortune() {
     site.until("the ticket is given back", |counts| counts.requests_open == 0).await;
 }
 
-/// What is not HTTP is answered 400 and reaches nobody.
+/// What is not HTTP is answered 400 and reaches no handler.
 #[tokio::test]
 async fn what_is_not_http_ends_the_connection() {
     let site = site();

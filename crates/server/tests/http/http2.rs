@@ -111,7 +111,7 @@ async fn a_head_that_is_too_long_is_431() {
     let mut client = connect(&site, 1 << 20).await;
     let mut request = post("/", "{}");
     request.headers_mut().insert("x", "y".repeat(3000).parse().unwrap());
-    // Our client heeds the bound that the server announced; either way nobody is bothered.
+    // Our client heeds the bound that the server announced; either way the handler sees nothing.
     client.ready().await.unwrap();
     match client.send_request(request).await {
         Ok(response) => assert_eq!(response.status().as_u16(), 431),

@@ -292,7 +292,7 @@ async fn changed_files_are_taken_if_they_are_good() {
     let mut kept = Wire::over(old.connect(&site, &[]).await.unwrap());
     assert_eq!(tls.renew(), Renewed::Unchanged);
 
-    // Half of the new pair, as when somebody is still copying.
+    // Half of the new pair, as while they are still being copied.
     folder.write("certificate", &new.certificate);
     let Renewed::Refused(problems) = tls.renew() else { panic!("half a pair was taken") };
     assert_eq!(

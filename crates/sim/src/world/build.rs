@@ -262,7 +262,7 @@ impl BlockDraft<'_> {
                 self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
             }
             95..=97 => {
-                // More than anybody has: a failed transaction with status 0.
+                // More than any account has: a failed transaction with status 0.
                 let words = [abi::address_word(other), B256::repeat_byte(0x0f)];
                 let input = abi::call(selector::TRANSFER, &words);
                 self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);

@@ -85,7 +85,7 @@ async fn harmed_files_give_right_values_or_none() {
             paths.push(directory.path().join(name));
             fs::write(directory.path().join(name), bytes).unwrap();
         }
-        // Without its marker it is somebody else's: that is another test.
+        // Without its marker it is the directory of another program: that is another test.
         paths.retain(|path| !path.ends_with("wellhead-store"));
         let harms: Vec<String> =
             (0..rng.random_range(1..6)).map(|_| harm(directory.path(), &paths, &mut rng)).collect();

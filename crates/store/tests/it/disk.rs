@@ -137,7 +137,7 @@ async fn full_queues_drop_puts_and_make_gets_misses() {
     assert_eq!((seen.dropped, seen.busy, seen.misses), (1, 1, 0));
 }
 
-/// A clock that stops whoever reads the disk for as long as the test wants.
+/// A clock that stops each reader of the disk for as long as the test wants.
 struct Gate(watch::Sender<bool>, Reached);
 
 /// Whether a reader stands at the gate.
@@ -221,7 +221,7 @@ async fn get_may_be_dropped_at_any_moment() {
     }
     gate.open();
     assert_eq!(disk.get(&digest(0)).await, Some(value(0, 100)));
-    assert_eq!(disk.stats().hits, 1, "what nobody waited for does not count");
+    assert_eq!(disk.stats().hits, 1, "a look-up that was given up does not count");
 }
 
 #[tokio::test]

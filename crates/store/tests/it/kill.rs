@@ -38,7 +38,7 @@ async fn the_one_who_is_killed() {
         // Tests print to a buffer of the harness unless they write for themselves.
         writeln!(out, "{ACKNOWLEDGED}{}", start + STEP).and_then(|()| out.flush()).expect("a pipe");
     }
-    // Whoever wanted to kill it must not find it gone.
+    // The test that is to kill it must not find it gone.
     let _until_killed = std::io::stdin().lines().next();
 }
 

@@ -245,7 +245,7 @@ async fn frozen_it_costs_a_few_waits_and_then_nothing() {
     assert_eq!(seen.late + seen.down, 1000);
     assert!(start.elapsed() <= limit * 5, "{:?}", start.elapsed());
     until(&shared, State::Down).await;
-    // The keeper tries again and again; nobody else waits for it.
+    // The keeper tries again and again; nothing else waits for it.
     let start = Instant::now();
     assert_eq!(found(&shared, 0..10).await, 0);
     assert_eq!(start.elapsed(), Duration::ZERO);

@@ -24,7 +24,7 @@ impl Lines {
         // of tracing about who wants which line.
         static ROUTER: Once = Once::new();
         ROUTER.call_once(|| {
-            tracing::subscriber::set_global_default(Router).expect("nobody else sets it");
+            tracing::subscriber::set_global_default(Router).expect("it is set here alone");
         });
         let lines = Self::default();
         HERE.set(Some(lines.clone()));

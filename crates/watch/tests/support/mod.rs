@@ -164,7 +164,7 @@ impl Node {
             "eth_getBlockByNumber" if params.contains("finalized") => self.behind(64),
             "eth_getBlockByNumber" if params.contains("safe") => self.behind(32),
             "eth_getBlockByNumber" => self.newest(),
-            other => panic!("nobody should ask for {other}"),
+            other => panic!("no loop should ask for {other}"),
         }
     }
 }
@@ -228,7 +228,7 @@ pub(crate) struct Speaker {
 
 impl Speaker {
     pub(crate) fn say(&self, text: &str) {
-        self.to.send(Bytes::from(text.to_owned())).expect("somebody listens");
+        self.to.send(Bytes::from(text.to_owned())).expect("there is a listener");
     }
 
     /// Pushes a block; returns the bytes of the message.

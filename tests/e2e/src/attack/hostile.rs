@@ -292,7 +292,7 @@ pub fn gzip_bomb(bytes: usize) -> Vec<u8> {
     }
     bits.put_code(0, 7, &mut out);
     bits.flush(&mut out);
-    // A checksum that nobody gets to look at.
+    // A checksum that is never reached.
     out.extend_from_slice(&[0; 8]);
     out
 }

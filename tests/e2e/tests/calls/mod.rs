@@ -57,7 +57,7 @@ const CONTRACT: &str = "0x609580600b6000396000f336601a57602a600055602a60005260aa
 /// Creation code that reverts with a custom error, for `eth_call` without `to`.
 const REVERTING_CREATION: &str = "0x63cafebabe60e01b600052600460006000fd";
 
-const NOBODY: &str = "0x00000000000000000000000000000000000000aa";
+const NO_ACCOUNT: &str = "0x00000000000000000000000000000000000000aa";
 const NO_HASH: &str = "0x00000000000000000000000000000000000000000000000000000000000000ff";
 const TOPIC: &str = "0x00000000000000000000000000000000000000000000000000000000000000aa";
 const SLOT_0: &str = "0x0000000000000000000000000000000000000000000000000000000000000000";
@@ -132,7 +132,7 @@ fn common(facts: &Facts) -> Vec<Call> {
         fine("eth_getBlockByNumber", json!(["latest", false])),
         fine("eth_getBlockByNumber", json!(["safe", false])),
         fine("eth_getBlockByNumber", json!(["finalized", false])),
-        fine("eth_getBalance", json!([NOBODY, "latest"])),
+        fine("eth_getBalance", json!([NO_ACCOUNT, "latest"])),
         fine("eth_getTransactionCount", json!([account, "latest"])),
         fine("eth_getTransactionCount", json!([account, "pending"])),
         // Blocks.
@@ -186,7 +186,7 @@ fn common(facts: &Facts) -> Vec<Call> {
         fine("eth_getTransactionCount", json!([account, "0x0"])),
         fine("eth_getCode", json!([contract, block])),
         fine("eth_getCode", json!([contract, "0x0"])),
-        fine("eth_getCode", json!([NOBODY, block])),
+        fine("eth_getCode", json!([NO_ACCOUNT, block])),
         fine("eth_getStorageAt", json!([contract, "0x0", block])),
         fine("eth_getStorageAt", json!([contract, "0x0", "0x0"])),
         fine("eth_getStorageAt", json!([contract, SLOT_0, { "blockHash": block_hash }])),
@@ -197,14 +197,14 @@ fn common(facts: &Facts) -> Vec<Call> {
         fine("eth_call", json!([{ "to": contract, "data": "0x06" }, block])),
         fine("eth_call", json!([{ "to": contract, "input": "0x06" }, { "blockHash": block_hash }])),
         fine("eth_call", json!([{ "to": contract, "data": "0x06" }, "0x0"])),
-        fine("eth_call", json!([{ "to": NOBODY, "value": "0x1", "from": account }, block])),
+        fine("eth_call", json!([{ "to": NO_ACCOUNT, "value": "0x1", "from": account }, block])),
         fine(
             "eth_call",
             json!([{ "to": contract, "data": "0x06" }, block, { contract: { "stateDiff": { SLOT_0: TOPIC } } }]),
         ),
         fine(
             "eth_call",
-            json!([{ "to": NOBODY, "data": "0x" }, block, { NOBODY: { "balance": "0x1" } }]),
+            json!([{ "to": NO_ACCOUNT, "data": "0x" }, block, { NO_ACCOUNT: { "balance": "0x1" } }]),
         ),
         fails("eth_call", json!([{ "to": contract, "data": "0x01" }, block])),
         fails("eth_call", json!([{ "to": contract, "data": "0x02" }, block])),
@@ -216,7 +216,10 @@ fn common(facts: &Facts) -> Vec<Call> {
         fails("eth_call", json!([{ "to": "0x12" }, block])),
         fails("eth_call", json!(["no call", block])),
         fails("eth_call", json!([])),
-        fine("eth_estimateGas", json!([{ "from": account, "to": NOBODY, "value": "0x1" }, block])),
+        fine(
+            "eth_estimateGas",
+            json!([{ "from": account, "to": NO_ACCOUNT, "value": "0x1" }, block]),
+        ),
         fine("eth_estimateGas", json!([{ "from": account, "to": contract }, block])),
         fails(
             "eth_estimateGas",
@@ -247,7 +250,7 @@ fn common(facts: &Facts) -> Vec<Call> {
         ),
         fine(
             "eth_getLogs",
-            json!([{ "fromBlock": block, "toBlock": block, "address": [contract, NOBODY] }]),
+            json!([{ "fromBlock": block, "toBlock": block, "address": [contract, NO_ACCOUNT] }]),
         ),
         fine("eth_getLogs", json!([{ "fromBlock": block, "toBlock": block, "topics": [TOPIC] }])),
         fine("eth_getLogs", json!([{ "fromBlock": block, "toBlock": block, "topics": [null] }])),
@@ -256,7 +259,7 @@ fn common(facts: &Facts) -> Vec<Call> {
             json!([{ "fromBlock": block, "toBlock": block, "topics": [[TOPIC, NO_HASH]] }]),
         ),
         fine("eth_getLogs", json!([{ "blockHash": block_hash }])),
-        fine("eth_getLogs", json!([{ "blockHash": block_hash, "address": NOBODY }])),
+        fine("eth_getLogs", json!([{ "blockHash": block_hash, "address": NO_ACCOUNT }])),
         fails("eth_getLogs", json!([{ "fromBlock": "nonsense" }])),
         fails("eth_getLogs", json!(["no filter"])),
         // Fees.
@@ -272,7 +275,7 @@ fn common(facts: &Facts) -> Vec<Call> {
             "debug_traceCall",
             json!([{ "to": contract, "data": "0x06" }, block, { "tracer": "callTracer" }]),
         ),
-        // Filters that were never made, methods that nobody has.
+        // Filters that were never made, methods that no node has.
         fails("eth_getFilterLogs", json!(["0xdeadbeef"])),
         fails("eth_noSuchMethod", json!([])),
         fails("nonsense", json!([1, 2, 3])),
@@ -327,8 +330,8 @@ pub(crate) fn anvil(facts: &Facts) -> Vec<Call> {
         fine("txpool_status", json!([])),
         fine("txpool_content", json!([])),
         fine("anvil_getAutomine", json!([])),
-        fine("evm_setAccountNonce", json!([NOBODY, "0x0"])),
-        fine("anvil_setBalance", json!([NOBODY, "0x0"])),
+        fine("evm_setAccountNonce", json!([NO_ACCOUNT, "0x0"])),
+        fine("anvil_setBalance", json!([NO_ACCOUNT, "0x0"])),
         fine("trace_block", json!([block])),
         fine("eth_sign", json!([account, "0x68656c6c6f"])),
     ]);

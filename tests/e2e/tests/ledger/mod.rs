@@ -3,7 +3,7 @@
 //! Blocks are learnt from the nodes themselves whenever one of them was made to move, so
 //! every block that ever was is here with all that can be asked about it. Time is a count of
 //! events: what was counted lower came earlier. A **storm** begins before the first node
-//! leaves a branch and ends when both have left it and whoever is tested showed the new
+//! leaves a branch and ends when both have left it and the tested program showed the new
 //! one and looked at both: from then on the blocks that were left are **buried**, and no answer may be from them.
 //! Between storms there is one chain, and each answer is what it says.
 
@@ -95,8 +95,8 @@ struct Block {
 /// All blocks that were, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Whether a block may be told to whoever names it by its hash when it is buried: it is
-    /// that block still, and who only polls does not see how deep a reorg went.
+    /// Whether a block may be told to a client that names it by its hash when it is buried: it is
+    /// that block still, and a program that only polls does not see how deep a reorg went.
     pub(crate) digs_up: bool,
     now: Moment,
     looked: Moment,
@@ -236,7 +236,7 @@ impl Ledger {
         self.storms.push((now, None));
     }
 
-    /// Both have the newest chain, and whoever is tested has shown it.
+    /// Both have the newest chain, and the tested program has shown it.
     pub(crate) fn end_storm(&mut self) {
         let now = self.tick();
         let chain = self.chain().to_vec();

@@ -19,7 +19,7 @@ use crate::upstream::LOGS;
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Of the exchanges that an upstream receives while another is well, this share may be
-    /// refused by its meter. While nobody else is, asking it is better than not asking. A
+    /// refused by its meter. While no other one is, asking it is better than not asking. A
     /// batch counts once: each refusal pauses all calls, however many were in it.
     refused_share_max: f64,
     /// And so many beyond, since a meter shows itself by refusing.
@@ -36,7 +36,7 @@ struct Tokens {
     /// For each second.
     floor: f64,
     /// At the start. No more than that is saved, which cannot be seen from outside: a call
-    /// that waits for its turn has paid long before anybody receives it.
+    /// that waits for its turn has paid long before an upstream receives it.
     burst: f64,
 }
 

@@ -1,7 +1,7 @@
 //! What a client gets is true, and an answer to what it asked.
 //!
 //! A result must be, byte for byte, what some upstream said to the same call while the
-//! call lived, when no fault had a hand in it: so it is nobody else's, and not garbled. An
+//! call lived, when no fault had a hand in it: so it belongs to no other call, and not garbled. An
 //! answer that was kept may have been said before the call came, and one that was shared to
 //! a call that was there earlier; whether it is still true is for `kept` to say. For
 //! blocks and states at a height it is computed anew from the world besides; a hash of data
@@ -182,21 +182,21 @@ impl Heard<'_> {
                 let look_up = key("eth_getTransactionByHash", &format!("[\"{hash}\"]"));
                 let is_there = is_taken
                     || self.told(&look_up).any(|told| told.is_ok_and(|found| found != "null"));
-                if is_there { Ok(()) } else { Err("nobody took the transaction".to_owned()) }
+                if is_there { Ok(()) } else { Err("no upstream took the transaction".to_owned()) }
             }
             (Ask::Filter, _) => Ok(()),
             (Ask::Height, Ok(result)) => self.height(item, result),
-            // Where somebody hides logs, whether that may be told is for `logs` to say.
+            // Where an upstream hides logs, whether that may be told is for `logs` to say.
             (Ask::Read, Ok("[]")) if item.method == LOGS && self.is_anything_hidden() => Ok(()),
             (Ask::Read | Ask::Pinned(_) | Ask::Write, Ok(result)) => {
                 if !self.told_any(item, Ok(result)) {
-                    return Err(format!("nobody said {}", cut(result)));
+                    return Err(format!("no upstream said {}", cut(result)));
                 }
                 self.recomputed(item, result)
             }
             (Ask::Read | Ask::Pinned(_), Err(error)) if code(error) == Some(REVERTED) => {
                 let is_said = self.told_any(item, Err(error));
-                if is_said { Ok(()) } else { Err(format!("nobody said {}", cut(error))) }
+                if is_said { Ok(()) } else { Err(format!("no upstream said {}", cut(error))) }
             }
             // That reads do not fail is for `reads` to say.
             (
@@ -222,7 +222,7 @@ impl Heard<'_> {
         keys.iter().any(|key| self.told(key).any(|told| told == outcome))
     }
 
-    /// A height is that of a block that was made, whoever showed it, and when.
+    /// A height is that of a block that was made, whichever upstream showed it, and when.
     fn height(&self, item: &Item, result: &str) -> Result<(), String> {
         let is_said = self.told(&item.key()).any(|told| told == Ok(result));
         let blocks = &self.received.evidence.blocks[self.request.chain];
@@ -439,11 +439,11 @@ mod tests {
         let said = format!("\"{hash}\"");
         check(ask(), &said, |_| {}, 0);
         check(ask(), TRUE, |_| {}, 1);
-        let nobody = |it: &mut Evidence| {
+        let refused = |it: &mut Evidence| {
             let refusal = Err(r#"{"code":-32000,"message":"txpool is full"}"#);
             it.exchanges[0].calls[0].told = Some(told(refusal));
         };
-        check(ask(), &said, nobody, 1);
+        check(ask(), &said, refused, 1);
         let looked_up = |found: &'static str| {
             move |it: &mut Evidence| {
                 let key = key("eth_getTransactionByHash", &format!("[\"{hash}\"]"));

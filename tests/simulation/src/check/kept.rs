@@ -1,10 +1,10 @@
-//! What is told from memory, with nobody asked, is still true.
+//! What is told from memory, with no upstream asked, is still true.
 //!
 //! - What belongs to a block that was replaced is not told once that was seen. It was seen
 //!   for certain when as many as have to agree stood on the old head, were well, and then
 //!   told by themselves or to the house of a block whose parent stands where that head was.
 //!   A reorg that is only seen from further above may have been none.
-//!   Whoever names a block by its hash is told of it in any case: it stays what it is.
+//!   A client that names a block by its hash is told of it in any case: it stays what it is.
 //! - What is kept of a final height is of the block that stayed there.
 //! - A state is told of final heights, or as what was said of a block by its hash and is what the
 //!   world computes for the call there, while that block is not replaced and, where the newest is asked for, not older than what the client
@@ -13,7 +13,7 @@
 //! - An error is never told from memory.
 //!
 //! That it was said to the same call at all is for `content` to say. An item of a batch was
-//! kept when nobody said its answer while the batch lived.
+//! kept when no upstream said its answer while the batch lived.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -210,7 +210,7 @@ impl Told<'_> {
         }
     }
 
-    /// Whether it is an item of a batch whose answer nobody said while the batch lived.
+    /// Whether it is an item of a batch whose answer no upstream said while the batch lived.
     fn must_be_kept(&self, result: &str) -> bool {
         let is_read = matches!(self.item.ask, Ask::Read | Ask::Pinned(_));
         is_read && self.request.is_batch && self.said(Since::Shared, result, None).is_none()

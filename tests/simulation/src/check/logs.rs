@@ -1,8 +1,8 @@
 //! No client is told that there are no logs where a header says that there are.
 //!
 //! Looked at in scenarios in which one upstream hides logs. What it may be believed in:
-//! blocks that were there before anybody told a header, and those so new that the headers,
-//! or those who hold them, may not be known yet.
+//! blocks that were there before any upstream told a header, and those so new that the headers,
+//! or the upstreams that hold them, may not be known yet.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ pub fn all(evidence: &Evidence) -> Vec<Violation> {
     CHECKERS.iter().flat_map(|check| check(evidence)).collect()
 }
 
-/// Requests of which it was checked that no read failed: somebody was well all the time.
+/// Requests of which it was checked that no read failed: an upstream was well all the time.
 pub fn judged(evidence: &Evidence) -> usize {
     reads::judged(evidence)
 }

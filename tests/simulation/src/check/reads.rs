@@ -11,7 +11,7 @@
 //! - what several must answer alike, only while so many are well and at most one is not, where one
 //!   with a rate of its own, given or learnt from its refusals, does not count as well: the others
 //!   are waited for two seconds, which may be less than it holds a call;
-//! - nobody is asked about the second half of an answer: one that was cut by its
+//! - no other upstream is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
 
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     violations
 }
 
-/// Requests that were judged: those during which somebody was well.
+/// Requests that were judged: those during which an upstream was well.
 pub(super) fn judged(evidence: &Evidence) -> usize {
     let wellness = Wellness::of(evidence);
     let requests = evidence.requests.iter().filter(|request| {
@@ -270,6 +270,6 @@ mod tests {
             }
         };
         check(Ask::Read, r#""result":"0x"#, cut("up-0a"), 1);
-        check(Ask::Read, r#""result":"0x"#, cut("somebody else"), 0);
+        check(Ask::Read, r#""result":"0x"#, cut("another one"), 0);
     }
 }

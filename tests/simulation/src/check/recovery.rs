@@ -21,10 +21,10 @@ const PROMPT: Duration = Duration::from_secs(1);
 /// So long before its end everybody was down, and was called at least once a second, if
 /// everybody is known to be down.
 const KNOWN_AFTER: Duration = Duration::from_secs(8);
-/// A silence of clients that is not longer leaves nobody unprobed.
+/// A silence of clients that is not longer leaves no upstream unprobed.
 const QUIET_MAX: Duration = Duration::from_secs(2);
 /// The code of "no upstream could answer".
-const NOBODY: i64 = -32002;
+const NO_UPSTREAM: i64 = -32002;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -89,7 +89,7 @@ fn returns(evidence: &Evidence, chain: usize) -> Vec<Return> {
     returns
 }
 
-/// Whether it answers nobody, and any call shows that: a probe too.
+/// Whether it answers no call, and any call shows that: a probe too.
 fn is_down(kind: Kind) -> bool {
     match kind {
         Kind::Crash | Kind::Hang | Kind::Page(500..) => true,
@@ -175,7 +175,7 @@ fn failures(evidence: &Evidence, request: &Request, returns: &[Return]) -> Vec<S
     let items = request.items.iter().filter(|item| item.id.is_some());
     for (item, reply) in items.zip(&replies) {
         let Err(error) = reply.outcome() else { continue };
-        if code(error) != Some(NOBODY) {
+        if code(error) != Some(NO_UPSTREAM) {
             continue;
         }
         let upstreams = &evidence.scenario.chains[request.chain].upstreams;

@@ -1,7 +1,7 @@
 //! No lie reaches a client, and who tells the truth is not called a liar.
 //!
 //! A lie is an answer of [`Kind::Lie`]. Some other weather makes answers that cannot be true
-//! either, and may be found out; whoever had neither must not stand in the metrics.
+//! either, and may be found out; an upstream that had neither must not stand in the metrics.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub(super) fn lies(evidence: &Evidence) -> impl Iterator<Item = &str> {
 }
 
 /// Whether no upstream says this but for a lie: what other weather does to an answer leaves
-/// its result as it is, and it may have been told well by somebody else.
+/// its result as it is, and it may have been told well by another one.
 fn is_made_up(result: &str) -> bool {
     result.contains(r#""0xbad""#) || result.contains(&"ff".repeat(256))
 }

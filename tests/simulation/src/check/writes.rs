@@ -1,6 +1,6 @@
 //! A write reaches upstreams no oftener than promised.
 //!
-//! One that must not run twice: after it may have run somewhere, nobody receives it any
+//! One that must not run twice: after it may have run somewhere, no upstream receives it any
 //! more. A raw transaction may be repeated: each time that a client sends it, it goes to
 //! some at once and then to as many as any call may.
 

@@ -2,7 +2,7 @@
 //!
 //! A question counts as answered where everybody who has a seat now was asked it at the same time:
 //! digests of one asking say nothing beside those of another. One that was cut, or asked while
-//! somebody was missing, is asked anew as a whole.
+//! a target was missing, is asked anew as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 

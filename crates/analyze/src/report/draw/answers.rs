@@ -70,7 +70,7 @@ pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     let sights = see::sights(all);
     let lags = |target: &u32| {
         let (_, lags) = see::lags_ms(*target, &sights)?;
-        // Whoever is first is not late.
+        // The first one is not late.
         Some((name(run, *target), lags.into_iter().map(|lag| lag.max(0.0)).collect()))
     };
     let groups = sights.keys().filter_map(lags).collect();
@@ -83,7 +83,7 @@ pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     }
     let steps = parts.values().flatten().flat_map(|part| &part.steps);
     let mut times: Vec<f64> = steps.map(|(at, _)| *at).collect();
-    // Where nobody looked nothing is drawn.
+    // Where nothing was watched nothing is drawn.
     let gaps = parts.values().flat_map(|parts| parts.iter().rev().skip(1));
     times.extend(gaps.map(|part| part.end));
     times.sort_by(f64::total_cmp);

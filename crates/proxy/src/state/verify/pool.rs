@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(pool.run(soon(), || ()).now_or_never(), Some(None), "the line is full");
         // The clock stands still while something is at work aside, and is moved by hand.
         tokio::time::advance(WAIT_MAX).await;
-        assert!(join_all(line).await.iter().all(Option::is_none), "nobody waits for longer");
+        assert!(join_all(line).await.iter().all(Option::is_none), "none waits for longer");
         go.send(()).expect("it waits for this");
         assert_eq!(first.await, Some(true));
         assert_eq!(pool.run(soon(), || 7).await, Some(7), "the turn came back");
