@@ -40,7 +40,7 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::header::HeaderMemory;
@@ -73,6 +73,13 @@ struct Voter {
     slot: Slot,
     number: u64,
     hash: Option<BlockHash>,
+}
+
+impl Voter {
+    /// The block that it stands on, where its hash is known.
+    fn block(&self) -> Option<NumberedBlock> {
+        Some(NumberedBlock { number: BlockNumber(self.number), hash: self.hash? })
+    }
 }
 
 /// What is kept from one decision to the next.
@@ -139,7 +146,8 @@ impl Agreement {
         self.heard[slot.index()] = Some(now);
         if let Some(hash) = hash {
             let agreed = view.latest.map_or(number, |head| head.number.0);
-            self.headers.stand(slot, (number, hash), parent, agreed, now);
+            let block = NumberedBlock { number: BlockNumber(number), hash };
+            self.headers.stand(slot, block, parent, agreed, now);
         }
     }
 
@@ -148,14 +156,13 @@ impl Agreement {
     pub(crate) fn link(
         &mut self,
         view: &mut View,
-        (number, hash): (u64, BlockHash),
+        block: NumberedBlock,
         parent: BlockHash,
         now: Instant,
     ) -> bool {
-        let agreed = view.latest.map_or(number, |head| head.number.0);
-        let is_kept = self.headers.remember((number, hash), Some(parent), agreed).is_some();
-        let Some(latest) = view.latest.filter(|_| is_kept && view.canon.ends_at(number, &hash))
-        else {
+        let agreed = view.latest.map_or(block.number, |head| head.number).0;
+        let is_kept = self.headers.remember(block, Some(parent), agreed).is_some();
+        let Some(latest) = view.latest.filter(|_| is_kept && view.canon.ends_at(block)) else {
             return false;
         };
         let head = (latest.number.0, latest.hash);
@@ -448,15 +455,15 @@ impl Agreement {
         if voter.number < head.number {
             return false;
         }
-        let known =
-            voter.hash.and_then(|own| self.headers.ancestor(voter.number, own, head.number));
+        let head_number = BlockNumber(head.number);
+        let known = voter.block().and_then(|own| self.headers.ancestor(own, head_number));
         known.zip(head.hash).is_none_or(|(known, hash)| known == hash)
     }
 
     /// Whether `head` is known to be on the branch on which `voter` stands.
     fn is_known_to_hold(&self, voter: &Voter, head: &Voter) -> bool {
-        let own = voter.hash.filter(|_| voter.number >= head.number);
-        let known = own.and_then(|own| self.headers.ancestor(voter.number, own, head.number));
+        let own = voter.block().filter(|_| voter.number >= head.number);
+        let known = own.and_then(|own| self.headers.ancestor(own, BlockNumber(head.number)));
         known.is_some() && known == head.hash
     }
 
@@ -580,8 +587,8 @@ impl Agreement {
         if highest >= shown.number.0 || shown.number.0 - own.number.0 > bound(view) {
             return None;
         }
-        let known =
-            shown.hash.and_then(|hash| self.headers.ancestor(shown.number.0, hash, own.number.0));
+        let shown = shown.hash.map(|hash| NumberedBlock { number: shown.number, hash });
+        let known = shown.and_then(|block| self.headers.ancestor(block, own.number));
         let is_left = known.zip(own.hash).is_some_and(|(known, hash)| known != hash);
         let fell_at = leader.fell_at.unwrap_or(now);
         let is_long = now.saturating_duration_since(fell_at) >= view.fresh_for();

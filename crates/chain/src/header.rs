@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use wellhead_eth::BlockHash;
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use wellhead_upstream::Slot;
 
 /// Headers so far below the newest agreed block are forgotten. No proof-of-stake chain
@@ -38,12 +38,12 @@ impl HeaderMemory {
     pub(crate) fn stand(
         &mut self,
         slot: Slot,
-        (number, hash): (u64, BlockHash),
+        block: NumberedBlock,
         parent: Option<BlockHash>,
         agreed: u64,
         now: Instant,
     ) {
-        let Some(header) = self.remember((number, hash), parent, agreed) else { return };
+        let Some(header) = self.remember(block, parent, agreed) else { return };
         if !header.stood.iter().any(|(it, _)| *it == slot) {
             header.stood.push((slot, now));
         }
@@ -53,10 +53,11 @@ impl HeaderMemory {
     /// to matter.
     pub(crate) fn remember(
         &mut self,
-        (number, hash): (u64, BlockHash),
+        block: NumberedBlock,
         parent: Option<BlockHash>,
         agreed: u64,
     ) -> Option<&mut RememberedHeader> {
+        let NumberedBlock { number: BlockNumber(number), hash } = block;
         if number.saturating_add(DEPTH) < agreed {
             return None;
         }
@@ -82,24 +83,21 @@ impl HeaderMemory {
     }
 
     /// The block and those before it, as far as parents are known.
-    pub(crate) fn back(
-        &self,
-        number: u64,
-        hash: BlockHash,
-    ) -> impl Iterator<Item = (u64, BlockHash)> + '_ {
-        let parent = |(number, hash): &(u64, BlockHash)| {
-            let header = self.by_hash.get(hash)?;
+    pub(crate) fn back(&self, block: NumberedBlock) -> impl Iterator<Item = NumberedBlock> + '_ {
+        let parent = |block: &NumberedBlock| {
+            let header = self.by_hash.get(&block.hash)?;
             // A parent is one below; any other claim is ignored.
-            (header.number == *number && *number > 0).then_some(())?;
-            Some((number - 1, header.parent?))
+            let below =
+                block.number.0.checked_sub(1).filter(|_| header.number == block.number.0)?;
+            Some(NumberedBlock { number: BlockNumber(below), hash: header.parent? })
         };
-        std::iter::successors(Some((number, hash)), parent)
+        std::iter::successors(Some(block), parent)
             .take(usize::try_from(DEPTH).unwrap_or(usize::MAX))
     }
 
     /// The block at `height` of the branch that ends in this one; `None` when it is not known.
-    pub(crate) fn ancestor(&self, number: u64, hash: BlockHash, height: u64) -> Option<BlockHash> {
-        self.back(number, hash).find(|(at, _)| *at == height).map(|(_, hash)| hash)
+    pub(crate) fn ancestor(&self, block: NumberedBlock, height: BlockNumber) -> Option<BlockHash> {
+        self.back(block).find(|it| it.number == height).map(|it| it.hash)
     }
 
     /// Since when the upstream in `slot` stood on this block.
@@ -124,6 +122,10 @@ mod tests {
         BlockHash(bytes)
     }
 
+    fn block(number: u64, fork: u8) -> NumberedBlock {
+        NumberedBlock { number: BlockNumber(number), hash: hash(number, fork) }
+    }
+
     #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
     fn origin() -> Instant {
         Instant::now()
@@ -134,13 +136,15 @@ mod tests {
         let (mut headers, now) = (HeaderMemory::default(), origin());
         for number in [10, 11, 13, 14] {
             let parent = Some(hash(number - 1, 0));
-            headers.stand(Slot(0), (number, hash(number, 0)), parent, 14, now);
+            headers.stand(Slot(0), block(number, 0), parent, 14, now);
         }
-        assert_eq!(headers.ancestor(14, hash(14, 0), 14), Some(hash(14, 0)));
-        assert_eq!(headers.ancestor(14, hash(14, 0), 12), Some(hash(12, 0)), "named as a parent");
-        assert_eq!(headers.ancestor(14, hash(14, 0), 11), None, "no upstream showed block 12");
-        headers.stand(Slot(1), (12, hash(12, 0)), Some(hash(11, 0)), 14, now);
-        assert_eq!(headers.ancestor(14, hash(14, 0), 9), Some(hash(9, 0)));
+        let of_14 =
+            |headers: &HeaderMemory, height| headers.ancestor(block(14, 0), BlockNumber(height));
+        assert_eq!(of_14(&headers, 14), Some(hash(14, 0)));
+        assert_eq!(of_14(&headers, 12), Some(hash(12, 0)), "named as a parent");
+        assert_eq!(of_14(&headers, 11), None, "no upstream showed block 12");
+        headers.stand(Slot(1), block(12, 0), Some(hash(11, 0)), 14, now);
+        assert_eq!(of_14(&headers, 9), Some(hash(9, 0)));
         let stood = |number, slot| headers.stood(&hash(number, 0), Slot(slot));
         assert_eq!((stood(12, 1), stood(12, 0), stood(9, 0)), (Some(now), None, None));
     }
@@ -148,9 +152,9 @@ mod tests {
     #[test]
     fn a_parent_that_is_not_one_below_leads_nowhere() {
         let mut headers = HeaderMemory::default();
-        headers.stand(Slot(0), (10, hash(10, 0)), Some(hash(10, 0)), 10, origin());
-        assert_eq!(headers.back(10, hash(10, 0)).count(), 2, "itself as its own parent");
-        assert_eq!(headers.ancestor(10, hash(10, 0), 8), None);
+        headers.stand(Slot(0), block(10, 0), Some(hash(10, 0)), 10, origin());
+        assert_eq!(headers.back(block(10, 0)).count(), 2, "itself as its own parent");
+        assert_eq!(headers.ancestor(block(10, 0), BlockNumber(8)), None);
     }
 
     #[test]
@@ -158,14 +162,20 @@ mod tests {
         let (mut headers, now) = (HeaderMemory::default(), origin());
         for number in 0..5_000 {
             for fork in 0..4 {
-                headers.stand(Slot(0), (number, hash(number, fork)), None, number, now);
+                headers.stand(Slot(0), block(number, fork), None, number, now);
             }
-            headers.stand(Slot(1), (u64::MAX - number, hash(number, 9)), None, number, now);
+            headers.stand(
+                Slot(1),
+                NumberedBlock { number: BlockNumber(u64::MAX - number), ..block(number, 9) },
+                None,
+                number,
+                now,
+            );
         }
         assert_eq!(headers.len(), HEADERS_MAX);
         assert!(headers.stood(&hash(4_999, 0), Slot(0)).is_some(), "the newest is there");
         let before = headers.len();
-        headers.stand(Slot(0), (4_000, hash(4_000, 7)), None, 4_999, now);
+        headers.stand(Slot(0), block(4_000, 7), None, 4_999, now);
         assert_eq!(headers.len(), before, "too old to matter");
     }
 }

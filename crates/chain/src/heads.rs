@@ -1,12 +1,13 @@
 //! The one owner of what is known of a chain's heads.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use wellhead_eth::{BlockHash, BlockNumber, Bloom};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
@@ -231,7 +232,7 @@ impl Heads {
         let mut writer = self.writer.lock();
         let present = self.view.load();
         let mut next = View::clone(&present);
-        if writer.link(&mut next, (seen.number.0, hash), parent, now) {
+        if writer.link(&mut next, NumberedBlock { number: seen.number, hash }, parent, now) {
             writer.settle(&mut next, self.well(now), now);
             self.publish(&present, next);
         }
@@ -245,15 +246,15 @@ impl Heads {
         self.blooms.hear(seen.number.0, hash, bloom, agreed.0);
     }
 
-    /// Shows the blooms of those blocks from `from` to `to`, both included, that `view` holds
-    /// for canonical and of which the bloom is known: the newest 256 at most.
+    /// Shows the blooms of those of `blocks` that `view` holds for canonical and of which the bloom is
+    /// known: the newest 256 at most.
     pub fn blooms(
         &self,
         view: &View,
-        (from, to): (BlockNumber, BlockNumber),
+        blocks: RangeInclusive<BlockNumber>,
         look: impl FnMut(BlockNumber, &Bloom),
     ) {
-        self.blooms.show(view.canonical_in(from, to), look);
+        self.blooms.show(view.canonical_in(*blocks.start(), *blocks.end()), look);
     }
 
     /// How many upstreams have to hold a block by the settings; `None` where they do not say.

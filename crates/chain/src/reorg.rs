@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 
 use crate::header::{DEPTH, HeaderMemory};
 
@@ -129,8 +129,8 @@ impl CanonicalChain {
     }
 
     /// Whether this is the lowest block on which the head is known to stand: its parent is not known.
-    pub(crate) fn ends_at(&self, number: u64, hash: &BlockHash) -> bool {
-        self.linked_from == number && self.at(number) == Some(*hash)
+    pub(crate) fn ends_at(&self, block: NumberedBlock) -> bool {
+        self.linked_from == block.number.0 && self.at(block.number.0) == Some(block.hash)
     }
 
     pub(crate) fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
@@ -174,9 +174,11 @@ impl CanonicalChain {
         orphaned.extend(self.blocks.drain(above..));
         let floor = number.saturating_sub(DEPTH - 1);
         self.blocks.retain(|(at, _)| *at >= floor);
-        let branch = hash.map(|hash| headers.back(number, hash)).into_iter().flatten();
+        let head = hash.map(|hash| NumberedBlock { number: BlockNumber(number), hash });
+        let branch = head.map(|head| headers.back(head)).into_iter().flatten();
         self.linked_from = number.saturating_add(1);
-        for (at, hash) in branch.take_while(|(at, _)| *at >= floor) {
+        for (at, hash) in branch.map(|it| (it.number.0, it.hash)).take_while(|(at, _)| *at >= floor)
+        {
             self.linked_from = at;
             match self.blocks.binary_search_by_key(&at, |(at, _)| *at) {
                 Ok(place) if self.blocks[place].1 != hash => {

@@ -49,6 +49,21 @@ pub struct ChainId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockNumber(pub u64);
 
+/// A block's place and name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NumberedBlock {
+    /// Its height.
+    pub number: BlockNumber,
+    /// Its hash.
+    pub hash: BlockHash,
+}
+
+impl fmt::Display for NumberedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.number, self.hash)
+    }
+}
+
 impl ChainId {
     /// As the answer to `eth_chainId`: `0x1`.
     pub fn hex(self) -> String {

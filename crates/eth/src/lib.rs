@@ -32,7 +32,7 @@ pub use bloom::{Bloom, BloomBits};
 pub use canonical::canonical;
 pub use filter::FilterShape;
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
-pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
+pub use id::{BlockHash, BlockNumber, ChainId, NumberError, NumberedBlock, TransactionHash};
 pub use log_pattern::{
     AddressBytes, LogPattern, LogPatternBounds, LogPatternError, PatternBits, TOPICS_MAX,
     TopicBytes,

@@ -22,11 +22,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_chain::Observation;
 use wellhead_dispatch::now;
-use wellhead_eth::{BlockNumber, Bloom, MethodTable};
+use wellhead_eth::{BlockNumber, Bloom, MethodTable, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
-    LogsState, NumberedBlock, PartState, Publication, WalkBounds, WalkStep,
+    LogsState, PartState, Publication, WalkBounds, WalkStep,
 };
 use wellhead_verify::{AnswerFinding, KnownFacts, Level, verify};
 

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rand::Rng;
-use wellhead_eth::BlockNumber;
+use wellhead_eth::{BlockNumber, NumberedBlock};
 use wellhead_jsonrpc::raw;
 
-use crate::header::NumberedBlock;
 use crate::poll::{FilterPoll, FilterPosition, FilterQuery, PollBounds, VirtualFilterKind};
 
 /// Bytes of an id: `0x` and 32 hex digits.

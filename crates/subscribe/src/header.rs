@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wellhead_eth::{BlockHash, BlockNumber, Bloom};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
 use wellhead_jsonrpc::{raw, write};
 
 use crate::notification::Notification;
@@ -51,21 +51,6 @@ const MEMBERS: [(&str, bool); 22] = [
 
 /// Members of a block that are not of its header.
 const DROPPED: [&str; 5] = ["transactions", "uncles", "withdrawals", "size", "totalDifficulty"];
-
-/// A block's place and name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NumberedBlock {
-    /// Its height.
-    pub number: BlockNumber,
-    /// Its hash.
-    pub hash: BlockHash,
-}
-
-impl fmt::Display for NumberedBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.number, self.hash)
-    }
-}
 
 /// A header as subscribers to `newHeads` receive it. Cheap to clone.
 ///

@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 
-use crate::header::{Header, NumberedBlock};
+use crate::header::Header;
 use crate::logs::BlockLogs;
 use crate::mined::BlockTransactions;
 use crate::receipts::BlockReceipts;

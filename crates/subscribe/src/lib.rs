@@ -48,7 +48,7 @@ pub use filters::{
     SavedFilter, VirtualFilterId, VirtualFilters,
 };
 pub use groups::{BlockMatches, FilterGroups, GroupId};
-pub use header::{Header, HeaderError, NumberedBlock};
+pub use header::{Header, HeaderError};
 pub use journal::{
     AddedBlock, ChainEvent, ChainJournal, JournalBounds, LogsState, PartState, Publication,
     Unlinked,

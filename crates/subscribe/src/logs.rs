@@ -11,15 +11,14 @@
 //! on either.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use wellhead_eth::{
-    AddressBytes, BlockHash, BlockNumber, Bloom, BloomBits, LogPattern, TOPICS_MAX, TopicBytes, hex,
-};
+    AddressBytes, BlockHash, BlockNumber, Bloom, BloomBits, LogPattern, TOPICS_MAX, TopicBytes, hex, NumberedBlock};
 use wellhead_jsonrpc::{raw, write};
 
-use crate::header::NumberedBlock;
 use crate::notification::Notification;
 
 const REMOVED_FALSE: &[u8] = br#""removed":false}"#;
@@ -196,12 +195,12 @@ pub(crate) fn taken_back(log: &[u8]) -> Vec<u8> {
     [members, REMOVED_TRUE].concat()
 }
 
-/// Reads the answer to a search over several blocks, both ends included: the logs of each block
+/// Reads the answer to a search over several blocks: the logs of each block
 /// that has some, ascending. `hash_at` says which block is at a height, where that is known; at
 /// other heights all logs have to name one block.
 pub(crate) fn read_range(
     list: &[u8],
-    (from, to): (BlockNumber, BlockNumber),
+    blocks: &RangeInclusive<BlockNumber>,
     bytes_max: usize,
     hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
 ) -> Result<Vec<BlockLogs>, LogsError> {
@@ -215,7 +214,7 @@ pub(crate) fn read_range(
         if last.is_some_and(|last| number < last) {
             return Err(LogsError::Order { place });
         }
-        if !(from..=to).contains(&number) {
+        if !blocks.contains(&number) {
             return Err(LogsError::OtherBlock { place });
         }
         if last != Some(number) {

@@ -9,10 +9,9 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use wellhead_eth::{AddressBytes, TransactionHash, hex};
+use wellhead_eth::{AddressBytes, NumberedBlock, TransactionHash, hex};
 use wellhead_jsonrpc::{raw, write};
 
-use crate::header::NumberedBlock;
 use crate::notification::Notification;
 
 /// Pairs of addresses that one subscription may name, as at Alchemy.

@@ -15,10 +15,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 
 use crate::criteria::{LogCriteria, LogCriteriaError};
-use crate::header::NumberedBlock;
 use crate::logs::{BlockLogs, LogsError, read_range, taken_back};
 
 /// Blocks that a filter remembers: a reorg that parts below them ends it.
@@ -351,7 +350,7 @@ impl FilterPoll {
         let PollProgress::Searching(from, to) = self.progress else { return Ok(()) };
         let tip = self.tip;
         let hash_at = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
-        let found = read_range(list, (from, to), self.bounds.reply_bytes_max, hash_at)?;
+        let found = read_range(list, &(from..=to), self.bounds.reply_bytes_max, hash_at)?;
         let are_known = found.iter().all(|logs| hash_at(logs.block().number).is_some());
         self.progress = PollProgress::Logs(found, are_known);
         Ok(())

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use bytes::Bytes;
-use wellhead_eth::TransactionHash;
+use wellhead_eth::{NumberedBlock, TransactionHash};
 use wellhead_jsonrpc::raw;
 
-use crate::header::NumberedBlock;
 use crate::notification::Notification;
 
 /// Transactions that one subscription may name, as at geth.

@@ -18,9 +18,9 @@
 
 use std::collections::BTreeMap;
 
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 
-use crate::header::{Header, NumberedBlock};
+use crate::header::Header;
 use crate::journal::{ChainJournal, Publication};
 
 /// The bounds of a walk.

@@ -7,10 +7,10 @@ use std::thread;
 use allocation_counter::measure;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use wellhead_eth::{BlockHash, BlockNumber, hex};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock, hex};
 use wellhead_subscribe::{
     BlockLogs, ChainEvent, ChainJournal, FilterGroups, Header, JournalBounds, LogCriteria,
-    LogsReply, LogsScope, NumberedBlock, Publication, SubscriptionId,
+    LogsReply, LogsScope, Publication, SubscriptionId,
 };
 
 fn block(number: u64, fork: u8) -> NumberedBlock {

@@ -331,7 +331,8 @@ fn headers_that_are_read_show_how_deep_a_reorg_went() {
     let mut chain = play(None, "0:101 0:102 0:103 0:104 0:105 0:106b");
     let mut link = |(number, branch), parent| {
         let parent = hash(number - 1, parent);
-        chain.agreement.link(&mut chain.view, (number, hash(number, branch)), parent, chain.now)
+        let block = NumberedBlock { number: BlockNumber(number), hash: hash(number, branch) };
+        chain.agreement.link(&mut chain.view, block, parent, chain.now)
     };
     assert!(!link((103, b'b'), b'a'), "the head is not known to stand on it");
     assert!(link((105, b'b'), b'b'));

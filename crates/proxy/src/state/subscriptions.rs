@@ -744,7 +744,7 @@ mod tests {
         subscriptions.news().await;
         let mut written = std::pin::pin!(subscriptions.written());
         assert!(futures_util::poll!(written.as_mut()).is_pending(), "nothing is written yet");
-        journal.begin(wellhead_subscribe::NumberedBlock {
+        journal.begin(wellhead_eth::NumberedBlock {
             number: wellhead_eth::BlockNumber(7),
             hash: wellhead_eth::BlockHash([7; 32]),
         });

@@ -6,9 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wellhead_dispatch::ClientNet;
+use wellhead_eth::NumberedBlock;
 use wellhead_subscribe::{
-    CompletePoll, FilterBounds, FilterRefusal, FinishError, NumberedBlock, OpenPoll, SavedFilter,
-    VirtualFilterId, VirtualFilterKind, VirtualFilters,
+    CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, SavedFilter, VirtualFilterId,
+    VirtualFilterKind, VirtualFilters,
 };
 
 /// The filters of one chain. A lock is held for a moment, never over a call.

@@ -22,6 +22,7 @@
 //! Not guaranteed: that logs are found if two upstreams lack them, nor that answers which lack only
 //! some logs are detected.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
@@ -162,7 +163,7 @@ fn doubtful(
         let (first, last) = ends(block, view)?;
         match is_held(view, *slot, last) {
             false => Some(0.0),
-            true => may_hold(chain, view, MethodCall::of(job), (first, last)),
+            true => may_hold(chain, view, MethodCall::of(job), first..=last),
         }
     });
     chance.map(|chance| Doubt { slot: *slot, chance })
@@ -205,11 +206,11 @@ fn may_hold(
     chain: &ServedChain,
     view: &View,
     MethodCall { row, params }: MethodCall<'_>,
-    range: (BlockNumber, BlockNumber),
+    blocks: RangeInclusive<BlockNumber>,
 ) -> Option<f64> {
     let sieve = Filter::read(row, params).and_then(|it| it.sieve(NAMES_MAX))?;
     let (mut may_fit, mut by_no_chance) = (false, 1.0);
-    chain.heads.blooms(view, range, |_, bloom| {
+    chain.heads.blooms(view, blocks, |_, bloom| {
         let sifted = sieve.sift(&bloom.0);
         may_fit |= sifted.may_fit;
         by_no_chance *= 1.0 - sifted.chance;

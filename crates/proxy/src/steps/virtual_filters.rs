@@ -11,11 +11,11 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use wellhead_chain::{Canonical, View};
 use wellhead_dispatch::{Job, Trail, now};
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    FilterQuery, FilterRefusal, FilterStep, FinishError, LogCriteria, NumberedBlock, OpenPoll,
-    VirtualFilterId, VirtualFilterKind,
+    FilterQuery, FilterRefusal, FilterStep, FinishError, LogCriteria, OpenPoll, VirtualFilterId,
+    VirtualFilterKind,
 };
 use wellhead_upstream::{Slot, VerdictClass};
 
@@ -319,7 +319,7 @@ impl<'a> FilterReads<'a> {
     fn are_excluded(&self, open: &OpenPoll, from: BlockNumber, to: BlockNumber) -> bool {
         let Some(bits) = open.poll.criteria().map(LogCriteria::bits) else { return false };
         let mut excluded = 0_u64;
-        self.request.chain.heads.blooms(&self.view, (from, to), |number, bloom| {
+        self.request.chain.heads.blooms(&self.view, from..=to, |number, bloom| {
             let is_excluded = !bloom.is_empty() && !bits.may_match(number, Some(bloom));
             excluded += u64::from(is_excluded);
         });
