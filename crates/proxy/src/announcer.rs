@@ -11,7 +11,6 @@ mod receipts;
 mod relays;
 mod transactions;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -59,24 +58,36 @@ const PART_BYTES_MAX: usize = 32 << 20;
 /// the system that are not in the bloom.
 const FOREIGN_MAX: u32 = 3;
 
-/// Why the logs of a block were not had.
-#[derive(Debug, PartialEq, Eq)]
-enum LogsUnread {
-    Unanswered,
-    /// The bloom of the header excludes some.
-    Foreign,
-    /// What this method answered cannot be all logs of the block.
-    Refuted(&'static str, LogsError),
+/// Why a part of a block was not had.
+#[derive(Debug)]
+struct PartUnread {
+    why: String,
+    /// The bloom of the header excludes some of its logs.
+    is_foreign: bool,
 }
 
-impl fmt::Display for LogsUnread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unanswered => f.write_str("no upstream answered"),
-            Self::Foreign => LogsError::Foreign.fmt(f),
-            Self::Refuted(method, why) => write!(f, "{method}: {why}"),
-        }
+impl PartUnread {
+    fn because(why: String) -> Self {
+        Self { why, is_foreign: false }
     }
+
+    fn unanswered() -> Self {
+        Self::because("no upstream answered".to_owned())
+    }
+}
+
+impl From<LogsError> for PartUnread {
+    fn from(error: LogsError) -> Self {
+        Self { is_foreign: error == LogsError::Foreign, ..Self::because(error.to_string()) }
+    }
+}
+
+/// How often a part of the block whose turn it is could not be had.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartFailures {
+    all: u32,
+    /// As the logs were excluded by the bloom of the header.
+    foreign: u32,
 }
 
 /// Announces the blocks of one chain.
@@ -338,39 +349,44 @@ impl Announcer {
         self.proxy.own_call(&self.worker, self.index, method, params.as_bytes()).await
     }
 
-    /// Finds the logs of each block in turn, for as long as it is polled. None is skipped: a block
-    /// whose logs cannot be had is tried again until it is there or taken back.
-    async fn follow_logs(&self) {
-        let subscriptions = &self.chain().subscriptions;
-        let mut publications = subscriptions.publications();
-        let (mut failures, mut foreign) = (0, 0);
+    /// Settles one part of each block in turn, for as long as it is polled. None is skipped: a block whose
+    /// part cannot be had is tried again until it is there or taken back.
+    async fn follow_part<F: Future<Output = Result<(), PartUnread>>>(
+        &self,
+        is_settled: impl Fn(&AddedBlock) -> bool,
+        settle: impl Fn(Arc<AddedBlock>, PartFailures) -> F,
+    ) {
+        let mut publications = self.chain().subscriptions.publications();
+        let mut failures = PartFailures::default();
         loop {
             publications.mark_seen();
-            let Some(block) = self.next_without(|block| block.logs().is_none()) else {
+            let Some(block) = self.next_without(|block| !is_settled(block)) else {
                 publications.changed().await;
                 continue;
             };
-            let state = tokio::select! {
+            let settled = tokio::select! {
                 biased;
-                // It was taken back, or the logs came with the receipts.
-                () = until_settled(|| block.logs().is_some(), &mut publications) => continue,
-                state = self.logs_of(&block, foreign) => state,
+                // It was taken back, or came with another part.
+                () = until_settled(|| is_settled(&block), &mut publications) => continue,
+                settled = settle(Arc::clone(&block), failures) => settled,
             };
-            match state {
-                Ok(state) => {
-                    (failures, foreign) = (0, 0);
-                    // Where there is no subscription to logs nothing waits for them.
-                    if self.journal.lock().set_logs(&block, state) && subscriptions.has_filters() {
-                        subscriptions.tell();
-                    }
-                }
-                Err(error) => {
-                    failures += 1;
-                    foreign += u32::from(error == LogsUnread::Foreign);
-                    tokio::time::sleep(pause_after(failures)).await;
+            match settled {
+                Ok(()) => failures = PartFailures::default(),
+                Err(unread) => {
+                    failures.all += 1;
+                    failures.foreign += u32::from(unread.is_foreign);
+                    tokio::time::sleep(pause_after(failures.all)).await;
                 }
             }
         }
+    }
+
+    /// Finds the logs of each block.
+    async fn follow_logs(&self) {
+        let settle = |block: Arc<AddedBlock>, failures| async move {
+            self.settle_logs(&block, failures).await
+        };
+        self.follow_part(|block| block.logs().is_some(), settle).await;
     }
 
     /// The oldest block of the journal that lacks a part.
@@ -380,8 +396,26 @@ impl Announcer {
         blocks.find(|block| lacks(block)).cloned()
     }
 
-    /// The logs of a block, if a subscription may match one. They were not of its header `foreign` times.
-    async fn logs_of(&self, block: &AddedBlock, foreign: u32) -> Result<LogsState, LogsUnread> {
+    /// Finds the logs of a block, if a subscription may match one.
+    async fn settle_logs(
+        &self,
+        block: &AddedBlock,
+        failures: PartFailures,
+    ) -> Result<(), PartUnread> {
+        let logs = self.logs_of(block, failures).await?;
+        let subscriptions = &self.chain().subscriptions;
+        // Where there is no subscription to logs nothing waits for them.
+        if self.journal.lock().set_logs(block, logs) && subscriptions.has_filters() {
+            subscriptions.tell();
+        }
+        Ok(())
+    }
+
+    async fn logs_of(
+        &self,
+        block: &AddedBlock,
+        failures: PartFailures,
+    ) -> Result<LogsState, PartUnread> {
         let (subscriptions, id) = (&self.chain().subscriptions, block.id());
         let bloom = bloom_of(block);
         if !subscriptions.may_match(id.number, bloom) {
@@ -392,21 +426,12 @@ impl Announcer {
         }
         // Where receipts are wanted, too, they bring the logs, and this ends while it waits.
         self.receipts_settled(block).await;
-        let scope = match bloom {
-            Some(bloom) if foreign >= FOREIGN_MAX => LogsScope::WithSystemLogs(bloom),
-            bloom => LogsScope::Whole(bloom),
-        };
-        let logs = match self.read_logs(id, scope).await {
+        let logs = match self.read_logs(id, logs_scope(bloom, failures)).await {
             Ok(logs) => {
                 SubscriptionCounters::add(&subscriptions.counts().log_blocks, 1);
                 logs
             }
-            Err(error) => {
-                SubscriptionCounters::add(&subscriptions.counts().failed, 1);
-                let chain = &self.chain().name.name;
-                tracing::debug!(%chain, block = %id, %error, "the logs of a block cannot be had");
-                return Err(error);
-            }
+            Err(unread) => return Err(self.note_unread("logs", id, unread)),
         };
         subscriptions.note_logs(block, &logs);
         Ok(LogsState::Known(Arc::new(logs)))
@@ -417,10 +442,10 @@ impl Announcer {
         &self,
         id: NumberedBlock,
         scope: LogsScope<'_>,
-    ) -> Result<BlockLogs, LogsUnread> {
+    ) -> Result<BlockLogs, PartUnread> {
         let credits = |method| self.chain().least_credits(MethodTable::standard().row(method));
         let receipts_first = credits(RECEIPTS) < credits(LOGS);
-        let mut error = LogsUnread::Unanswered;
+        let mut unread = PartUnread::unanswered();
         for method in if receipts_first { [RECEIPTS, LOGS] } else { [LOGS, RECEIPTS] } {
             let params = match method {
                 LOGS => format!(r#"[{{"blockHash":"{}"}}]"#, id.hash),
@@ -433,11 +458,28 @@ impl Announcer {
             };
             match BlockLogs::read(id, reply, scope, PART_BYTES_MAX) {
                 Ok(logs) => return Ok(logs),
-                Err(LogsError::Foreign) => error = LogsUnread::Foreign,
-                Err(why) => error = LogsUnread::Refuted(method, why),
+                Err(why @ LogsError::Foreign) => unread = why.into(),
+                Err(why) => unread = PartUnread::because(format!("{method}: {why}")),
             }
         }
-        Err(error)
+        Err(unread)
+    }
+
+    /// Counts and logs that a part of a block could not be had.
+    fn note_unread(&self, part: &str, block: NumberedBlock, unread: PartUnread) -> PartUnread {
+        let chain = self.chain();
+        SubscriptionCounters::add(&chain.subscriptions.counts().failed, 1);
+        let (chain, why) = (&chain.name.name, &unread.why);
+        tracing::debug!(%chain, %block, part, why, "a part of a block cannot be had");
+        unread
+    }
+}
+
+/// What the logs of a block have to match, after so many answers that did not match its bloom.
+fn logs_scope(bloom: Option<&Bloom>, failures: PartFailures) -> LogsScope<'_> {
+    match bloom {
+        Some(bloom) if failures.foreign >= FOREIGN_MAX => LogsScope::WithSystemLogs(bloom),
+        bloom => LogsScope::Whole(bloom),
     }
 }
 
@@ -457,8 +499,8 @@ fn has_used_gas(block: &AddedBlock) -> bool {
 /// another kind use gas.
 const EMPTY_AFTER: u32 = 3;
 
-fn may_be_empty(block: &AddedBlock, failures: u32) -> bool {
-    failures >= EMPTY_AFTER || !has_used_gas(block)
+fn may_be_empty(block: &AddedBlock, failures: PartFailures) -> bool {
+    failures.all >= EMPTY_AFTER || !has_used_gas(block)
 }
 
 /// Resolves when a part of a block is settled by others.
