@@ -41,7 +41,7 @@ impl Difference {
 }
 
 /// The list, in its order.
-pub fn known_differences() -> &'static [Difference] {
+pub(crate) fn known_differences() -> &'static [Difference] {
     static LIST: OnceLock<Vec<Difference>> = OnceLock::new();
     LIST.get_or_init(|| {
         let line = |line: &'static str| {

@@ -53,7 +53,7 @@ const H2_CONNECTIONS_FACTOR: usize = WARMING_MAX;
 const ROOM: f64 = 2.0;
 
 /// The factor `connections` where each call has its own.
-pub const EACH_ITS_OWN: &str = "each its own";
+pub(crate) const EACH_ITS_OWN: &str = "each its own";
 
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl CallBudget {
     }
 
     /// Takes so many at once, or none of them.
-    pub fn take_all(&self, calls: u64) -> bool {
+    pub(crate) fn take_all(&self, calls: u64) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
     }
 

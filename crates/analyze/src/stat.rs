@@ -21,7 +21,7 @@ pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
 }
 
 /// As [`quantile`], where the samples are in order.
-pub fn quantile_of_sorted(samples: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn quantile_of_sorted(samples: &[f64], q: f64) -> Option<f64> {
     let last = samples.len().checked_sub(1)?;
     let at = q.clamp(0.0, 1.0) * last as f64;
     let below = at.floor() as usize;
@@ -43,7 +43,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 
 /// How much of the spread of `seen` is explained by `expected`: 1 - (sum of squares that is
 /// left) / (sum of squares around the mean). 1 where nothing spreads and nothing is left.
-pub fn r_squared(seen: &[f64], expected: &[f64]) -> f64 {
+pub(crate) fn r_squared(seen: &[f64], expected: &[f64]) -> f64 {
     if seen.is_empty() {
         return 0.0;
     }
@@ -60,13 +60,13 @@ pub fn r_squared(seen: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// The slope of the line through the origin that is nearest: sum(x y) / sum(x x).
-pub fn slope_through_origin(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn slope_through_origin(points: &[(f64, f64)]) -> Option<f64> {
     let xx: f64 = points.iter().map(|(x, _)| x * x).sum();
     (xx > 0.0).then(|| points.iter().map(|(x, y)| x * y).sum::<f64>() / xx)
 }
 
 /// The slope of the least squares line.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let x_mean = points.iter().map(|(x, _)| x).sum::<f64>() / n;
     let y_mean = points.iter().map(|(_, y)| y).sum::<f64>() / n;

@@ -55,7 +55,7 @@ impl Allowance {
     }
 
     /// What is left of the request that this is a part of.
-    pub fn left_of_whole(&self) -> u32 {
+    pub(crate) fn left_of_whole(&self) -> u32 {
         let whole = self.whole.as_ref();
         whole.map_or(u32::MAX, |whole| whole.max.saturating_sub(whole.spent.load(Relaxed)))
     }
@@ -66,7 +66,7 @@ impl Allowance {
     }
 
     /// The most that the request may cost that this is a part of.
-    pub fn max_of_whole(&self) -> u32 {
+    pub(crate) fn max_of_whole(&self) -> u32 {
         self.whole.as_ref().map_or(self.max, |whole| whole.max)
     }
 

@@ -152,7 +152,7 @@ pub struct WsConnection {
 
 impl WsConnection {
     /// Sends one text message.
-    pub async fn send_text(&mut self, text: Bytes) -> Result<(), TransportError> {
+    pub(crate) async fn send_text(&mut self, text: Bytes) -> Result<(), TransportError> {
         let text = Utf8Bytes::try_from(text).map_err(|_| {
             TransportError::new(TransportErrorKind::Protocol, Sent::No, "the message is not text")
         })?;
@@ -171,7 +171,7 @@ impl WsConnection {
 
     /// The next message; `None` once the peer closed in good order. Sends pings
     /// meanwhile. May be dropped and called again without losing a message.
-    pub async fn next_text(&mut self) -> Option<Result<Bytes, TransportError>> {
+    pub(crate) async fn next_text(&mut self) -> Option<Result<Bytes, TransportError>> {
         loop {
             // The socket first: data that arrived before this read shows that the peer is alive,
             // and must count before the timer.

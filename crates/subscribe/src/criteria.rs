@@ -75,7 +75,7 @@ impl LogCriteria {
     }
 
     /// Whether logs of blocks at this height are told.
-    pub fn admits(&self, number: BlockNumber) -> bool {
+    pub(crate) fn admits(&self, number: BlockNumber) -> bool {
         self.from.is_none_or(|from| number >= from) && self.to.is_none_or(|to| number <= to)
     }
 
@@ -144,9 +144,6 @@ pub enum LogCriteriaError {
 }
 
 impl LogCriteriaError {
-    /// The JSON-RPC error code.
-    pub const CODE: i64 = -32602;
-
     /// The message for a client that wrote the filter as this argument of its call.
     pub fn message(&self, argument: usize) -> String {
         match self {

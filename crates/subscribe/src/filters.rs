@@ -33,7 +33,7 @@ pub struct VirtualFilterId([u8; ID_BYTES]);
 
 impl VirtualFilterId {
     /// The tag: an upstream whose own tag is this number cannot have filters.
-    pub const TAG: u32 = 0xf117_e200;
+    pub(crate) const TAG: u32 = 0xf117_e200;
 
     /// Draws an id.
     pub fn draw(rng: &mut impl Rng) -> Self {
@@ -120,10 +120,6 @@ pub enum FinishError {
     /// Another poll of it ended first: this one has to be made again.
     Superseded,
 }
-
-/// The message and code for a filter that is not there, as geth has them. Clients make a new
-/// filter when they read this.
-pub const FILTER_NOT_FOUND: (i64, &str) = (-32000, "filter not found");
 
 /// A poll of a filter that has begun.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::header::Header;
 use crate::logs::BlockLogs;
 use crate::mined::BlockTransactions;
 use crate::receipts::BlockReceipts;
-use crate::ring::{Cursor, Lagged, Ring, RingReader, RingView};
+use crate::ring::{Cursor, Ring, RingReader};
 
 /// About how many bytes an event holds beside its header and logs.
 const EVENT_BYTES: usize = 128;
@@ -404,29 +404,13 @@ impl ChainJournal {
     }
 }
 
-impl RingView<ChainEvent> {
-    /// The events behind `cursor` up to the first block whose logs are awaited: what a subscription
-    /// to logs reads. It goes on from there when the logs are known or the block is removed.
-    pub fn with_logs_since(
-        &self,
-        cursor: Cursor,
-    ) -> Result<impl Iterator<Item = (u64, &ChainEvent)>, Lagged> {
-        let awaits = |event: &ChainEvent| event.added().is_some_and(|it| it.logs().is_none());
-        Ok(self.since(cursor)?.take_while(move |(_, event)| !awaits(event)))
-    }
-
-    /// The tip of the chain; `None` before the journal begins.
-    pub fn tip_block(&self) -> Option<NumberedBlock> {
-        self.iter().next_back().map(|(_, event)| event.tip())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::header::tests::{branch, hash, header, id};
+    use crate::ring::{Lagged, RingView};
 
     fn begun(bounds: JournalBounds) -> ChainJournal {
         let mut journal = ChainJournal::new(bounds);
@@ -450,6 +434,11 @@ mod tests {
         words.collect()
     }
 
+    /// The tip of the chain that a view tells of.
+    fn tip_of(view: &RingView<ChainEvent>) -> Option<NumberedBlock> {
+        view.iter().next_back().map(|(_, event)| event.tip())
+    }
+
     #[test]
     fn readers_see_a_whole_reorg_at_once() {
         let mut journal = begun(JournalBounds::default());
@@ -462,7 +451,7 @@ mod tests {
         assert_eq!(told(&before, start), ["+11.0", "+12.0", "+13.0"]);
         assert_eq!(told(&reader.load(), middle), ["-13.0", "-12.0", "+12.1"]);
         assert_eq!(journal.tip(), Some(id(12, 1)));
-        assert_eq!(reader.load().tip_block(), Some(id(12, 1)));
+        assert_eq!(tip_of(&reader.load()), Some(id(12, 1)));
         let at = |number| journal.hash_at(BlockNumber(number));
         assert_eq!(
             (at(10), at(11), at(12)),
@@ -514,14 +503,23 @@ mod tests {
         assert!(!journal.set_logs(&blocks[1], LogsState::Unneeded), "no longer on the chain");
     }
 
+    /// The events behind `cursor` up to the first block whose logs are awaited.
+    fn with_logs_since(
+        view: &RingView<ChainEvent>,
+        cursor: Cursor,
+    ) -> impl Iterator<Item = &ChainEvent> {
+        let awaits = |event: &ChainEvent| event.added().is_some_and(|it| it.logs().is_none());
+        let events = view.since(cursor).expect("not too old").map(|(_, event)| event);
+        events.take_while(move |event| !awaits(event))
+    }
+
     #[test]
     fn a_subscription_to_logs_waits_for_each_block_in_turn() {
         let mut journal = begun(JournalBounds::default());
         let start = journal.reader().tip();
         extend(&mut journal, 0, branch(hash(10, 0), 11, 13, 0));
-        let ready = |journal: &ChainJournal| {
-            journal.reader().load().with_logs_since(start).expect("not too old").count()
-        };
+        let ready =
+            |journal: &ChainJournal| with_logs_since(&journal.reader().load(), start).count();
         let known = |journal: &mut ChainJournal, place: usize| {
             let block = Arc::clone(&journal.chain[place]);
             let logs = LogsState::Known(Arc::new(BlockLogs::none(block.id())));
@@ -537,8 +535,8 @@ mod tests {
         assert_eq!(ready(&journal), 5, "up to the block of the other branch");
         let view = journal.reader().load();
         let told = |since: Cursor| -> Vec<bool> {
-            let events = view.with_logs_since(since).expect("not too old");
-            events.map(|(_, event)| event.logs_told(since).is_some()).collect()
+            let events = with_logs_since(&view, since);
+            events.map(|event| event.logs_told(since).is_some()).collect()
         };
         // Block 13 was never told, 12 was.
         assert_eq!(told(start), [true, true, false, false, true]);
@@ -622,7 +620,7 @@ mod tests {
                 let view = journal.reader().load();
                 check_folds(&view);
                 prop_assert_eq!(journal.tip(), model.last().copied());
-                prop_assert_eq!(view.tip_block(), model.last().copied());
+                prop_assert_eq!(tip_of(&view), model.last().copied());
                 prop_assert!(view.len() <= events_max.max(removed + 10));
                 for known in &model {
                     let found = journal.hash_at(known.number);

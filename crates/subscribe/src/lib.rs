@@ -44,8 +44,8 @@ mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
 pub use filters::{
-    CompletePoll, FILTER_NOT_FOUND, FilterBounds, FilterRefusal, FinishError, OpenPoll,
-    SavedFilter, VirtualFilterId, VirtualFilters,
+    CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, SavedFilter, VirtualFilterId,
+    VirtualFilters,
 };
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError};

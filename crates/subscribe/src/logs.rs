@@ -16,7 +16,9 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use wellhead_eth::{
-    AddressBytes, BlockHash, BlockNumber, Bloom, BloomBits, LogPattern, TOPICS_MAX, TopicBytes, hex, NumberedBlock};
+    AddressBytes, BlockHash, BlockNumber, Bloom, BloomBits, LogPattern, NumberedBlock, TOPICS_MAX,
+    TopicBytes, hex,
+};
 use wellhead_jsonrpc::{raw, write};
 
 use crate::notification::Notification;
@@ -163,11 +165,6 @@ impl BlockLogs {
     /// The JSON of a log, with `"removed":false`.
     pub fn json(&self, place: usize) -> Bytes {
         self.notification(place).result()
-    }
-
-    /// The JSON of a log, with `"removed":true`.
-    pub fn removed_json(&self, place: usize) -> Bytes {
-        self.removed_notification(place).result()
     }
 
     /// About how many bytes it holds, once a removal was told.
@@ -479,9 +476,9 @@ pub(crate) mod tests {
             assert_eq!(parse(&logs.json(place)), *expected);
             let mut removed = expected.clone();
             removed["removed"] = json!(true);
-            assert_eq!(parse(&logs.removed_json(place)), removed);
+            assert_eq!(parse(&logs.removed_notification(place).result()), removed);
             assert!(logs.json(place).ends_with(br#""removed":false}"#));
-            assert!(logs.removed_json(place).ends_with(br#""removed":true}"#));
+            assert!(logs.removed_notification(place).result().ends_with(br#""removed":true}"#));
         }
     }
 

@@ -51,8 +51,6 @@ pub use refusal::PausedMethod;
 pub use rule::{CALL_ID, ErrorSubject, Recorded, RuleScope, RuleSet, RuleStage, VerdictRule};
 pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
 pub use set::{SharedUpstreamSet, Slot, UPSTREAMS_MAX, UpstreamSet};
-pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{Change, Condition, Standing, Upstream, UpstreamProblem};
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
-pub use version::CLIENT_VERSION_BYTES_MAX;
 pub use wellhead_limit::Pages;

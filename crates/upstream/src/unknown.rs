@@ -11,7 +11,7 @@ use crate::verdict::Payload;
 
 /// The number of codes of an upstream that are counted separately, the first ones; all others
 /// are counted together, so that the label set cannot grow.
-pub const UNKNOWN_CODES_MAX: usize = 16;
+pub(crate) const UNKNOWN_CODES_MAX: usize = 16;
 
 /// How often one upstream said something that no rule knows.
 #[derive(Debug, Default)]

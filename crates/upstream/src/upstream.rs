@@ -555,7 +555,7 @@ impl Upstream {
         self.redactor.hidden(text)
     }
 
-    /// The version that the upstream told last: at most [`CLIENT_VERSION_BYTES_MAX`](crate::CLIENT_VERSION_BYTES_MAX) characters
+    /// The version that the upstream told last: at most `CLIENT_VERSION_BYTES_MAX` characters
     /// of printable ASCII. `None` while it told none.
     ///
     /// A node that was replaced without a failed call keeps the version of the old one here

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// A longer version is cut: it goes to logs, pages and clients.
-pub const CLIENT_VERSION_BYTES_MAX: usize = 128;
+pub(crate) const CLIENT_VERSION_BYTES_MAX: usize = 128;
 
 /// What is known of the version of one upstream.
 #[derive(Debug, Default)]

@@ -141,7 +141,7 @@ impl CheckCounts {
     }
 
     /// How often it was asked for one.
-    pub fn relays_opened(&self) -> u64 {
+    pub(crate) fn relays_opened(&self) -> u64 {
         self.relays_opened.load(Ordering::Relaxed)
     }
 

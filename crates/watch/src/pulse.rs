@@ -189,7 +189,7 @@ impl Pulse {
     }
 
     /// Whether a client asked for a safe or final block lately (`TAGS_FOR`).
-    pub fn follows_tags(&self, now: Instant) -> bool {
+    pub(crate) fn follows_tags(&self, now: Instant) -> bool {
         self.is_recent(&self.last_tag_ms, TAGS_FOR, now)
     }
 
@@ -266,7 +266,7 @@ impl Pulse {
     }
 
     /// Tells the loops that an upstream showed a block that the others did not.
-    pub fn tell_head(&self) {
+    pub(crate) fn tell_head(&self) {
         self.head.notify_waiters();
     }
 

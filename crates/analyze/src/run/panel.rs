@@ -143,7 +143,7 @@ impl<'p> Panel<'p, '_> {
 
     /// The cells that were played to their end before the run was cut, by target, in the order of
     /// time; also of targets that have no seat now. None of them is handed out twice.
-    pub fn take_earlier(&mut self) -> BTreeMap<u32, Vec<Cell>> {
+    pub(crate) fn take_earlier(&mut self) -> BTreeMap<u32, Vec<Cell>> {
         std::mem::take(&mut self.earlier)
     }
 
@@ -167,7 +167,7 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// See [`ask_all`](Self::ask_all).
-    pub async fn ask_one(&mut self, who: usize, ask: WorkCall) -> UnlessStopped<Finished> {
+    pub(crate) async fn ask_one(&mut self, who: usize, ask: WorkCall) -> UnlessStopped<Finished> {
         Ok(self.ask(&[(who, ask)]).await?.and_then(|mut finished| finished.pop()))
     }
 

@@ -34,19 +34,23 @@ impl Interval {
     }
 
     /// The interval of one over the figure, for a ratio above zero.
-    pub fn inverted(&self) -> Self {
+    pub(crate) fn inverted(&self) -> Self {
         Self { point: 1.0 / self.point, low: 1.0 / self.high, high: 1.0 / self.low }
     }
 }
 
 /// The difference of medians, `a - b`; each a list of cells. `None` where one has no samples.
-pub fn median_difference(a: &[Vec<f64>], b: &[Vec<f64>], rng: &mut impl Rng) -> Option<Interval> {
+pub(crate) fn median_difference(
+    a: &[Vec<f64>],
+    b: &[Vec<f64>],
+    rng: &mut impl Rng,
+) -> Option<Interval> {
     worst_difference(a, b, 1, rng)
 }
 
 /// As [`median_difference`], where it is the largest of so many that were looked at: the interval
 /// is made wider, so that all of them are missed together in 5 of 100 cases (Bonferroni).
-pub fn worst_difference(
+pub(crate) fn worst_difference(
     a: &[Vec<f64>],
     b: &[Vec<f64>],
     of: usize,

@@ -67,7 +67,7 @@ pub fn beyond(t: f64, freedom: f64) -> f64 {
 }
 
 /// The `t` that is exceeded on either side with this chance, by bisection.
-pub fn t_beyond(chance: f64, freedom: f64) -> f64 {
+pub(crate) fn t_beyond(chance: f64, freedom: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while beyond(high, freedom) > chance && high < 1e12 {
         high *= 2.0;
@@ -80,7 +80,7 @@ pub fn t_beyond(chance: f64, freedom: f64) -> f64 {
 }
 
 /// That of `n` things, each of which happens with the chance `share`, `k` or more happen.
-pub fn so_many(k: u64, n: u64, share: f64) -> f64 {
+pub(crate) fn so_many(k: u64, n: u64, share: f64) -> f64 {
     if k == 0 {
         return 1.0;
     }
@@ -90,7 +90,7 @@ pub fn so_many(k: u64, n: u64, share: f64) -> f64 {
 /// The level at which each of several questions is decided, so that all of them together are
 /// answered falsely no more often than `level`: Holm, "A Simple Sequentially Rejective Multiple
 /// Test Procedure" (1979). A question is decided where its chance is no larger than its level.
-pub fn holm(chances: &[f64], level: f64) -> Vec<f64> {
+pub(crate) fn holm(chances: &[f64], level: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|a, b| chances[*a].total_cmp(&chances[*b]));
     let mut levels = vec![level; chances.len()];

@@ -65,7 +65,7 @@ impl OfferedLevel {
     }
 
     /// Whether it is not borne by far.
-    pub fn breaks_by_far(&self) -> bool {
+    pub(crate) fn breaks_by_far(&self) -> bool {
         self.fails_above(10.0 * FAILED_MAX) || self.is_behind(GROSS)
     }
 
@@ -116,7 +116,7 @@ pub struct Saturation {
 }
 
 /// Finds it. Levels of one rate are repeats: all have to be borne.
-pub fn saturation(levels: &[OfferedLevel]) -> Saturation {
+pub(crate) fn saturation(levels: &[OfferedLevel]) -> Saturation {
     let breaks =
         levels.iter().filter(|level| !level.holds()).map(|level| level.offered).reduce(f64::min);
     let below = |level: &&OfferedLevel| breaks.is_none_or(|breaks| level.offered < breaks);

@@ -14,7 +14,7 @@ use super::chance::{beyond, holm, t_beyond};
 pub const TELLING: f64 = 0.01;
 
 /// Questions that are asked together are answered falsely no more often than this.
-pub const LEVEL: f64 = 0.05;
+pub(crate) const LEVEL: f64 = 0.05;
 
 /// What cells say of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// From pairs of medians, each of one repeat. `None` with fewer than two pairs.
-    pub fn of_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
+    pub(crate) fn of_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         let logs: Vec<f64> = pairs.iter().filter_map(|(a, b)| log(a / b)).collect();
         let (mean, variance) = moments(&logs)?;
         let n = logs.len() as f64;
@@ -37,7 +37,7 @@ impl Ratio {
 
     /// From the medians of cells that have nothing in common. `None` where a side has fewer than
     /// two.
-    pub fn of_cells(a: &[f64], b: &[f64]) -> Option<Self> {
+    pub(crate) fn of_cells(a: &[f64], b: &[f64]) -> Option<Self> {
         let logs = |cells: &[f64]| cells.iter().filter_map(|x| log(*x)).collect::<Vec<f64>>();
         let (a, b) = (logs(a), logs(b));
         let ((a_mean, a_variance), (b_mean, b_variance)) = (moments(&a)?, moments(&b)?);

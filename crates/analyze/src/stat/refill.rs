@@ -116,7 +116,7 @@ fn middle_by_weight(values: &[f64]) -> Option<f64> {
 /// Whether windows begin by a clock of the provider and not with the first call: in a flood after
 /// a silence of more than one window, the first wait then ends earlier than one window after the
 /// first call, or more pass at first than one window holds.
-pub fn begins_by_a_clock(rested: &[Vec<TimedCall>], limit: &RefillLimit) -> bool {
+pub(crate) fn begins_by_a_clock(rested: &[Vec<TimedCall>], limit: &RefillLimit) -> bool {
     let floods = rested.iter().filter_map(|calls| flood(calls));
     let mut seen = floods.filter_map(|it| Some((it.first, it.until_again?)));
     seen.any(|(first, until)| {

@@ -23,7 +23,7 @@ pub struct Tipping {
 }
 
 /// Finds it; nothing is assumed of the order. `None` where nothing was tried.
-pub fn tipping(tried: &[TriedSize]) -> Option<Tipping> {
+pub(crate) fn tipping(tried: &[TriedSize]) -> Option<Tipping> {
     let mut sizes: Vec<u64> = tried.iter().map(|tried| tried.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -57,7 +57,7 @@ pub enum Recycling {
 /// `ended` are the requests on connections that the other side ended, `held` those on
 /// connections that were given up by us. They end regularly where the numbers differ by no more
 /// than the calls that were under way, `slack`, or 1 %.
-pub fn recycling(ended: &[u64], held: &[u64], slack: u64) -> Recycling {
+pub(crate) fn recycling(ended: &[u64], held: &[u64], slack: u64) -> Recycling {
     let mut ended = ended.to_vec();
     ended.sort_unstable();
     let longest = held.iter().copied().max();

@@ -17,7 +17,7 @@
 //! was watched.
 
 /// Fewer values say nothing.
-pub const VALUES_MIN: usize = 10;
+pub(crate) const VALUES_MIN: usize = 10;
 
 /// The memory that is reckoned with is larger than the one that is seen by so many standard errors:
 /// of rows whose memory is one half, about one in a thousand then seems to drift, and not twenty.
@@ -44,14 +44,14 @@ pub struct Trend {
 impl Trend {
     /// Whether chance alone would show as much in less than one row of a thousand: |z| above
     /// 3.29.
-    pub fn is_sure(&self) -> bool {
+    pub(crate) fn is_sure(&self) -> bool {
         self.z.abs() > 3.29
     }
 }
 
 /// The trend of `values`; `None` with fewer than [`VALUES_MIN`]. Work and memory grow with the
 /// square of their number: fold long rows first, with [`folded`].
-pub fn trend(values: &[f64]) -> Option<Trend> {
+pub(crate) fn trend(values: &[f64]) -> Option<Trend> {
     let n = values.len();
     if n < VALUES_MIN {
         return None;
