@@ -17,7 +17,7 @@ use wellhead_sim::world::Standpoint;
 use wellhead_sim::{Dials, World, rpc};
 
 use crate::ask::sha3_of;
-use crate::check::{Violation, code, replies};
+use crate::check::{Violation, code, outcomes};
 use crate::evidence::{Answered, Ask, At, Evidence, Exchange, Flow, Item, Request, key};
 use crate::upstream::LOGS;
 
@@ -34,10 +34,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
         if answered.flow == Flow::Cut {
             continue;
         }
-        // What cannot be read is told by `answers`.
-        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
-        let items = request.items.iter().filter(|item| item.id.is_some());
-        for (item, reply) in items.zip(&replies) {
+        for (item, outcome) in outcomes(request, answered) {
             // No upstream was asked for all of it at once.
             if evidence.is_in_parts(request, item) {
                 continue;
@@ -48,7 +45,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
                 until: answered.at,
                 since: Since::of(evidence, request, answered, item),
             };
-            if let Err(what) = told.check(item, reply.outcome()) {
+            if let Err(what) = told.check(item, outcome) {
                 let what = format!("#{number}: {}: {what}", item.key());
                 violations.push(Violation { checker: "content", at: answered.at, what });
             }

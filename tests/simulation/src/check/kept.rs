@@ -25,7 +25,7 @@ use wellhead_sim::rpc::HashMeans;
 
 use crate::check::content::{Received, Since, computed, cut};
 use crate::check::wellness::Wellness;
-use crate::check::{Violation, height, replies};
+use crate::check::{Violation, height, outcomes, replies};
 use crate::evidence::{
     Answered, Ask, At, End, Evidence, Exchange, Flow, Head, Item, Place, Replaced, Request,
 };
@@ -45,12 +45,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
         if answered.flow == Flow::Cut {
             continue;
         }
-        // What cannot be read is told by `answers`.
-        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
-        let items = request.items.iter().filter(|item| item.id.is_some());
-        for (item, reply) in items.zip(&replies) {
+        for (item, outcome) in outcomes(request, answered) {
             let told = Told { memory: &memory, request, answered, item };
-            if let Some(what) = told.untrue(reply.outcome()) {
+            if let Some(what) = told.untrue(outcome) {
                 let what = format!("#{number}: {}: {what}", item.key());
                 violations.push(Violation { checker: "kept", at: answered.at, what });
             }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::check::kept::Memory;
-use crate::check::{Violation, height, replies};
+use crate::check::{Violation, height, outcomes};
 use crate::evidence::{Ask, At, Evidence, Item};
 use crate::scenario::UpstreamPlan;
 use crate::weather::Kind;
@@ -47,13 +47,9 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
         if chain.upstreams.iter().any(may_fall) && !chain.upstreams.iter().any(is_steady) {
             continue;
         }
-        // What cannot be read is told by `answers`.
-        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
-        let items = request.items.iter().filter(|item| item.id.is_some());
-        let heights: Vec<u64> = items
-            .zip(&replies)
-            .filter_map(|(item, reply)| newest(item, reply.outcome().ok()?))
-            .collect();
+        let outcomes = outcomes(request, answered).into_iter();
+        let heights: Vec<u64> =
+            outcomes.filter_map(|(item, outcome)| newest(item, outcome.ok()?)).collect();
         let before = shown.entry((request.chain, evidence.is_rude(request))).or_default();
         for height in &heights {
             let now = Shown { asked: request.at, told: answered.at, height: *height };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::check::content::computed;
-use crate::check::{Violation, replies};
+use crate::check::{Outcome, Violation, outcomes};
 use crate::evidence::{Answered, Evidence, Flow, Item, Request};
 use crate::upstream::LOGS;
 
@@ -48,17 +48,13 @@ pub(super) fn hidden(evidence: &Evidence) -> usize {
 }
 
 /// The searches that were told to find nothing.
-fn empty<'a>(request: &'a Request, answered: &Answered) -> Vec<&'a Item> {
-    // What cannot be read is told by `answers`.
-    let Ok(replies) = replies(&answered.body, request.is_batch) else { return Vec::new() };
+fn empty<'a>(request: &'a Request, answered: &'a Answered) -> Vec<&'a Item> {
     if answered.flow == Flow::Cut {
         return Vec::new();
     }
-    let items = request.items.iter().filter(|item| item.id.is_some());
     let is_empty =
-        |(item, outcome): &(&Item, Result<&str, &str>)| item.method == LOGS && *outcome == Ok("[]");
-    let pairs = items.zip(replies.iter().map(|reply| reply.outcome()));
-    pairs.filter(is_empty).map(|(item, _)| item).collect()
+        |(item, outcome): &(&Item, Outcome<'_>)| item.method == LOGS && *outcome == Ok("[]");
+    outcomes(request, answered).into_iter().filter(is_empty).map(|(item, _)| item).collect()
 }
 
 /// A block whose logs should have been found.

@@ -28,7 +28,7 @@ mod writes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::evidence::{At, Evidence};
+use crate::evidence::{Answered, At, Evidence, Item, Request};
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,9 @@ pub fn hidden(evidence: &Evidence) -> usize {
     logs::hidden(evidence)
 }
 
+/// A raw result, or a raw error.
+type Outcome<'a> = Result<&'a str, &'a str>;
+
 /// One reply as a strict client reads it: a key that occurs twice is an error.
 #[derive(Debug, Deserialize)]
 struct Reply<'a> {
@@ -112,8 +115,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-impl Reply<'_> {
-    fn outcome(&self) -> Result<&str, &str> {
+impl<'a> Reply<'a> {
+    fn outcome(&self) -> Outcome<'a> {
         match (self.result, self.error) {
             (Some(result), _) => Ok(result.get()),
             (None, Some(error)) => Err(error.get()),
@@ -130,6 +133,14 @@ fn replies(body: &[u8], is_batch: bool) -> Result<Vec<Reply<'_>>, String> {
         true | false => serde_json::from_slice(body).map(|reply| vec![reply]),
     };
     read.map_err(|error| error.to_string())
+}
+
+/// What each item of a request that has an id was told; nothing where the answer cannot be read, which is for
+/// `answers` to tell.
+fn outcomes<'a>(request: &'a Request, answered: &'a Answered) -> Vec<(&'a Item, Outcome<'a>)> {
+    let replies = replies(&answered.body, request.is_batch).unwrap_or_default();
+    let items = request.items.iter().filter(|item| item.id.is_some());
+    items.zip(replies.iter().map(Reply::outcome)).collect()
 }
 
 /// The height in a raw result.

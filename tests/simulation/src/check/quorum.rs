@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::check::content::Since;
-use crate::check::{Violation, replies};
+use crate::check::{Violation, outcomes};
 use crate::evidence::{Answered, At, Evidence, Exchange, Item, Request};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
@@ -15,11 +15,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let Some(agree) = evidence.scenario.settings.quorum else { return violations };
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
-        // What cannot be read is told by `answers`.
-        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
-        let items = request.items.iter().filter(|item| item.id.is_some());
-        for (item, reply) in items.zip(&replies) {
-            let Ok(result) = reply.outcome() else { continue };
+        for (item, outcome) in outcomes(request, answered) {
+            let Ok(result) = outcome else { continue };
             if !evidence.scenario.needs_quorum(request.chain, &item.method) {
                 continue;
             }

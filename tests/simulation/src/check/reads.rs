@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::check::content::Since;
 use crate::check::wellness::Wellness;
-use crate::check::{Violation, code, replies};
+use crate::check::{Violation, code, outcomes};
 use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
 use crate::weather::Kind;
 
@@ -47,16 +47,13 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
             }
             continue;
         }
-        // What cannot be read is told by `answers`.
-        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
-        let items = request.items.iter().filter(|item| item.id.is_some());
-        for (item, reply) in items.zip(&replies) {
+        for (item, outcome) in outcomes(request, answered) {
             if evidence.scenario.needs_quorum(request.chain, &item.method)
                 && !are_enough_well(evidence, &wellness, request, answered.at)
             {
                 continue;
             }
-            if let Some(what) = failure(evidence, request, answered, item, reply.outcome()) {
+            if let Some(what) = failure(evidence, request, answered, item, outcome) {
                 say(what);
             }
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Heard;
 use super::stream::left_at;
-use crate::check::{Finding, replies};
+use crate::check::{Finding, Reply, replies};
 use crate::evidence::{At, Flow, PromptedRead, Request};
 use crate::upstream::LOGS;
 
@@ -28,7 +28,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
         }
         // What cannot be read is told by `answers`.
         let Ok(replies) = replies(&answered.body, false) else { continue };
-        let found = match replies.first().map(|reply| reply.outcome()) {
+        let found = match replies.first().map(Reply::outcome) {
             Some(Ok(result)) if is_of_the_block(heard, request, read, result) => continue,
             Some(Ok(result)) => result.get(..80).unwrap_or(result),
             Some(Err(error)) => error,
