@@ -16,8 +16,8 @@ use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpTransport,
-    HttpVersion, Journal, LearntProtocol, Protocol, Resolver, TlsClient, TlsSetupError,
-    TransportResources, TrustedRoots,
+    HttpVersion, Journal, Protocol, Resolver, TlsClient, TlsSetupError, TransportResources,
+    TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
@@ -228,13 +228,8 @@ impl Way {
         let journal = Arc::new(Journal::new(Arc::clone(&numbers.0)));
         let line = |index: usize| {
             let stats = Arc::new(ConnectionStats::with_journal(Arc::clone(&journal)));
-            let shared = TransportResources {
-                resolver: Arc::clone(&resolver),
-                tls: Arc::clone(&tls),
-                learnt: Arc::new(LearntProtocol::new()),
-                stats,
-                answers: Arc::clone(&answers),
-            };
+            let resources = TransportResources::new(Arc::clone(&resolver), Arc::clone(&tls));
+            let shared = TransportResources { stats, answers: Arc::clone(&answers), ..resources };
             let seed = seed.wrapping_add(index as u64);
             let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
             let (version, connections) = (means.version, each);

@@ -16,8 +16,8 @@ use wellhead_eth::Data;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_net::{
-    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, LearntProtocol,
-    Resolver, TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
+    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Resolver,
+    TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
     Cache, CacheSettings, ChainName, Level, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
@@ -565,14 +565,9 @@ fn reach_of(
         .collect();
     let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
     let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
-    let shared = TransportResources {
-        resolver: Arc::clone(&commons.resolver),
-        tls: commons.tls(upstream, &id)?,
-        learnt: Arc::new(LearntProtocol::new()),
-        stats: Arc::default(),
-        // Each transport is told whose.
-        answers: Arc::default(),
-    };
+    // Each transport is told where answers are counted.
+    let shared =
+        TransportResources::new(Arc::clone(&commons.resolver), commons.tls(upstream, &id)?);
     let usual = ClientSettings::default();
     let settings = ClientSettings {
         connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),

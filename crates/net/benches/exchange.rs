@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, LearntProtocol,
-    Resolver, TlsClient, TransportResources, TrustedRoots,
+    ClientSettings, Endpoint, HttpTransport, HttpVersion, Resolver, TlsClient, TransportResources,
+    TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -109,13 +109,8 @@ async fn measure(
 ) -> (Duration, Duration) {
     let mut endpoint = Endpoint::new(SecretUrl::parse(url).expect("a URL"));
     endpoint.version = version;
-    let shared = TransportResources {
-        resolver: Arc::new(Resolver::new()),
-        tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-        learnt: Arc::new(LearntProtocol::new()),
-        stats: Arc::new(ConnectionStats::default()),
-        answers: Arc::default(),
-    };
+    let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
+    let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
     let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
     let transport = transport.expect("a good endpoint");
     run(&transport, case, exchanges / 10, concurrency).await;

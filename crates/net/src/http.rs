@@ -44,6 +44,14 @@ pub struct TransportResources {
     pub answers: Arc<Ceiling>,
 }
 
+impl TransportResources {
+    /// Those of an upstream of which nothing is known yet, which counts its answers by itself.
+    pub fn new(resolver: Arc<Resolver>, tls: Arc<TlsClient>) -> Self {
+        let learnt = Arc::new(LearntProtocol::new());
+        Self { resolver, tls, learnt, stats: Arc::default(), answers: Arc::default() }
+    }
+}
+
 /// HTTP/1.1 and HTTP/2 to one upstream, for one worker thread.
 ///
 /// Must be used within a tokio runtime, where it runs its connections as tasks.

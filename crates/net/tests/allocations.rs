@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, ExchangeTimeline, HttpTransport, HttpVersion,
-    Journal, LearntProtocol, Resolver, TlsClient, TransportResources, TrustedRoots,
+    Journal, Resolver, TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -71,15 +71,10 @@ fn transport(
 ) -> HttpTransport {
     let url = SecretUrl::parse(&format!("http://{address}/")).expect("a URL");
     let endpoint = Endpoint { version, ..Endpoint::new(url) };
-    let shared = TransportResources {
-        resolver: Arc::new(Resolver::new()),
-        tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-        learnt: Arc::new(LearntProtocol::new()),
-        stats: Arc::new(
-            journal.map_or_else(ConnectionStats::default, ConnectionStats::with_journal),
-        ),
-        answers: Arc::default(),
-    };
+    let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
+    let stats = journal.map_or_else(ConnectionStats::default, ConnectionStats::with_journal);
+    let resources = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
+    let shared = TransportResources { stats: Arc::new(stats), ..resources };
     let _inside = runtime.enter();
     HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1).expect("a good endpoint")
 }

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{
-    ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, LearntProtocol, Resolver,
-    TlsClient, TransportResources, TrustedRoots,
+    ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Resolver, TlsClient,
+    TransportResources, TrustedRoots,
 };
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::world::KnownWorld;
@@ -59,13 +59,8 @@ impl Client {
     pub(crate) fn new(address: SocketAddr, rate: u32, seed: u64) -> Result<Self, ClientError> {
         let url = SecretUrl::parse(&format!("http://{address}/")).map_err(ClientError::Url)?;
         let endpoint = Endpoint { version: HttpVersion::H1, ..Endpoint::new(url) };
-        let shared = TransportResources {
-            resolver: Arc::new(Resolver::new()),
-            tls: Arc::new(TlsClient::new(TrustedRoots::Public).map_err(ClientError::Tls)?),
-            learnt: Arc::new(LearntProtocol::new()),
-            stats: Arc::default(),
-            answers: Arc::default(),
-        };
+        let tls = TlsClient::new(TrustedRoots::Public).map_err(ClientError::Tls)?;
+        let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, seed)
             .map_err(ClientError::Endpoint)?;
         Ok(Self {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, LearntProtocol,
-    Resolver, TlsClient, TransportResources, TrustedRoots,
+    ClientSettings, Endpoint, HttpTransport, HttpVersion, Resolver, TlsClient, TransportResources,
+    TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{
@@ -102,13 +102,8 @@ impl Upstream {
     pub(crate) fn new(url: &str, version: HttpVersion) -> Self {
         let mut endpoint = Endpoint::new(SecretUrl::parse(url).expect("a good URL"));
         endpoint.version = version;
-        let shared = TransportResources {
-            resolver: Arc::new(Resolver::new()),
-            tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-            learnt: Arc::new(LearntProtocol::new()),
-            stats: Arc::new(ConnectionStats::default()),
-            answers: Arc::default(),
-        };
+        let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
+        let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
         let settings = ClientSettings {
             connect_timeout: PATIENCE,
             detect_timeout: PATIENCE,
