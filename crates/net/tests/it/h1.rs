@@ -352,17 +352,22 @@ async fn an_early_answer_leaves_no_stuck_connection() {
     told.recv().await.expect("the server saw the end");
 }
 
-/// The reasons for which a connection was closed after `wait` of idleness.
-async fn after_idling(wait: Duration, idle: Duration, age_max: Duration) -> CloseReason {
-    let (tell, mut told) = mpsc::unbounded_channel();
+/// A server that echoes, and tells when a connection has ended.
+async fn echo_until_closed() -> (Server, mpsc::UnboundedReceiver<()>) {
+    let (tell, ends) = mpsc::unbounded_channel();
     let server = Server::start(move |stream, _| {
         let tell = tell.clone();
         async move {
             echo(stream).await;
             tell.send(()).expect("listening");
         }
-    })
-    .await;
+    });
+    (server.await, ends)
+}
+
+/// The reasons for which a connection was closed after `wait` of idleness.
+async fn after_idling(wait: Duration, idle: Duration, age_max: Duration) -> CloseReason {
+    let (server, mut ends) = echo_until_closed().await;
     let upstream = Upstream::h1(&server).set(|s| {
         s.idle = idle;
         s.age_max = age_max;
@@ -371,7 +376,7 @@ async fn after_idling(wait: Duration, idle: Duration, age_max: Duration) -> Clos
     assert_eq!(answer(&transport, "question").await, "question");
     tokio::time::pause();
     tokio::time::advance(wait).await;
-    told.recv().await.expect("the server saw the end");
+    ends.recv().await.expect("the server saw the end");
     tokio::time::resume();
     let stats = Arc::clone(transport.stats());
     until("counted", || stats.open(Protocol::H1) == 0).await;
@@ -388,20 +393,12 @@ async fn unused_and_old_connections_are_closed_without_being_asked() {
 
 #[tokio::test]
 async fn dropping_the_transport_closes_its_connections() {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    let server = Server::start(move |stream, _| {
-        let tell = tell.clone();
-        async move {
-            echo(stream).await;
-            tell.send(()).expect("listening");
-        }
-    })
-    .await;
+    let (server, mut ends) = echo_until_closed().await;
     let upstream = Upstream::h1(&server);
     let transport = upstream.transport();
     assert_eq!(answer(&transport, "question").await, "question");
     drop(transport);
-    told.recv().await.expect("the server saw the end");
+    ends.recv().await.expect("the server saw the end");
     let stats = &upstream.shared.stats;
     until("counted", || stats.closed(Protocol::H1, CloseReason::Shutdown) == 1).await;
 }
