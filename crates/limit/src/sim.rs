@@ -17,6 +17,8 @@ pub(crate) enum Meter {
     Sliding { calls: usize, window: Duration, log: VecDeque<Duration> },
     /// None until then, and all afterwards.
     Closed { until: Duration },
+    /// This bucket until then, and all afterwards.
+    Lifted { bucket: Box<Self>, until: Duration },
 }
 
 impl Meter {
@@ -34,6 +36,11 @@ impl Meter {
 
     pub(crate) fn closed(until: Duration) -> Self {
         Self::Closed { until }
+    }
+
+    /// A bucket of one second until then.
+    pub(crate) fn lifted(rate: f64, until: Duration) -> Self {
+        Self::Lifted { bucket: Box::new(Self::bucket(rate, rate)), until }
     }
 
     fn accepts(&mut self, now: Duration) -> bool {
@@ -65,6 +72,7 @@ impl Meter {
                 fits
             }
             Self::Closed { until } => now >= *until,
+            Self::Lifted { bucket, until } => now >= *until || bucket.accepts(now),
         }
     }
 }
