@@ -25,6 +25,7 @@ use crate::check::{Finding, Violation};
 use crate::evidence::{At, Evidence, Place};
 use crate::scenario::UpstreamPlan;
 use crate::weather::Kind;
+use alloy_primitives::B256;
 use stream::Stream;
 
 /// The word of an upstream that shows an older block than others holds the agreed head down for no longer.
@@ -78,6 +79,14 @@ impl<'a> Heard<'a> {
     fn streams_of(&self, chain: usize, is_of_heads: bool) -> impl Iterator<Item = &Stream<'a>> {
         let streams = self.streams.iter();
         streams.filter(move |it| it.session.chain == chain && it.is_of_heads() == is_of_heads)
+    }
+
+    /// How often a block was announced: more than once where upstreams left its branch and came back.
+    fn times_announced(&self, chain: usize, hash: B256) -> usize {
+        let told = |stream: &Stream<'_>| {
+            stream.heads().iter().filter(|head| head.notice.hash == hash).count()
+        };
+        self.streams_of(chain, true).map(told).max().unwrap_or(0)
     }
 
     /// The upstreams of a chain.

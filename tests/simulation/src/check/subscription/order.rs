@@ -62,6 +62,7 @@ fn ahead(heard: &Heard<'_>, logs: &Stream<'_>, heads: &Stream<'_>) -> Option<Fin
         head.is_some_and(|head| head.place > log.place)
             && !log.notice.is_removed
             && times_made(heard.evidence, chain, log.notice.hash) <= 1
+            && heard.times_announced(chain, log.notice.hash) <= 1
     };
     let log = logs.logs().iter().find(|log| is_ahead(log))?;
     let what = format!("{}: a log of block {} before its head", logs.name(), log.notice.number);
