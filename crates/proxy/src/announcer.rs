@@ -13,7 +13,7 @@ mod transactions;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
@@ -22,7 +22,6 @@ use tokio::sync::Notify;
 use wellhead_chain::Observation;
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockNumber, Bloom, MethodTable, NumberedBlock};
-use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
     LogsState, PartState, Publication, WalkBounds, WalkStep,
@@ -47,6 +46,9 @@ const BEGIN_BELOW: usize = 4;
 /// Headers that are fetched at one time where many are missing. With 50 ms for an answer, 300 blocks at once
 /// are told after 1 s; one by one that would take 15 s, in which the chain goes on.
 const HEADERS_AT_ONCE: usize = 16;
+/// An agreed head that is below the journal for this long is believed: the chain was set back, and
+/// subscribers are closed to begin anew. Until then it is taken for that of an upstream that lags.
+const LOW_MAX: Duration = Duration::from_secs(30);
 /// The first pause after a header could not be fetched; doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 /// And its bound.
@@ -203,6 +205,7 @@ impl Announcer {
     /// Publishes what is agreed, until nothing has subscribed for a while.
     async fn follow_heads(&self) {
         let mut walk = HeadWalk::new(WalkBounds::default());
+        let mut low_since = None;
         let mut wanted_at = now();
         loop {
             let at = now();
@@ -213,20 +216,36 @@ impl Announcer {
             if rests_in.is_zero() && self.chain().subscriptions.rest_if_unread() {
                 return;
             }
-            self.announce(&mut walk, rests_in).await;
+            self.announce(&mut walk, &mut low_since, rests_in).await;
         }
     }
 
     /// Publishes what is agreed, or makes one step towards that, or waits for news, but not beyond
-    /// the end of the linger.
-    async fn announce(&self, walk: &mut HeadWalk, rests_in: Duration) {
+    /// the end of the linger. `low_since`: since when the head is below the journal.
+    async fn announce(
+        &self,
+        walk: &mut HeadWalk,
+        low_since: &mut Option<Instant>,
+        rests_in: Duration,
+    ) {
         if let Some((head, header)) = self.agreed().await {
             header.into_iter().for_each(|header| walk.supply(header));
             walk.agree(head);
         }
-        let step = walk.step(&self.journal.lock());
+        let (step, base) = {
+            let journal = self.journal.lock();
+            (walk.step(&journal), journal.base())
+        };
+        let is_low = matches!(step, WalkStep::Resync(block) if base.is_some_and(|base| block.number < base.number));
+        let since = *low_since.get_or_insert_with(now);
+        if !is_low {
+            *low_since = None;
+        }
         let pause = match step {
             WalkStep::Publish(publication) => return self.publish(publication).await,
+            WalkStep::Resync(_) if is_low && now().duration_since(since) < LOW_MAX => {
+                rests_in.clamp(PAUSE, PAUSE_MAX)
+            }
             WalkStep::Resync(block) => return self.resync(block).await,
             WalkStep::Idle | WalkStep::Wait => rests_in.max(PAUSE),
             WalkStep::Fetch(block) => {
@@ -417,12 +436,17 @@ impl Announcer {
         failures: PartFailures,
     ) -> Result<LogsState, PartUnread> {
         let (subscriptions, id) = (&self.chain().subscriptions, block.id());
-        let bloom = bloom_of(block);
+        let bloom = block.telling_bloom();
         if !subscriptions.may_match(id.number, bloom) {
             if subscriptions.has_filters() {
                 SubscriptionCounters::add(&subscriptions.counts().logs_avoided, 1);
             }
             return Ok(LogsState::Unneeded);
+        }
+        let removed = self.journal.lock().removed_logs(id);
+        if let Some(logs) = removed {
+            subscriptions.note_logs(block, &logs);
+            return Ok(LogsState::Known(logs));
         }
         // Where receipts are wanted, too, they bring the logs, and this ends while it waits.
         self.receipts_settled(block).await;
@@ -483,24 +507,13 @@ fn logs_scope(bloom: Option<&Bloom>, failures: PartFailures) -> LogsScope<'_> {
     }
 }
 
-/// What the bloom of a block says. Some chains leave it empty in blocks with logs: then it says
-/// nothing, but where the block used no gas.
-fn bloom_of(block: &AddedBlock) -> Option<&Bloom> {
-    let bloom = block.header().bloom.as_deref()?;
-    (!bloom.is_empty() || !has_used_gas(block)).then_some(bloom)
-}
-
-fn has_used_gas(block: &AddedBlock) -> bool {
-    raw::field(&block.header().json(), "gasUsed").and_then(raw::quantity) != Some(0)
-}
-
 /// Failures after which an answer without a receipt or transaction is believed for a block that used gas and has
 /// no logs: a node gives that answer for a block that it does not have yet, but on some chains transactions of
 /// another kind use gas.
 const EMPTY_AFTER: u32 = 3;
 
 fn may_be_empty(block: &AddedBlock, failures: PartFailures) -> bool {
-    failures.all >= EMPTY_AFTER || !has_used_gas(block)
+    failures.all >= EMPTY_AFTER || !block.has_used_gas()
 }
 
 /// Resolves when a part of a block is settled by others.

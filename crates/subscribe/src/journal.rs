@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
+use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
+use wellhead_jsonrpc::raw;
 
 use crate::header::Header;
 use crate::logs::BlockLogs;
@@ -96,6 +97,18 @@ impl AddedBlock {
     /// Its number and hash.
     pub fn id(&self) -> NumberedBlock {
         self.header.id
+    }
+
+    /// What its bloom says of its logs. Some chains leave blooms empty in blocks with logs: an empty one
+    /// says nothing, but where the block used no gas.
+    pub fn telling_bloom(&self) -> Option<&Bloom> {
+        let bloom = self.header.bloom.as_deref()?;
+        (!bloom.is_empty() || !self.has_used_gas()).then_some(bloom)
+    }
+
+    /// Whether it used gas, as far as its header says.
+    pub fn has_used_gas(&self) -> bool {
+        raw::field(&self.header.json(), "gasUsed").and_then(raw::quantity) != Some(0)
     }
 
     /// The sequence number of the event that added it. A subscription that began behind it was not
@@ -303,6 +316,17 @@ impl ChainJournal {
         Ok(())
     }
 
+    /// The logs of a block that was removed, while the journal remembers them: a branch that comes back
+    /// needs no second read.
+    pub fn removed_logs(&self, id: NumberedBlock) -> Option<Arc<BlockLogs>> {
+        let view = self.ring.view();
+        let mut events = view.iter().map(|(_, event)| event);
+        events.find_map(|event| match event {
+            ChainEvent::Removed(block) if block.id() == id => block.logs()?.known().map(Arc::clone),
+            ChainEvent::Removed(_) | ChainEvent::Began(_) | ChainEvent::Added(_) => None,
+        })
+    }
+
     /// Stores what is known of the logs of a block; false if that was known already, or the block
     /// is no longer on the journal's chain, so that no reader waits for them. They count as bytes
     /// of the journal.
@@ -410,6 +434,7 @@ mod tests {
 
     use super::*;
     use crate::header::tests::{branch, hash, header, id};
+    use crate::logs::{LogsReply, LogsScope};
     use crate::ring::{Lagged, RingView};
 
     fn begun(bounds: JournalBounds) -> ChainJournal {
@@ -511,6 +536,22 @@ mod tests {
         let awaits = |event: &ChainEvent| event.added().is_some_and(|it| it.logs().is_none());
         let events = view.since(cursor).expect("not too old").map(|(_, event)| event);
         events.take_while(move |event| !awaits(event))
+    }
+
+    #[test]
+    fn the_logs_of_a_removed_block_are_remembered() {
+        let mut journal = begun(JournalBounds::default());
+        extend(&mut journal, 0, branch(hash(10, 0), 11, 12, 0));
+        let view = journal.reader().load();
+        let block = view.iter().filter_map(|(_, event)| event.added()).next_back().expect("12");
+        let logs = BlockLogs::read(id(12, 0), LogsReply::Logs(b"[]"), LogsScope::Whole(None), 100);
+        let logs = Arc::new(logs.expect("logs"));
+        journal.set_logs(block, LogsState::Known(Arc::clone(&logs)));
+        assert!(journal.removed_logs(id(12, 0)).is_none(), "it is there");
+        extend(&mut journal, 1, branch(hash(11, 0), 12, 12, 1));
+        let remembered = journal.removed_logs(id(12, 0)).expect("remembered");
+        assert!(Arc::ptr_eq(&remembered, &logs));
+        assert!(journal.removed_logs(id(12, 1)).is_none(), "another block");
     }
 
     #[test]

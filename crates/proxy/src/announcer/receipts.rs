@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use wellhead_subscribe::{AddedBlock, BlockLogs, BlockReceipts, LogsReply, LogsState, PartState};
 
 use super::{
-    Announcer, PART_BYTES_MAX, PartFailures, PartUnread, RECEIPTS, bloom_of, logs_scope,
-    may_be_empty,
+    Announcer, PART_BYTES_MAX, PartFailures, PartUnread, RECEIPTS, logs_scope, may_be_empty,
 };
 use crate::state::subscriptions::{BlockPart, SubscriptionCounters};
 
@@ -57,7 +56,7 @@ impl Announcer {
             Err(unread) => return Err(self.note_unread("receipts", block.id(), unread)),
         };
         SubscriptionCounters::add(&counts.receipt_blocks, 1);
-        let may_match = subscriptions.may_match(block.id().number, bloom_of(block));
+        let may_match = subscriptions.may_match(block.id().number, block.telling_bloom());
         let mut logs = Some(logs).filter(|_| may_match && block.logs().is_none());
         if let Some(logs) = &logs {
             subscriptions.note_logs(block, logs);
@@ -79,7 +78,7 @@ impl Announcer {
         failures: PartFailures,
     ) -> Result<(BlockReceipts, BlockLogs), PartUnread> {
         let (id, is_empty) = (block.id(), may_be_empty(block, failures));
-        let scope = logs_scope(bloom_of(block), failures);
+        let scope = logs_scope(block.telling_bloom(), failures);
         let result = self.call(RECEIPTS, &format!(r#"["{}"]"#, id.hash)).await;
         let result = result.ok_or_else(PartUnread::unanswered)?;
         let receipts = BlockReceipts::read(id, &result, is_empty, PART_BYTES_MAX);
