@@ -14,7 +14,7 @@ use support::{Plan, Stage, Step, hash, text};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_dispatch::now;
-use wellhead_eth::{Bloom, BloomBits, hex};
+use wellhead_eth::{BlockNumber, Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::ScriptedTransport;
 use wellhead_proxy::{Announcer, Ctx, Subscriber, SubscriberEvent, SubscriberMessage};
@@ -34,6 +34,9 @@ fn announced(stage: Stage) -> Stage {
     }
     stage
 }
+
+/// More than any test tells a connection at once.
+const TOLD_MAX: usize = 10_000;
 
 /// A WebSocket connection.
 struct Connection<'a> {
@@ -77,7 +80,8 @@ impl<'a> Connection<'a> {
             Poll::Ready(event) => Some(result(event)),
             Poll::Pending => None,
         };
-        std::iter::from_fn(next).collect()
+        // A connection that is to be closed is told so for ever.
+        std::iter::from_fn(next).take(TOLD_MAX).collect()
     }
 
     /// What it is told next.
@@ -248,6 +252,55 @@ fn at_100(plan: Plan) -> Stage {
 /// Calls of a method that the upstream was sent.
 fn calls(stage: &Stage, method: &str) -> usize {
     stage.peer(0).seen().iter().filter(|call| call.contains(method)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_is_told_what_subscribers_were_told_without_a_search() {
+    let stage = at_100(Plan::default());
+    let connection = Connection::to(&stage);
+    connection.subscribe(r#"["logs"]"#).await;
+    let id = stage.call("eth_newFilter", "[{}]").await;
+    let of_one = format!(r#"[{{"address":"{}"}}]"#, hex::encode(&[3; 20]));
+    let of_one = stage.call("eth_newFilter", &of_one).await;
+    for (number, transactions) in [(101, [1, 3].as_slice()), (102, &[]), (103, &[3, 9])] {
+        SimpleBlock { number, branch: b'a', transactions }.show(&stage);
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(connection.told().len(), 4);
+    let cost = calls(&stage, "eth_getLogs");
+    let polled = async |id: &str| {
+        let told = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
+        let logs: Vec<Value> = serde_json::from_str(&told).expect(&told);
+        logs.iter()
+            .map(|log| log["blockNumber"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(polled(&id).await, ["0x65", "0x65", "0x67", "0x67"]);
+    assert_eq!(polled(&of_one).await, ["0x65", "0x67"]);
+    assert_eq!(polled(&id).await, [""; 0]);
+    assert_eq!(calls(&stage, "eth_getLogs"), cost);
+}
+
+/// An upstream that shows a head below the journal lags, or its chain was set back.
+#[tokio::test(start_paused = true)]
+async fn a_head_below_the_journal_closes_no_connection_before_it_is_believed() {
+    let falls_for = async |seconds: u64| {
+        let stage = at_100(Plan::default());
+        let connection = Connection::to(&stage);
+        connection.subscribe(r#"["newHeads"]"#).await;
+        SimpleBlock { number: 101, branch: b'a', transactions: &[] }.show(&stage);
+        assert!(connection.next().await.contains(r#""number":"0x65""#));
+        SimpleBlock { number: 40, branch: b'a', transactions: &[] }.have(&stage);
+        for _ in 0..seconds {
+            stage.show_block(0, 40, b'a');
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(stage.chain().heads.view().latest.map(|it| it.number), Some(BlockNumber(40)));
+        SimpleBlock { number: 102, branch: b'a', transactions: &[] }.show(&stage);
+        connection.next().await
+    };
+    assert!(falls_for(20).await.contains(r#""number":"0x66""#));
+    assert_eq!(falls_for(60).await, "Resync");
 }
 
 /// The transactions of a notification with receipts.

@@ -185,6 +185,32 @@ async fn blooms_save_the_search() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_search_that_blooms_contradict_is_made_again_at_the_next_poll() {
+    let stage = Stage::upstreams(1);
+    stage.show_to_100();
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    let polled = async |number: u64, logs: &[(u64, u8)]| {
+        if stage.head(0) < Some(number) {
+            stage.show_block(0, number, b'a');
+            stage.show_bloom(number, b'a', 0x01);
+        }
+        stage.peer(0).always("eth_getLogs", list(logs));
+        told(&changes(&stage, &id).await)
+    };
+    assert_eq!(polled(101, &[]).await, "");
+    assert_eq!(polled(102, &[]).await, "");
+    assert_eq!(polled(102, &[(101, b'a'), (102, b'a')]).await, "+0x65 +0x66");
+    assert_eq!(polled(102, &[]).await, "");
+    // Not for ever: the evidence may be wrong.
+    assert_eq!(polled(103, &[]).await, "");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    stage.show_block(0, 103, b'a');
+    assert_eq!(polled(103, &[]).await, "");
+    assert_eq!(polled(103, &[(103, b'a')]).await, "");
+    assert_eq!(polled(104, &[(104, b'a')]).await, "+0x68");
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_logs_of_a_filter_are_a_search_as_it_was_written() {
     let stage = stage();
     let filter = r#"{"fromBlock":"0x1","toBlock":"0x5"}"#;

@@ -157,7 +157,12 @@ struct VirtualFilter {
     polled_at: Instant,
     version: u64,
     bytes: usize,
+    /// Since when its polls end in doubt.
+    doubted_since: Option<Instant>,
 }
+
+/// Polls of one filter end in doubt for at most this long; see [`VirtualFilters::put_off`].
+const DOUBT_MAX: Duration = Duration::from_secs(60);
 
 impl VirtualFilter {
     fn is_idle(&self, bounds: &FilterBounds, now: Instant) -> bool {
@@ -276,10 +281,19 @@ impl VirtualFilters {
         filter.told = position;
         filter.version += 1;
         filter.polled_at = now;
+        filter.doubted_since = None;
         let bytes = bytes_of(&filter.kind, &filter.told);
         self.bytes_held = self.bytes_held - filter.bytes + bytes;
         filter.bytes = bytes;
         Ok(answer)
+    }
+
+    /// Drops a poll that rests on a doubtful answer, so that the next one begins at the same block; false once
+    /// polls of the filter have ended in doubt for 60 s: the upstreams are then believed.
+    pub fn put_off(&mut self, poll: &OpenPoll, now: Instant) -> bool {
+        let Some(filter) = self.by_id.get_mut(&poll.id) else { return false };
+        let since = *filter.doubted_since.get_or_insert(now);
+        now.saturating_duration_since(since) < DOUBT_MAX
     }
 
     /// What a filter tells, for `eth_getFilterLogs`; `None` if there is no such filter. Counts as a poll.
@@ -375,7 +389,9 @@ impl VirtualFilters {
         let bytes = bytes_of(&kind, &told);
         self.bytes_held += bytes;
         *self.of_client.entry(client).or_default() += 1;
-        let filter = VirtualFilter { kind, told, client, polled_at: now, version: 0, bytes };
+        let (version, doubted_since) = (0, None);
+        let filter =
+            VirtualFilter { kind, told, client, polled_at: now, version, bytes, doubted_since };
         let replaced = self.by_id.insert(id, filter);
         debug_assert!(replaced.is_none(), "96 random bits were drawn twice");
     }

@@ -188,7 +188,7 @@ enum PollProgress {
     /// The blocks to be told.
     Blocks(Vec<NumberedBlock>),
     /// The blocks with logs to be told, up to the tip, and whether each is known to be on its chain.
-    Logs(Vec<BlockLogs>, bool),
+    Logs(Vec<Arc<BlockLogs>>, bool),
     Gone,
 }
 
@@ -249,6 +249,12 @@ impl FilterPoll {
             PollProgress::Blocks(_) | PollProgress::Logs(..) => FilterStep::Done,
             PollProgress::Gone => FilterStep::Gone,
         }
+    }
+
+    /// Whether the tip is below all blocks that the filter remembers: an upstream lags, or the chain was
+    /// set back.
+    pub fn is_set_back(&self) -> bool {
+        self.position.told.front().is_some_and(|oldest| self.tip.number < oldest.block.number)
     }
 
     /// The params of `eth_getLogs` for the logs that are missing; `None` where none are. The gates of the
@@ -352,8 +358,16 @@ impl FilterPoll {
         let hash_at = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
         let found = read_range(list, &(from..=to), self.bounds.reply_bytes_max, hash_at)?;
         let are_known = found.iter().all(|logs| hash_at(logs.block().number).is_some());
-        self.progress = PollProgress::Logs(found, are_known);
+        self.progress = PollProgress::Logs(found.into_iter().map(Arc::new).collect(), are_known);
         Ok(())
+    }
+
+    /// Takes in the logs of all blocks whose logs are missing, ascending, as they are known of each block of
+    /// the chain without a search.
+    pub fn supply_known(&mut self, logs: Vec<Arc<BlockLogs>>) {
+        if let PollProgress::Searching(..) = self.progress {
+            self.progress = PollProgress::Logs(logs, true);
+        }
     }
 
     /// The answer (a JSON array) and the filter's position after it. At most as long as the bounds

@@ -86,6 +86,11 @@ impl ChainFilters {
         Ok(answer)
     }
 
+    /// Drops a poll that rests on a doubtful answer; see [`VirtualFilters::put_off`].
+    pub(crate) fn put_off(&self, poll: &OpenPoll, now: Instant) -> bool {
+        self.filters.lock().put_off(poll, now)
+    }
+
     /// What a filter tells; `None` if there is no such filter.
     pub(crate) fn kind(&self, id: VirtualFilterId, now: Instant) -> Option<VirtualFilterKind> {
         self.filters.lock().kind(id, now)

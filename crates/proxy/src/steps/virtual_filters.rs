@@ -4,7 +4,12 @@
 //! polls it, it costs nothing; a poll costs nothing while there is no new block. Then a filter for logs costs
 //! one search up to the agreed head, unless the blooms of all new blocks say that there are none, and a filter
 //! for blocks one call for each new block that the view does not know.
+//!
+//! A search that finds nothing against the evidence of the blooms ends the poll with an empty list, and the
+//! next poll searches the blocks again, for at most a minute. So does a head below all blocks that the filter
+//! remembers, as an upstream that lags shows it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,8 +19,8 @@ use wellhead_dispatch::{Job, Trail, now};
 use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    FilterQuery, FilterRefusal, FilterStep, FinishError, LogCriteria, OpenPoll, VirtualFilterId,
-    VirtualFilterKind,
+    BlockLogs, FilterQuery, FilterRefusal, FilterStep, FinishError, LogCriteria, OpenPoll,
+    PartState, VirtualFilterId, VirtualFilterKind,
 };
 use wellhead_upstream::{Slot, VerdictClass};
 
@@ -24,6 +29,8 @@ use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
 use crate::steps::search::counted;
 
+/// The answer to a poll that moves nothing.
+const NOTHING_YET: Bytes = Bytes::from_static(b"[]");
 /// Ancestors of its first block that a filter remembers: so deep a reorg may replace that block.
 const ANCESTORS_MAX: u64 = 8;
 /// A poll that another one of the filter overtook begins again, so often.
@@ -141,6 +148,7 @@ async fn changes(
 ) -> Result<Option<Bytes>, CallResult> {
     let filters = &request.chain.filters;
     let not_found = || CallResult::refused(Refusal::filter_not_found());
+    reads.are_doubted = false;
     let tip = reads.newest().await?;
     let mut open = filters.begin_poll(id, tip, now()).ok_or_else(not_found)?;
     loop {
@@ -156,12 +164,19 @@ async fn changes(
                 reads.logs(&mut open, tip, (block.number, block.number)).await?;
             }
             FilterStep::LogsIn(from, to) => reads.logs(&mut open, tip, (from, to)).await?,
+            FilterStep::Gone if open.poll.is_set_back() && filters.put_off(&open, now()) => {
+                return Ok(Some(NOTHING_YET));
+            }
             FilterStep::Gone => {
                 filters.drop_gone(id);
                 return Err(not_found());
             }
             FilterStep::Done => break,
         }
+    }
+    // Nothing now, and all of it later, is better than a log that is never told.
+    if reads.are_doubted && filters.put_off(&open, now()) {
+        return Ok(Some(NOTHING_YET));
     }
     let complete = open.complete().ok_or_else(not_found)?;
     let answer = match filters.finish(complete, now()) {
@@ -183,20 +198,24 @@ struct FilterReads<'a> {
     trail: Trail,
     /// The upstream that was read last.
     last: Option<Slot>,
+    /// Logs were not found that the bloom of a block speaks for, or by an upstream that is not known to
+    /// hold the block; see [`crate::steps::empty_logs`].
+    are_doubted: bool,
 }
 
 impl<'a> FilterReads<'a> {
     fn new(request: &'a RequestContext<'a>, client: &'a dyn ReadForClient) -> Self {
         let view = request.view.clone().unwrap_or_else(|| request.chain.heads.view());
-        Self { request, client, view, trail: Trail::default(), last: None }
+        Self { request, client, view, trail: Trail::default(), last: None, are_doubted: false }
     }
 
     /// The result of a read; what else came of it is what the call comes to.
     async fn result(&mut self, method: &'static str, params: String) -> Result<Bytes, CallResult> {
         match self.client.read(method, params).await {
-            CallResult::Result { result, rest: None, slot, trail, .. } => {
+            CallResult::Result { result, rest: None, slot, trail, is_doubtful } => {
                 self.trail.append(trail);
                 self.last = slot.or(self.last);
+                self.are_doubted |= is_doubtful && self.request.warning().is_some();
                 Ok(result)
             }
             CallResult::Result { rest: Some(_), .. } => {
@@ -298,6 +317,14 @@ impl<'a> FilterReads<'a> {
         let view = self.view_of(tip).map(|_| Arc::clone(&self.view));
         let hash_at = |number| view.as_ref().and_then(|view| view.hash_at(number));
         let mut list = Bytes::from_static(b"[]");
+        let known = view.as_ref().and_then(|_| {
+            let hash = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
+            self.known_logs(open, (from, to), hash)
+        });
+        if let Some(known) = known {
+            open.poll.supply_known(known);
+            return Ok(());
+        }
         let are_excluded = view.is_some() && self.are_excluded(open, from, to);
         for _ in 0..READS_MAX {
             if !are_excluded && let Some(params) = open.poll.search() {
@@ -312,6 +339,34 @@ impl<'a> FilterReads<'a> {
             }
         }
         Err(self.unusable(VerdictClass::Fault))
+    }
+
+    /// The logs of these blocks, where subscribers were told those of each, or the blooms of the others say
+    /// that they have none for the filter.
+    fn known_logs(
+        &self,
+        open: &OpenPoll,
+        (from, to): (BlockNumber, BlockNumber),
+        hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
+    ) -> Option<Vec<Arc<BlockLogs>>> {
+        let bits = open.poll.criteria().map(LogCriteria::bits)?;
+        let journal = self.request.chain.subscriptions.reader().load();
+        let mut known = BTreeMap::new();
+        for block in journal.iter().filter_map(|(_, event)| event.added()) {
+            let id = block.id();
+            if id.number < from || id.number > to || hash_at(id.number) != Some(id.hash) {
+                continue;
+            }
+            let logs = block.logs().and_then(PartState::known).filter(|logs| logs.is_whole());
+            let bloom = block.telling_bloom();
+            let is_excluded = bloom.is_some() && !bits.may_match(id.number, bloom);
+            let none = || is_excluded.then(|| Arc::new(BlockLogs::none(id)));
+            if let Some(logs) = logs.map(Arc::clone).or_else(none) {
+                known.insert(id.number, logs);
+            }
+        }
+        let blocks = to.0.checked_sub(from.0)? + 1;
+        (known.len() as u64 == blocks).then(|| known.into_values().collect())
     }
 
     /// Whether the blooms of all these blocks say that they have no log for the filter. Some chains leave
