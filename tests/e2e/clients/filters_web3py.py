@@ -3,20 +3,16 @@
 It ends them when stdin ends.
 """
 
-import json
 import sys
 import threading
 import time
 
+from lines_web3py import TRANSFER, show, show_log
 from requests.exceptions import ConnectionError as NotConnected
 from web3 import HTTPProvider, Web3
 
 url, logger = sys.argv[1], sys.argv[2]
 web3 = Web3(HTTPProvider(url))
-
-
-def show(line):
-    print(json.dumps(line), flush=True)
 
 
 def changes(of):
@@ -28,7 +24,7 @@ def changes(of):
 
 
 blocks = web3.eth.filter("latest")
-transfer = web3.keccak(text="Transfer(address,address,uint256)")
+transfer = web3.keccak(text=TRANSFER)
 logs = web3.eth.filter({"address": web3.to_checksum_address(logger), "topics": [transfer]})
 show("subscribed")
 
@@ -38,13 +34,7 @@ while not is_over.is_set():
     for block_hash in changes(blocks):
         show({"head": block_hash.to_0x_hex()})
     for log in changes(logs):
-        log_id = [
-            log["blockHash"].to_0x_hex(),
-            log["logIndex"],
-            log["transactionHash"].to_0x_hex(),
-            log["removed"],
-        ]
-        show({"log": log_id, "value": int.from_bytes(log["data"], "big")})
+        show_log(log)
     time.sleep(0.1)
 assert web3.eth.uninstall_filter(blocks.filter_id)
 assert web3.eth.uninstall_filter(logs.filter_id)

@@ -4,18 +4,14 @@ Unsubscribes when stdin ends.
 """
 
 import asyncio
-import json
 import sys
 
+from lines_web3py import TRANSFER, show, show_log
 from websockets.exceptions import ConnectionClosed
 from web3 import AsyncWeb3, WebSocketProvider
 from web3.utils.subscriptions import LogsSubscription, NewHeadsSubscription, PendingTxSubscription
 
 url, logger = sys.argv[1], sys.argv[2]
-
-
-def show(line):
-    print(json.dumps(line), flush=True)
 
 
 async def on_head(context):
@@ -26,14 +22,7 @@ async def on_head(context):
 
 
 async def on_log(context):
-    log = context.result
-    log_id = [
-        log["blockHash"].to_0x_hex(),
-        log["logIndex"],
-        log["transactionHash"].to_0x_hex(),
-        log["removed"],
-    ]
-    show({"log": log_id, "value": int.from_bytes(log["data"], "big")})
+    show_log(context.result)
 
 
 async def on_pending(context):
@@ -63,7 +52,7 @@ async def main():
 
 async def listen(web3, stdin_end):
     address = web3.to_checksum_address(logger)
-    transfer = web3.keccak(text="Transfer(address,address,uint256)")
+    transfer = web3.keccak(text=TRANSFER)
     await web3.subscription_manager.subscribe(
         [
             NewHeadsSubscription(handler=on_head),

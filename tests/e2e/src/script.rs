@@ -12,7 +12,7 @@ use crate::cache;
 pub struct Script {
     /// Runs it; the caller adds arguments, environment and pipes.
     pub command: Command,
-    /// Holds the script, and whatever the caller puts beside it.
+    /// Holds a script for node, and whatever the caller puts beside it.
     pub folder: TempDir,
 }
 
@@ -32,17 +32,19 @@ impl Script {
             return Self { command, folder };
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
+        if !name.ends_with(".mjs") {
+            let mut command = Command::new(cache().join("venv/bin/python"));
+            // It imports what is beside it, and leaves no bytecode there.
+            command.arg("-B").arg(source).kill_on_drop(true);
+            return Self { command, folder };
+        }
         let (packages, name) = name.split_once('/').unwrap_or(("npm", name));
         let file = folder.path().join(name);
         std::fs::copy(source, &file).expect("the script exists");
         let modules = cache().join(packages).join("node_modules");
         std::os::unix::fs::symlink(modules, folder.path().join("node_modules"))
             .expect("the folder is ours");
-        let program = match file.extension().and_then(|extension| extension.to_str()) {
-            Some("mjs") => "node".into(),
-            _ => cache().join("venv/bin/python"),
-        };
-        let mut command = Command::new(program);
+        let mut command = Command::new("node");
         command.arg(&file).kill_on_drop(true);
         Self { command, folder }
     }

@@ -98,13 +98,25 @@ impl Stage {
 #[derive(Clone, Copy)]
 struct Library {
     script: &'static str,
+    /// It subscribes over WebSocket; otherwise it polls filters over HTTP.
+    subscribes: bool,
     /// It passes on the heads in their order.
     orders_heads: bool,
     /// It passes on logs with `"removed": true`.
     shows_removals: bool,
 }
 
-/// A library that subscribed to heads and to the logs of [`ConsensusDriver::LOGGER`].
+impl Library {
+    fn of_subscriptions(script: &'static str) -> Self {
+        Self { script, subscribes: true, orders_heads: true, shows_removals: true }
+    }
+
+    fn of_filters(script: &'static str) -> Self {
+        Self { subscribes: false, ..Self::of_subscriptions(script) }
+    }
+}
+
+/// A library that hears of heads and of the logs of [`ConsensusDriver::LOGGER`].
 struct LibraryProcess {
     library: Library,
     child: Child,
@@ -113,10 +125,11 @@ struct LibraryProcess {
 }
 
 impl LibraryProcess {
-    async fn start(library: Library, url: &str) -> Self {
+    async fn start(library: Library, wellhead: &Wellhead) -> Self {
+        let url = if library.subscribes { wellhead.ws_url() } else { wellhead.url() };
         let mut script = Script::new(library.script);
         let stderr = std::fs::File::create(script.folder.path().join("stderr")).unwrap();
-        let command = script.command.args([url, ConsensusDriver::LOGGER]).stderr(stderr);
+        let command = script.command.args([&url, ConsensusDriver::LOGGER]).stderr(stderr);
         let piped = std::process::Stdio::piped;
         let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -166,8 +179,26 @@ impl LibraryProcess {
         assert_eq!(seen, expected);
     }
 
-    /// Sends three transactions to wellhead, and asserts that it passes on exactly these next.
+    /// Has these nodes go back and add blocks, as often as there are `(back, count)`, and asserts that it
+    /// passes on exactly what changed.
+    async fn expect_steps(
+        &mut self,
+        stage: &Stage,
+        miner: &mut LogMiner,
+        nodes: &[usize],
+        steps: &[(u64, u64)],
+    ) {
+        for (back, count) in steps {
+            let (blocks, logs) = miner.step(&stage.driver, *back, *count, nodes).await;
+            self.expect(&blocks, &logs).await;
+        }
+    }
+
+    /// Sends three transactions to wellhead, and asserts that a subscriber passes on exactly these next.
     async fn expect_pending(&mut self, stage: &Stage, first_nonce: u64) {
+        if !self.library.subscribes {
+            return;
+        }
         let mut sent = Vec::new();
         for nonce in first_nonce..first_nonce + 3 {
             // The account makes no logs, and no block takes its transactions.
@@ -184,8 +215,11 @@ impl LibraryProcess {
         assert_eq!(told, sent);
     }
 
-    /// Asserts that it was told of a restart, and has subscribed again.
+    /// Asserts that a subscriber was told of a restart, and has subscribed again.
     async fn expect_restart(&mut self) {
+        if !self.library.subscribes {
+            return;
+        }
         assert_eq!(self.line().await, json!({ "closed": 1012 }));
         assert_eq!(self.line().await, "subscribed");
     }
@@ -473,38 +507,10 @@ mod with_geth {
         assert!(told.contains(r#"no \"oldHeads\" subscription in eth namespace"#), "{told}");
     }
 
-    /// Every head and every log in order, and every pending transaction, while blocks come one by one and
-    /// many at once, one of two nodes is killed, branches are left, and wellhead is started anew.
+    /// Every head and every log in order, and to subscribers every pending transaction, while blocks come
+    /// one by one and many at once, one of two nodes is killed, branches are left, and wellhead is started
+    /// anew.
     async fn hears_all(library: Library) {
-        let mut stage = Stage::set(true).await;
-        let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
-        stage.agrees_on(&first[0]).await;
-        let mut process = LibraryProcess::start(library, &stage.wellhead.ws_url()).await;
-        let mut miner = LogMiner::new(&first[0]);
-        for (back, count) in [(0, 1), (0, 1), (0, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[0, 1]).await;
-            process.expect(&blocks, &logs).await;
-        }
-        process.expect_pending(&stage, 0).await;
-        stage.driver.node(0).process.signal(Signal::Kill);
-        for (back, count) in [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 1)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
-            process.expect(&blocks, &logs).await;
-        }
-        process.expect_pending(&stage, 3).await;
-        stage.wellhead = stage.wellhead.restart().await;
-        process.expect_restart().await;
-        process.expect_pending(&stage, 6).await;
-        for (back, count) in [(0, 1), (0, 3), (1, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
-            process.expect(&blocks, &logs).await;
-        }
-        process.leave().await;
-    }
-
-    /// The library's own filters tell every head and log, while a node is killed, branches are left, and
-    /// wellhead is started anew.
-    async fn keeps_filters(library: Library) {
         let driver = ConsensusDriver::start(2).await;
         let folder = tempfile::tempdir().unwrap();
         let settings = format!("state: \"{}\"\n", folder.path().join("state").display());
@@ -512,22 +518,19 @@ mod with_geth {
         let mut stage = Stage { driver, wellhead };
         let first = stage.mine(stage.driver.genesis(), 1, &[0, 1]).await;
         stage.agrees_on(&first[0]).await;
-        let mut process = LibraryProcess::start(library, &stage.wellhead.url()).await;
+        let mut process = LibraryProcess::start(library, &stage.wellhead).await;
         let mut miner = LogMiner::new(&first[0]);
-        for (back, count) in [(0, 1), (0, 4), (1, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[0, 1]).await;
-            process.expect(&blocks, &logs).await;
-        }
+        let steps = [(0, 1), (0, 1), (0, 5), (1, 1), (1, 2), (0, 1)];
+        process.expect_steps(&stage, &mut miner, &[0, 1], &steps).await;
+        process.expect_pending(&stage, 0).await;
         stage.driver.node(0).process.signal(Signal::Kill);
-        for (back, count) in [(0, 1), (3, 5), (0, 2)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
-            process.expect(&blocks, &logs).await;
-        }
+        let steps = [(0, 1), (0, 1), (0, 8), (3, 5), (1, 1), (0, 2)];
+        process.expect_steps(&stage, &mut miner, &[1], &steps).await;
+        process.expect_pending(&stage, 3).await;
         stage.wellhead = stage.wellhead.restart().await;
-        for (back, count) in [(0, 1), (1, 3)] {
-            let (blocks, logs) = miner.step(&stage.driver, back, count, &[1]).await;
-            process.expect(&blocks, &logs).await;
-        }
+        process.expect_restart().await;
+        process.expect_pending(&stage, 6).await;
+        process.expect_steps(&stage, &mut miner, &[1], &[(0, 1), (0, 3), (1, 3)]).await;
         process.leave().await;
     }
 
@@ -536,16 +539,14 @@ mod with_geth {
 
         #[tokio::test]
         async fn viem_keeps_filters() {
-            let script = "filters.viem.mjs";
-            let library = Library { script, orders_heads: true, shows_removals: true };
-            keeps_filters(library).await;
+            hears_all(Library::of_filters("filters.viem.mjs")).await;
         }
 
         #[tokio::test]
         async fn viem_hears_all() {
             // It reads the block of each head, and passes on blocks in the order of the answers.
-            let script = "subscribe.viem.mjs";
-            hears_all(Library { script, orders_heads: false, shows_removals: true }).await;
+            let library = Library::of_subscriptions("subscribe.viem.mjs");
+            hears_all(Library { orders_heads: false, ..library }).await;
         }
     }
 
@@ -555,8 +556,8 @@ mod with_geth {
         #[tokio::test]
         async fn ethers_hears_all() {
             // A removed log is an event of its own there, whose listener has to name that very log.
-            let script = "subscribe.ethers.mjs";
-            hears_all(Library { script, orders_heads: true, shows_removals: false }).await;
+            let library = Library::of_subscriptions("subscribe.ethers.mjs");
+            hears_all(Library { shows_removals: false, ..library }).await;
         }
     }
 
@@ -565,15 +566,12 @@ mod with_geth {
 
         #[tokio::test]
         async fn web3py_keeps_filters() {
-            let script = "filters_web3py.py";
-            let library = Library { script, orders_heads: true, shows_removals: true };
-            keeps_filters(library).await;
+            hears_all(Library::of_filters("filters_web3py.py")).await;
         }
 
         #[tokio::test]
         async fn web3py_hears_all() {
-            let script = "subscribe_web3py.py";
-            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+            hears_all(Library::of_subscriptions("subscribe_web3py.py")).await;
         }
     }
 
@@ -582,8 +580,7 @@ mod with_geth {
 
         #[tokio::test]
         async fn web3js_hears_all() {
-            let script = "web3js/subscribe.mjs";
-            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+            hears_all(Library::of_subscriptions("web3js/subscribe.mjs")).await;
         }
     }
 
@@ -592,8 +589,7 @@ mod with_geth {
 
         #[tokio::test]
         async fn go_ethereum_hears_all() {
-            let script = "go-ethereum";
-            hears_all(Library { script, orders_heads: true, shows_removals: true }).await;
+            hears_all(Library::of_subscriptions("go-ethereum")).await;
         }
     }
 }
