@@ -856,7 +856,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_the_end_is_told() {
+    async fn a_task_that_waits_for_the_end_is_told() {
         let stop = StopSignal::default();
         let waiting = stop.wait();
         stop.set();

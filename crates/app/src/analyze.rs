@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_answers_nothing_was_measured() {
+    fn where_no_target_answers_nothing_was_measured() {
         // Each connection is accepted and closed.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));

@@ -226,7 +226,7 @@ fn followers_that_give_up_change_nothing_for_others() {
 }
 
 #[test]
-fn whoever_was_chosen_and_gives_up_hands_over() {
+fn a_chosen_follower_that_gives_up_hands_over() {
     let flights = flights();
     let leader = lead(&flights);
     let bell = Arc::new(Bell::default());
@@ -241,7 +241,7 @@ fn whoever_was_chosen_and_gives_up_hands_over() {
 }
 
 #[test]
-fn whoever_was_chosen_last_and_gives_up_ends_the_flight() {
+fn the_last_chosen_follower_that_gives_up_ends_the_flight() {
     let flights = flights();
     let leader = lead(&flights);
     let only = follow(&flights);

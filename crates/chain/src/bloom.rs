@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded_and_nobody_far_ahead_pushes_out_the_newest() {
+    fn they_are_bounded_and_no_upstream_far_ahead_pushes_out_the_newest() {
         let blooms = Blooms::default();
         for number in 0..2_000 {
             blooms.hear(number, hash(number, 1), &Bloom([1; 256]), number);

@@ -16,7 +16,7 @@ async fn spend(stage: &Stage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_ends_when_nobody_is_well() {
+async fn a_storm_ends_when_no_upstream_is_well() {
     let dead = "connect ".repeat(4_000);
     let stage = Stage::new(&format!("{dead} | {dead}"));
     let began = now();

@@ -39,7 +39,7 @@ async fn a_call_that_finds_no_connection_asks_another_upstream_at_once() {
 /// wait that were part of the attempt would end when the connection comes free, with a failure
 /// of an upstream that answers.
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_a_connection_is_no_attempt_and_nobody_is_blamed_for_it() {
+async fn the_wait_for_a_connection_is_no_attempt_and_no_upstream_is_blamed_for_it() {
     let down = ["connect"; 9].join(" ");
     let stage = Stage::pooled(&format!("hang 10ms~ok 10ms~ok | resting {down}"), 1);
     let began = now();

@@ -44,7 +44,7 @@ async fn every_failure_of_the_upstream_goes_on_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_can_heal_is_passed_on_at_once() {
+async fn what_no_upstream_can_heal_is_passed_on_at_once() {
     check("eth_call", "ok | ok", r#"a=answer -> a "0x1""#).await;
     check("eth_call", "revert | ok", r#"a=reverted -> a {"code":3,"#).await;
     check("eth_call", "caller | ok", r#"a=caller_fault -> a {"code":-32602,"#).await;
@@ -69,7 +69,7 @@ async fn once_is_one_more_and_no_more() {
 /// What no rule knows may be the fault of all who say it, as long as a well upstream was not
 /// asked; but that is paid for, so that calls that are at fault do not multiply.
 #[tokio::test(start_paused = true)]
-async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
+async fn an_unknown_error_has_a_third_opinion_within_the_budget() {
     let strange = "strange ".repeat(999);
     let scripts = format!("{strange} | {strange} | ok");
     check("eth_call", &scripts, "a=unknown b=unknown c=answer -> c").await;
@@ -250,7 +250,7 @@ async fn a_write_is_repeated_only_when_it_certainly_never_ran() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_raw_transaction_is_taken_by_whoever_takes_it_and_known_is_a_success() {
+async fn a_raw_transaction_is_taken_by_any_upstream_and_known_is_a_success() {
     for word in ["timeout", "closed", "502", "connect"] {
         check("eth_sendRawTransaction", &format!("{word} | ok"), "a=fault b=answer").await;
         check(
@@ -263,7 +263,7 @@ async fn a_raw_transaction_is_taken_by_whoever_takes_it_and_known_is_a_success()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_to_ask() {
+async fn no_upstream_to_ask() {
     let stage = support::Stage::new("ok");
     stage.upstream(0).drain();
     let outcome = stage.run("eth_call").await;

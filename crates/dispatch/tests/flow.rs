@@ -111,7 +111,7 @@ async fn one_that_comes_to_its_end_is_a_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_blames_an_upstream_for_a_client() {
+async fn no_upstream_is_blamed_for_a_client() {
     let stage = stage(Ending::Cut);
     for _ in 0..4 {
         // It went away.

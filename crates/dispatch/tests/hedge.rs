@@ -120,7 +120,7 @@ async fn a_hedge_goes_to_one_that_was_not_asked_before_one_that_had_its_pause() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_queries_are_hedged_within_their_budget_and_rest_nobody() {
+async fn slow_queries_are_hedged_within_their_budget_and_rest_no_upstream() {
     // Each answers after 3 s; the other is no quicker, so that every hedge is in vain.
     let slow = "3000ms~ok ".repeat(200);
     let stage = Stage::new(&format!("{slow} | {slow}"));
@@ -182,7 +182,7 @@ async fn a_stall_rests_its_upstream_and_frees_all_who_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_are_silent_nobody_is_blamed_before_its_time() {
+async fn when_all_are_silent_no_upstream_is_blamed_before_its_time() {
     let mut stage = Stage::new(&format!("{} | {}", "hang ".repeat(99), "hang ".repeat(99)));
     stage.total = ms(2_000);
     for _ in 0..10 {

@@ -168,7 +168,7 @@ async fn a_second_attempt_is_looked_at_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_taken_by_whoever_answers_soundly() {
+async fn a_transaction_is_taken_by_an_upstream_that_answers_soundly() {
     let scripts = "10ms~ok | 20ms~ok | 30ms~ok";
     check(SEND, scripts, "a", r#"a=void b=answer -> b "0x1""#).await;
     check(SEND, scripts, "a,b", r#"a=void b=void c=answer -> c "0x1""#).await;

@@ -459,7 +459,7 @@ async fn the_length_of_the_line_is_counted_once() {
 /// line was forgotten, because it was the call's turn at the other, which would hold it for
 /// minutes.
 #[tokio::test(start_paused = true)]
-async fn the_shorter_line_counts_whoever_else_holds_the_call() {
+async fn the_shorter_line_counts_whichever_upstream_holds_the_call() {
     let few = BudgetTerms { calls_per_second: Some(2), ..terms() };
     let mut stage = stage(vec![(scripted(""), few), (scripted(""), terms())]);
     stage.throttle(1, secs(100));
@@ -729,7 +729,7 @@ async fn a_spent_day_moves_traffic_to_the_next_tier_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_a_cap_is_the_last_resort_of_whoever_allows_it() {
+async fn beyond_a_cap_is_the_last_resort_where_the_settings_allow_it() {
     let one = BudgetTerms { credits_per_month: Some(1), ..terms() };
     let strict = stage(vec![(scripted(""), one.clone())]);
     strict.run("eth_call").await;

@@ -84,7 +84,7 @@ async fn a_dispute_is_told_or_settled_as_the_settings_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_fails_is_replaced() {
+async fn an_upstream_that_fails_is_replaced() {
     check("connect | ok | ok", |_| {}, r#"a=fault b=answer c=answer -> b "0x1""#).await;
     check("limit | ok | ok", |_| {}, r#"a=throttled b=answer c=answer -> b "0x1""#).await;
     check("missing | ok | ok", |_| {}, r#"a=missing_data b=answer c=answer -> b "0x1""#).await;

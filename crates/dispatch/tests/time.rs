@@ -57,7 +57,7 @@ async fn the_total_holds_whatever_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_late_already_asks_nobody() {
+async fn a_request_that_is_late_already_asks_no_upstream() {
     let mut stage = Stage::new("ok");
     stage.total = Duration::ZERO;
     check(&stage, "eth_call", " -> Deadline", Duration::ZERO).await;
@@ -107,7 +107,7 @@ async fn an_upstream_that_hangs_looks_slow_and_rests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_had_no_time_is_not_blamed() {
+async fn an_upstream_that_had_no_time_is_not_blamed() {
     let mut stage = Stage::new("hang hang hang hang");
     stage.bounds.attempts_max = 1;
     stage.total = ms(2_400);

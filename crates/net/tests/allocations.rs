@@ -121,7 +121,7 @@ fn an_exchange_over_http2() {
 }
 
 #[test]
-fn whoever_keeps_a_journal_pays_for_it() {
+fn a_transport_that_keeps_a_journal_pays_for_it() {
     let address = server(http1);
     let told = counted(address, HttpVersion::H1, Some(&Arc::default()));
     assert!(told > counted(address, HttpVersion::H1, None), "{told} allocations");

@@ -71,7 +71,7 @@ async fn who_refuses_a_hash_is_asked_by_the_height_and_not_by_hash_for_a_while()
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_the_height_nobody_is_asked_first_who_failed_otherwise() {
+async fn by_the_height_no_upstream_is_asked_first_that_failed_otherwise() {
     let stage = Stage::keeping_to_100(2);
     for _ in 0..3 {
         stage.peer(0).next(BALANCE, error(-32603, "internal error"));

@@ -393,7 +393,7 @@ async fn local_methods_need_no_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_id_that_nobody_told_is_waited_for_and_then_refused() {
+async fn a_chain_id_that_no_upstream_told_is_waited_for_and_then_refused() {
     let stage = Stage::new(vec![Plan { id: None, verified: false, ..Plan::default() }]);
     let began = now();
     let answer = stage.send(None, CHAIN_ID).await;
@@ -430,7 +430,7 @@ async fn a_call_that_comes_with_the_start_waits_for_who_may_serve_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_those_who_cannot_serve_the_call() {
+async fn no_call_waits_for_upstreams_that_cannot_serve_it() {
     let stage = Stage::new(vec![Plan {
         upstreams: 2,
         verified: false,

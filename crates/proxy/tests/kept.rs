@@ -170,7 +170,7 @@ async fn chains_do_not_share_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_may_keep_is_asked_for_each_time() {
+async fn an_answer_that_may_not_be_kept_is_asked_for_each_time() {
     let stage = Stage::keeping_to_100(1);
     // Above the newest block: of which block it will be is not known.
     let own = format!(r#"["0x{}","0x70"]"#, "a".repeat(40));
@@ -281,7 +281,7 @@ async fn who_waits_for_another_keeps_its_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_flows_is_nobody_else_s() {
+async fn an_answer_that_flows_is_shared_with_no_other_call() {
     let stage = Stage::keeping_to_100(1);
     let large = format!("\"{}\"", "0".repeat(2 << 20));
     for _ in 0..3 {

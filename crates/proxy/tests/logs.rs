@@ -82,7 +82,7 @@ async fn two_are_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_else_is_asked_without_evidence() {
+async fn no_second_upstream_is_asked_without_evidence() {
     let check = async |bloom: Option<(u64, u8)>, params: &str| {
         let stage = stage(2, false);
         if let Some((number, bits)) = bloom {
@@ -103,7 +103,7 @@ async fn nobody_else_is_asked_without_evidence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_confirms_is_told_and_not_kept() {
+async fn an_answer_that_is_not_confirmed_is_told_and_not_kept() {
     let stage = stage(2, true);
     for place in 0..2 {
         stage.show_final(place, 100);

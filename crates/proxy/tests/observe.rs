@@ -296,7 +296,7 @@ async fn metrics_are_well_formed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_of_a_proxy_that_nobody_used_are_well_formed() {
+async fn metrics_of_an_unused_proxy_are_well_formed() {
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
     let mut registry = Registry::default();
     wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);

@@ -32,7 +32,7 @@ async fn check(stage: &Stage, pairs: &[(&str, &str)], expected: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_carries_all_labels_is_asked() {
+async fn an_upstream_that_carries_all_labels_is_asked() {
     // Each on a stage of its own, where the first is still the quickest.
     let check = async |pairs: &[(&str, &str)], name: &str| {
         check(&labelled(false), pairs, &format!("\"result\":\"{name}\"")).await;
@@ -46,7 +46,7 @@ async fn whoever_carries_all_labels_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_carries_is_refused_with_what_is_known() {
+async fn a_label_that_no_upstream_carries_is_refused_with_what_is_known() {
     let stage = labelled(false);
     let refused = async |pairs: &[(&str, &str)], words: &str| {
         let answer = stage.send_selecting(pairs, CALL).await;

@@ -172,7 +172,7 @@ async fn a_newest_block_below_stands_where_no_upstream_has_a_better_one() {
 
 /// When the only holder is gone, an older answer is better than none; the height stays.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_holds_any_more_is_not_asked_for() {
+async fn what_no_upstream_holds_any_more_is_not_asked_for() {
     let stage = stage(2);
     let holder = read_a_receipt(&stage).await;
     stage.upstream(holder).set_standing(wellhead_upstream::Standing::Unverified);

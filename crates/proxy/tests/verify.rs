@@ -76,7 +76,7 @@ async fn send(stage: &Stage, method: &str, params: &str) -> wellhead_proxy::Answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lie_goes_to_nobody_and_is_shown_to_the_operator() {
+async fn a_lie_goes_to_no_client_and_is_shown_to_the_operator() {
     let (stage, truth) = (stage(Level::Full, 2), Truth::new());
     let params = r#"["0x2",true]"#;
     let lie = truth.forged(BLOCK, params, "/gasUsed", json!("0x5208"));

@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fit_is_not_nobody() {
+    fn no_fit_upstream_is_not_no_upstream() {
         check(None, "a:dead b:dead:fallback", "| a b");
     }
 
@@ -719,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_probes_a_client_tries_one_whose_rest_is_over() {
+    fn without_probes_a_client_tries_an_upstream_whose_rest_is_over() {
         let start = origin();
         let (roster, view) = build("a:dead:unprobed b:500ms c:dead", start);
         let upstream = roster.upstream(Slot(0));

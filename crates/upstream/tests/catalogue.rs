@@ -41,7 +41,7 @@ fn every_line_is_judged_as_it_says() {
 }
 
 #[test]
-fn what_no_rule_knows_is_tried_once_elsewhere_and_harms_nobody() {
+fn what_no_rule_knows_is_tried_once_elsewhere_and_harms_no_upstream() {
     for code in [-32000, -32099, -32050, 12, 0] {
         let verdict = judge("eth_call", code, "the moon is in the wrong house");
         let expected = (VerdictClass::Unknown, TryElsewhere::Once, HealthEffect::Neutral);

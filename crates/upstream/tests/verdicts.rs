@@ -273,7 +273,7 @@ fn keys_never_reach_the_client() {
 }
 
 #[test]
-fn unknown_errors_are_tried_once_elsewhere_and_blame_nobody() {
+fn unknown_errors_are_tried_once_elsewhere_and_blame_no_upstream() {
     for code in [-32000, -32050, -32099, 17, -1, 0] {
         let body = format!(r#"{{"id":1,"error":{{"code":{code},"message":"zorp"}}}}"#);
         let verdict = judge(200, "eth_call", &body);

@@ -33,7 +33,7 @@ async fn with_checks_off_nothing_is_asked_and_the_settings_are_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_checks_off_and_no_id_it_waits_for_somebody_else_to_tell_the_chain() {
+async fn with_checks_off_and_no_id_it_waits_for_another_upstream_to_tell_the_chain() {
     let (silent, teller) = (Node::new(1, BLOCK), Node::new(1, BLOCK));
     let mut stage = Stage::new(None, 2);
     stage.follow_checking(&silent, None, off());
@@ -259,7 +259,7 @@ async fn whatever_comes_back_first_is_found_within_a_second() {
 /// Found by seed 5496 of the simulation: a poll that hung kept the upstream from being
 /// probed for five seconds.
 #[tokio::test(start_paused = true)]
-async fn a_poll_that_hangs_keeps_nobody_from_probing() {
+async fn a_poll_that_hangs_keeps_no_probe_from_being_sent() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
     stage.follow_all(&[&node], Checks::default());
@@ -298,7 +298,7 @@ async fn what_hung_before_a_recovery_does_not_end_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_all_are_dead_and_nobody_asks_there_is_no_hurry() {
+async fn while_all_are_dead_and_no_client_asks_there_is_no_hurry() {
     let (a, b) = (Node::new(1, BLOCK), Node::new(1, BLOCK));
     let mut stage = Stage::new(Some(1), 2);
     stage.follow_all(&[&a, &b], Checks::default());

@@ -51,7 +51,7 @@ enum Return {
     NotAwaited,
 }
 
-async fn nobody_notices(mut trouble: impl Trouble, other: Node, back: Return) {
+async fn no_client_notices(mut trouble: impl Trouble, other: Node, back: Return) {
     mine_up_to(&other, BLOCKS).await;
     let upstreams = [Upstream::new("a", &trouble.url()), Upstream::new("b", &other.url())];
     let wellhead = Wellhead::start(CHAIN_ID, &upstreams).await;
@@ -127,7 +127,7 @@ mod with_anvil {
     async fn faulty(fault: Fault, back: Return) {
         let node = node().await;
         let proxy = FaultProxy::start(node.port).await;
-        nobody_notices(Faulty { proxy, fault }, node, back).await;
+        no_client_notices(Faulty { proxy, fault }, node, back).await;
     }
 
     #[tokio::test]
@@ -193,7 +193,8 @@ mod with_anvil {
         let port = free_port();
         let node = Anvil::start_at(CHAIN_ID, port, &[]).await;
         mine_up_to(&node, BLOCKS).await;
-        nobody_notices(Killed { port, node: Some(node) }, self::node().await, Return::Seen).await;
+        no_client_notices(Killed { port, node: Some(node) }, self::node().await, Return::Seen)
+            .await;
     }
 
     /// The process stands still: its sockets are open, and take requests.
@@ -214,6 +215,6 @@ mod with_anvil {
 
     #[tokio::test]
     async fn stopped() {
-        nobody_notices(Stopped(node().await), node().await, Return::Seen).await;
+        no_client_notices(Stopped(node().await), node().await, Return::Seen).await;
     }
 }

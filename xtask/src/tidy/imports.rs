@@ -206,7 +206,7 @@ mod tests {
         );
     }
     #[test]
-    fn grant_that_nobody_uses() {
+    fn grant_that_no_crate_uses() {
         check(
             TWO_ROWS,
             "wellhead-eth:\nwellhead-net:",

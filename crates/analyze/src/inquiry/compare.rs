@@ -451,7 +451,7 @@ mod tests {
         );
     }
     #[test]
-    fn where_nobody_has_a_majority_all_are_told() {
+    fn where_no_answer_has_a_majority_all_are_told() {
         let apart = [(0, 1, "result: 1 / 2"), (1, 0, "result: 2 / 1"), (2, 0, "result: 3 / 1")];
         check("eth_getLogs", &[json!(1), json!(2), json!(3)], &apart, &[]);
     }
@@ -485,7 +485,7 @@ mod tests {
         assert_eq!(parting.path_text(), "error");
     }
     #[test]
-    fn whoever_says_nothing_is_left_out() {
+    fn a_target_that_says_nothing_is_left_out() {
         let untold = TargetReply::Untold(VerdictClass::MissingData);
         let compared = ComparedAnswers::of("eth_call", &[untold, told(&json!(1)), told(&json!(1))]);
         assert_eq!((compared.apart(), compared.digests[0].as_ref()), (Vec::new(), None));

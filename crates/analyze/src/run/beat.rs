@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_nobody_waits() {
+    fn it_ends_when_no_loop_waits() {
         // In an hour the next call would be due.
         let beat = Beat::start(Instant::now(), 1.0 / 3_600.0, 10).expect("a thread");
         drop(beat);

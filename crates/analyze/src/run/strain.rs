@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_knows_it_is_nothing() {
+    fn unknown_cpu_time_gives_default_shares() {
         let second = Duration::from_secs(1);
         assert_eq!(CpuShares::of(None, Some(CpuTime::default()), second), CpuShares::default());
         let all = CpuTime { ran: second, waited: second };

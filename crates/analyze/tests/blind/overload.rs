@@ -156,7 +156,7 @@ async fn a_closed_loop_that_lags_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_silence_that_nobody_timed_says_nothing() {
+async fn a_short_silence_that_was_not_timed_says_nothing() {
     let mut plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
     tokio::select! {
         () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}

@@ -142,7 +142,7 @@ fn is_a_lie(node: &SimNode, dials: &ProviderDials, method: &str, params: &str) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_lie_is_found_and_nobody_else_is_accused() {
+async fn every_lie_is_found_and_no_honest_target_is_accused() {
     let mut lies_told = 0;
     for seed in 0..SEEDS {
         let (mut rng, dials) = draw(seed, Matter::Lie);
@@ -245,7 +245,7 @@ async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_nobody_in_is_not_compared() {
+async fn a_target_that_bars_all_calls_is_not_compared() {
     let mut dials = vec![ProviderDials::default(); 3];
     dials[2].barred = Some(RefusalForm::no_key());
     let providers = start(busy(), dials);
@@ -331,7 +331,7 @@ async fn a_lag_is_found_and_whose_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_lags_no_lag_is_found() {
+async fn where_no_target_lags_no_lag_is_found() {
     for seed in 0..SEEDS {
         let all = (0..3).map(|n| draw(seed * 3 + n, Matter::Nothing).1).collect();
         let (_, played) = watch(seed, all, 24).await;
@@ -351,7 +351,7 @@ async fn few_blocks_tell_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alone_nobody_is_late() {
+async fn a_target_alone_is_never_late() {
     let (_, played) = watch(1, vec![ProviderDials::default()], 10).await;
     let why = &played.verdicts[0].sentence;
     assert!(why.contains("measured against other targets"), "{why}");

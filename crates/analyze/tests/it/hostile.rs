@@ -70,37 +70,37 @@ fn check_all(experiment: &str) {
 }
 
 #[test]
-fn rates_that_nobody_sent() {
+fn rates_that_were_never_sent() {
     check_all("rate");
 }
 #[test]
-fn loads_that_nobody_sent() {
+fn loads_that_were_never_sent() {
     check_all("load");
 }
 #[test]
-fn streams_that_nobody_opened() {
+fn streams_that_were_never_opened() {
     check_all("streams");
 }
 #[test]
-fn connections_that_nobody_opened() {
+fn connections_that_were_never_opened() {
     check_all("connection");
 }
 #[test]
-fn floods_that_nobody_sent() {
+fn floods_that_were_never_sent() {
     check_all("window");
     check_all("cost");
 }
 #[test]
-fn times_that_nobody_measured() {
+fn times_that_were_never_measured() {
     check_all("protocol");
     check_all("throttle");
 }
 #[test]
-fn a_watch_that_nobody_kept() {
+fn a_watch_that_was_never_kept() {
     check_all("soak");
     check_all("fresh");
 }
 #[test]
-fn answers_that_nobody_gave() {
+fn answers_that_were_never_given() {
     check_all("reach");
 }

@@ -167,7 +167,7 @@ fn a_shaper_gets_a_little_more_than_it_can_serve_at_once() {
 }
 
 #[test]
-fn what_nobody_can_tell_sets_nothing() {
+fn what_cannot_be_told_sets_nothing() {
     let mut world = World::new(7, vec![metered()]);
     world.play("rate", 0);
     world.overload("rate", 1);

@@ -250,12 +250,12 @@ async fn cut_anywhere(world: &Arc<World>, dials: &[ProviderDials], inquiry: &Inq
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_compared_as_if_nobody_had_cut_it() {
+async fn answers_are_compared_as_in_an_uncut_run() {
     cut_anywhere(busy(), &liar(), &questions()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reached_is_found_as_if_nobody_had_cut_it() {
+async fn what_is_reached_is_found_as_in_an_uncut_run() {
     let mut dials = ProviderDials {
         unsupported: vec!["eth_feeHistory".to_owned(), "txpool_*".to_owned()],
         log_range_max: Some(21),

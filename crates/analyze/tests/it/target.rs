@@ -215,7 +215,7 @@ async fn files_of_others_are_not_written_over() {
 }
 
 #[tokio::test]
-async fn null_from_whoever_must_know_is_no_answer() {
+async fn null_from_a_target_that_must_know_is_no_answer() {
     let goal = target(|_, _| answer("null")).await;
     let (_, run, records) = played(&goal).await;
     let told = verdicts(&run, &records);

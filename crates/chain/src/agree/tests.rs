@@ -272,7 +272,7 @@ fn a_minority_on_another_branch_moves_nothing() {
 }
 
 #[test]
-fn a_head_that_nobody_holds_is_left_for_who_went_on_elsewhere() {
+fn a_head_that_no_upstream_holds_is_left_for_one_that_went_on_elsewhere() {
     check("0:103 1:103 1:101 =103a 0:104b =104b 0:105b =105b 1:105b =105b", "1");
     // While an upstream holds it, or did when last heard of, one alone moves nothing.
     check("0:103 1:103 2:103 1:101 0:104b =103a", "");
@@ -493,7 +493,7 @@ fn what_is_final_is_safe_and_neither_is_above_the_newest() {
 }
 
 #[test]
-fn where_nobody_tells_the_settings_say_what_is_final() {
+fn where_no_upstream_tells_the_settings_say_what_is_final() {
     let rules = AgreementRules { final_after: Some(64), ..AgreementRules::default() };
     let mut chain = Chain::new(1, rules, Duration::from_secs(2));
     chain.say(0, 30, None);

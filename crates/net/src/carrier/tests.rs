@@ -202,7 +202,7 @@ async fn a_peer_that_answers_pings_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_on_a_silent_peer_has_it_pinged() {
+async fn a_call_that_gives_up_on_a_silent_peer_has_it_pinged() {
     let (pair, peer) = pair(ROOM).await;
     let patient = pair.call("patient");
     let hasty = async {
@@ -278,7 +278,7 @@ async fn an_answer_that_is_too_long_is_blamed_on_its_call_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_and_announcements_reach_nobody() {
+async fn garbage_and_announcements_reach_no_call() {
     let (pair, mut peer) = pair(ROOM).await;
     let serve = async {
         let number = next_number(&mut peer).await;

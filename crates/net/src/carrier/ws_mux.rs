@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_call_reaches_nobody() {
+    fn what_names_no_call_reaches_none() {
         check("", "-");
         check("garbage", "-");
         check("\u{0}\u{1}", "-");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_reaches_nobody() {
+    fn a_late_answer_reaches_no_call() {
         let mut mux = WsMux::new(Instant::now());
         let (given_up, number) = (asked(&mut mux), asked(&mut mux));
         mux.forget(given_up);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_finishes_first() {
+    fn a_connection_that_leaves_finishes_first() {
         let mut mux = WsMux::new(Instant::now());
         let number = asked(&mut mux);
         mux.leave();

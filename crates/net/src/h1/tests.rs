@@ -132,7 +132,7 @@ async fn answers_that_end_the_connection() {
 }
 
 #[tokio::test]
-async fn what_follows_an_answer_is_nobodys() {
+async fn what_follows_an_answer_belongs_to_no_call() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nab";
     let expected = last(200, "a", CloseReason::BadAnswer);
     assert_eq!(play(&[answer], false, usize::MAX).await, expected);

@@ -285,7 +285,7 @@ fn large_requests_wait_for_their_windows_and_let_small_ones_pass() {
 }
 
 #[test]
-fn a_stream_nobody_reads_costs_its_window_and_no_more() {
+fn an_unread_stream_costs_its_window_and_no_more() {
     let mut mux = settled(&[]);
     let (unread, read) = (ask(&mut mux, b""), ask(&mut mux, b""));
     out(&mut mux);
@@ -311,7 +311,7 @@ fn a_stream_nobody_reads_costs_its_window_and_no_more() {
 }
 
 #[test]
-fn whoever_wants_everything_is_not_held_up_by_the_window() {
+fn a_reader_that_wants_everything_is_not_held_up_by_the_window() {
     let mut mux = settled(&[]);
     let id = ask(&mut mux, b"");
     receive(&mut mux, &frame(1, END_HEADERS, id, OK)).expect("well");

@@ -313,7 +313,7 @@ async fn calls_wait_for_room_and_too_many_are_refused() {
 }
 
 #[tokio::test]
-async fn whoever_waits_too_long_for_room_is_told_so() {
+async fn a_call_that_waits_too_long_for_room_is_told_so() {
     let permits = Arc::new(Semaphore::new(0));
     let told = Arc::clone(&permits);
     let narrow = |settings: &mut ClientSettings| {

@@ -243,7 +243,7 @@ async fn a_reset_is_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn nobody_listening_fails_everyone_who_waits_at_once() {
+async fn a_dead_port_fails_every_waiting_call_at_once() {
     let dead = DeadPort::new();
     let upstream = Upstream::new(&format!("http://{}/", dead.address), HttpVersion::H1);
     let transport = upstream.transport();

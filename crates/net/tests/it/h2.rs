@@ -300,7 +300,7 @@ async fn an_old_connection_serves_on_while_no_new_one_can_be_had() {
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.expect("a connection");
         drop(listener);
-        let _nobody = DeadPort::at(address);
+        let _dead = DeadPort::at(address);
         echo_h2(stream).await;
     });
     let upstream = Upstream::new(&url, wellhead_net::HttpVersion::Auto)
@@ -326,7 +326,7 @@ async fn a_refusal_without_another_connection_is_told_as_not_sent() {
 }
 
 #[tokio::test]
-async fn whoever_wants_to_see_a_refusal_is_told_of_the_first() {
+async fn a_caller_that_wants_to_see_a_refusal_is_told_of_the_first() {
     let server = Server::start(|stream, _| async move {
         let refuse = |mut call: Call| async move { call.reply.send_reset(Reason::REFUSED_STREAM) };
         serve_h2(stream, refuse, |_| {}, None).await;

@@ -273,7 +273,7 @@ async fn without_a_common_protocol_there_is_no_handshake() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_on_connections_nobody_is_greeted() {
+async fn beyond_the_bound_on_connections_no_client_is_greeted() {
     let (site, pair) = open(Settings { connections_max: 1, shares: false, ..Settings::default() });
     let mut first = Wire::over(pair.connect(&site, &[]).await.unwrap());
     assert_eq!(first.exchange("/", "", b"{}").await.status, 200);

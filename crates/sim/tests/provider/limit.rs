@@ -108,7 +108,7 @@ async fn a_barred_account_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_line_of_the_account_is_shared_and_nobody_is_told() {
+async fn a_line_of_the_account_is_shared_and_no_client_is_told() {
     let shaping = Some(Shaping { per_second: 1.0 / 3600.0, scope: LimitScope::Account });
     let provider = provider(ProviderDials { shaping, ..ProviderDials::default() });
     Http1::open(&provider).await.ask(&block_number()).await;

@@ -249,7 +249,7 @@ async fn closed_store_misses_and_drops() {
 }
 
 #[test]
-fn directory_of_somebody_else_is_left_alone() {
+fn directory_of_another_program_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("1.values"), "mine").unwrap();
     let opened = Disk::open(directory.path(), &bounds(8 * MIB), Time::at(1000).clock());

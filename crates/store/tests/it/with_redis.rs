@@ -479,7 +479,7 @@ async fn password_is_used_and_never_printed() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn no_server_there() {
     let shared = start(&format!("redis://127.0.0.1:{}", free_port()), bounds(), &Time::at(1000));
     fill(&shared, 0..10).await;
     assert_eq!(found(&shared, 0..10).await, 0);

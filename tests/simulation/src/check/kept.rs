@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_a_batch_was_kept_when_nobody_said_it() {
+    fn an_item_of_a_batch_was_kept_when_no_upstream_said_it() {
         let mut evidence = told("eth_getBalance", r#"["0x00","0x5"]"#, "\"0x1\"");
         let request = &mut evidence.requests[0];
         request.is_batch = true;

@@ -33,7 +33,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         // One that is rude may be refused, and left without the rest of what it does not read.
-        if evidence.is_rude(request) || !somebody_is_well(evidence, &wellness, request, answered.at)
+        if evidence.is_rude(request)
+            || !an_upstream_is_well(evidence, &wellness, request, answered.at)
         {
             continue;
         }
@@ -66,7 +67,7 @@ pub(super) fn judged(evidence: &Evidence) -> usize {
     let wellness = Wellness::of(evidence);
     let requests = evidence.requests.iter().filter(|request| {
         let until = request.answered.as_ref().map(|answered| answered.at);
-        until.is_some_and(|until| somebody_is_well(evidence, &wellness, request, until))
+        until.is_some_and(|until| an_upstream_is_well(evidence, &wellness, request, until))
     });
     requests.count()
 }
@@ -131,7 +132,7 @@ fn are_enough_well(evidence: &Evidence, wellness: &Wellness, request: &Request, 
     evidence.scenario.settings.pins && well >= agree && count - well <= 1
 }
 
-fn somebody_is_well(
+fn an_upstream_is_well(
     evidence: &Evidence,
     wellness: &Wellness,
     request: &Request,
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_is_seen_while_somebody_is_well() {
+    fn a_failed_read_is_seen_while_an_upstream_is_well() {
         let failed = format!(r#""error":{ERROR}"#);
         check(Ask::Read, r#""result":"0x1""#, |_| {}, 0);
         check(Ask::Read, &failed, |_| {}, 1);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_well_is_no_promise() {
+    fn without_a_well_upstream_nothing_is_promised() {
         let unwell = |evidence: &mut Evidence| {
             let spell = Spell { from: At::ZERO, until: At::MAX / 2, kind: Kind::Crash };
             evidence.scenario.chains[0].upstreams[0].spells = vec![spell];

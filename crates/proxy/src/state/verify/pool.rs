@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_waits_for_keeps_its_turn_until_it_ends() {
+    async fn a_check_without_a_waiter_keeps_its_turn_until_it_ends() {
         let pool = VerifyPool::new(1);
         let (go, wait) = mpsc::channel::<()>();
         let mut first = Box::pin(pool.run(soon(), move || wait.recv().is_ok()));
