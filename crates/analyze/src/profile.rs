@@ -352,7 +352,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || is_bidi_control(c) { ' ' } else { c }).collect()
 }
 
-/// A YAML scalar in double quotes, whose escapes are those of JSON.
+/// A YAML scalar in double quotes, with the escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -405,7 +405,7 @@ pub struct Machine {
     pub os: String,
     /// Its cores.
     pub cores: u32,
-    /// What the person who ran it wants to be remembered, such as the region.
+    /// What the operator wants to be remembered, such as the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

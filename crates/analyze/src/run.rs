@@ -367,7 +367,7 @@ impl<'a> Player<'a> {
         &self.run
     }
 
-    /// Asks a target who it is: three calls, which are not recorded. What it tells of its chain
+    /// Asks a target what it is: three calls, which are not recorded. What it tells of its chain
     /// goes to `run.json`.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl<'a> Player<'a> {
         }
         greeting.protocol = way.protocol();
         if let Some(known) = self.run.targets.get_mut(target as usize) {
-            // Who does not answer when a run is gone on with did so before.
+            // A target that does not answer when a run is gone on with did so before.
             known.chain_id = greeting.chain_id.or(known.chain_id);
         }
         self.save()?;
@@ -437,8 +437,8 @@ impl<'a> Player<'a> {
     }
 
     /// Plays each plan at its target, a cell of one and then a cell of the next, so that all are
-    /// measured in the same minutes. Who is first changes: what is asked first may warm what the
-    /// next one stands before.
+    /// measured in the same minutes. Which plan is first changes: what is asked first may warm what
+    /// the next one stands before.
     ///
     /// # Errors
     ///
@@ -833,7 +833,7 @@ mod tests {
         sized(auto, Protocol::H2, 500.0, 200, 4);
         sized(auto, Protocol::H2, 1_500.0, 200, 7);
         sized(auto, Protocol::H2, 50_000.0, 200, 12);
-        // Who asks for HTTP/1.1 says how many, and has not to say how many are enough.
+        // A caller that asks for HTTP/1.1 says how many, and has not to say how many are enough.
         sized(h1, Protocol::H1, 10.0, 100, 4);
         sized(h1, Protocol::H1, 100.0, 100, 20);
     }

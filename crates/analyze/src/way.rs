@@ -332,7 +332,7 @@ impl WayPool {
         self.carry(ask.method, body).await
     }
 
-    /// Sends a body whose answer is judged as one to a call of `method`.
+    /// Sends a body; its answer is judged as one to a call of `method`.
     async fn carry(self: Arc<Self>, method: &'static str, body: Bytes) -> FinishedCall {
         let mut call = CallRecord {
             method: method.to_owned(),

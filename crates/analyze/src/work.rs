@@ -45,7 +45,7 @@ pub enum WorkKind {
     Only(&'static str),
 }
 
-/// Methods that [`WorkKind::Only`] can ask: of public knowledge, cheap for the one who answers.
+/// Methods that [`WorkKind::Only`] can ask: of public knowledge, cheap for the target that answers.
 pub const METHODS: [&str; 10] = [
     "eth_chainId",
     "eth_blockNumber",
@@ -59,8 +59,8 @@ pub const METHODS: [&str; 10] = [
     "eth_feeHistory",
 ];
 
-/// Whether `null` is an answer to it: a block may not be there yet. Who has no height, balance or
-/// price answers nothing. Of methods that are not measured with that is not known.
+/// Whether `null` is an answer to it: a block may not be there yet. A target without a height, a
+/// balance or a price answers nothing. Of methods that are not measured with that is not known.
 pub(crate) fn may_be_null(method: &str) -> bool {
     method == "eth_getBlockByNumber" || !METHODS.contains(&method)
 }
@@ -102,7 +102,7 @@ impl WorkKind {
         }
     }
 
-    /// The next call, of a chain whose head was `head`.
+    /// The next call, of a chain that had its head at `head`.
     pub fn next(self, head: u64, rng: &mut impl Rng) -> WorkCall {
         match self {
             Self::Cheap => WorkCall::bare("eth_blockNumber"),

@@ -313,7 +313,7 @@ impl QuestionTable<'_, '_, '_> {
         Some(words).filter(|words| !words.is_empty())
     }
 
-    /// Says of each who differs where, and by which smaller call.
+    /// Says of each target that differs where it does, and by which smaller call.
     async fn differences(
         &mut self,
         ask: &WorkCall,
@@ -321,7 +321,7 @@ impl QuestionTable<'_, '_, '_> {
         cells: &mut [Factors],
         tries: &mut [Vec<FinishedCall>],
     ) -> UnlessStopped<()> {
-        // Two who contradict each other do so by the same small call.
+        // Two targets that contradict each other do so by the same small call.
         let mut small: Vec<((usize, usize), Option<Disagreement>)> = Vec::new();
         for (who, against) in compared.apart() {
             let Some(parting) = compared.parting(who, against) else { continue };

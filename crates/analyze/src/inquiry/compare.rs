@@ -155,7 +155,7 @@ impl ComparedAnswers {
         Self { values, digests, known }
     }
 
-    /// The digest that more than half of those have who told something.
+    /// The digest of more than half of the targets that told something.
     pub(super) fn majority(&self) -> Option<&str> {
         let told: Vec<&str> = self.digests.iter().flatten().map(String::as_str).collect();
         let most =
@@ -400,7 +400,7 @@ mod tests {
         TargetReply::Told(json!({ "result": value }))
     }
 
-    /// Who differs from whom, where, and what is known.
+    /// Which target differs from which, where, and what is known.
     #[track_caller]
     fn check(method: &str, answers: &[Value], apart: &[(usize, usize, &str)], known: &[&str]) {
         let replies: Vec<TargetReply> = answers.iter().map(told).collect();

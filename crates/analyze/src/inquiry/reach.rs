@@ -660,8 +660,9 @@ fn range(class: VerdictClass) -> SizeFate {
     }
 }
 
-/// Whether a batch may have so many. There are many words for that, and one is as good as
-/// another; but who was asked too much, or did not answer at all, says nothing of batches.
+/// Whether a batch may have this many. There are many words for that, and one is as good as
+/// another; but a target that was asked too much, or did not answer at all, says nothing of
+/// batches.
 fn batch(finished: &Finished) -> SizeFate {
     let failed = finished.last().is_none_or(|done| done.call.error.is_some());
     match finished.class() {

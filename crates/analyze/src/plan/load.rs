@@ -1,8 +1,8 @@
 //! `load`: what becomes of a load that one sets, stage after stage.
 //!
-//! A stage is a rate, open loop, or a number of users who each wait for an answer and ask again
-//! at once. Stages are played in their order: what one leaves behind for the next is a part of
-//! what is asked.
+//! A stage is a rate, open loop, or a number of users, each of which waits for an answer and asks
+//! again at once. Stages are played in their order: what one leaves behind for the next is a part
+//! of what is asked.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl LoadPlan {
         Self { rest, ..self }
     }
 
-    /// With users who think for so long after an answer, and make no more than `per_user` calls
+    /// With users that think for this long after an answer, and make at most `per_user` calls
     /// a second each: a stage ends early when these are made.
     #[must_use]
     pub fn with_users(self, think: Duration, per_user: u64) -> Self {

@@ -21,7 +21,7 @@ const USERS_PER_SECOND: u64 = 20;
 pub enum SoakLoad {
     /// Calls a second, open loop.
     Rate(f64),
-    /// So many users who each ask again when they have an answer, closed loop.
+    /// This many users, each of which asks again when it has an answer, closed loop.
     Users(usize),
 }
 

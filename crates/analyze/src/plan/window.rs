@@ -9,9 +9,9 @@
 //! in it.
 //!
 //! Where refusals ask for a pause, it is heeded: calls until some are refused, silence for as long
-//! as was asked for, and one call. Knocks would not tell: who is refused may be made to wait longer
-//! for each of them. Where windows begin by a clock, calls may end as one begins, and nothing is
-//! refused: so that is played three times.
+//! as was asked for, and one call. Knocks would not tell: a refused client may be made to wait
+//! longer for each of them. Where windows begin by a clock, calls may end as one begins, and
+//! nothing is refused: so that is played three times.
 //!
 //! Where nothing is refused it ends after the first cell.
 
@@ -55,7 +55,7 @@ pub struct WindowPlan {
     within: Duration,
     settle: Duration,
     floods: Vec<Vec<TimedCall>>,
-    /// The last cell was a flood, whose calls are to come.
+    /// The last cell was a flood, and its calls are to come.
     flooding: bool,
     /// The longest pause that was asked for.
     pause: Option<Duration>,
@@ -193,7 +193,7 @@ impl ExperimentPlan for WindowPlan {
         if self.floods.is_empty() {
             return Some(self.flood(self.settle));
         }
-        // Nothing refused, or no wait whose end was seen: more of the same says no more.
+        // Nothing refused, or no wait with an end that was seen: another flood says no more.
         let limit = read(&self.floods)?;
         if let Some(silence) = SILENCES.get(self.floods.len() - 1) {
             return Some(self.flood(Duration::from_secs_f64(silence * limit.window)));

@@ -11,7 +11,7 @@ use crate::verdict::{PlayedCell, Trial, figure, see};
 /// Settings that are listed.
 const ROWS_MAX: usize = 200;
 
-/// One table for an experiment whose cells are settings that repeat; nothing for others.
+/// One table for an experiment that repeats its settings in its cells; nothing for others.
 pub(super) fn table(out: &mut String, run: &RunRecord, experiment: &str, all: &[Trial<'_>]) {
     if matches!(experiment, "agree" | "fresh" | "reach" | "soak" | "window") {
         return;

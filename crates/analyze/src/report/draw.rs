@@ -97,7 +97,7 @@ fn failures(
     let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         if let Some(size) = cell.count(factor) {
-            // Who is refused for its rate was a stream all the same.
+            // A call that is refused for its rate was a stream nevertheless.
             let failed = cell.share(|call| call.error.is_some());
             shares.entry(size).or_default().push(100.0 * failed);
         }

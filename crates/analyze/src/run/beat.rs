@@ -3,7 +3,7 @@
 //! The runtime counts milliseconds, and a call that leaves a millisecond late looks a millisecond
 //! slow, for its time counts from when it should have left. A thread that sleeps until each call
 //! is due is late by what the system takes to wake it, some fifty microseconds. It only tells
-//! that time has come; who sends looks at the clock.
+//! that time has come; the sender looks at the clock.
 
 use std::io;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Beat {
             tokio::select! {
                 // One that was told before is not lost.
                 () = self.shared.told.notified() => {}
-                // Who rounds otherwise than the thread waits a little longer, and not for ever.
+                // A timer that rounds otherwise than the thread waits a bit longer, and not for ever.
                 () = sleep_until(due) => {}
             }
         }

@@ -283,7 +283,7 @@ impl PlayingCell<'_, '_> {
         self.calls.spawn(async move {
             think(before).await;
             let mut done = call.await;
-            // Who thinks does not hold it meanwhile.
+            // A user that thinks does not hold it meanwhile.
             done.body = Bytes::new();
             think(after).await;
             Numbered { n, intended: due, turn, done }

@@ -1,10 +1,10 @@
-//! Whether calls of an open loop waited here for each other, and whose doing that is.
+//! Whether calls of an open loop waited here for each other, and which side caused that.
 //!
 //! Whatever number of connections we have, there is a rate at which all of them are full, and calls
 //! wait until one of them has room. Where that is our bound, nothing is said of the provider. It
-//! may as well be the provider's: one that is offered more than it bears grows slow, and who grows
-//! slow fills any number of connections. The two differ in what calls take once they are on the
-//! wire: as long as before where we are the bound, and ever longer where the provider is.
+//! may as well be the provider's: one that is offered more than it bears grows slow, and one that
+//! grows slow fills any number of connections. The two differ in what calls take once they are on
+//! the wire: as long as before where we are the bound, and ever longer where the provider is.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// A longer pause than this is not waited for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A target whose last so many calls all failed has one try a call.
+/// A target has one try a call when its last calls, at least this many, all failed.
 const FAILING: u32 = 4;
 
 /// `None` where the run is to end instead.
@@ -37,7 +37,7 @@ pub type UnlessStopped<T> = Result<Option<T>, RunError>;
 pub struct PanelMember<'a> {
     /// Index in the run.
     pub target: u32,
-    /// Who it is.
+    /// The target itself.
     pub goal: &'a Goal,
     /// What it said of itself.
     pub greeting: &'a Greeting,
@@ -131,7 +131,7 @@ impl<'p> Panel<'p, '_> {
         self.seats.is_empty()
     }
 
-    /// Who sits there.
+    /// The member that sits there.
     pub fn member(&self, who: usize) -> PanelMember<'p> {
         self.seats[who].member
     }

@@ -117,7 +117,7 @@ mod tests {
         (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0
     }
 
-    /// Medians of `repeats` cells whose truth is `truth`, that scatter by `scatter`.
+    /// Medians of `repeats` cells with the true value `truth`, that scatter by `scatter`.
     fn cells(truth: f64, scatter: f64, repeats: usize, rng: &mut SmallRng) -> Vec<f64> {
         (0..repeats).map(|_| truth * (scatter * normal(rng)).exp()).collect()
     }

@@ -1,4 +1,4 @@
-//! Each function against data whose truth is known, with noise and with nothing to find.
+//! Each function against data with a known truth, with noise and with nothing to find.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -78,7 +78,8 @@ fn an_interval_is_the_same_for_the_same_seed() {
     assert_eq!(median_difference(&[], &cells(1.0, 1), &mut rng(1)), None);
 }
 
-/// Who is no later than nine others seems late against the worst of them: the interval knows.
+/// A target that is no later than nine others seems late against the worst of them: the interval
+/// knows.
 #[test]
 fn the_worst_of_several_is_judged_as_such() {
     let claimed = |of: usize, seed: u64| {

@@ -19,8 +19,9 @@
 /// Fewer values say nothing.
 pub(crate) const VALUES_MIN: usize = 10;
 
-/// The memory that is reckoned with is larger than the one that is seen by so many standard errors:
-/// of rows whose memory is one half, about one in a thousand then seems to drift, and not twenty.
+/// The memory that is reckoned with is larger than the one that is seen by this many standard
+/// errors: of rows with a memory of one half, about one in a thousand then seems to drift, and not
+/// twenty.
 const UNSURE: f64 = 1.0;
 
 /// And is no larger than this: whatever remembers more is a wave.

@@ -44,7 +44,8 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let Some(holds) = found.holds else {
         return DraftVerdict::cannot_tell(format!("even {fails_at} streams failed"));
     };
-    // Who ends connections whatever is open on them ends them at the size that is borne as well.
+    // A target that ends connections whatever is open on them ends them at the size that is borne
+    // as well.
     let mut held = sized.iter().filter(|(size, _)| *size == holds);
     if held.all(|(_, cell)| connections(cell) > 1) {
         let why = "connections end with few streams as well: `connection` measures after how many requests";
@@ -368,8 +369,8 @@ mod tests {
     use super::*;
     use crate::record::{CallRecord, Cell};
 
-    /// A cell of 64 streams whose calls begin so many microseconds apart and take 1 ms; some of the
-    /// first are served, the others refused for their rate.
+    /// A cell of 64 streams with calls that begin this many microseconds apart and take 1 ms; some
+    /// of the first are served, the others refused for their rate.
     fn told(apart: u64, served: u64) -> DraftVerdict {
         let call = |n: u64| CallRecord {
             begun_at: n * apart,

@@ -475,8 +475,9 @@ impl Finding {
         }
     }
 
-    /// What a comparison held and compared, and the interval of the time of the way whose name
-    /// comes first in order over that of the other. Which of two is told first may be chance.
+    /// What a comparison held and compared, and the interval of the time of the way that comes
+    /// first in the order of names over that of the other. Which of two is told first may be
+    /// chance.
     fn ratio(&self) -> Option<(Named<'_>, (f64, f64))> {
         let (Self::Faster { what, than, low, high, held, .. }
         | Self::NoDifference { what, than, low, high, held }) = self

@@ -99,7 +99,7 @@ impl Sight {
         let mut lags = Vec::new();
         for (part, span) in &self.parts {
             let Some(there) = other.parts.get(part) else { continue };
-            // Who goes back shows again what was no longer new.
+            // A target that goes back shows again what was no longer new.
             let known = self.known_before(*part).max(other.known_before(*part));
             let new = span.shown.iter().filter(|(block, _)| Some(**block) > known);
             let both = new.filter_map(|(block, (at, _))| Some((at, there.shown.get(block)?.0)));

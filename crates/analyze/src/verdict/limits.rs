@@ -30,7 +30,7 @@ const KEPT_MIN: f64 = 0.99;
 /// Plateaus that differ by less are one.
 const SAME: f64 = 0.15;
 
-/// Who passed, in the order in which they were sent.
+/// Which calls passed, in the order in which they were sent.
 pub(crate) fn order(calls: &[&CallRecord]) -> Vec<TimedCall> {
     let one =
         |call: &&CallRecord| TimedCall { at: seconds(sent_at(call)), passed: !throttled(call) };

@@ -147,8 +147,8 @@ fn last_part(cell: &PlayedCell<'_>) -> Option<(usize, usize)> {
     (whole && last > 0).then(|| (passed(after), last))
 }
 
-/// Whether who is refused is told when to come again, and whether that is so: by the cells that
-/// were silent for as long as was asked for, and not by knocks, for which who is refused may be
+/// Whether a refused client is told when to come again, and whether that is so: by the cells that
+/// were silent for as long as was asked for, and not by knocks, for which a refused client may be
 /// made to wait longer.
 fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAfterWorth, String) {
     let refused = || leant.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));

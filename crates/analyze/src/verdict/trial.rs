@@ -1,4 +1,4 @@
-//! Records sorted by who and what: an experiment at one target, its cells, their calls.
+//! Records sorted by target and experiment: one experiment at one target, its cells, their calls.
 
 use std::collections::BTreeMap;
 

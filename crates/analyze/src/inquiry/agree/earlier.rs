@@ -1,8 +1,8 @@
 //! What was asked before a run was cut, found again in its cells.
 //!
-//! A question counts as answered where everybody who has a seat now was asked it at the same time:
-//! digests of one asking say nothing beside those of another. One that was cut, or asked while
-//! a target was missing, is asked anew as a whole.
+//! A question counts as answered where every target that has a seat now was asked it at the same
+//! time: digests of one asking say nothing beside those of another. One that was cut, or asked
+//! while a target was missing, is asked anew as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::work::WorkCall;
 pub(super) struct EarlierQuestions {
     /// The newest block that is asked about, and how it was found.
     pub(super) pin: Option<(u64, String)>,
-    /// The targets whose cells say so.
+    /// The targets with cells that say so.
     pub(super) pinned: BTreeSet<u32>,
     /// The blocks that are looked into.
     pub(super) chosen: Option<Vec<u64>>,
@@ -81,7 +81,7 @@ impl EarlierQuestions {
             answered.found.extend(factors.get("found").cloned());
             let against = factors.get("against").and_then(|against| against.parse().ok());
             if let Some(against) = against {
-                // Two who contradict each other do so by the same small call.
+                // Two targets that contradict each other do so by the same small call.
                 answered.smaller += usize::from(!pairs.contains(&(against, *target)));
                 pairs.push((*target, against));
             }

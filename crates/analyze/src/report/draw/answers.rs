@@ -1,4 +1,4 @@
-//! Charts of what was answered: who agrees with whom, and who is late.
+//! Charts of what was answered: which targets agree with each other, and which are late.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn name(run: &RunRecord, target: u32) -> String {
     run.targets.get(target as usize).map_or("?", |target| &target.id).to_owned()
 }
 
-/// Who agrees with whom, by method; and, where there are three or more, with most.
+/// Which targets agree with each other, by method; and, where there are three or more, with most.
 pub(super) fn agreement(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
     let mut targets: Vec<u32> =
         all.iter().filter(|trial| trial.experiment == "agree").map(|trial| trial.target).collect();
