@@ -20,9 +20,9 @@ const REFUSED_RUN: u32 = 3;
 const PASSED_RUN: u64 = 3;
 /// A run of so much of what passed at first is a window that started anew.
 const LONG_RUN: f64 = 0.3;
-/// So many short runs, and no long one, are a bucket that fills bit by bit.
+/// This many short runs, and no long one, are a bucket that fills bit by bit.
 const SHORT_RUNS: u32 = 20;
-/// And so many calls that passed tell its rate to 2 %.
+/// And this many calls that passed tell its rate to 2 %.
 const PASSED_ENOUGH: u64 = 50;
 
 /// What is sent at most, and how fast.

@@ -160,13 +160,13 @@ pub trait ExperimentPlan: Debug {
     /// a limit; otherwise nothing.
     fn saw(&mut self, _: &[TimedCall]) {}
 
-    /// Where it says how often, calls are not written one by one, but what became of them so
-    /// often: a long run would fill the disk.
+    /// Where it says how often, calls are not written one by one, but what became of them
+    /// at that interval: a long run would fill the disk.
     fn rolled(&self) -> Option<Duration> {
         None
     }
 
-    /// For so long it was played before the run was cut, where calls are rolled up.
+    /// For this long it was played before the run was cut, where calls are rolled up.
     fn watched(&mut self, _: Duration) {}
 }
 

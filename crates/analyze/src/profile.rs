@@ -21,10 +21,10 @@ use crate::verdict::{
 };
 use crate::work::WorkKind;
 
-/// Of the requests after which a connection ends so many percent are made on it.
+/// Of the requests after which a connection ends this many percent are made on it.
 const REQUESTS_PERCENT: u64 = 90;
 
-/// Of the silence after which it is closed so many percent are waited for.
+/// Of the silence after which it is closed this many percent are waited for.
 const IDLE_PERCENT: u64 = 80;
 
 /// Calls at once beyond the knee, so that a provider that shapes always has some to serve.

@@ -583,7 +583,7 @@ impl<W: Write> Writer<W> {
 }
 
 impl Writer<File> {
-    /// Gathers so many bytes before it writes.
+    /// Gathers this many bytes before it writes.
     pub fn buffered(self, bytes: usize) -> Writer<BufWriter<File>> {
         Writer { to: BufWriter::with_capacity(bytes, self.to), line: self.line }
     }

@@ -45,10 +45,10 @@ use crate::work::WorkCall;
 const H1_CONNECTIONS: usize = 64;
 /// And where its rate needs more: from there on we would measure how we open them.
 const H1_CONNECTIONS_MAX: usize = 512;
-/// Over HTTP/2 so many times those of the plan. Warming one up takes a call, and three were
+/// Over HTTP/2 this many times those of the plan. Warming one up takes a call, and three were
 /// announced for each.
 const H2_CONNECTIONS_FACTOR: usize = WARMING_MAX;
-/// Places for so many times the calls that a rate has under way, so that ours are not the bound:
+/// Places for this many times the calls that a rate has under way, so that ours are not the bound:
 /// more than one that has grown slow needs to be seen, see `crowd`.
 const ROOM: f64 = 2.0;
 
@@ -80,7 +80,7 @@ pub struct CallBudget {
 }
 
 impl CallBudget {
-    /// So many calls.
+    /// This many calls.
     pub fn new(max: u64) -> Self {
         Self { max, left: AtomicU64::new(max) }
     }
@@ -90,12 +90,12 @@ impl CallBudget {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Takes so many at once, or none of them.
+    /// Takes this many at once, or none of them.
     pub(crate) fn take_all(&self, calls: u64) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
     }
 
-    /// With so many that were made before.
+    /// With this many that were made before.
     #[must_use]
     pub fn after(self, spent: u64) -> Self {
         self.left.store(self.max.saturating_sub(spent), Relaxed);
@@ -694,7 +694,7 @@ impl PlanTurn {
     }
 }
 
-/// In which order so many are played in a round. Each order is followed by its reverse, and then
+/// In which order this many are played in a round. Each order is followed by its reverse, and then
 /// another one begins, so that with time none is before or after the others more often: of two
 /// A B, B A, B A, A B. Which one begins is drawn.
 fn in_turn(many: usize, drawn: u64, round: u64) -> Vec<usize> {
@@ -815,7 +815,7 @@ mod tests {
         assert_eq!(suited(open, &h1).means.connections, H1_CONNECTIONS);
     }
 
-    /// Connections for so many calls a second, which take so long.
+    /// Connections for this many calls a second, which take this long.
     #[track_caller]
     fn sized(version: HttpVersion, told: Protocol, per_second: f64, takes_ms: u64, many: usize) {
         let mut open = ordered(Schedule::rate(per_second, Duration::from_secs(1)));

@@ -87,7 +87,7 @@ pub enum NextCall {
 }
 
 impl Schedule {
-    /// An open loop for so long; at least one call.
+    /// An open loop for this long; at least one call.
     pub fn rate(per_second: f64, lasting: Duration) -> Self {
         let calls = (per_second * lasting.as_secs_f64()).round().max(1.0) as u64;
         Self::Open { per_second, calls }
@@ -138,7 +138,7 @@ impl Schedule {
         }
     }
 
-    /// Whether no further call begins, `after` so long.
+    /// Whether no further call begins once `after` has passed.
     pub fn is_over(&self, now: &CellProgress, after: Duration) -> bool {
         let enough = now.begun >= self.calls();
         match self {

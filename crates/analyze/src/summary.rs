@@ -55,7 +55,7 @@ pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
         }
         let parts = records.iter().filter_map(Record::rollup);
         let parts: Vec<&Rollup> = parts.filter(|it| it.target as usize == index).collect();
-        // Of many, so many that they fit on a screen.
+        // Of many, as many as fit on a screen.
         let each = parts.len().div_ceil(PARTS_MAX).max(1);
         lines.extend(parts.iter().step_by(each).map(|it| format!("  {}", part(it))));
     }

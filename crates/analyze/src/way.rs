@@ -32,7 +32,7 @@ mod socket;
 
 pub use socket::{SocketError, WsSession};
 
-/// A call without an answer for so long has failed.
+/// A call without an answer for this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Calls that may wait for a connection: an experiment bounds them itself.

@@ -45,7 +45,7 @@ impl Played {
     }
 }
 
-/// A world whose blocks have so many transactions.
+/// A world whose blocks have this many transactions.
 fn world(txs_per_block: u32) -> Arc<World> {
     World::new(WorldConfig { history_blocks: 4, txs_per_block, ..WorldConfig::default() })
 }
@@ -92,7 +92,7 @@ async fn how_connections_end_is_found() {
     }
 }
 
-/// What is to be said of two ways, one of which takes so long and the other so long.
+/// What is to be said of two ways, one of which takes `h1` and the other `h2`.
 #[track_caller]
 fn compared(found: &[Finding], held: &str, h1: f64, h2: f64, what: &str) {
     let is_held = |finding: &&Finding| match finding {

@@ -499,7 +499,7 @@ impl Announcer {
     }
 }
 
-/// What the logs of a block have to match, after so many answers that did not match its bloom.
+/// What the logs of a block have to match, after this many answers that did not match its bloom.
 fn logs_scope(bloom: Option<&Bloom>, failures: PartFailures) -> LogsScope<'_> {
     match bloom {
         Some(bloom) if failures.foreign >= FOREIGN_MAX => LogsScope::WithSystemLogs(bloom),

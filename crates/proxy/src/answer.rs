@@ -90,7 +90,7 @@ const RETRY_LATE_MAX: Duration = Duration::from_secs(300);
 /// a body.
 const NAME_CHARS_MAX: usize = 64;
 
-/// So many upstreams are named in a message; `data` holds all.
+/// At most this many upstreams are named in a message; `data` holds all.
 const NAMED_MAX: usize = 16;
 /// And so much is told there of each.
 const DETAIL_CHARS_MAX: usize = 160;

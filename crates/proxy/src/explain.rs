@@ -108,7 +108,7 @@ pub struct CacheExplained {
 /// How many upstreams must answer a call alike.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct QuorumExplained {
-    /// So many.
+    /// This many.
     pub agree: usize,
     /// The most upstreams that are called.
     pub of: usize,

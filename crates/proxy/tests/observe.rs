@@ -307,7 +307,7 @@ async fn metrics_of_an_unused_proxy_are_well_formed() {
     }
 }
 
-/// Lines of `/metrics` for one chain with so many upstreams that took no call.
+/// Lines of `/metrics` for one chain with this many upstreams that took no call.
 fn lines_of_idle(upstreams: u8) -> usize {
     let stage = Stage::new(vec![Plan { upstreams: upstreams.into(), ..Plan::default() }]);
     (0..upstreams).for_each(|place| stage.show_head(place, 100));

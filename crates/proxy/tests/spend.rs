@@ -238,7 +238,7 @@ impl Market {
         Self { world, began: now(), metered, proxy, worker, _loops: loops }
     }
 
-    /// So many blocks are made; never more than two feeds are open.
+    /// This many blocks are made; never more than two feeds are open.
     async fn blocks(&self, blocks: u64) {
         for _ in 0..blocks * BLOCK.as_secs() {
             tokio::time::sleep(secs(1)).await;
@@ -420,7 +420,7 @@ const SIX: [&str; 6] = ["alchemy", "quicknode", "infura", "chainstack", "alchemy
 const ALL_LOGS: &str = r#"["logs",{}]"#;
 const NO_LOGS: &str = r#"["logs",{"address":"0x00000000000000000000000000000000000000ff"}]"#;
 
-/// An hour of blocks before so many clients.
+/// An hour of blocks before this many clients.
 async fn check(clients: usize) -> u64 {
     let market = Market::new(&SIX);
     market.blocks(IDLE_BLOCKS).await;

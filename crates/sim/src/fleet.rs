@@ -18,7 +18,7 @@ use crate::world::{World, WorldConfig};
 
 /// Between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
-/// The script starts again after so long.
+/// The script starts again after this long.
 pub const CYCLE: Duration = Duration::from_secs(90);
 /// Blocks made in one tick; a machine that slept catches up slowly.
 const BLOCKS_PER_TICK_MAX: u64 = 8;
@@ -51,7 +51,7 @@ impl Default for FleetConfig {
 pub enum Weather {
     /// Everything goes wrong so.
     Fault(Fault),
-    /// Falls so many blocks behind.
+    /// Falls this many blocks behind.
     Lag(u64),
     /// Stands still.
     Stuck,

@@ -20,9 +20,9 @@ use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 /// The bounds of resting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerBounds {
-    /// So many failures in a row start a rest. At least 1.
+    /// This many failures in a row start a rest. At least 1.
     pub failures_max: u32,
-    /// So many good answers in a row end one; zero counts as one.
+    /// This many good answers in a row end one; zero counts as one.
     pub successes_min: u32,
     /// The first rest.
     pub rest: Duration,

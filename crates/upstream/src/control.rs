@@ -24,11 +24,12 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// One in so many of the calls at once that were learnt is kept for calls whose answers are short: else
-/// a few clients that ask for megabytes hold all of them until the first megabytes have come.
+/// One in this many of the calls at once that were learnt is kept for calls whose answers are
+/// short: else a few clients that ask for megabytes hold all of them until the first megabytes have
+/// come.
 const SHORT_SHARE: u32 = 4;
 
-/// One in so many of the calls that an upstream may be sent at once, where that was given, may be
+/// One in this many of the calls that an upstream may be sent at once, where that was given, may be
 /// a large answer that flows to its client.
 const FLOWS_SHARE: u32 = 4;
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::stamp::{Stamp, StampCell};
 
-/// The time of a call is written at most so often: calls come to one upstream from all workers.
+/// The time of a call is written at most once in this time: calls come to one upstream from
+/// all workers.
 const NOTE_EVERY: Duration = Duration::from_millis(250);
 
 /// What is done at the first call after a quiet time.

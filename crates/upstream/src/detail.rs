@@ -4,7 +4,7 @@ use wellhead_jsonrpc::scan_error;
 
 use crate::verdict::{Payload, Verdict};
 
-/// An upstream's own words are cut after so many characters.
+/// An upstream's own words are cut after this many characters.
 const WORDS_MAX: usize = 160;
 
 impl Verdict {

@@ -20,7 +20,7 @@ use crate::stamp::{ExchangeSpan, Stamp};
 
 /// A share of one, in the fixed point in which it is kept.
 const ONE: u32 = 1 << 20;
-/// The share looks back over about so many calls.
+/// The share looks back over about this many calls.
 const WINDOW_CALLS: u32 = 20;
 /// From this share on a class rests.
 const SHARE_MAX: u32 = ONE / 5;

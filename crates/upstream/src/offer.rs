@@ -18,9 +18,9 @@ use wellhead_eth::{MethodRow, MethodTable};
 use crate::stamp::Stamp;
 use crate::{Learnt, Verdict, VerdictClass};
 
-/// So long a method that an upstream does not know is kept from it.
+/// A method that an upstream does not know is kept from it for this long.
 const REFUSED_FOR: Duration = Duration::from_secs(300);
-/// A method that was answered before lacks when it is refused again so long after it first was.
+/// A method that was answered before lacks when it is refused again this long after it first was.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(10);
 /// Set where the method was answered, or is known to be there.
 const IS_THERE: u64 = 1 << 63;

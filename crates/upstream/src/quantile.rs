@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// Nineteen in twenty answers take no longer than the estimate.
 const SHARE: f64 = 0.95;
-/// With fewer samples nothing is said, and so often the estimate is worked out.
+/// With fewer samples nothing is said, and once in this many the estimate is worked out.
 const EVERY: u32 = 16;
-/// From so many samples on the counts are halved.
+/// From this many samples on the counts are halved.
 const KEPT_MAX: u32 = 512;
 /// The finest step: 2^18 ns, about a quarter of a millisecond.
 const UNIT_BITS: u32 = 18;

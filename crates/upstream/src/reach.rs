@@ -19,7 +19,7 @@ use crate::stamp::{Stamp, StampCell};
 /// A block that is missing and nearer to the head than this says nothing of the history: it
 /// may not have arrived yet. Half of the 128 states that a geth without an archive keeps.
 const NEAR_HEAD: u64 = 64;
-/// So many old blocks have to be missing before the history is taken to be short.
+/// This many old blocks have to be missing before the history is taken to be short.
 const MISSES_MIN: u32 = 3;
 /// The states that a provider serves on plans without history.
 const STATES_WITHOUT_HISTORY: u64 = 128;
@@ -27,9 +27,9 @@ const STATES_WITHOUT_HISTORY: u64 = 128;
 /// What the settings say of how far an upstream reaches; `None` where they say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReachSettings {
-    /// So many of the newest blocks are kept, by kind of data.
+    /// This many of the newest blocks are kept, by kind of data.
     pub kept: [Option<u64>; Data::ALL.len()],
-    /// A search may go over so many blocks at once.
+    /// A search may go over this many blocks at once.
     pub range_max: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ impl Reach {
         }
     }
 
-    /// Its own words: at most so many blocks at once.
+    /// Its own words: at most this many blocks at once.
     pub(crate) fn range_at_most(&self, data: Data, blocks: u64, now: Stamp) {
         self.of(data).range_max.set(blocks, now);
     }

@@ -34,12 +34,12 @@ use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// Outcomes count fully for this long, then half for as long again, and so on.
 const WINDOW: Duration = Duration::from_secs(10);
-/// So long after a refusal, outcomes are counted.
+/// For this long after a refusal, outcomes are counted.
 const COUNTED_FOR: Duration = Duration::from_secs(20);
-/// So many refused methods agree, however many others pass: calls have prices, and a limit that is
-/// nearly spent lets the cheap ones go.
+/// This many refused methods agree, however many others pass: calls have prices, and a limit that
+/// is nearly spent lets the cheap ones go.
 const KINDS_SURE: u64 = 3;
-/// So many refusals of two are believed to mean all, where no other method was answered.
+/// This many refusals of two are believed to mean all, where no other method was answered.
 const REFUSALS_SURE: u64 = 4;
 /// `n·p/c` from which on others pass too often for one limit of all.
 const CLEAR: u64 = 4;

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
-/// So many calls must wait in vain.
+/// This many calls must wait in vain.
 const OVERDUE_MIN: u32 = 3;
-/// And so long must nothing have been heard: longer than a collector's pause.
+/// And nothing must have been heard for this long: longer than a collector's pause.
 const QUIET_MIN: Duration = Duration::from_millis(250);
-/// And so many times longer than nineteen in twenty calls take.
+/// And this many times longer than nineteen in twenty calls take.
 const QUIET_FACTOR: u32 = 4;
 /// Calls that waited longer ago than this show nothing of now.
 const MEMORY: Duration = Duration::from_secs(10);

@@ -440,14 +440,14 @@ pub enum Learnt {
         /// Last block.
         to: u64,
     },
-    /// At most so many blocks at once.
+    /// At most this many blocks at once.
     RangeMax {
         /// The number of blocks.
         blocks: u64,
     },
     /// The range was refused for its length alone, by words that name no number.
     RangeRefused,
-    /// A filter may name at most so many addresses.
+    /// A filter may name at most this many addresses.
     AddressesMax {
         /// The number of addresses.
         addresses: u64,

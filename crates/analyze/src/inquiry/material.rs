@@ -166,7 +166,7 @@ impl Material {
         Some(())
     }
 
-    /// Calls for what is there, so many at most, none of those in `asked`. States are asked for
+    /// Calls for what is there, at most this many, none of those in `asked`. States are asked for
     /// at the blocks of the material, at `pin` for sure.
     pub(super) fn asks(
         &self,

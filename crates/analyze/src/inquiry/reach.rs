@@ -37,7 +37,7 @@ pub const NAME: &str = "reach";
 /// Goes up when what it sends changes.
 pub const VERSION: u32 = 2;
 
-/// A head that was seen so long ago is asked for again.
+/// A head that was seen this long ago is asked for again.
 const HEAD_AGE_MAX: Duration = Duration::from_secs(2);
 /// Below the head: what has just come may not be everywhere behind one URL.
 const BELOW_HEAD: u64 = 2;
@@ -46,11 +46,11 @@ const FIRST: u64 = BELOW_HEAD + 1;
 /// Before the smallest size is asked for again: a node that was behind has come up, and the head is
 /// old enough to be asked for anew.
 const AGAIN_AFTER: Duration = Duration::from_secs(3);
-/// That is done so often in one search at most: when it begins, and when it is confirmed.
+/// That is done at most this many times in one search: when it begins, and when it is confirmed.
 const AGAIN_MAX: u64 = 2;
 /// Greeting, WebSocket, and the block that parameters are made of.
 const OTHERS: u64 = 10;
-/// Of a chain so long the past is searched within the calls that are told.
+/// The past of a chain of at most this many blocks is searched within the calls that are told.
 const PAST_MAX: u64 = 1 << 32;
 /// The address of no account: a search for its logs finds nothing, however far it goes.
 const NO_ACCOUNT: &str = "0x00000000000000000000000000000000000a11ce";
@@ -485,7 +485,7 @@ impl Visit<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Whether it has this of the oldest of so many newest blocks.
+    /// Whether it has this of the oldest of this many newest blocks.
     async fn has(&mut self, past: Past, size: u64, oldest: u64) -> UnlessStopped<Came> {
         let Some(head) = self.height().await? else { return Ok(None) };
         let number = (head.unwrap_or(0) + 1).saturating_sub(size).max(oldest);
@@ -549,7 +549,7 @@ impl Visit<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Whether it searches so many blocks, up to this one.
+    /// Whether it searches this many blocks, up to this one.
     async fn searches(&mut self, top: u64, size: u64) -> UnlessStopped<Came> {
         let from = (top + 1).saturating_sub(size);
         let params = json!([{

@@ -19,7 +19,7 @@ use crate::work::WorkKind;
 
 /// Calls at a time while the end is far.
 const AT_ONCE: usize = 8;
-/// So many calls before the end that was seen they go alone.
+/// The last calls before the end that was seen, this many, go alone.
 const ALONE: u64 = 3 * AT_ONCE as u64;
 /// Connections that are used up, where they end.
 const ENDS: u32 = 3;
@@ -52,7 +52,7 @@ enum ConnectionPhase {
     },
     /// The longest silence.
     Longest,
-    /// The end was seen after `after`; cells that are to show it, so many played.
+    /// The end was seen after `after`; of the cells that are to show it, this many were played.
     Shown {
         after: Duration,
         played: u32,
@@ -207,8 +207,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Plays it against connections that end after so many requests, and after so long a silence,
-    /// which is seen or not. Tells the cells.
+    /// Plays it against connections that end after this many requests, and after a silence of this
+    /// length, which is seen or not. Tells the cells.
     fn play(
         requests: u64,
         idle_ms: u64,

@@ -14,7 +14,7 @@ pub struct LatencyPlan {
 }
 
 impl LatencyPlan {
-    /// So many calls.
+    /// This many calls.
     pub fn new(calls: u64) -> Self {
         Self { calls, over: false }
     }

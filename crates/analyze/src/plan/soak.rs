@@ -1,8 +1,8 @@
 //! `soak`: how it does over a long time, under a load that does not change.
 //!
 //! One cell on connections that stay open. Its calls are not written one by one, but what became
-//! of them each so often, so that a day needs no more than an hour but for lines. A soak that is
-//! stopped keeps what it saw, and goes on for the time that is left.
+//! of them at a fixed interval, so that a day needs no more than an hour but for lines. A soak that
+//! is stopped keeps what it saw, and goes on for the time that is left.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub struct SoakPlan {
 }
 
 impl SoakPlan {
-    /// Keeps up `pace` for `lasting` over `connections` connections, and writes a line `every` so
-    /// often.
+    /// Keeps up `pace` for `lasting` over `connections` connections, and writes a line at each
+    /// interval of `every`.
     pub fn new(
         pace: SoakLoad,
         lasting: Duration,

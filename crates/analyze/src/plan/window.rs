@@ -43,7 +43,7 @@ const PARTS: [(f64, f64); 3] = [(0.0, 0.5), (0.6, 0.5), (1.27, 0.75)];
 const LATE: Duration = Duration::from_millis(300);
 /// How often, where windows begin by a clock.
 const HEEDED_MAX: u32 = 3;
-/// Of the calls that just empty the limit so many are sent, and some more.
+/// This many times the calls that just empty the limit are sent, and some more.
 const EMPTYING: f64 = 1.2;
 const EMPTYING_MORE: f64 = 8.0;
 

@@ -41,7 +41,7 @@ pub(super) struct CellPlace<'a> {
     pub(super) cell: u32,
     pub(super) part: u32,
     pub(super) target: u32,
-    /// Calls are not written one by one, but what became of them each so often.
+    /// Calls are not written one by one, but what became of them at this interval.
     pub(super) rolled: Option<Duration>,
 }
 

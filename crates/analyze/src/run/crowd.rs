@@ -12,9 +12,9 @@ use super::sample::Sample;
 use crate::verdict::see;
 use crate::way::FinishedCall;
 
-/// The provider has grown slow where calls take so many times what they took at first.
+/// The provider has grown slow where calls take this many times what they took at first.
 const GROWN: f64 = 1.5;
-/// A call is alone where no more than one of so many places is taken.
+/// A call is alone where at most one of this many places is taken.
 const ALONE: usize = 4;
 
 /// Calls of a cell, or of a part of it. Times are microseconds.
@@ -44,7 +44,7 @@ impl Crowd {
         }
     }
 
-    /// Whether more than one call in a hundred was later than so many microseconds, because it
+    /// Whether more than one call in a hundred was later than this many microseconds, because it
     /// waited for a place of ours.
     pub(super) fn is_ours(&self, late_max_us: f64) -> bool {
         let is_late = self.late.quantile(0.99).is_some_and(|late| late > late_max_us);
@@ -73,8 +73,8 @@ mod tests {
 
     const PLACES: usize = 8;
 
-    /// 100 calls, each of which finds as many under way as it is told, waits so many milliseconds
-    /// where these are all, and then takes so many on the wire.
+    /// 100 calls, each of which finds as many under way as it is told, waits this many milliseconds
+    /// where these are all, and then takes this many on the wire.
     fn crowd(under_way: impl Fn(u64) -> usize, waits: u64, takes: impl Fn(u64) -> u64) -> Crowd {
         let mut crowd = Crowd::default();
         let begun = Instant::now();

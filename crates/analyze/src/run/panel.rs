@@ -197,7 +197,7 @@ impl<'p> Panel<'p, '_> {
         Ok(finished.and_then(|mut finished| finished.pop()))
     }
 
-    /// Pays for so many calls that are about to be sent; `false` where the run is to end instead.
+    /// Pays for this many calls that are about to be sent; `false` where the run is to end instead.
     /// Written down first: a run that goes on after a kill has to know.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! What became of many calls, rolled up each so often: a long cell needs no more memory and no
-//! more disk the longer it lasts, but for a line each time.
+//! What became of many calls, rolled up at a fixed interval: a long cell needs no more memory and
+//! no more disk the longer it lasts, but for a line each time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

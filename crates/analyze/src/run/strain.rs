@@ -22,9 +22,9 @@ const CPU_MAX: f64 = 0.7;
 /// What a thread has had of the processors, since some moment that stays the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// It ran for so long.
+    /// It ran for this long.
     pub ran: Duration,
-    /// It was ready to run for so long, and others did.
+    /// It was ready to run for this long, and others did.
     pub waited: Duration,
 }
 

@@ -12,7 +12,7 @@ use super::{median, quantile_of_sorted, sorted};
 /// Times that is drawn anew.
 const RESAMPLES: usize = 1_000;
 
-/// Of a larger cell so many evenly spaced order statistics are used: the median stays, the
+/// Of a larger cell this many evenly spaced order statistics are used: the median stays, the
 /// interval becomes wider rather than narrower, and the work is bounded.
 const SAMPLES_MAX: usize = 100;
 
@@ -48,7 +48,7 @@ pub(crate) fn median_difference(
     worst_difference(a, b, 1, rng)
 }
 
-/// As [`median_difference`], where it is the largest of so many that were looked at: the interval
+/// As [`median_difference`], where it is the largest of this many that were looked at: the interval
 /// is made wider, so that all of them are missed together in 5 of 100 cases (Bonferroni).
 pub(crate) fn worst_difference(
     a: &[Vec<f64>],

@@ -10,7 +10,7 @@ use super::median;
 
 /// After the wait, so much of what passed at first: a window. Fewer: a bucket.
 const LONG_RUN: f64 = 0.3;
-/// But so many at least.
+/// But at least this many.
 const LONG_RUN_MIN: f64 = 3.0;
 
 /// Which of the two.

@@ -160,7 +160,7 @@ struct Meter {
     refill: f64,
     tokens: f64,
     last: f64,
-    /// Counts anew after so long instead.
+    /// Counts anew after this long instead.
     window: Option<f64>,
 }
 

@@ -38,7 +38,7 @@ pub struct Trend {
     pub first: f64,
     /// And at the last.
     pub last: f64,
-    /// The variance is so many times that of values that know nothing of each other.
+    /// The variance is this many times that of values that know nothing of each other.
     pub widened: f64,
 }
 
@@ -171,7 +171,7 @@ mod tests {
             .collect()
     }
 
-    /// Of so many rows of `n` values without a drift, those that seem to drift.
+    /// Of this many rows of `n` values without a drift, those that seem to drift.
     fn false_drifts(rows: u64, n: usize, memory: f64) -> usize {
         let found = |seed: &u64| trend(&remembering(*seed, n, memory)).expect("enough").is_sure();
         (0..rows).filter(found).count()

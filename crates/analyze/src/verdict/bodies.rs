@@ -28,7 +28,7 @@ const EACH_MIN: f64 = 0.7;
 const TOGETHER_MAX: f64 = 1.6;
 /// Above this part of what our own window lets through, the window may be what is measured.
 const WINDOW_SHARE: f64 = 0.7;
-/// Small calls wait where they take longer by so much of what they take alone, and by so many
+/// Small calls wait where they take longer by this part of what they take alone, and by this many
 /// milliseconds: less may be our own time.
 const WAIT_MIN: f64 = 0.1;
 const WAIT_MS_MIN: f64 = 2.0;
@@ -205,7 +205,8 @@ mod tests {
     use super::*;
     use crate::record::Cell;
 
-    /// What is said of answers of so many bytes that take so long, one by one and four at a time.
+    /// What is said of answers of this many bytes that take this long, one by one and four at a
+    /// time.
     fn said(bytes_in: u64, first_byte_ms: u64, transfer_ms: u64, gain: f64) -> String {
         let cell = |large: u64| Cell {
             factors: [("large", large), ("small", 0)]
@@ -257,7 +258,7 @@ mod tests {
         assert!(said(500, 20, 50, 1.0).starts_with("cannot tell: no answer was large enough"));
     }
 
-    /// What is said of small calls that take so long alone, and so long beside large ones.
+    /// What is said of small calls that take this long alone, and this long beside large ones.
     fn waited(alone_ms: u64, beside_ms: u64, bytes_in: u64) -> String {
         let call = |method: &str, ms: u64, bytes_in: u64| CallRecord {
             method: method.to_owned(),

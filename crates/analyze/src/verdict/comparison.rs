@@ -174,7 +174,7 @@ fn compare(
     }
 }
 
-/// What the interval says of `a` over `b`, one of so many comparisons; the quicker one is told
+/// What the interval says of `a` over `b`, one of this many comparisons; the quicker one is told
 /// first.
 fn say(
     groups: &Groups<'_>,

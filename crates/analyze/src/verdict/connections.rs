@@ -392,7 +392,7 @@ mod tests {
         assert!(found.evidence.iter().any(|line| line.contains("refused because of their rate")));
     }
 
-    /// One stream at a time is borne, over so many connections, and two are not.
+    /// One stream at a time is borne, over this many connections, and two are not.
     fn capped(connections: u64) -> Finding {
         let call = |n: u64, error: Option<&str>| CallRecord {
             begun_at: n,

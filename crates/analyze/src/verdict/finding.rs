@@ -89,13 +89,13 @@ pub enum PacedFlow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
-    /// States of so many newest blocks.
+    /// States of this many newest blocks.
     State,
-    /// So many newest blocks.
+    /// This many newest blocks.
     Blocks,
-    /// Logs and receipts of so many newest blocks.
+    /// Logs and receipts of this many newest blocks.
     Logs,
-    /// Traces of so many newest blocks.
+    /// Traces of this many newest blocks.
     Traces,
     /// Blocks that one search may go over.
     Range,
@@ -133,14 +133,14 @@ pub struct ServedUsers {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
-    /// So long a call takes when nothing else is asked.
+    /// A call takes this long when nothing else is asked.
     Takes {
         /// The median, milliseconds.
         p50_ms: f64,
         /// The 95th percentile.
         p95_ms: f64,
     },
-    /// One connection bears so many streams at once.
+    /// One connection bears this many streams at once.
     StreamCap {
         /// Streams.
         streams: u32,
@@ -154,7 +154,7 @@ pub enum Finding {
         /// Streams.
         up_to: u32,
     },
-    /// A connection ends after so many requests.
+    /// A connection ends after this many requests.
     Recycle {
         /// Requests.
         after_calls: u64,
@@ -168,7 +168,7 @@ pub enum Finding {
     },
     /// A connection that carries nothing is closed.
     IdleClose {
-        /// After so long.
+        /// After this long.
         after_ms: u64,
     },
     /// It stays open.
@@ -176,7 +176,7 @@ pub enum Finding {
         /// As long as was tried.
         up_to_ms: u64,
     },
-    /// So many calls a second pass.
+    /// This many calls a second pass.
     Rate {
         /// Calls.
         per_second: f64,
@@ -187,10 +187,10 @@ pub enum Finding {
     NoRateLimit {
         /// As many as were tried.
         up_to_per_second: f64,
-        /// For so long, seconds: a limit that counts over longer does not show.
+        /// For this long, seconds: a limit that counts over longer does not show.
         kept_s: f64,
     },
-    /// So many calls pass at once.
+    /// This many calls pass at once.
     Bucket {
         /// Calls.
         size: u64,
@@ -230,7 +230,7 @@ pub enum Finding {
         what: String,
         /// The other.
         than: String,
-        /// By so many percent of the other's median.
+        /// By this many percent of the other's median.
         percent: f64,
         /// The interval of 95 %.
         low: f64,
@@ -327,7 +327,7 @@ pub enum Finding {
     Disagrees {
         /// That many.
         calls: u64,
-        /// Of so many.
+        /// Of this many.
         of: u64,
         /// Of those that differ: where most targets agree on something else.
         outvoted: u64,
@@ -340,7 +340,7 @@ pub enum Finding {
     },
     /// All answers are those of the others.
     Agrees {
-        /// So many.
+        /// This many.
         calls: u64,
     },
     /// How far it reaches.
@@ -491,7 +491,7 @@ impl Finding {
         })
     }
 
-    /// With six figures in each number: more were never measured, and so many come back from
+    /// With six figures in each number: more were never measured, and this many come back from
     /// JSON as they were.
     pub(super) fn rounded(mut self) -> Self {
         for number in self.numbers() {

@@ -24,7 +24,7 @@ use crate::stat::refill::{RefillKind, RefillLimit, begins_by_a_clock, flood, rea
 /// Other failures above this share make a cell say nothing of limits.
 const FAILED_MAX: f64 = 0.01;
 
-/// A silence of so many windows lets a limit become whole.
+/// A silence of this many windows lets a limit become whole.
 const WHOLE: f64 = 1.05;
 
 /// Of the last part, a window that slides lets no more pass than this.

@@ -28,7 +28,7 @@ const SETTINGS: [&str; 6] = [
 const SETTINGS_MAX: usize = 16;
 /// What stands for a text that holds a part of the URL.
 const NOT_KEPT: &str = "(not kept: it may hold a key)";
-/// So many letters in a row of a URL's secret parts give it away.
+/// This many letters in a row of a URL's secret parts give it away.
 const TELLING: usize = 6;
 /// Letters of what the other side says that are kept.
 const LETTERS_MAX: usize = 100;

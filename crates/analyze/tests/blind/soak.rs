@@ -20,7 +20,7 @@ const PARTS: u32 = 30;
 #[derive(Debug, Clone, Copy)]
 enum Life {
     Even,
-    /// Its time grows by so many times itself.
+    /// Its time grows by this many times itself.
     Slower(f64),
     /// Of each part, it refuses a share that grows up to this one.
     Failing(f64),

@@ -279,7 +279,7 @@ fn near(seen: f64, expected: f64, what: &str) {
     assert!(off < 0.1, "{what}: {seen} is not within 10 % of {expected}");
 }
 
-/// Targets of one chain that goes on, watched for so many blocks.
+/// Targets of one chain that goes on, watched for this many blocks.
 async fn watch(seed: u64, dials: Vec<ProviderDials>, blocks: u32) -> (Duration, Played) {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0xb10c);
     let block_time = Duration::from_secs([1, 2, 5, 12][rng.random_range(0..4)]);

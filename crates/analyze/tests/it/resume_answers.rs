@@ -54,7 +54,7 @@ impl<'a> Play<'a> {
         Self { dir, providers, inquiry: inquiry.clone(), absent: None, calls_max: 1_000_000 }
     }
 
-    /// Begins the run, or goes on with it, until so many calls are over.
+    /// Begins the run, or goes on with it, until this many calls are over.
     async fn until(&self, calls: u64) -> Result<(), RunError> {
         let goal = |(n, provider): (usize, &FakeProvider)| {
             let url = format!("http://{}/v2/PATHKEY", provider.addr());
@@ -144,7 +144,7 @@ fn about(cells: &[Cell]) -> Vec<About> {
     cells.iter().map(|cell| (cell.target, cell.factors.clone())).collect()
 }
 
-/// A directory with the run as it is after so many bytes of records.
+/// A directory with the run as it is after this many bytes of records.
 fn killed(whole: &Path, bytes: usize) -> TempDir {
     let dir = TempDir::new().unwrap();
     fs::copy(whole.join("run.json"), dir.path().join("run.json")).unwrap();
@@ -414,7 +414,7 @@ async fn what_connections_did_is_written() {
 const BLOCK_TIME: Duration = Duration::from_secs(2);
 
 /// Two watch a chain that goes on, one of them two blocks late, and the run is cut or killed in
-/// between for so long.
+/// between for this long.
 async fn watched(seed: u64, cut: Option<u64>, kill: bool, gap_blocks: u32) -> TempDir {
     let config = WorldConfig { block_time: BLOCK_TIME, txs_per_block: 0, ..WorldConfig::default() };
     let world = World::new(config);

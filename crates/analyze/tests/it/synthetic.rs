@@ -44,7 +44,7 @@ pub(crate) struct Dials {
     pub(crate) h2_share: f64,
     /// Milliseconds of lag.
     pub(crate) lag_ms: f64,
-    /// One of so many answers is another.
+    /// One of this many answers is another.
     pub(crate) lies: Option<u64>,
     /// Blocks that a search may go over.
     pub(crate) range_max: u64,

@@ -19,7 +19,7 @@ use wellhead_eth::{Data, MethodRow};
 use wellhead_route::Roster;
 use wellhead_upstream::{Upstream, UpstreamSet};
 
-/// A query names so many labels at most.
+/// A query names at most this many labels.
 const PAIRS_MAX: usize = 8;
 /// So much is repeated of a client's own words, and of what is known.
 const WORD_CHARS_MAX: usize = 64;

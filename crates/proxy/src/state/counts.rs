@@ -203,7 +203,7 @@ impl Counts {
         self.unconfirmed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an upstream that gave one where another found logs: so many times before.
+    /// Counts an upstream that gave one where another found logs: how many times before.
     pub(crate) fn missed_logs(&self, slot: Slot) -> u64 {
         self.missed_logs[slot.index()].fetch_add(1, Ordering::Relaxed)
     }

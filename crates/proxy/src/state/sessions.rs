@@ -38,7 +38,7 @@ use crate::blocks::highest;
 /// 32 KiB a chain that is used.
 const PLACES: usize = 4096;
 
-/// What was shown is remembered for so long.
+/// What was shown is remembered for this long.
 const LASTS: Duration = Duration::from_secs(120);
 /// A place holds a number in its upper bits, and in this many lower ones the second in which it
 /// was shown, counted from the start of the table.

@@ -106,8 +106,8 @@ pub(crate) struct ChainSubscriptions {
 #[derive(Debug, Default)]
 struct ReaderPositions(Mutex<Vec<Weak<AtomicU64>>>);
 
-/// Positions of connections that have left are kept until there are so many in all, and as many as
-/// those that are left.
+/// Positions of connections that have left are kept until there are this many in all, and as many
+/// as those that are left.
 const POSITIONS_MIN: usize = 64;
 
 impl ReaderPositions {
@@ -368,8 +368,9 @@ impl ChainSubscriptions {
         self.groups.lock().len()
     }
 
-    /// One more subscription for which this part of each block is fetched, with a filter of so many bytes.
-    /// To be called before the place from which it reads is taken, as [`ChainSubscriptions::join`].
+    /// One more subscription for which this part of each block is fetched, with a filter of this
+    /// many bytes. To be called before the place from which it reads is taken, as
+    /// [`ChainSubscriptions::join`].
     /// `None` where the bound on filters is reached.
     pub(crate) fn want(self: &Arc<Self>, part: BlockPart, bytes: usize) -> Option<PartDemand> {
         let criteria = self.hold(bytes)?;
@@ -377,8 +378,8 @@ impl ChainSubscriptions {
         Some(PartDemand { criteria, part })
     }
 
-    /// Counts a filter of so many bytes until the result is dropped. `None` where the bound on filters is
-    /// reached.
+    /// Counts a filter of this many bytes until the result is dropped. `None` where the bound on
+    /// filters is reached.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<HeldCriteria> {
         let before = self.criteria_bytes.fetch_add(bytes, Relaxed);
         let held = HeldCriteria { subscriptions: Arc::clone(self), bytes };

@@ -25,7 +25,7 @@ use wellhead_eth::BlockHash;
 use wellhead_store::{Digest, Disk, SharedTier, Snapshot};
 use wellhead_watch::Pulse;
 
-/// What may be replaced is final or forgotten after so long.
+/// What may be replaced is final or forgotten after this long.
 const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
 
 /// The items of one batch together wait for their tiers no longer, by default.
@@ -60,7 +60,7 @@ impl Tiers {
         Self { disk, batch_within: BATCH_WAIT, shared: OnceLock::new() }
     }
 
-    /// The items of one batch wait for so long together; 40 ms by default.
+    /// The items of one batch wait for this long together; 40 ms by default.
     #[must_use]
     pub fn batches_within(self, batch_within: Duration) -> Self {
         Self { batch_within, ..self }

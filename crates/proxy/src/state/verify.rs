@@ -41,12 +41,12 @@ pub use pool::VerifyPool;
 /// The rule of an answer that was compared with its call and with itself.
 const SOUND_CHEAP: &str = "sound-cheap";
 
-/// Answers of one exchange up to so many bytes together are looked at where they came in at the
+/// Answers of one exchange up to this many bytes together are looked at where they came in at the
 /// level `cheap`: a quarter of a millisecond.
 const CHEAP_HERE_MAX: usize = 64 << 10;
-/// And so many when there is no time for them elsewhere.
+/// And this many when there is no time for them elsewhere.
 const CHEAP_AT_LAST_MAX: usize = 256 << 10;
-/// At the level `full` so many: a header, a receipt, or a transaction with its signature.
+/// At the level `full` this many: a header, a receipt, or a transaction with its signature.
 const FULL_HERE_MAX: usize = 4 << 10;
 
 /// What the settings say of looking at answers.

@@ -44,7 +44,7 @@ pub(crate) async fn ask_upstreams(
         // Boxed: it is rare, and few calls should carry the state of waiting.
         Some(_) | None => Box::pin(make_plan(chain, worker, subject, job.deadline, began)).await,
     };
-    // Where several must agree, so many have to accept the range.
+    // Where several must agree, that many have to accept the range.
     let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
     if let Some(range) = range
         && plan.fit() < needed

@@ -55,7 +55,7 @@ const HEAD_WAIT: Duration = Duration::from_secs(2);
 const HEAD_LOOK: Duration = Duration::from_millis(100);
 /// A filter with more names fits nearly every bloom, and takes long to look for.
 const NAMES_MAX: usize = 256;
-/// For so long the answer waits for a second one.
+/// For this long the answer waits for a second one.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The end of a search, or of a part of one.

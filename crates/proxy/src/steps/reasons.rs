@@ -18,7 +18,7 @@ use crate::steps::cached;
 /// What is said of a call whose answer is looked up.
 pub(crate) const LOOKED_UP: &str = "looked up";
 
-/// So many upstreams are named in a trail that were not fit for the call.
+/// At most this many upstreams that were not fit for the call are named in a trail.
 const LEFT_OUT_MAX: usize = 8;
 /// And so much is said of each.
 const WHY_CHARS_MAX: usize = 100;

@@ -9,9 +9,9 @@ use wellhead_upstream::{Condition, Upstream, UpstreamSet};
 
 use crate::state::chain::ServedChain;
 
-/// A call that arrives before any upstream was verified waits so long for one.
+/// A call that arrives before any upstream was verified waits this long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
-/// And only so long when each of those that were not verified yet has failed: they are down
+/// And only this long when each of those that were not verified yet has failed: they are down
 /// rather than slow, and a client that hears so can do something else.
 const DOWN_WAIT: Duration = Duration::from_secs(1);
 

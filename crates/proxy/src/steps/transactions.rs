@@ -21,7 +21,7 @@ use crate::steps::run_plan::run_plan;
 
 /// The method that asks for a transaction.
 pub(crate) const TRANSACTION: &str = "eth_getTransactionByHash";
-/// A transaction that others do not find is looked for so long at the one that took it.
+/// A transaction that others do not find is looked for this long at the one that took it.
 const LOOK_THERE: Duration = Duration::from_secs(1);
 
 /// Remembers a transaction that an upstream took.

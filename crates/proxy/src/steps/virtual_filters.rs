@@ -33,9 +33,10 @@ use crate::steps::search::counted;
 const NOTHING_YET: Bytes = Bytes::from_static(b"[]");
 /// Ancestors of its first block that a filter remembers: so deep a reorg may replace that block.
 const ANCESTORS_MAX: u64 = 8;
-/// A poll that another one of the filter overtook begins again, so often.
+/// A poll that another one of the filter overtook begins again; at most this many are begun.
 const POLLS_MAX: usize = 3;
-/// Logs that contradict the agreed chain are read again, so often: another upstream may be asked.
+/// Logs that contradict the agreed chain are read again, as another upstream may be asked; they are
+/// read at most this many times.
 const READS_MAX: usize = 3;
 
 /// Makes the reads that a filter is answered by: each is a call of its client, with all that belongs to one.

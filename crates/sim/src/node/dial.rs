@@ -44,7 +44,7 @@ pub struct LatencyDial {
     pub base: Duration,
     /// Up to so much more, evenly spread.
     pub jitter: Duration,
-    /// Of the answers, so many percent are slow.
+    /// Of the answers, this many percent are slow.
     pub tail_percent: f64,
     /// How much slower those are.
     pub tail: Duration,
@@ -93,7 +93,7 @@ pub struct Dials {
     pub stuck_at: Option<B256>,
     /// Every exchange goes wrong so.
     pub fault: Option<Fault>,
-    /// Of the exchanges, so many percent go wrong by chance.
+    /// Of the exchanges, this many percent go wrong by chance.
     pub error_percent: f64,
     /// How those go wrong: one of these, by chance.
     pub errors: Vec<Fault>,

@@ -69,7 +69,7 @@ pub(super) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// So many more.
+/// This many more.
 pub(super) fn add(counter: &AtomicU64, more: usize) {
     counter.fetch_add(more as u64, Ordering::Relaxed);
 }

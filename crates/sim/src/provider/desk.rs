@@ -169,7 +169,7 @@ impl Desk {
         look(&self.setup.read().dials)
     }
 
-    /// Whether a connection with so many streams has its share.
+    /// Whether a connection with this many streams has its share.
     pub(super) fn is_full(&self, streams: usize) -> bool {
         streams >= self.streams_max()
     }
@@ -178,7 +178,7 @@ impl Desk {
         self.read(|dials| dials.stream_cap).map_or(STREAMS_MAX, |cap| cap.max) as usize
     }
 
-    /// What becomes of a stream with which its connection has so many.
+    /// What becomes of a stream with which its connection has this many.
     pub(super) fn welcome(&self, streams: usize) -> Welcome {
         let cap = self.read(|dials| dials.stream_cap);
         if streams <= self.streams_max() {

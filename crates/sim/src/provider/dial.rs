@@ -30,7 +30,7 @@ pub struct ProviderDials {
     /// Whether it is ended without a word instead, by the request after those: nothing that
     /// is under way on it is answered.
     pub recycle_abruptly: bool,
-    /// A connection with no request for so long is closed, HTTP/2 after a GOAWAY with
+    /// A connection with no request for this long is closed, HTTP/2 after a GOAWAY with
     /// `NO_ERROR`. Counted from its opening or from its last answer.
     pub idle_close: Option<Duration>,
     /// Bytes of one answer's body a second: a large answer takes long, and others do not
@@ -101,7 +101,7 @@ impl Default for ProviderDials {
 /// How many streams one HTTP/2 connection bears, and what happens to one more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamCap {
-    /// So many at once are fine.
+    /// This many at once are fine.
     pub max: u32,
     /// What becomes of the next.
     pub way: StreamWay,
@@ -174,7 +174,7 @@ impl CreditBucket {
         Self::of(size, Refill::Sliding { length: window }, refusal)
     }
 
-    /// One credit a call, and none comes back: an account with so many calls left.
+    /// One credit a call, and none comes back: an account with this many calls left.
     pub fn spent_once(size: f64, refusal: RefusalForm) -> Self {
         Self::of(size, Refill::Steady { per_second: 0.0 }, refusal)
     }
@@ -236,7 +236,7 @@ pub enum Refill {
         /// Between two refills.
         length: Duration,
     },
-    /// Each credit when it has been spent for so long.
+    /// Each credit when it has been spent for this long.
     Sliding {
         /// Of the window that slides.
         length: Duration,
@@ -264,7 +264,7 @@ pub enum LimitScope {
 /// How many requests are served at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AtOnce {
-    /// So many, from their arrival until the answer begins.
+    /// This many, from their arrival until the answer begins.
     pub max: usize,
     /// What one more gets; without it, it waits for its turn.
     pub refusal: Option<RefusalForm>,
@@ -342,7 +342,7 @@ impl RefusalForm {
 pub struct Falsehood {
     /// About which methods: names, or a prefix with `*` at the end.
     pub methods: Vec<String>,
-    /// In so many percent of the calls.
+    /// In this many percent of the calls.
     pub percent: f64,
     /// Which calls these are, and what is wrong, follows from it: the same call gets the
     /// same lie each time, as far as its true answer is the same.

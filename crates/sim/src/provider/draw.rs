@@ -52,9 +52,9 @@ impl DrawnDial {
 pub enum Truth {
     /// This cap.
     Streams(StreamCap),
-    /// A connection ends after so many requests.
+    /// A connection ends after this many requests.
     Recycle(u64),
-    /// A connection ends after so long without one.
+    /// A connection ends after this long without one.
     Idle(Duration),
     /// This bucket. For what it means in calls see [`CreditBucket::calls_per_second`].
     Bucket(CreditBucket),

@@ -11,11 +11,11 @@ use crate::node::LatencyDial;
 /// How a connection ends, if it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndTruth {
-    /// After so many requests.
+    /// After this many requests.
     pub requests: Option<u64>,
     /// Whether what is under way is then answered, and the end announced.
     pub orderly: bool,
-    /// After so long without one.
+    /// After this long without one.
     pub idle: Option<Duration>,
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::dial::{CreditBucket, Refill, RefusalForm};
 
-/// Longest wait in a line; a request that would wait longer waits so long.
+/// Longest wait in a line; a request that would wait longer waits this long.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// For sums of fractions: so much of a credit may be missing.
 const CREDIT_MISSING_MAX: f64 = 1e-6;
@@ -125,7 +125,7 @@ pub struct PacedLine {
 }
 
 impl PacedLine {
-    /// When a request of so many calls leaves: at once when no other is before it, else
+    /// When a request of this many calls leaves: at once when no other is before it, else
     /// when the one before has had its time. Takes its place.
     ///
     /// With `c` requests always under way and a latency of `w` besides, the throughput is

@@ -38,7 +38,7 @@ pub(super) struct Switch {
 /// Where on the block tree a viewer stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standpoint {
-    /// So many blocks behind the canonical head.
+    /// This many blocks behind the canonical head.
     Lag(u64),
     /// At this block whatever happens elsewhere. An unknown block means the genesis.
     At(B256),

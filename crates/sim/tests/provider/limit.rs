@@ -16,7 +16,7 @@ fn with_buckets(buckets: Vec<CreditBucket>) -> ProviderDials {
     ProviderDials { buckets, ..ProviderDials::default() }
 }
 
-/// The statuses of so many calls in a row.
+/// The statuses of this many calls in a row.
 async fn statuses(client: &mut Http1, body: &str, calls: usize) -> Vec<u16> {
     let mut statuses = Vec::new();
     for _ in 0..calls {

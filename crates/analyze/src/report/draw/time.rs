@@ -60,7 +60,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
     })
 }
 
-/// Seconds since the first call and calls that passed until then; of many, so many that the form
+/// Seconds since the first call and calls that passed until then; of many, enough that the form
 /// stays: where it turns, and some between.
 fn passed(cell: &PlayedCell<'_>) -> Vec<(f64, f64)> {
     let calls = see::order(&cell.calls);

@@ -104,7 +104,7 @@ impl Findings {
         self.counts[row.index.get()][seen as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many answers to a method became that.
+    /// How many answers to a method became that.
     pub(crate) fn so_far(&self, row: &MethodRow, seen: InspectionOutcome) -> u64 {
         self.counts[row.index.get()][seen as usize].load(Ordering::Relaxed)
     }

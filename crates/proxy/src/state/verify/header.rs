@@ -12,7 +12,7 @@ use wellhead_eth::{BlockHash, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_verify::HeaderFacts;
 
-/// So many are remembered, about half a kilobyte each; the oldest gives way.
+/// At most this many are remembered, about half a kilobyte each; the oldest gives way.
 const HEADERS_MAX: usize = 256;
 
 /// Headers of one chain.

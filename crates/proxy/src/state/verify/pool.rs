@@ -14,7 +14,7 @@ use wellhead_limit::Permits;
 
 /// Answers, or batches of them, that wait for their turn; each holds its bytes meanwhile.
 pub(crate) const WAITING_MAX: usize = 64;
-/// And for so long at most: an answer that was not looked at now is better than a late one.
+/// And for at most this long: an answer that was not looked at now is better than a late one.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Where answers are looked at that take long. One for all chains and workers of a process.
@@ -26,7 +26,7 @@ pub struct VerifyPool {
 }
 
 impl VerifyPool {
-    /// So many are looked at at once, at least one: threads that clients' calls do not have
+    /// This many are looked at at once, at least one: threads that clients' calls do not have
     /// meanwhile.
     pub fn new(at_once: usize) -> Self {
         Self {
