@@ -32,7 +32,8 @@ use crate::steps::planning::{self, Planned};
 use crate::steps::transactions::{self, TRANSACTION};
 use crate::steps::virtual_filters::ReadForClient;
 use crate::steps::{
-    filters, height, local, lost_block, reasons, recall, startup, subscribe, tiers, virtual_filters,
+    filters, floor, height, local, lost_block, reasons, recall, startup, subscribe, tiers,
+    virtual_filters,
 };
 
 /// What a call became, and what to note of it.
@@ -394,7 +395,11 @@ async fn follow_on(
 ) -> (CallResult, Option<CacheResult>) {
     let chain = request.chain;
     let ticket = match tokio::time::timeout_at(job.deadline.into(), follow).await {
-        Ok(FollowEnd::Landed(landed)) => return (landed.into(), Some(CacheResult::Joined)),
+        Ok(FollowEnd::Landed(landed)) => {
+            // The client may have been told of a newer block since.
+            let told = floor::kept_to(request, job, call.at_block(), landed.into()).await;
+            return (told, Some(CacheResult::Joined));
+        }
         Err(_) => {
             let (failure, trail) = (Failure::Deadline, Trail::default());
             let call_result = CallResult::failed(chain, failure, trail, call.ask.eligible);

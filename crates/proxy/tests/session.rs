@@ -249,6 +249,33 @@ async fn a_call_is_not_shared_with_one_who_saw_less() {
     assert_eq!(asked(0) + asked(1), 2, "each had a call of its own");
 }
 
+/// Seed 6466: nor is it told by another's call what is below a block that it was shown meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_shared_newest_block_is_not_below_what_was_shown_while_it_was_waited_for() {
+    let plan =
+        Plan { upstreams: 2, keeps: true, shares: true, is_followed: false, ..Plan::default() };
+    let stage = Stage::new(vec![plan]);
+    for place in 0..2 {
+        stage.show_head(place, 101);
+        let peer = stage.peer(place.into());
+        peer.next("eth_blockNumber", result("\"0x66\""));
+        peer.next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#).after(ms(300)));
+        (0..4).for_each(|_| peer.next("eth_getBlockByNumber", result(r#"{"number":"0x66"}"#)));
+    }
+    let newest = r#"["latest",false]"#;
+    let height = async {
+        tokio::time::sleep(ms(100)).await;
+        stage.call("eth_blockNumber", "[]").await
+    };
+    let (other, own, height) = tokio::join!(
+        stage.call_from(2, "eth_getBlockByNumber", newest),
+        stage.call("eth_getBlockByNumber", newest),
+        height,
+    );
+    assert_eq!(height, "\"0x66\"");
+    assert_eq!((other.as_str(), own.as_str()), (r#"{"number":"0x65"}"#, r#"{"number":"0x66"}"#));
+}
+
 #[tokio::test(start_paused = true)]
 async fn nor_where_heads_are_not_followed() {
     let plan =
