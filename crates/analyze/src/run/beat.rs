@@ -47,7 +47,7 @@ impl Beat {
             tokio::select! {
                 // One that was told before is not lost.
                 () = self.shared.told.notified() => {}
-                // A timer that rounds otherwise than the thread waits a bit longer, and not for ever.
+                // A timer that rounds otherwise than the thread waits a bit longer, not for ever.
                 () = sleep_until(due) => {}
             }
         }
