@@ -1,7 +1,7 @@
 //! `rate`: how many calls a second are let through.
 //!
-//! Open loop at one rate after another, each by one factor above the last, with a rest between them in
-//! which buckets fill. Two cells are played from the first that was refused on: the next rates, or
+//! Open loop at one rate after another, each by one factor above the last, with a rest between them
+//! in which buckets fill. Two cells are played from the first that was refused on: the next rates, or
 //! the top again. From low to high and not shuffled: above a limit some providers
 //! punish, and what comes later would be measured under that.
 
