@@ -273,12 +273,14 @@ impl<'a> FilterReads<'a> {
         block: NumberedBlock,
         tip: NumberedBlock,
     ) -> Result<bool, CallResult> {
-        let known = self.view_of(tip).map(|view| view.canonical(block.number, &block.hash));
-        match known {
+        let view = self.view_of(tip);
+        // A block that a lower head took back may be there again; only another one in its place is not.
+        let is_replaced = view.is_some_and(|view| view.hash_at(block.number).is_some());
+        match view.map(|view| view.canonical(block.number, &block.hash)) {
             Some(Canonical::Yes) => return Ok(true),
-            Some(Canonical::No) => return Ok(false),
+            Some(Canonical::No) if is_replaced || block.number > tip.number => return Ok(false),
             Some(Canonical::Unknown) | None if block.number > tip.number => return Ok(true),
-            Some(Canonical::Unknown) | None => {}
+            Some(Canonical::No | Canonical::Unknown) | None => {}
         }
         if block.number == tip.number {
             return Ok(block.hash == tip.hash);
