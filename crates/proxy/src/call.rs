@@ -319,7 +319,7 @@ async fn read_through(
     // 8 to 12. Attempts, until a verdict ends the call.
     let planned = begun.planned.take();
     let mut call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
-    if lost_block::is_lost(&begun.call, &call_result) {
+    if lost_block::is_lost(job, &begun.call, &call_result) {
         // Boxed, as few calls should carry the state of asking again.
         let asked = lost_block::ask_as_written(request, job, &begun.call, call_result);
         call_result = Box::pin(asked).await;

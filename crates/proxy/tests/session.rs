@@ -341,6 +341,25 @@ async fn a_block_that_a_reorg_takes_away_under_way_fails_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_newest_block_that_a_reorg_takes_away_under_way_is_not_null() {
+    let stage = stage(2);
+    (0..2).for_each(|place| stage.show_block(place, 101, b'a'));
+    let block = r#"{"number":"0x64"}"#;
+    for peer in &stage.peers[0] {
+        let hash = hash(101, b'a');
+        peer.when("eth_getBlockByHash", &format!(r#"["{hash}",false]"#), result("null"));
+        peer.when("eth_getBlockByNumber", r#"["0x65",false]"#, result("null"));
+        peer.when("eth_getBlockByNumber", r#"["latest",false]"#, result(block));
+    }
+    let reorg = async {
+        tokio::time::sleep(ms(100)).await;
+        (0..2).for_each(|place| stage.show_block(place, 100, b'b'));
+    };
+    let call = stage.call("eth_getBlockByNumber", r#"["latest",false]"#);
+    assert_eq!(tokio::join!(call, reorg).0, block);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_reorg_the_words_of_the_upstreams_are_told() {
     let stage = stage(2);
     (0..2).for_each(|place| stage.show_block(place, 101, b'a'));

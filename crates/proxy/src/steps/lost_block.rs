@@ -1,14 +1,15 @@
 //! Calls whose `latest` was replaced by the number of a block that is gone.
 //!
 //! wellhead writes a number in the place of a tag. A reorg that leaves the chain shorter can take that block
-//! away before the call reaches an upstream: then each upstream says that there is no such block, of which the
-//! client knows nothing. Once the view has changed accordingly, the call is sent as the client wrote it.
+//! away before the call reaches an upstream: then each upstream says that there is no such block, or answers `null`,
+//! and the client knows nothing of that block. Once the view has changed accordingly, the call is sent as the client wrote it.
 
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, now};
 use wellhead_eth::BlockNumber;
+use wellhead_jsonrpc::raw;
 use wellhead_route::PlanRequest;
 use wellhead_upstream::VerdictClass;
 
@@ -21,10 +22,16 @@ use crate::steps::planning::try_plan;
 /// The error of the upstreams waits this long for news of a reorg.
 const WAIT: Duration = Duration::from_millis(500);
 
+/// Methods that answer `null` for a block that is not there, and for no other reason.
+const OF_BLOCKS: [&str; 2] = ["eth_getBlockByNumber", "eth_getBlockReceipts"];
+
 /// Whether the block that this call was pinned to is missing at the upstreams.
-pub(crate) fn is_lost(call: &PinnedCall<'_>, call_result: &CallResult) -> bool {
+pub(crate) fn is_lost(job: &Job<'_>, call: &PinnedCall<'_>, call_result: &CallResult) -> bool {
     let last = match call_result {
-        CallResult::Result { .. } => return false,
+        CallResult::Result { result, rest, .. } => {
+            let is_null = rest.is_none() && raw::is_null(result);
+            return is_null && call.pin.number().is_some() && OF_BLOCKS.contains(&job.row.name);
+        }
         CallResult::Error { trail, .. } | CallResult::Refused { trail, .. } => {
             trail.attempts.last()
         }
