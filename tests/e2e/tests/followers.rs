@@ -214,7 +214,10 @@ mod with_anvil {
         let node = stage.node.rpc();
         let hears = async {
             let [polled, listening] = &mut stage.followers;
-            while polled.chain.len() < BLOCKS || listening.chain.len() < BLOCKS {
+            // A poll may miss a branch that is left at once, but not each time.
+            let is_through =
+                |follower: &Follower| follower.chain.len() >= BLOCKS && follower.taken_back > 0;
+            while !is_through(polled) || !is_through(listening) {
                 tokio::select! {
                     () = polled.listen() => {}
                     () = listening.listen() => {}
@@ -245,7 +248,6 @@ mod with_anvil {
         for follower in &mut stage.followers {
             let history = History::of(node, number(&follower.chain[0]["number"])).await;
             follower.hear(&history).await;
-            assert!(follower.taken_back > 0);
         }
     }
 
