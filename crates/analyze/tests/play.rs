@@ -31,7 +31,7 @@ use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Makes the provider answer after so long that no client waits, when a cell has been played.
+/// Makes the provider answer later than any client waits, once a cell has been played.
 struct Hangs<'a>(&'a FakeProvider, Vec<String>);
 
 impl Watch for Hangs<'_> {

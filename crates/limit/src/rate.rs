@@ -65,10 +65,11 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// What is not refused for so long is not limited, as far as we can know.
 const FORGET: Duration = Duration::from_secs(600);
-/// So many calls a second must have gone out for a refusal to say anything of a rate: the one
-/// refusal of a quiet hour may be a mistake ...
+/// A refusal says something of a rate if at least this many calls a second went out: the one
+/// refusal of a quiet hour may be a mistake. After [`ALONE`] refusals in a row one call a second is
+/// enough.
 const LEAST: f64 = 10.0;
-/// ... until so many follow each other; then one call a second must have.
+/// From this many refusals in a row on, low rates are learnt.
 const ALONE: u32 = 3;
 /// A guess that was forgotten, and is refused again within this time while other calls are
 /// answered, was a low limit.
@@ -113,6 +114,7 @@ impl LearntRate {
     /// Forgets what was learnt: it was another's limit.
     pub fn forget(&self) {
         self.ceiling.store(0, Ordering::Relaxed);
+        self.ends.store(0, Ordering::Relaxed);
         self.streak.store(0, Ordering::Relaxed);
     }
 
@@ -234,9 +236,9 @@ impl LearntRate {
         let RefusalEvidence { credits, measured, known, again, streak, has_passed } = *evidence;
         let ends = f64::from_bits(self.ends.load(Ordering::Relaxed));
         let was_guessed = ends != 0.0 && self.doubles.load(Ordering::Relaxed) && since < GUESSED;
-        let is_low = streak >= ALONE || was_guessed && has_passed;
+        let may_be_low = streak >= ALONE || was_guessed && has_passed;
         let one = credits.max(1.0);
-        let least = if is_low { one } else { LEAST * one };
+        let least = if may_be_low { one } else { LEAST * one };
         let refuses_all = streak >= ALONE && !has_passed;
         let share = if again { SHARE_AGAIN } else { SHARE };
         Some(match known {
