@@ -10,6 +10,7 @@
 //! remembers, as an upstream that lags shows it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -322,7 +323,7 @@ impl<'a> FilterReads<'a> {
         let mut list = Bytes::from_static(b"[]");
         let known = view.as_ref().and_then(|_| {
             let hash = |number| if number == tip.number { Some(tip.hash) } else { hash_at(number) };
-            self.known_logs(open, (from, to), hash)
+            self.known_logs(open, from..=to, hash)
         });
         if let Some(known) = known {
             open.poll.supply_known(known);
@@ -349,7 +350,7 @@ impl<'a> FilterReads<'a> {
     fn known_logs(
         &self,
         open: &OpenPoll,
-        (from, to): (BlockNumber, BlockNumber),
+        blocks: RangeInclusive<BlockNumber>,
         hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
     ) -> Option<Vec<Arc<BlockLogs>>> {
         let bits = open.poll.criteria().map(LogCriteria::bits)?;
@@ -357,7 +358,7 @@ impl<'a> FilterReads<'a> {
         let mut known = BTreeMap::new();
         for block in journal.iter().filter_map(|(_, event)| event.added()) {
             let id = block.id();
-            if id.number < from || id.number > to || hash_at(id.number) != Some(id.hash) {
+            if !blocks.contains(&id.number) || hash_at(id.number) != Some(id.hash) {
                 continue;
             }
             let logs = block.logs().and_then(PartState::known).filter(|logs| logs.is_whole());
@@ -368,8 +369,8 @@ impl<'a> FilterReads<'a> {
                 known.insert(id.number, logs);
             }
         }
-        let blocks = to.0.checked_sub(from.0)? + 1;
-        (known.len() as u64 == blocks).then(|| known.into_values().collect())
+        let count = blocks.end().0.checked_sub(blocks.start().0)? + 1;
+        (known.len() as u64 == count).then(|| known.into_values().collect())
     }
 
     /// Whether the blooms of all these blocks say that they have no log for the filter. Some chains leave
