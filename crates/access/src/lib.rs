@@ -1,0 +1,43 @@
+//! Callers: what a request may do, and how much of it.
+//!
+//! A request becomes one [`Caller`] from its head alone, before its body is read; nothing later looks
+//! at a header. A *tenant* has limits and usage. A *grant* is what a key, the subject of a token, a
+//! client certificate, a network or an anonymous client holds: it belongs to a tenant and may narrow
+//! what the tenant may do. A caller is a grant and the address that uses it.
+//!
+//! ```text
+//! head ─ client address ─┬─ networks ──────────── denied: 403
+//!                        ├─ credential ─ keys ─── unknown, expired: 401
+//!                        │               jwt      two different ones: 401
+//!                        └─ no credential ─────── network, anonymous, or 401
+//!                                                    │
+//!                                      Caller { grant, address }
+//!                                                    │
+//! body ─ parse ─ per call: rights (chain, method, contracts, …) ── 403
+//!                          limits, all or none taken ───────────── 429
+//!                          usage, at the end
+//! ```
+//!
+//! The modules in that order:
+//!
+//! - `networks`: addresses in a sorted table, longest prefix first
+//! - `client_address`, `proxy_header`: the client's address behind proxies that are trusted
+//! - `credential`: where a head carries a secret; which one it is
+//! - `key`: the text of a key, its check sum, and the keyed hash that is kept of it
+//! - `jwt`: signed tokens and the keys that verify them
+//! - `rights`: chains, methods, contracts, origins and sizes
+//! - `table`: all keys, tenants and networks as one immutable snapshot, and the look-up in it
+//! - `meter`: the limits of an address, a key, a tenant, and of methods within them
+//! - `usage`: what was used, by tenant, key, chain, method, outcome and minute
+//!
+//! Nothing here opens a socket, reads a clock or a file, sleeps or spawns: the snapshot is built by
+//! the caller, who swaps it as a whole, and every instant is told.
+//!
+//! What it costs a call with a key: the scan of the head for at most three fields and the path, one
+//! check sum of 40 bytes, one look-up in a map, one keyed hash of 26 bytes (0.1 µs), one clone of an
+//! `Arc`, and one atomic operation for each limit that applies; no allocation. An unknown key takes
+//! the path of a known one.
+
+mod caller;
+
+pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
