@@ -17,7 +17,7 @@ const ASKED_MAX: usize = 4;
 /// A client asks for heights so far below what it has seen.
 const DEPTH_MAX: u64 = 6;
 /// A gas price that every block takes.
-const GAS_PRICE: u128 = 100_000_000_000;
+pub(crate) const GAS_PRICE: u128 = 100_000_000_000;
 
 /// One client's knowledge and chance.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use wellhead_sim::World;
 use crate::filter::KeptFilter;
 use crate::journal::Journal;
 use crate::scenario::Scenario;
-use crate::session::Session;
+use crate::session::{PendingForm, Session};
 
 /// Time since the scenario began.
 pub type At = Duration;
@@ -269,6 +269,32 @@ pub struct OpenedFeed {
     pub opened: At,
     /// When it ended.
     pub closed: Option<At>,
+    /// It tells pending transactions, not blocks.
+    pub is_of_pool: bool,
+}
+
+/// A transaction that entered the pool of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PooledTransaction {
+    /// Of which chain.
+    pub chain: usize,
+    /// When.
+    pub at: At,
+    /// Which.
+    pub hash: B256,
+}
+
+/// A pending transaction that an upstream pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PushedTransaction {
+    /// Which upstream.
+    pub place: Place,
+    /// When it arrived.
+    pub at: At,
+    /// What its feed was asked for.
+    pub form: PendingForm,
+    /// Which.
+    pub hash: B256,
 }
 
 /// A read that a subscriber makes because it was told of a block.
@@ -321,6 +347,10 @@ pub struct Evidence {
     pub filters: Vec<KeptFilter>,
     /// The feeds of upstreams, in the order in which they were opened.
     pub feeds: Vec<OpenedFeed>,
+    /// What entered pools, in that order.
+    pub pooled: Vec<PooledTransaction>,
+    /// The pending transactions that upstreams pushed, in that order.
+    pub pushed: Vec<PushedTransaction>,
     /// When the last client had left.
     pub left_at: Option<At>,
     /// The proxy's own log, the status pages and the metrics, each with a name.
@@ -364,6 +394,8 @@ impl Evidence {
             prompted: Vec::new(),
             filters: Vec::new(),
             feeds: Vec::new(),
+            pooled: Vec::new(),
+            pushed: Vec::new(),
             left_at: None,
             pages: Vec::new(),
             left: Left::default(),

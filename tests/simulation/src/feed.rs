@@ -1,10 +1,10 @@
-//! New blocks as an upstream tells them by itself, over a connection of its own.
+//! New blocks, or pending transactions, as an upstream tells them by itself, over a connection of its own.
 //!
 //! What is wrong with the upstream is wrong with its feed: one that is down takes no
 //! connection and loses those it has, one that hangs is silent, one that lags tells late.
 //! Feeds that tell nonsense are for the tests of `watch`.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use wellhead_sim::world::SimBlock;
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
+use crate::session::PendingForm;
 use crate::upstream::SimUpstream;
 use crate::weather::{FeedHabit, Kind};
 
@@ -94,7 +95,8 @@ impl FeedConnector for FeedWay {
                     let upstream = Arc::clone(&self.upstream);
                     let said = VecDeque::new();
                     let number = upstream.opens_feed();
-                    let feed = OpenFeed { upstream, said, told: None, seen: 0, held: None, number };
+                    let feed =
+                        OpenFeed { upstream, said, topic: None, seen: 0, held: None, number };
                     Ok(Box::new(feed) as Box<dyn Feed>)
                 }
             }
@@ -102,13 +104,30 @@ impl FeedConnector for FeedWay {
     }
 }
 
+/// What a feed tells.
+#[derive(Debug)]
+enum FeedTopic {
+    /// Blocks; with the hash of the newest one that it saw.
+    Blocks(B256),
+    /// Pending transactions; with those that waited when it last looked.
+    Pool(PendingForm, HashSet<B256>),
+}
+
+/// A message on its way.
+#[derive(Debug)]
+struct FeedMessage {
+    text: Bytes,
+    /// The pending transaction that it tells.
+    pending: Option<(PendingForm, B256)>,
+}
+
 /// One connection.
 #[derive(Debug)]
 struct OpenFeed {
     upstream: Arc<SimUpstream>,
-    said: VecDeque<Bytes>,
-    /// The hash of the newest block that it saw; `None` before it is asked for them.
-    told: Option<B256>,
+    said: VecDeque<FeedMessage>,
+    /// `None` before it is asked for anything.
+    topic: Option<FeedTopic>,
     /// Blocks that it saw since.
     seen: usize,
     /// A block that is told after the next one.
@@ -128,10 +147,7 @@ impl OpenFeed {
     fn answer(&mut self, text: &[u8]) {
         let Ok(call) = serde_json::from_slice::<Value>(text) else { return };
         let result = match call["method"].as_str() {
-            Some("eth_subscribe") => {
-                self.told = Some(self.upstream.node().head().hash);
-                Some(self.id())
-            }
+            Some("eth_subscribe") => self.subscribe(&call["params"]),
             Some(method) => self.upstream.node().ask(method, call.get("params")).ok(),
             None => None,
         };
@@ -142,7 +158,31 @@ impl OpenFeed {
                 json!({"jsonrpc": "2.0", "id": call["id"], "error": error})
             }
         };
-        self.said.push_back(reply.to_string().into());
+        self.say(&reply, None);
+    }
+
+    fn say(&mut self, message: &Value, pending: Option<(PendingForm, B256)>) {
+        self.said.push_back(FeedMessage { text: message.to_string().into(), pending });
+    }
+
+    /// Takes the topic; `None` for one that it does not offer.
+    fn subscribe(&mut self, params: &Value) -> Option<Value> {
+        let topic = match params[0].as_str() {
+            Some("newHeads") => FeedTopic::Blocks(self.upstream.node().head().hash),
+            Some("newPendingTransactions") if self.upstream.feed_habit() != FeedHabit::Skips => {
+                self.upstream.feed_is_of_pool(self.number);
+                let is_whole = params[1] == json!(true);
+                let form = if is_whole { PendingForm::Whole } else { PendingForm::Hashes };
+                FeedTopic::Pool(form, self.waiting())
+            }
+            _ => return None,
+        };
+        self.topic = Some(topic);
+        Some(self.id())
+    }
+
+    fn waiting(&self) -> HashSet<B256> {
+        self.upstream.node().world().all_waiting().iter().map(|tx| tx.hash).collect()
     }
 
     /// The id of its one subscription.
@@ -153,11 +193,44 @@ impl OpenFeed {
         }
     }
 
-    /// Says that there are new blocks, if there are.
+    /// Says what is new, if anything is.
     fn look(&mut self) {
+        match self.topic.take() {
+            Some(FeedTopic::Blocks(told)) => self.look_for_blocks(told),
+            Some(FeedTopic::Pool(form, seen)) => self.look_into_pool(form, &seen),
+            None => {}
+        }
+    }
+
+    fn look_into_pool(&mut self, form: PendingForm, seen: &HashSet<B256>) {
+        let waiting = self.waiting();
+        // In the order of the pool, not in that of a set.
+        for tx in self.upstream.node().world().all_waiting() {
+            if !seen.contains(&tx.hash) {
+                let times = if self.upstream.feed_habit() == FeedHabit::Doubles { 2 } else { 1 };
+                (0..times).for_each(|_| self.tell_pending(form, tx.hash));
+            }
+        }
+        self.topic = Some(FeedTopic::Pool(form, waiting));
+    }
+
+    fn tell_pending(&mut self, form: PendingForm, hash: B256) {
+        // Some nodes know no whole ones.
+        let is_whole =
+            form == PendingForm::Whole && self.upstream.feed_habit() != FeedHabit::NumericIds;
+        let result = if is_whole { json!({"hash": hash, "blockHash": null}) } else { json!(hash) };
+        let params = json!({"subscription": self.id(), "result": result});
+        let message = json!({"jsonrpc": "2.0", "method": "eth_subscription", "params": params});
+        let told = if is_whole { PendingForm::Whole } else { PendingForm::Hashes };
+        self.say(&message, (told == form).then_some((form, hash)));
+    }
+
+    fn look_for_blocks(&mut self, told: B256) {
         let head = self.upstream.node().head();
-        let Some(told) = self.told.filter(|told| *told != head.hash) else { return };
-        self.told = Some(head.hash);
+        self.topic = Some(FeedTopic::Blocks(head.hash));
+        if told == head.hash {
+            return;
+        }
         self.seen += 1;
         match self.upstream.feed_habit() {
             FeedHabit::Newest | FeedHabit::NumericIds | FeedHabit::Drops => self.tell(&head),
@@ -187,7 +260,7 @@ impl OpenFeed {
         let params = json!({"subscription": self.id(), "result": header});
         let message = json!({"jsonrpc": "2.0", "method": "eth_subscription", "params": params});
         self.upstream.tells(block.number(), block.hash);
-        self.said.push_back(message.to_string().into());
+        self.say(&message, None);
     }
 
     /// Whether it closes now.
@@ -219,8 +292,11 @@ impl Feed for OpenFeed {
                     Line::Silent => {}
                     Line::Clear => {
                         self.look();
-                        if let Some(message) = self.said.pop_front() {
-                            return Some(Ok(message));
+                        if let Some(FeedMessage { text, pending }) = self.said.pop_front() {
+                            if let Some((form, hash)) = pending {
+                                upstream.pushes_pending(form, hash);
+                            }
+                            return Some(Ok(text));
                         }
                         if self.drops() {
                             upstream.note("its feed closes");

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alloy_primitives::B256;
+use alloy_primitives::{B256, U256};
 use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 use wellhead_proxy::{Proxy, Sweeper};
 use wellhead_sim::World;
-use wellhead_sim::world::{CanonicalChange, ForkError};
+use wellhead_sim::world::{CanonicalChange, Fee, ForkError, TxBody};
 
+use crate::ask::GAS_PRICE;
 use crate::check::{self, Violation};
 use crate::client::{self, Desk};
 use crate::evidence::{Evidence, Left};
@@ -132,6 +133,11 @@ fn start_worlds(
             place,
             Arc::clone(recorder),
         )));
+        if let Some(every) = plan.pooled_every {
+            let (world, recorder) = (Arc::clone(world), Arc::clone(recorder));
+            let pace = PoolPace { every, until: scenario.length };
+            tasks.push(tokio::spawn(fill_pool(world, place, pace, recorder)));
+        }
         for (own, upstream) in plan.upstreams.iter().zip(&stage.upstreams[place]) {
             let (spells, recorder) = (own.spells.clone(), Arc::clone(recorder));
             tasks.push(tokio::spawn(weather(Arc::clone(upstream), spells, recorder)));
@@ -189,6 +195,34 @@ fn look(proxy: &Arc<Proxy>, recorder: &Recorder) {
         evidence.pages.push(("status", status));
         evidence.pages.push(("metrics", metrics));
     });
+}
+
+/// When transactions enter a pool.
+#[derive(Debug, Clone, Copy)]
+struct PoolPace {
+    every: Duration,
+    until: Duration,
+}
+
+/// Has transactions of the users enter the pool of a chain, one user after the other.
+async fn fill_pool(world: Arc<World>, place: usize, pace: PoolPace, recorder: Arc<Recorder>) {
+    for (number, key) in (1_u64..).zip(world.wallets().iter().cycle()) {
+        sleep(pace.every).await;
+        if recorder.now() > pace.until {
+            return;
+        }
+        let head = world.head();
+        let state = head.state.as_ref().expect("the head keeps its state");
+        let nonce = world.pending_nonce(state, key.address());
+        let fee = Fee::Legacy { gas_price: GAS_PRICE };
+        let to = world.contracts().pair;
+        let chain_id = world.config().chain_id;
+        let transfer = TxBody::transfer(chain_id, nonce, fee, to, U256::from(number));
+        // A full pool takes none.
+        if let Ok(hash) = world.submit(&transfer.sign(key).raw) {
+            recorder.pooled(place, hash);
+        }
+    }
 }
 
 /// Makes blocks, and reorgs and stalls where they are due.

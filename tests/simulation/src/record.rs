@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::evidence::{
-    Answered, At, Caller, End, Evidence, Exchange, Head, Item, OpenedFeed, Place, Received,
-    Replaced, Request, Told,
+    Answered, At, Caller, End, Evidence, Exchange, Head, Item, OpenedFeed, Place,
+    PooledTransaction, PushedTransaction, Received, Replaced, Request, Told,
 };
-use crate::session::{Crossing, Notice, Session, SessionEnd};
+use crate::session::{Crossing, Notice, PendingForm, Session, SessionEnd};
 
 /// Longer texts are cut in the lines for people; the checkers see them whole.
 const SHOWN_MAX: usize = 160;
@@ -79,9 +79,26 @@ impl Recorder {
     pub fn opened_feed(&self, place: Place) -> usize {
         let at = self.now();
         self.with(|evidence| {
-            evidence.feeds.push(OpenedFeed { place, opened: at, closed: None });
+            evidence.feeds.push(OpenedFeed { place, opened: at, closed: None, is_of_pool: false });
             evidence.feeds.len() - 1
         })
+    }
+
+    /// A feed is asked for pending transactions.
+    pub fn feed_is_of_pool(&self, number: usize) {
+        self.with(|evidence| evidence.feeds[number].is_of_pool = true);
+    }
+
+    /// A transaction enters the pool of a chain.
+    pub fn pooled(&self, chain: usize, hash: B256) {
+        let at = self.now();
+        self.with(|evidence| evidence.pooled.push(PooledTransaction { chain, at, hash }));
+    }
+
+    /// An upstream pushes a pending transaction.
+    pub fn pushed_pending(&self, place: Place, form: PendingForm, hash: B256) {
+        let at = self.now();
+        self.with(|evidence| evidence.pushed.push(PushedTransaction { place, at, form, hash }));
     }
 
     /// A feed ended.
@@ -259,6 +276,7 @@ fn shown(crossing: &Crossing) -> String {
             let is = if log.is_removed { "removed log" } else { "log" };
             format!("<- {id} {is} {} of {} {}", log.index, log.number, log.hash)
         }
+        Crossing::Told(Notice::Pending(id, hash)) => format!("<- {id} pending {hash}"),
         Crossing::Told(Notice::Malformed(text)) => format!("<- malformed {text}"),
         Crossing::Stalled => "stalls".to_owned(),
         Crossing::Resumed => "reads again".to_owned(),

@@ -97,7 +97,8 @@ fn chain(rng: &mut SmallRng, length: Duration) -> ChainPlan {
         upstreams[rng.random_range(0..count)].spells.push(spell);
         at = until + Duration::from_millis(rng.random_range(1_000..=5_000));
     }
-    ChainPlan { name: "ethereum", world, id_is_given: true, upstreams, turns: Vec::new() }
+    let (turns, pooled_every) = (Vec::new(), None);
+    ChainPlan { name: "ethereum", world, id_is_given: true, upstreams, turns, pooled_every }
 }
 
 fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan {

@@ -67,6 +67,10 @@ pub enum Sabotage {
     FallSilent,
     /// Of what some polls of filters tell the first is missing.
     LoseChanges,
+    /// One pending transaction in a few is told twice.
+    RepeatPending,
+    /// One pending transaction in a few is not told.
+    LosePending,
 }
 
 /// What is played.
@@ -85,7 +89,7 @@ pub enum Story {
 impl Sabotage {
     /// Each of them, with the seed that gives it an occasion (an outage, a budget, a lie), and the
     /// checkers that have to ring there.
-    pub const ALL: [(Self, u64, &'static [&'static str]); 25] = [
+    pub const ALL: [(Self, u64, &'static [&'static str]); 27] = [
         (Self::LoseIds, 0, &["answers"]),
         (Self::AnswerLate, 0, &["deadline"]),
         (Self::FailReads, 0, &["reads"]),
@@ -111,6 +115,8 @@ impl Sabotage {
         (Self::NumberNotices, 0, &["protocol"]),
         (Self::FallSilent, 0, &["alive"]),
         (Self::LoseChanges, 0, &["filters_exact"]),
+        (Self::RepeatPending, 0, &["pending_once"]),
+        (Self::LosePending, 0, &["pending_once"]),
     ];
 
     /// The story in which it does harm.
@@ -128,7 +134,9 @@ impl Sabotage {
             | Self::KeepSession
             | Self::NumberNotices
             | Self::FallSilent
-            | Self::LoseChanges => Story::Subscribers,
+            | Self::LoseChanges
+            | Self::RepeatPending
+            | Self::LosePending => Story::Subscribers,
             _ => Story::Usual,
         }
     }
@@ -280,16 +288,21 @@ impl NoticeSaboteur {
 
     /// What comes in the place of a notification.
     pub(crate) fn spoil(&mut self, message: Vec<u8>) -> Vec<Vec<u8>> {
-        let is_of_head = replaced(&message, "parentHash", "") != message;
+        let has = |word: &str| replaced(&message, word, "") != message;
+        let (is_of_head, is_of_log) = (has("parentHash"), has("logIndex"));
         let is_hit = match self.sabotage {
             Some(Sabotage::SkipHeads) => is_of_head,
-            Some(Sabotage::LoseLogs) => !is_of_head,
+            Some(Sabotage::LoseLogs) => is_of_log,
+            Some(Sabotage::RepeatPending | Sabotage::LosePending) => !is_of_head && !is_of_log,
             _ => true,
         };
         self.told += usize::from(is_hit);
         let is_hit = is_hit && self.told.is_multiple_of(SPOILS_ONE_IN);
         match self.sabotage {
-            Some(Sabotage::SkipHeads | Sabotage::LoseLogs) if is_hit => Vec::new(),
+            Some(Sabotage::SkipHeads | Sabotage::LoseLogs | Sabotage::LosePending) if is_hit => {
+                Vec::new()
+            }
+            Some(Sabotage::RepeatPending) if is_hit => vec![message.clone(), message],
             Some(Sabotage::SwapNotices) if is_hit => {
                 self.held.replace(message).into_iter().collect()
             }

@@ -15,6 +15,7 @@ use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
 
 use crate::meter::Limit;
+use crate::session::PendingForm;
 use crate::weather::{FeedHabit, Kind, Spell};
 use crate::words::{Dialect, Envelope};
 
@@ -103,6 +104,8 @@ pub struct ChainPlan {
     pub upstreams: Vec<UpstreamPlan>,
     /// What happens to the chain itself.
     pub turns: Vec<(Duration, Turn)>,
+    /// A transaction enters its pool so often, if any does.
+    pub pooled_every: Option<Duration>,
 }
 
 /// Something that happens to a chain.
@@ -236,6 +239,8 @@ pub struct SubscriberPlan {
     pub habit: SubscriberHabit,
     /// It keeps filters besides, and does something with one about so often.
     pub polls_every: Option<Duration>,
+    /// It subscribes to pending transactions besides.
+    pub pending: Option<PendingForm>,
 }
 
 /// What a subscriber does.
@@ -454,7 +459,7 @@ impl ChainPlan {
             ));
         }
         let name = ["ethereum", "gnosis"][place];
-        Self { name, world, id_is_given, upstreams, turns }
+        Self { name, world, id_is_given, upstreams, turns, pooled_every: None }
     }
 
     /// Adds feeds, budgets, and in some chains a time in which all upstreams are down.

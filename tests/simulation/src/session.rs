@@ -57,10 +57,21 @@ pub enum SessionCall {
     Heads,
     /// A subscription to the logs that match this filter object.
     Logs(String),
+    /// A subscription to the transactions that enter pools.
+    Pending(PendingForm),
     /// The end of a subscription.
     Unsubscribe(String),
     /// Something that has to do with a filter: the method and the params.
     Filter(&'static str, String),
+}
+
+/// How pending transactions are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PendingForm {
+    /// Their hashes.
+    Hashes,
+    /// All of each.
+    Whole,
 }
 
 /// One notification.
@@ -70,6 +81,8 @@ pub enum Notice {
     Head(String, HeadNotice),
     /// A log is there, or no longer.
     Log(String, LogNotice),
+    /// A transaction of this hash waits for a block.
+    Pending(String, B256),
     /// Anything else.
     Malformed(String),
 }
@@ -125,6 +138,9 @@ impl Notice {
                 head.map(|head| Self::Head(subscription, head))
             }
             Ok(Told::Log(log)) => log.notice(body).map(|log| Self::Log(subscription, log)),
+            Ok(Told::Hash(hash) | Told::Transaction { hash }) => {
+                Some(Self::Pending(subscription, hash))
+            }
             Err(_) => None,
         };
         of.unwrap_or_else(malformed)
@@ -133,7 +149,9 @@ impl Notice {
     /// The subscription that it is for.
     pub fn subscription(&self) -> Option<&str> {
         match self {
-            Self::Head(subscription, _) | Self::Log(subscription, _) => Some(subscription),
+            Self::Head(subscription, _)
+            | Self::Log(subscription, _)
+            | Self::Pending(subscription, _) => Some(subscription),
             Self::Malformed(_) => None,
         }
     }
@@ -157,7 +175,7 @@ struct NotificationParams<'a> {
     result: &'a RawValue,
 }
 
-/// What tells a head from a log.
+/// What tells a head from a log, and both from a transaction.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Told {
@@ -167,6 +185,10 @@ enum Told {
         number: String,
         hash: B256,
         parent_hash: B256,
+    },
+    Hash(B256),
+    Transaction {
+        hash: B256,
     },
 }
 
@@ -220,6 +242,11 @@ mod tests {
         let log = Notice::read(told(LOG).as_bytes());
         let Notice::Log(_, log) = log else { panic!("{log:?}") };
         assert_eq!((log.number, log.index, log.is_removed), (31, 2, true));
+        let hash = B256::repeat_byte(3);
+        for pending in [format!("\"{hash}\""), format!(r#"{{"hash":"{hash}","nonce":"0x1"}}"#)] {
+            let told = Notice::read(told(&pending).as_bytes());
+            assert_eq!(told, Notice::Pending("0x9".to_owned(), hash));
+        }
     }
 
     #[test]

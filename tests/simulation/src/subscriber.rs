@@ -25,7 +25,7 @@ use crate::evidence::{Ask, Item, PromptedRead};
 use crate::keeper::{FilterKeeper, HttpAnswer};
 use crate::sabotage::NoticeSaboteur;
 use crate::scenario::{SubscriberHabit, SubscriberPlan};
-use crate::session::{Crossing, HeadNotice, Notice, SessionCall, SessionEnd};
+use crate::session::{Crossing, HeadNotice, Notice, PendingForm, SessionCall, SessionEnd};
 
 /// Subscriptions that one of these clients has at a time: more than the server allows would be refused.
 const SUBSCRIPTIONS_MAX: usize = 24;
@@ -194,6 +194,7 @@ impl<'a> Connection<'a> {
         let logs = |rng: &mut SmallRng| SessionCall::Logs(criteria(self.world, rng).to_string());
         let mut calls = vec![SessionCall::Heads];
         calls.extend((0..rng.random_range(0..3)).map(|_| logs(rng)));
+        calls.extend(self.plan.pending.map(SessionCall::Pending));
         if rng.random() {
             calls.reverse();
         }
@@ -289,6 +290,12 @@ impl<'a> Connection<'a> {
             let (method, params) = match &call {
                 SessionCall::Heads => ("eth_subscribe", r#"["newHeads"]"#.to_owned()),
                 SessionCall::Logs(criteria) => ("eth_subscribe", format!(r#"["logs",{criteria}]"#)),
+                SessionCall::Pending(PendingForm::Hashes) => {
+                    ("eth_subscribe", r#"["newPendingTransactions"]"#.to_owned())
+                }
+                SessionCall::Pending(PendingForm::Whole) => {
+                    ("eth_subscribe", r#"["newPendingTransactions",true]"#.to_owned())
+                }
                 SessionCall::Unsubscribe(id) => ("eth_unsubscribe", format!(r#"["{id}"]"#)),
                 SessionCall::Filter(method, params) => (*method, params.clone()),
             };

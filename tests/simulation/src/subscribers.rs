@@ -16,6 +16,7 @@ use wellhead_upstream::Tier;
 use crate::scenario::{
     ChainPlan, Scale, Scenario, SubscriberHabit, SubscriberPlan, Turn, UpstreamPlan,
 };
+use crate::session::PendingForm;
 use crate::weather::{FeedHabit, Kind, Spell};
 
 /// All are well at first, until each has been seen to be on its chain.
@@ -75,7 +76,22 @@ impl Scenario {
         let first = &mut scenario.subscribers[0];
         (first.from, first.habit) = (Duration::ZERO, SubscriberHabit::Listens);
         scenario.keep_filters(&mut SmallRng::seed_from_u64(seed ^ 0x50b5_f117_e250));
+        scenario.hear_pools(&mut SmallRng::seed_from_u64(seed ^ 0x50b5_9001_5000));
         scenario
+    }
+
+    /// In a third of the stories transactions enter pools, and most subscribers want to hear of them.
+    fn hear_pools(&mut self, rng: &mut SmallRng) {
+        if !rng.random_ratio(1, 3) {
+            return;
+        }
+        let pace = [100, 700, 3_000][rng.random_range(0..3)];
+        self.chains[0].pooled_every = Some(Duration::from_millis(pace));
+        for subscriber in &mut self.subscribers {
+            let form =
+                if rng.random_ratio(1, 4) { PendingForm::Whole } else { PendingForm::Hashes };
+            subscriber.pending = rng.random_ratio(2, 3).then_some(form);
+        }
     }
 
     /// In half of the stories most subscribers keep filters, too.
@@ -256,5 +272,6 @@ fn subscriber(rng: &mut SmallRng, active: Duration, length: Duration) -> Subscri
         until: length,
         habit,
         polls_every: None,
+        pending: None,
     }
 }

@@ -27,6 +27,7 @@ use crate::evidence::{Caller, End, Place, Told, key};
 use crate::meter::{Meter, Queue};
 use crate::record::{OpenExchange, Recorder};
 use crate::scenario::{QUORUM_METHODS, UpstreamPlan};
+use crate::session::PendingForm;
 use crate::weather::{FeedHabit, Kind, UNSUPPORTED};
 use crate::words::{self, Dialect, Said};
 
@@ -236,6 +237,16 @@ impl SimUpstream {
     /// A feed of its own is opened; returns the feed's number.
     pub(crate) fn opens_feed(&self) -> usize {
         self.recorder.opened_feed(self.place)
+    }
+
+    /// A feed is asked for pending transactions.
+    pub(crate) fn feed_is_of_pool(&self, number: usize) {
+        self.recorder.feed_is_of_pool(number);
+    }
+
+    /// It pushes a pending transaction.
+    pub(crate) fn pushes_pending(&self, form: PendingForm, hash: B256) {
+        self.recorder.pushed_pending(self.place, form, hash);
     }
 
     /// That feed ended.

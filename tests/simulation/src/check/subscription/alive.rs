@@ -29,7 +29,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
             if !heard.is_one_well(chain, at, by) {
                 continue;
             }
-            let listening = heard.streams_of(chain, true).filter(|it| it.listens(at, by));
+            let listening = heard.head_streams(chain).filter(|it| it.listens(at, by));
             let silent = listening.filter(|it| !is_told(it, number, at, by));
             findings.extend(silent.map(|it| (by, format!("{}: silent at {number}", it.name()))));
         }

@@ -8,9 +8,10 @@
 //! no longer have the newest block that the proxy knows. A filter that its client neither removed nor
 //! forgot is not found only after a reorg that reached below the block at which it was made.
 //!
-//! Left out: the newest changes of a filter that its client stopped to poll; whether a client that was told of
-//! a head finds it while an upstream shows an older block than others; and what a filter tells from the moment
-//! on at which it is polled while the only upstream that is well hides logs: a search cannot show that.
+//! Left out: the newest changes of a filter that its client stopped to poll; what is new while the chain is
+//! shorter than when the filter was made; whether a client that was told of a head finds it while an upstream
+//! shows an older block than others; and what a filter tells from the moment on at which it is polled while
+//! the only upstream that is well hides logs: a search cannot show that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -155,6 +156,7 @@ impl<'a> Account<'a> {
         let scenario = &self.heard.evidence.scenario;
         let quiet_from = scenario.quiet_from(self.filter.chain);
         let newest = self.blocks.all.iter().rfind(|(at, ..)| *at <= quiet_from);
+        let newest = newest.filter(|(_, number, _)| *number >= self.height_made_at());
         if let Some((.., head)) = newest.filter(|_| poll.asked + LAST >= scenario.length)
             && wrong.is_empty()
         {
@@ -276,21 +278,29 @@ impl<'a> Account<'a> {
         if self.heard.is_held_down(chain, poll.asked, poll.answered) {
             return None;
         }
-        let streams = self.heard.streams_of(chain, true);
+        let streams = self.heard.head_streams(chain);
         let of_client = streams.filter(|it| it.session.subscriber == self.filter.keeper);
         let told = of_client.flat_map(Stream::heads).filter(|told| told.at < poll.asked);
         let newest = told.max_by_key(|told| told.at)?.notice;
+        if newest.number < self.height_made_at() {
+            return None;
+        }
         let left = left_at(self.heard.evidence, chain, newest.hash, At::ZERO);
         left.is_none().then_some(newest.hash)
+    }
+
+    /// The greatest height that the chain had when the filter was made.
+    fn height_made_at(&self) -> u64 {
+        let heights = self.heard.evidence.heights[self.filter.chain].iter();
+        let made = heights.filter(|(at, _)| *at <= self.filter.made);
+        made.map(|(_, number)| *number).max().unwrap_or_default()
     }
 
     /// What is wrong with how it ended.
     fn end(&self) -> Option<Finding> {
         let (at, FilterEnd::NotFound) = self.filter.ended? else { return None };
         let chain = self.filter.chain;
-        let heights = self.heard.evidence.heights[chain].iter();
-        let made = heights.filter(|(at, _)| *at <= self.filter.made);
-        let height = made.map(|(_, number)| *number).max().unwrap_or_default();
+        let height = self.height_made_at();
         let has_reason = self.heard.evidence.reorgs[chain].iter().any(|reorg| {
             let fork = reorg.head.0.saturating_sub(reorg.dropped.len() as u64);
             reorg.at <= at && fork < height

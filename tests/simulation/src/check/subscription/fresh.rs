@@ -3,7 +3,9 @@
 //! How soon follows from how upstreams tell new blocks: two that push each one are waited for only as long as
 //! calls take; polls come a little slower than blocks, one after the other; and a feed that lost a block is
 //! trusted for a few more. Left out: blocks made in the first seconds of a subscription, those that
-//! were left in that time, and those made while the headers or logs that an outage left out are still fetched.
+//! were left in that time, those made while the headers or logs that an outage left out are still fetched, and
+//! those made after the chain became much shorter: a head below all that is known may be that of an upstream
+//! that lags, and is not believed at once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,6 +28,10 @@ const BEHIND_BLOCKS: u64 = 8;
 const CATCHES_UP: Duration = Duration::from_secs(30);
 /// And for so long, while those of far older blocks are still read.
 const CATCHES_UP_MAX: Duration = Duration::from_secs(90);
+/// A chain that became shorter by more than so many blocks is believed after so long: half a minute until an
+/// upstream's own word counts, as much again until subscribers are closed, and until they have come back.
+const SHORTER_BLOCKS: u64 = 4;
+const BELIEVED_AFTER: Duration = Duration::from_secs(75);
 /// So many have to hold a block, or all where there are fewer: the default of `agreement`.
 const AGREEMENT: usize = 2;
 
@@ -40,7 +46,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
             if at.is_zero() || !stays || !heard.are_all_well(chain, at.saturating_sub(CALLS), by) {
                 continue;
             }
-            if is_behind(heard, chain, at, number) {
+            if is_behind(heard, chain, at, number) || is_set_back(heard, chain, at) {
                 continue;
             }
             let are_well_since = |since| heard.are_all_well(chain, at.saturating_sub(since), by);
@@ -59,6 +65,8 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                     }
                     // Logs are read one block after the other, and may still be made up for.
                     StreamKind::Logs(..) if !has_caught_up => true,
+                    // What is in pools is for `pending_once`.
+                    StreamKind::Pending(..) => true,
                     StreamKind::Logs(criteria, told) => {
                         let world = heard.evidence.worlds.get(chain);
                         let block = world.and_then(|it| it.chain().by_hash(&hash).cloned());
@@ -79,9 +87,20 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
 
 /// Whether all that was told by then is far below a block that is made.
 fn is_behind(heard: &Heard<'_>, chain: usize, at: At, number: u64) -> bool {
-    let told = heard.streams_of(chain, true).flat_map(Stream::heads);
+    let told = heard.head_streams(chain).flat_map(Stream::heads);
     let newest = told.filter(|told| told.at <= at).map(|told| told.notice.number).max();
     newest.is_some_and(|newest| newest + BEHIND_BLOCKS < number)
+}
+
+/// Whether the chain became much shorter a while ago.
+fn is_set_back(heard: &Heard<'_>, chain: usize, at: At) -> bool {
+    let height_at = |time| {
+        let heights = heard.evidence.heights[chain].iter();
+        heights.rev().find(|(made, _)| *made <= time).map_or(0, |(_, number)| *number)
+    };
+    let reorgs = heard.evidence.reorgs[chain].iter();
+    let mut recent = reorgs.filter(|it| it.at <= at && at <= it.at + BELIEVED_AFTER);
+    recent.any(|it| height_at(it.at) + SHORTER_BLOCKS < it.head.0)
 }
 
 /// When logs were read to be told, and of which height.
@@ -108,7 +127,8 @@ pub(super) fn bound(heard: &Heard<'_>, chain: usize, at: At) -> At {
     let slowest = upstreams.iter().map(|it| it.latency + it.jitter).max().unwrap_or_default();
     let calls = CALLS + slowest * CALLS_MAX;
     let is_open = |place: Place| {
-        let mut feeds = heard.evidence.feeds.iter().filter(|it| it.place == place);
+        let feeds = heard.evidence.feeds.iter().filter(|it| !it.is_of_pool);
+        let mut feeds = feeds.filter(|it| it.place == place);
         feeds.any(|it| it.opened <= at && it.closed.is_none_or(|closed| closed > at + calls))
     };
     let prompt = heard.places(chain).filter(|(_, it)| it.feed_habit.is_prompt());
@@ -137,7 +157,8 @@ mod tests {
         let (number, hash) = block("9a");
         let upstream = &mut evidence.scenario.chains[0].upstreams[0];
         (upstream.latency, upstream.jitter) = (At::ZERO, At::ZERO);
-        evidence.feeds = vec![OpenedFeed { place: PLACE, opened: At::ZERO, closed: None }];
+        evidence.feeds =
+            vec![OpenedFeed { place: PLACE, opened: At::ZERO, closed: None, is_of_pool: false }];
         evidence.heights[0].push((OPENED + Duration::from_secs(made), number));
         evidence.blocks[0].insert(number, vec![hash]);
         assert_eq!(super::check(&Heard::of(&evidence)).len(), found, "{told}, made at {made}");

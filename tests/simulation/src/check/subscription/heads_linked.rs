@@ -19,7 +19,7 @@ use crate::evidence::At;
 pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for chain in 0..heard.evidence.scenario.chains.len() {
-        let streams: Vec<&Stream<'_>> = heard.streams_of(chain, true).collect();
+        let streams: Vec<&Stream<'_>> = heard.head_streams(chain).collect();
         let mut bodies: HashMap<B256, &str> = HashMap::new();
         for stream in &streams {
             findings.extend(unlinked(stream));

@@ -28,7 +28,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
 }
 
 fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
-    let Some(longest) = heard.streams_of(chain, true).max_by_key(|it| it.heads().len()) else {
+    let Some(longest) = heard.head_streams(chain).max_by_key(|it| it.heads().len()) else {
         return Vec::new();
     };
     let mut findings = Vec::new();
@@ -37,7 +37,7 @@ fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
         if !longest.listens(from, until) {
             continue;
         }
-        let others = heard.streams_of(chain, true).filter(|it| it.listens(from, until));
+        let others = heard.head_streams(chain).filter(|it| it.listens(from, until));
         for other in others {
             let first = other.heads().partition_point(|it| it.at < from);
             let mut near = other.heads()[first..].iter().take_while(|it| it.at <= until);
@@ -54,13 +54,13 @@ fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
 fn late_logs(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
     // A branch that comes back is told anew.
     let mut first: HashMap<B256, Option<At>> = HashMap::new();
-    for log in heard.streams_of(chain, false).flat_map(Stream::logs) {
+    for log in heard.log_streams(chain).flat_map(Stream::logs) {
         let stays = left_at(heard.evidence, chain, log.notice.hash, At::ZERO).is_none();
         let at = first.entry(log.notice.hash).or_insert_with(|| stays.then_some(log.at));
         *at = at.map(|at| at.min(log.at));
     }
     let mut findings = Vec::new();
-    for stream in heard.streams_of(chain, false) {
+    for stream in heard.log_streams(chain) {
         let late = stream.logs().iter().find(|log| {
             let first = first.get(&log.notice.hash).copied().flatten();
             first.is_some_and(|first| log.at > first + SPREAD && stream.listens(first, log.at))

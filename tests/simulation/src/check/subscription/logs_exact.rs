@@ -28,7 +28,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     for chain in 0..heard.evidence.scenario.chains.len() {
         let made = made(heard.evidence, chain);
         let told_first = told_first(heard, chain);
-        for stream in heard.streams_of(chain, false) {
+        for stream in heard.log_streams(chain) {
             let (branch, wrong) = fold(stream);
             findings.extend(wrong);
             let Some(world) = heard.evidence.worlds.get(chain) else { continue };
@@ -44,7 +44,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
 /// When each block was first told as the newest to a client.
 fn told_first(heard: &Heard<'_>, chain: usize) -> HashMap<B256, At> {
     let mut first: HashMap<B256, At> = HashMap::new();
-    for told in heard.streams_of(chain, true).flat_map(Stream::heads) {
+    for told in heard.head_streams(chain).flat_map(Stream::heads) {
         let at = first.entry(told.notice.hash).or_insert(told.at);
         *at = told.at.min(*at);
     }

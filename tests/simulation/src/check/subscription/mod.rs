@@ -12,6 +12,7 @@ mod isolation;
 mod logs_exact;
 mod no_leak;
 mod order;
+mod pending_once;
 mod protocol;
 #[cfg(test)]
 mod sample;
@@ -42,7 +43,7 @@ pub(super) struct Heard<'a> {
 /// A checker and its name.
 type Row = (&'static str, fn(&Heard<'_>) -> Vec<Finding>);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     ("heads_linked", heads_linked::check),
     ("logs_exact", logs_exact::check),
     ("filters_exact", filters_exact::check),
@@ -54,6 +55,7 @@ const ROWS: [Row; 11] = [
     ("no_leak", no_leak::check),
     ("protocol", protocol::check),
     ("alive", alive::check),
+    ("pending_once", pending_once::check),
 ];
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
@@ -75,10 +77,14 @@ impl<'a> Heard<'a> {
         Self { evidence, wellness: Wellness::of(evidence), streams }
     }
 
-    /// The streams of heads of a chain, or those of logs.
-    fn streams_of(&self, chain: usize, is_of_heads: bool) -> impl Iterator<Item = &Stream<'a>> {
-        let streams = self.streams.iter();
-        streams.filter(move |it| it.session.chain == chain && it.is_of_heads() == is_of_heads)
+    /// The streams of heads of a chain.
+    fn head_streams(&self, chain: usize) -> impl Iterator<Item = &Stream<'a>> {
+        self.streams.iter().filter(move |it| it.session.chain == chain && it.is_of_heads())
+    }
+
+    /// The streams of logs of a chain.
+    fn log_streams(&self, chain: usize) -> impl Iterator<Item = &Stream<'a>> {
+        self.streams.iter().filter(move |it| it.session.chain == chain && it.is_of_logs())
     }
 
     /// How often a block was announced: more than once where upstreams left its branch and came back.
@@ -86,7 +92,7 @@ impl<'a> Heard<'a> {
         let told = |stream: &Stream<'_>| {
             stream.heads().iter().filter(|head| head.notice.hash == hash).count()
         };
-        self.streams_of(chain, true).map(told).max().unwrap_or(0)
+        self.head_streams(chain).map(told).max().unwrap_or(0)
     }
 
     /// The upstreams of a chain.

@@ -46,7 +46,8 @@ mod tests {
         (exchange.caller, exchange.began) = (Caller::Announcer, LEFT + asked);
         evidence.exchanges.push(exchange);
         let closed = closed.map(|after| LEFT + after);
-        evidence.feeds = vec![OpenedFeed { place: PLACE, opened: At::ZERO, closed }];
+        evidence.feeds =
+            vec![OpenedFeed { place: PLACE, opened: At::ZERO, closed, is_of_pool: false }];
         assert_eq!(super::check(&Heard::of(&evidence)).len(), found, "{asked:?} {closed:?}");
     }
 

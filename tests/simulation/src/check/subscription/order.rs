@@ -3,7 +3,8 @@
 //! logs of the blocks in their place.
 //!
 //! Left out: the order between connections, and between a head and logs of another block; and, of a head and
-//! its logs, blocks that were left and came back, as a subscription may begin in between.
+//! its logs, blocks that were left and came back, as a subscription may begin in between, and what was told
+//! before the answer to the call that asked for heads.
 
 use super::Heard;
 use super::stream::{Stream, times_made};
@@ -12,7 +13,7 @@ use crate::session::LogNotice;
 
 pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for stream in heard.streams.iter().filter(|it| !it.is_of_heads()) {
+    for stream in heard.streams.iter().filter(|it| it.is_of_logs()) {
         findings.extend(unordered(stream));
         let own = heard.streams.iter().filter(|it| it.number == stream.number && it.is_of_heads());
         for heads in own {
@@ -60,6 +61,7 @@ fn ahead(heard: &Heard<'_>, logs: &Stream<'_>, heads: &Stream<'_>) -> Option<Fin
         let head = heads.heads().iter().find(|head| head.notice.hash == log.notice.hash);
         let chain = logs.session.chain;
         head.is_some_and(|head| head.place > log.place)
+            && heads.since <= log.at
             && !log.notice.is_removed
             && times_made(heard.evidence, chain, log.notice.hash) <= 1
             && heard.times_announced(chain, log.notice.hash) <= 1

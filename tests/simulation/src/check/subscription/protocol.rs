@@ -47,8 +47,16 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
 #[derive(Default)]
 struct Connection<'a> {
     calls: BTreeMap<u64, (At, &'a SessionCall)>,
-    /// Open subscriptions, and whether each is of heads.
-    open: BTreeMap<String, bool>,
+    /// Open subscriptions.
+    open: BTreeMap<String, NoticeKind>,
+}
+
+/// What a subscription is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoticeKind {
+    Head,
+    Log,
+    Pending,
 }
 
 impl<'a> Connection<'a> {
@@ -67,8 +75,9 @@ impl<'a> Connection<'a> {
                 return self.answered(heard, session, (asked, at), call, outcome);
             }
             Crossing::Told(Notice::Malformed(text)) => return Err(format!("not a notice: {text}")),
-            Crossing::Told(Notice::Head(id, _)) => return self.told(id, true),
-            Crossing::Told(Notice::Log(id, _)) => return self.told(id, false),
+            Crossing::Told(Notice::Head(id, _)) => return self.told(id, NoticeKind::Head),
+            Crossing::Told(Notice::Log(id, _)) => return self.told(id, NoticeKind::Log),
+            Crossing::Told(Notice::Pending(id, _)) => return self.told(id, NoticeKind::Pending),
             Crossing::Stalled | Crossing::Resumed => {}
         }
         Ok(())
@@ -92,13 +101,21 @@ impl<'a> Connection<'a> {
             }
             // What they are told is for `filters_exact`.
             (SessionCall::Filter(..), _) => Ok(()),
-            (_, Ok(id)) => {
+            (SessionCall::Heads | SessionCall::Logs(_) | SessionCall::Pending(_), Ok(id)) => {
                 let id = id.trim_matches('"').to_owned();
-                let is_of_heads = *call == SessionCall::Heads;
-                match self.open.insert(id.clone(), is_of_heads) {
+                let kind = match call {
+                    SessionCall::Logs(_) => NoticeKind::Log,
+                    SessionCall::Pending(_) => NoticeKind::Pending,
+                    _ => NoticeKind::Head,
+                };
+                match self.open.insert(id.clone(), kind) {
                     None => Ok(()),
                     Some(_) => Err(format!("subscription {id} is there twice")),
                 }
+            }
+            // A pool that is polled is that of one upstream.
+            (SessionCall::Pending(_), Err(_)) if !heard.are_all_well(session.chain, asked, at) => {
+                Ok(())
             }
             (_, Err(error)) if heard.is_one_well(session.chain, asked, at) => {
                 Err(format!("not subscribed: {error}"))
@@ -107,9 +124,9 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn told(&self, id: &str, is_of_heads: bool) -> Result<(), String> {
+    fn told(&self, id: &str, kind: NoticeKind) -> Result<(), String> {
         match self.open.get(id) {
-            Some(expected) if *expected == is_of_heads => Ok(()),
+            Some(expected) if *expected == kind => Ok(()),
             Some(_) => Err(format!("a notice of another kind for {id}")),
             None => Err(format!("a notice for {id}, which is not there")),
         }
@@ -127,9 +144,10 @@ fn unanswered(
         let by = *asked
             + match call {
                 SessionCall::Filter(..) => total + FILTERS_LONGER,
-                SessionCall::Heads | SessionCall::Logs(_) | SessionCall::Unsubscribe(_) => {
-                    ANSWERED_WITHIN
-                }
+                SessionCall::Heads
+                | SessionCall::Logs(_)
+                | SessionCall::Pending(_)
+                | SessionCall::Unsubscribe(_) => ANSWERED_WITHIN,
             };
         let waited = session.closed.is_none_or(|(closed, _)| closed > by)
             && !is_stalled(session, *asked, by)

@@ -2,7 +2,7 @@
 //! many subscribe.
 //!
 //! Counted are the calls of the loop that announces blocks which brought something; those that
-//! brought nothing are made again. A slow one may be made twice at once where `hedging` is on. A journal that
+//! brought nothing are made again. A pool that no upstream pushes is polled at most once a second. A slow one may be made twice at once where `hedging` is on. A journal that
 //! begins, or begins anew, reads a few headers again.
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,6 +14,9 @@ use crate::evidence::{At, Caller, Evidence, OpenedFeed};
 use crate::session::SessionEnd;
 use crate::upstream::{LOGS, RECEIPTS};
 
+/// How a pool is polled.
+const POOL_METHODS: [&str; 3] =
+    ["eth_newPendingTransactionFilter", "eth_getFilterChanges", "eth_uninstallFilter"];
 /// Feeds of one chain at a time.
 const FEEDS_MAX: usize = 2;
 
@@ -25,6 +28,8 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
         // By what is asked for: the header of a block, or its logs, by either method.
         let mut brought: HashMap<(bool, &str), usize> = HashMap::new();
         let mut unread: Vec<(At, &str)> = Vec::new();
+        // By second and call.
+        let mut pool_polls: HashMap<(u64, &str), usize> = HashMap::new();
         let exchanges = evidence.exchanges.iter().filter(|it| it.place.chain == chain);
         for exchange in exchanges.filter(|it| it.caller == Caller::Announcer) {
             for call in &exchange.calls {
@@ -39,6 +44,10 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                 match call.key.split('"').find(|word| word.starts_with("0x")) {
                     Some(block) if is_of_logs || is_of_header => {
                         *brought.entry((is_of_logs, block)).or_default() += 1;
+                    }
+                    _ if POOL_METHODS.iter().any(|method| call.key.starts_with(method)) => {
+                        let poll = (exchange.began.as_secs(), &*call.key);
+                        *pool_polls.entry(poll).or_default() += 1;
                     }
                     _ => unread.push((exchange.began, &call.key)),
                 }
@@ -57,6 +66,13 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                 findings.push((At::ZERO, what));
             }
         }
+        let are_wanted = evidence.scenario.subscribers.iter().any(|it| it.pending.is_some());
+        for ((second, key), count) in pool_polls {
+            if count > at_once || !are_wanted {
+                let what = format!("the pool was polled {count} times in a second: {key}");
+                findings.push((At::from_secs(second), what));
+            }
+        }
         findings.extend(feeds(evidence, chain));
         findings.extend(unread.into_iter().map(|(at, key)| (at, format!("the announcer: {key}"))));
     }
@@ -65,7 +81,9 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
 
 /// A moment at which more feeds of a chain are open than it needs.
 fn feeds(evidence: &Evidence, chain: usize) -> Option<Finding> {
-    let feeds: Vec<_> = evidence.feeds.iter().filter(|it| it.place.chain == chain).collect();
+    // All upstreams that push free of charge tell what enters their pools.
+    let feeds = evidence.feeds.iter().filter(|it| it.place.chain == chain && !it.is_of_pool);
+    let feeds: Vec<_> = feeds.collect();
     let is_open = |feed: &OpenedFeed, at: At| {
         feed.opened <= at && feed.closed.is_none_or(|closed| closed > at)
     };
@@ -133,7 +151,8 @@ mod tests {
     fn two_feeds_are_enough() {
         let check = |closed: Option<At>, found: usize| {
             let mut evidence = evidence(vec![heads("7a")]);
-            let feed = |opened| OpenedFeed { place: PLACE, opened, closed: None };
+            let feed =
+                |opened| OpenedFeed { place: PLACE, opened, closed: None, is_of_pool: false };
             let (first, second) = (At::from_secs(1), At::from_secs(2));
             evidence.feeds =
                 vec![OpenedFeed { closed, ..feed(At::ZERO) }, feed(first), feed(second)];

@@ -3,7 +3,9 @@
 use wellhead_sim::rpc::logs::Criteria;
 
 use crate::evidence::{At, Evidence};
-use crate::session::{Crossing, HeadNotice, LogNotice, Notice, Session, SessionCall, SessionEnd};
+use crate::session::{
+    Crossing, HeadNotice, LogNotice, Notice, PendingForm, Session, SessionCall, SessionEnd,
+};
 use alloy_primitives::B256;
 
 /// What was told, when, and as which crossing of its connection.
@@ -19,6 +21,7 @@ pub(super) struct Told<'a, T> {
 pub(super) enum StreamKind<'a> {
     Heads(Vec<Told<'a, HeadNotice>>),
     Logs(Box<Criteria>, Vec<Told<'a, LogNotice>>),
+    Pending(PendingForm, Vec<Told<'a, B256>>),
 }
 
 /// One subscription.
@@ -58,6 +61,7 @@ impl<'a> Stream<'a> {
                     let criteria = Criteria::read(&filter).expect("the client wrote a filter");
                     StreamKind::Logs(Box::new(criteria), Vec::new())
                 }
+                SessionCall::Pending(form) => StreamKind::Pending(*form, Vec::new()),
                 SessionCall::Unsubscribe(_) | SessionCall::Filter(..) => continue,
             };
             let id = result.trim_matches('"').to_owned();
@@ -75,6 +79,9 @@ impl<'a> Stream<'a> {
                 (StreamKind::Logs(_, told), Notice::Log(_, notice)) => {
                     told.push(Told { place, at: *at, notice });
                 }
+                (StreamKind::Pending(_, told), Notice::Pending(_, notice)) => {
+                    told.push(Told { place, at: *at, notice });
+                }
                 // For `protocol`.
                 _ => {}
             }
@@ -86,16 +93,20 @@ impl<'a> Stream<'a> {
         matches!(self.kind, StreamKind::Heads(_))
     }
 
+    pub(super) fn is_of_logs(&self) -> bool {
+        matches!(self.kind, StreamKind::Logs(..))
+    }
+
     pub(super) fn heads(&self) -> &[Told<'a, HeadNotice>] {
         match &self.kind {
             StreamKind::Heads(told) => told,
-            StreamKind::Logs(..) => &[],
+            StreamKind::Logs(..) | StreamKind::Pending(..) => &[],
         }
     }
 
     pub(super) fn logs(&self) -> &[Told<'a, LogNotice>] {
         match &self.kind {
-            StreamKind::Heads(_) => &[],
+            StreamKind::Heads(_) | StreamKind::Pending(..) => &[],
             StreamKind::Logs(_, told) => told,
         }
     }
