@@ -231,21 +231,18 @@ impl Announcer {
         if let Some((head, header)) = self.agreed().await {
             header.into_iter().for_each(|header| walk.supply(header));
             walk.agree(head);
+            let base = self.journal.lock().base();
+            // Also while the header of the next low head is fetched.
+            *low_since = match base.is_some_and(|base| head.number < base.number) {
+                true => low_since.or_else(|| Some(now())),
+                false => None,
+            };
         }
-        let (step, base) = {
-            let journal = self.journal.lock();
-            (walk.step(&journal), journal.base())
-        };
-        let is_low = matches!(step, WalkStep::Resync(block) if base.is_some_and(|base| block.number < base.number));
-        let since = *low_since.get_or_insert_with(now);
-        if !is_low {
-            *low_since = None;
-        }
+        let step = walk.step(&self.journal.lock());
+        let is_doubted = low_since.is_some_and(|since| now().duration_since(since) < LOW_MAX);
         let pause = match step {
             WalkStep::Publish(publication) => return self.publish(publication).await,
-            WalkStep::Resync(_) if is_low && now().duration_since(since) < LOW_MAX => {
-                rests_in.clamp(PAUSE, PAUSE_MAX)
-            }
+            WalkStep::Resync(_) if is_doubted => rests_in.clamp(PAUSE, PAUSE_MAX),
             WalkStep::Resync(block) => return self.resync(block).await,
             WalkStep::Idle | WalkStep::Wait => rests_in.max(PAUSE),
             WalkStep::Fetch(block) => {

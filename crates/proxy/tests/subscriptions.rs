@@ -14,7 +14,7 @@ use support::{Plan, Stage, Step, hash, text};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_dispatch::now;
-use wellhead_eth::{BlockNumber, Bloom, BloomBits, hex};
+use wellhead_eth::{Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::ScriptedTransport;
 use wellhead_proxy::{Announcer, Ctx, Subscriber, SubscriberEvent, SubscriberMessage};
@@ -284,23 +284,28 @@ async fn a_filter_is_told_what_subscribers_were_told_without_a_search() {
 /// An upstream that shows a head below the journal lags, or its chain was set back.
 #[tokio::test(start_paused = true)]
 async fn a_head_below_the_journal_closes_no_connection_before_it_is_believed() {
-    let falls_for = async |seconds: u64| {
+    // The lower chain grows, or does not.
+    let falls_for = async |seconds: u64, grows: bool| {
         let stage = at_100(Plan::default());
         let connection = Connection::to(&stage);
         connection.subscribe(r#"["newHeads"]"#).await;
         SimpleBlock { number: 101, branch: b'a', transactions: &[] }.show(&stage);
         assert!(connection.next().await.contains(r#""number":"0x65""#));
-        SimpleBlock { number: 40, branch: b'a', transactions: &[] }.have(&stage);
-        for _ in 0..seconds {
-            stage.show_block(0, 40, b'a');
+        for second in 0..seconds {
+            let number = 20 + if grows { second } else { 0 };
+            SimpleBlock { number, branch: b'a', transactions: &[] }.have(&stage);
+            stage.show_block(0, number, b'a');
             sleep(Duration::from_secs(1)).await;
         }
-        assert_eq!(stage.chain().heads.view().latest.map(|it| it.number), Some(BlockNumber(40)));
+        let latest = stage.chain().heads.view().latest.map(|it| it.number.0);
+        assert!(latest.is_some_and(|latest| latest < 100), "{latest:?}");
         SimpleBlock { number: 102, branch: b'a', transactions: &[] }.show(&stage);
         connection.next().await
     };
-    assert!(falls_for(20).await.contains(r#""number":"0x66""#));
-    assert_eq!(falls_for(60).await, "Resync");
+    for grows in [false, true] {
+        assert!(falls_for(20, grows).await.contains(r#""number":"0x66""#));
+        assert_eq!(falls_for(60, grows).await, "Resync");
+    }
 }
 
 /// The transactions of a notification with receipts.

@@ -19,8 +19,13 @@ const TEND_EVERY: Duration = Duration::from_secs(1);
 const POLL_UNKNOWN: Duration = Duration::from_secs(2);
 /// A pool is polled no less often, however slow the chain.
 const POLL_MAX: Duration = Duration::from_secs(6);
-/// The pause after an attempt in which no upstream made a filter.
-const FAILED_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after an attempt in which no upstream made a filter. A client that subscribes meanwhile waits
+/// for the next one.
+const FAILED_PAUSE: Duration = Duration::from_secs(3);
+
+/// Attempts in a row in which no upstream makes a filter, until clients are told that none offers it: one
+/// that fails may be followed by one at another upstream.
+const FAILURES_MAX: u32 = 3;
 
 /// The polling of one pool.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ struct PoolPoll {
     form: PoolForm,
     /// The parameters that name the filter, once there is one.
     filter: Option<String>,
+    /// Attempts in a row in which no upstream made one.
+    failures: u32,
     next_at: Instant,
 }
 
@@ -39,8 +46,8 @@ impl Announcer {
             while relays.is_empty() {
                 relays.opened().await;
             }
-            let mut polls =
-                PoolForm::ALL.map(|form| PoolPoll { form, filter: None, next_at: now() });
+            let begin = |form| PoolPoll { form, filter: None, failures: 0, next_at: now() };
+            let mut polls = PoolForm::ALL.map(begin);
             while !relays.is_empty() {
                 for poll in &mut polls {
                     self.tend_pool(poll).await;
@@ -75,13 +82,19 @@ impl Announcer {
             None => None,
         };
         let list = found.as_ref().filter(|found| raw::trim(found).first() == Some(&b'['));
-        let polled = match list {
-            Some(_) => PolledPool::Works,
-            // The filter is gone; the next poll makes another one.
-            None if poll.filter.take().is_some() => PolledPool::Untried,
-            None => {
+        // Without a list the filter is gone; the next poll makes another one.
+        let is_lost = list.is_none() && poll.filter.take().is_some();
+        poll.failures = if list.is_some() || is_lost { 0 } else { poll.failures + 1 };
+        let polled = match poll.failures {
+            0 if is_lost => PolledPool::Untried,
+            0 => PolledPool::Works,
+            FAILURES_MAX.. => {
                 poll.next_at = now() + FAILED_PAUSE;
                 PolledPool::Fails
+            }
+            _ => {
+                poll.next_at = now() + TEND_EVERY;
+                PolledPool::Untried
             }
         };
         let results = list.into_iter().flat_map(|list: &Bytes| raw::items(list));

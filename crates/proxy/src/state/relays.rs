@@ -112,8 +112,15 @@ struct RelaySource {
     published: Arc<Publications>,
     gaps: AtomicU64,
     /// Whether its pool can be polled; of use where no upstream pushes.
-    polled: Mutex<PolledPool>,
+    polled: Mutex<PollRecord>,
     poll_news: Notify,
+}
+
+/// What came of polls of a pool.
+#[derive(Debug, Clone, Copy, Default)]
+struct PollRecord {
+    last: PolledPool,
+    polls: u64,
 }
 
 /// Whether a pool can be polled.
@@ -269,6 +276,7 @@ impl ChainRelays {
             source: Arc::clone(&relay.source),
             handle: Arc::clone(&relay.handle),
             gaps_seen: relay.source.gaps.load(Acquire),
+            polls_seen: relay.source.polled.lock().polls,
             topic,
             told,
             reader,
@@ -336,7 +344,9 @@ impl ChainRelays {
         let pool = open.iter().find(|relay| relay.topic == RelayTopic::Pool(form));
         let Some(source) = pool.map(|pool| Arc::clone(&pool.source)) else { return };
         drop(open);
-        *source.polled.lock() = polled;
+        let mut record = source.polled.lock();
+        *record = PollRecord { last: polled, polls: record.polls + 1 };
+        drop(record);
         source.poll_news.notify_waiters();
         found.for_each(|result| source.push(result));
     }
@@ -378,6 +388,8 @@ pub(crate) struct RelayTicket {
     reader: RelayReader,
     cursor: Cursor,
     gaps_seen: u64,
+    /// Polls of the pool before this reader came.
+    polls_seen: u64,
 }
 
 impl RelayTicket {
@@ -397,8 +409,7 @@ impl RelayTicket {
         loop {
             // Made before the look, so that nothing is missed.
             let (changed, polled) = (self.handle.changed(), self.source.poll_news.notified());
-            let is_polled = *self.source.polled.lock();
-            match (self.handle.status(), is_polled) {
+            match (self.handle.status(), self.polled()) {
                 (RelayStatus::Told, _) | (_, PolledPool::Works) => return Ok(()),
                 (RelayStatus::Opening, _) => {}
                 (RelayStatus::Refused | RelayStatus::NoFeeds, PolledPool::Untried)
@@ -414,6 +425,14 @@ impl RelayTicket {
                 () = polled => {}
             }
         }
+    }
+
+    /// Whether the pool can be polled. That a poll failed before this reader came says nothing: the
+    /// upstreams may have been down, and may be back.
+    fn polled(&self) -> PolledPool {
+        let record = *self.source.polled.lock();
+        let is_old = record.last == PolledPool::Fails && record.polls == self.polls_seen;
+        if is_old { PolledPool::Untried } else { record.last }
     }
 
     /// What is told next, if it is there. What the reader missed is counted and passed over where the
@@ -511,6 +530,22 @@ mod tests {
         drop(tickets);
         relays.close_unread(start + LINGER * 2);
         assert!(relays.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_poll_that_failed_says_nothing_to_readers_that_come_later() {
+        let (relays, now) = (relays(), wellhead_dispatch::now());
+        let pool = RelayTopic::Pool(PoolForm::Hashes);
+        let join = || relays.join(pool.clone(), RelayTold::All, now).expect("room");
+        let first = join();
+        assert_eq!(first.polled(), PolledPool::Untried);
+        relays.note_polled(PoolForm::Hashes, PolledPool::Fails, std::iter::empty());
+        assert_eq!(first.confirmed().await, Err(RelayUnavailable::NotOffered));
+        let second = join();
+        assert_eq!(second.polled(), PolledPool::Untried, "the next poll decides");
+        relays.note_polled(PoolForm::Hashes, PolledPool::Works, std::iter::empty());
+        assert_eq!(second.confirmed().await, Ok(()));
+        assert_eq!(join().polled(), PolledPool::Works);
     }
 
     #[tokio::test(start_paused = true)]
