@@ -14,12 +14,12 @@ use http::header::{
 };
 use tokio::time::Instant;
 
-use crate::answer::{HttpResponse, JSON, respond};
+use crate::answer::{JSON, respond};
 use crate::compress::compress;
 use crate::encoding::{self, Coding};
 use crate::head::RequestHead;
 use crate::host::is_same_origin;
-use crate::service::HttpService;
+use crate::service::{HttpService, ServiceReply};
 use crate::shared::ServerShared;
 use crate::ticket::Ticket;
 use crate::{AnswerBody, HttpRefusal};
@@ -152,6 +152,7 @@ impl<A: AdminHandler> AdminService<A> {
 
 impl<A: AdminHandler> HttpService for AdminService<A> {
     type Route = Page;
+    type Upgrade = ();
 
     fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Page {
         let page = self.page(head, &ticket.link().shared);
@@ -168,7 +169,7 @@ impl<A: AdminHandler> HttpService for AdminService<A> {
         _body: Result<Bytes, HttpRefusal>,
         _received_at: Instant,
         ticket: Ticket,
-    ) -> HttpResponse {
+    ) -> ServiceReply<()> {
         let mut fields = Vec::with_capacity(10);
         fields.push((CONTENT_TYPE, page.content_type));
         fields.push((CACHE_CONTROL, const { HeaderValue::from_static("no-store") }));
@@ -194,6 +195,6 @@ impl<A: AdminHandler> HttpService for AdminService<A> {
                 body = squeezed.into();
             }
         }
-        respond(page.status, fields, body, ticket)
+        respond(page.status, fields, body, ticket).into()
     }
 }

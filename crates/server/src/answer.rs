@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
-    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, UPGRADE, VARY,
+    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, UPGRADE, VARY, WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 use wellhead_transport::Rest;
@@ -23,8 +23,7 @@ use crate::frames::Frames;
 use crate::headers::ResponseHeaders;
 use crate::refusal::refusal_body;
 use crate::ticket::Ticket;
-use crate::websocket::Upgraded;
-use crate::{AnswerBody, HttpAnswer, HttpRefusal, RequestPath};
+use crate::{AnswerBody, HttpAnswer, HttpRefusal};
 
 /// One answer, complete but for what flows, and the place that its request takes.
 pub(crate) struct HttpResponse {
@@ -34,15 +33,13 @@ pub(crate) struct HttpResponse {
     pub(crate) rest: Option<Box<dyn Rest>>,
     /// An HTTP/1.1 connection ends with it. HTTP/2 has no such mark, and needs none.
     pub(crate) closes: bool,
-    /// The connection is no longer one of HTTP/1.1 after it.
-    pub(crate) upgraded: Option<Box<Upgraded>>,
     pub(crate) ticket: Ticket,
 }
 
 impl HttpResponse {
     /// The answer as hyper takes it, for HTTP/2.
     pub(crate) fn into_response(self) -> Response<Frames> {
-        let Self { status, fields, body, rest, ticket, closes: _, upgraded: _ } = self;
+        let Self { status, fields, body, rest, ticket, closes: _ } = self;
         let mut response = Response::new(Frames::new(body, ticket).followed_by(rest));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -160,7 +157,11 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
         HttpRefusal::UnsupportedEncoding => {
             fields.push((ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") }));
         }
-        HttpRefusal::ConnectionsFull
+        HttpRefusal::NoKey | HttpRefusal::BadKey | HttpRefusal::ManyKeys => {
+            fields.push((WWW_AUTHENTICATE, const { HeaderValue::from_static("Bearer") }));
+        }
+        HttpRefusal::KeysUnknown
+        | HttpRefusal::ConnectionsFull
         | HttpRefusal::PeerFull
         | HttpRefusal::RequestsFull
         | HttpRefusal::BodiesFull => {
@@ -170,6 +171,7 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
         | HttpRefusal::HeadTooLong
         | HttpRefusal::NotFound
         | HttpRefusal::WrongHost
+        | HttpRefusal::CallerDenied
         | HttpRefusal::OriginRefused
         | HttpRefusal::NoUpgrade
         | HttpRefusal::BadUpgrade
@@ -200,15 +202,14 @@ pub(crate) fn refuse_upgrade(error: HandshakeError, ticket: Ticket) -> HttpRespo
 }
 
 /// Accepts an upgrade to WebSocket.
-pub(crate) fn upgrade(key: AcceptKey, path: RequestPath, ticket: Ticket) -> HttpResponse {
+pub(crate) fn upgrade(key: AcceptKey, ticket: Ticket) -> HttpResponse {
     let mut fields = ResponseHeaders::with_capacity(4);
     fields.push((UPGRADE, const { HeaderValue::from_static("websocket") }));
     fields.push((CONNECTION, const { HeaderValue::from_static("upgrade") }));
     if let Ok(key) = HeaderValue::from_bytes(key.as_bytes()) {
         fields.push((SEC_WEBSOCKET_ACCEPT, key));
     }
-    let response = respond(StatusCode::SWITCHING_PROTOCOLS, fields, AnswerBody::default(), ticket);
-    HttpResponse { upgraded: Some(Box::new(Upgraded { path })), ..response }
+    respond(StatusCode::SWITCHING_PROTOCOLS, fields, AnswerBody::default(), ticket)
 }
 
 /// Puts an answer together that is known as a whole.
@@ -220,7 +221,7 @@ pub(crate) fn respond(
 ) -> HttpResponse {
     ticket.answered(status);
     let closes = ticket.link().is_draining();
-    HttpResponse { status, fields, body, rest: None, closes, upgraded: None, ticket }
+    HttpResponse { status, fields, body, rest: None, closes, ticket }
 }
 
 /// The header value for an upstream's id: made once for each worker and upstream.

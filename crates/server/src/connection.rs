@@ -219,7 +219,8 @@ async fn answer_stream<E: HttpService>(
     };
     // Boxed: neither a stream whose body is yet to come nor one whose answer waits for its client
     // has room for the state of the handler, which is most of what a call takes.
-    Box::pin(worker.service.answer(route, body, received_at, ticket)).await.into_response()
+    let reply = Box::pin(worker.service.answer(route, body, received_at, ticket)).await;
+    reply.response.into_response()
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.

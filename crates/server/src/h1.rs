@@ -31,10 +31,9 @@ use crate::linger::linger;
 use crate::link::ClientLink;
 use crate::read_buffer::with_read_buffer;
 use crate::request::ROOM_BYTES_MAX;
-use crate::service::HttpService;
+use crate::service::{HttpService, ServiceReply};
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
-use crate::websocket::Upgraded;
 use crate::{HttpRefusal, Settings};
 use body::BodyStart;
 use write::ResponseMode;
@@ -112,7 +111,7 @@ struct H1Request<A> {
 }
 
 /// What becomes of a connection after an answer.
-enum After {
+enum After<U> {
     Next,
     Close,
     /// Part of the request is unread: closing now could destroy the answer.
@@ -120,7 +119,7 @@ enum After {
     /// The client is gone, or the answer could not be completed.
     Drop,
     /// The bytes that follow are of another protocol.
-    Upgrade(Box<Upgraded>),
+    Upgrade(Box<U>),
 }
 
 /// A socket and what was read ahead of it.
@@ -227,7 +226,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
         &mut self,
         request: H1Request<E::Route>,
         service: &E,
-    ) -> After {
+    ) -> After<E::Upgrade> {
         let H1Request { route, mut ticket, received_at, body, expects_continue, mut manner } =
             request;
         let (body, mut lingers) = match body {
@@ -244,8 +243,9 @@ impl<S: ClientStream> H1Wire<'_, S> {
         }
         // Boxed, so that it takes no room while there is no request.
         let answer = Box::pin(service.answer(route, body, received_at, ticket));
-        let Some(mut reply) = self.unless_gone(answer).await else { return After::Drop };
-        if let Some(upgraded) = reply.upgraded.take() {
+        let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
+        let ServiceReply { response: reply, upgraded } = reply;
+        if let Some(upgraded) = upgraded {
             manner.keeps_open = true;
             return match self.send(reply, manner).await {
                 Ok(()) => After::Upgrade(upgraded),

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_transport::Rest;
 
-use crate::{AnswerBody, RequestPath};
+use crate::head::RequestHead;
+use crate::{AnswerBody, HttpRefusal, RequestPath};
 
 /// Answers requests. Shared by all workers.
 ///
@@ -22,19 +23,25 @@ use crate::{AnswerBody, RequestPath};
 pub trait Handler: Send + Sync + 'static {
     /// What a WebSocket connection keeps between its messages.
     type Session: ClientSession;
+    /// What a request comes from, as far as the handler tells clients apart.
+    type Caller: Clone + Send + Sync + fmt::Debug + 'static;
+
+    /// Says what a request comes from, before anything of its body is read; or why it is turned away.
+    fn identify(&self, head: &ClientHead<'_>) -> Result<Identified<Self::Caller>, HttpRefusal>;
 
     /// Answers one request. Its own deadline is its own business: the listener
     /// waits as long as the client does.
-    fn handle(&self, request: HttpRequest) -> impl Future<Output = HttpAnswer> + Send;
+    fn handle(&self, request: HttpRequest<Self::Caller>)
+    -> impl Future<Output = HttpAnswer> + Send;
 
     /// A connection begins to speak WebSocket: all its messages go to this path.
-    fn open_session(&self, peer: SocketAddr, path: &RequestPath) -> Self::Session;
+    fn open_session(&self, caller: &Self::Caller, path: &RequestPath) -> Self::Session;
 
     /// Answers one message of a WebSocket connection, as [`Self::handle`] answers a request.
     fn handle_message(
         &self,
         session: &Arc<Self::Session>,
-        request: HttpRequest,
+        request: HttpRequest<Self::Caller>,
     ) -> impl Future<Output = HttpAnswer> + Send;
 
     /// The drain time is over: requests under way are dropped next, and not by their clients.
@@ -73,9 +80,49 @@ pub enum SessionClose {
     Resync,
 }
 
+/// The head of a request, as far as it may say where the request comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientHead<'a> {
+    pub(crate) peer: SocketAddr,
+    pub(crate) head: RequestHead<'a>,
+}
+
+impl<'a> ClientHead<'a> {
+    /// The other end of the connection.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The path of the request's target, as it came.
+    pub fn path(&self) -> &'a str {
+        self.head.target.parts().0
+    }
+
+    /// The query of the target, as it came.
+    pub fn query(&self) -> Option<&'a str> {
+        self.head.target.parts().1
+    }
+
+    /// All header fields, name and value, in their order; names in the case in which they came.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.head.headers.fields()
+    }
+}
+
+/// What a request comes from.
+#[derive(Debug)]
+pub struct Identified<C> {
+    /// Goes with the request, and with each message of a WebSocket connection.
+    pub caller: C,
+    /// The path in place of the one that came, where that one held a key.
+    pub path: Option<String>,
+}
+
 /// One POST or one message over WebSocket, completely read and decoded.
 #[derive(Debug, Clone)]
-pub struct HttpRequest {
+pub struct HttpRequest<C> {
+    /// What it comes from.
+    pub caller: C,
     /// When its head had arrived.
     pub received_at: Instant,
     /// The other end of the connection; a load balancer when there is one.

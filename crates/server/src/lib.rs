@@ -63,7 +63,8 @@ pub use body::AnswerBody;
 pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{
-    ClientSession, Handler, HttpAnswer, HttpRequest, OnQueued, SessionClose, SessionEvent,
+    ClientHead, ClientSession, Handler, HttpAnswer, HttpRequest, Identified, OnQueued,
+    SessionClose, SessionEvent,
 };
 pub use host::Hosts;
 pub use listen::Listener;

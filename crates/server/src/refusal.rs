@@ -19,6 +19,16 @@ pub enum HttpRefusal {
     NotFound,
     /// The name in `Host` is not one that the listener answers to.
     WrongHost,
+    /// No key, and the setting `access.anonymous` allows none.
+    NoKey,
+    /// There is no such key or token, or it is not valid at this time.
+    BadKey,
+    /// Two different keys.
+    ManyKeys,
+    /// The client may not call: its address, or the key from this address or web page.
+    CallerDenied,
+    /// The keys were not heard of for too long.
+    KeysUnknown,
     /// Anything but POST (and OPTIONS, when CORS is on).
     MethodNotAllowed,
     /// A browser asks whether a page may call that is not listed.
@@ -97,6 +107,41 @@ const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
         -32600,
         "wrong_host",
         "the name in the Host header is not one that this address answers to: the setting `hosts` lists them",
+    ),
+    row(
+        HttpRefusal::NoKey,
+        StatusCode::UNAUTHORIZED,
+        -32001,
+        "no_key",
+        "a key is needed: send it in the path, as x-api-key or as Authorization: Bearer",
+    ),
+    row(
+        HttpRefusal::BadKey,
+        StatusCode::UNAUTHORIZED,
+        -32001,
+        "bad_key",
+        "no valid key: it is unknown, expired or revoked",
+    ),
+    row(
+        HttpRefusal::ManyKeys,
+        StatusCode::UNAUTHORIZED,
+        -32001,
+        "many_keys",
+        "the request carries two different keys: send one",
+    ),
+    row(
+        HttpRefusal::CallerDenied,
+        StatusCode::FORBIDDEN,
+        -32001,
+        "caller_denied",
+        "this client may not call from its address or web page",
+    ),
+    row(
+        HttpRefusal::KeysUnknown,
+        StatusCode::SERVICE_UNAVAILABLE,
+        -32001,
+        "keys_unknown",
+        "keys cannot be checked now: try again later",
     ),
     row(
         HttpRefusal::MethodNotAllowed,
@@ -201,7 +246,7 @@ const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
 
 impl HttpRefusal {
     /// How many there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 23;
 
     /// All of them, in the order of [`crate::ServerCounts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -242,6 +287,11 @@ impl HttpRefusal {
             | Self::PeerFull => true,
             Self::NotFound
             | Self::WrongHost
+            | Self::NoKey
+            | Self::BadKey
+            | Self::ManyKeys
+            | Self::CallerDenied
+            | Self::KeysUnknown
             | Self::MethodNotAllowed
             | Self::OriginRefused
             | Self::NoUpgrade
@@ -320,6 +370,9 @@ mod tests {
     fn only_overload_passes() {
         let passing: Vec<_> =
             HttpRefusal::all().filter(|refusal| refusal.passes()).map(HttpRefusal::word).collect();
-        assert_eq!(passing, ["connections_full", "peer_full", "requests_full", "bodies_full"]);
+        assert_eq!(
+            passing,
+            ["keys_unknown", "connections_full", "peer_full", "requests_full", "bodies_full"]
+        );
     }
 }

@@ -39,12 +39,13 @@ impl CallHead {
     }
 }
 
-/// Judges a head, the length of the body apart.
+/// Judges a head that leads to `path`, the length of the body apart.
 pub(crate) fn read_head(
     head: &RequestHead<'_>,
+    path: Option<RequestPath>,
     settings: &Settings,
 ) -> Result<CallHead, HttpRefusal> {
-    let path = head.target.path().ok_or(HttpRefusal::NotFound)?;
+    let path = path.ok_or(HttpRefusal::NotFound)?;
     let headers = head.headers;
     if head.method != "POST" {
         return Err(HttpRefusal::MethodNotAllowed);
@@ -183,7 +184,7 @@ mod tests {
 
     fn check(text: &str, expected: Result<bool, HttpRefusal>) {
         with_head(text, |head| {
-            let asked = read_head(&head, &Settings::default());
+            let asked = read_head(&head, head.target.path(), &Settings::default());
             assert_eq!(asked.map(|asked| asked.gzip), expected, "{text}");
         });
     }

@@ -17,12 +17,13 @@ use crate::head::RequestHead;
 use crate::headers::ResponseHeaders;
 use crate::link::ClientLink;
 use crate::request::{CallHead, decode, read_head};
-use crate::service::HttpService;
-use crate::shared::ServerShared;
+use crate::service::{HttpService, ServiceReply};
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
 use crate::websocket::{self, Upgraded};
-use crate::{AnswerBody, Handler, HttpAnswer, HttpRefusal, HttpRequest, RequestPath};
+use crate::{
+    AnswerBody, ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, RequestPath,
+};
 
 /// Answers JSON-RPC over POST.
 #[derive(Debug)]
@@ -32,18 +33,18 @@ pub(crate) struct RpcService<H> {
 
 /// What a head asks for, and whether a web page may read the answer.
 #[derive(Debug)]
-pub(crate) struct RpcRoute {
+pub(crate) struct RpcRoute<C> {
     allowed: Option<HeaderValue>,
-    action: RpcAction,
+    action: RpcAction<C>,
 }
 
 /// What becomes of a request.
 #[derive(Debug)]
-enum RpcAction {
-    Call(CallHead),
+enum RpcAction<C> {
+    Call(CallHead, C),
     /// A browser asks what a page may send.
     Preflight(ResponseHeaders),
-    Upgrade(AcceptKey, RequestPath),
+    Upgrade(AcceptKey, RequestPath, C),
     BadUpgrade(HandshakeError),
     Refused(HttpRefusal),
 }
@@ -56,6 +57,7 @@ impl<H: Handler> RpcService<H> {
     async fn call(
         &self,
         call: CallHead,
+        caller: H::Caller,
         body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         ticket: &mut Ticket,
@@ -68,6 +70,7 @@ impl<H: Handler> RpcService<H> {
         ticket.hand_over();
         let peer = ticket.link().peer;
         let request = HttpRequest {
+            caller,
             received_at: received_at.into_std(),
             peer,
             path: call.path,
@@ -87,6 +90,42 @@ impl<H: Handler> RpcService<H> {
         }
         Ok(answer)
     }
+
+    /// What becomes of a request that is no question of a browser. `is_allowed`: the web page that it is
+    /// sent by, if any, may call.
+    fn route_call(
+        &self,
+        ticket: &Ticket,
+        head: &RequestHead<'_>,
+        is_allowed: bool,
+    ) -> RpcAction<H::Caller> {
+        let shared = &ticket.link().shared;
+        let is_upgrade = is_upgrade(head);
+        // A browser sends it for any web page without a preflight, so the page's origin is checked here.
+        if is_upgrade && !is_allowed && head.headers.has("origin") {
+            shared.hint_at_origin(head.headers.get("origin"));
+            return RpcAction::Refused(HttpRefusal::OriginRefused);
+        }
+        if !is_upgrade && !ticket.has_room() {
+            return RpcAction::Refused(HttpRefusal::RequestsFull);
+        }
+        let client = ClientHead { peer: ticket.link().peer, head: *head };
+        let Identified { caller, path } = match self.handler.identify(&client) {
+            Ok(identified) => identified,
+            Err(refusal) => return RpcAction::Refused(refusal),
+        };
+        let path = match path {
+            None => head.target.path(),
+            Some(path) => RequestPath::read(&path, client.query()),
+        };
+        if is_upgrade {
+            return upgrade(head, path, caller);
+        }
+        match read_head(head, path, &shared.settings) {
+            Ok(call) => RpcAction::Call(call, caller),
+            Err(refusal) => RpcAction::Refused(refusal),
+        }
+    }
 }
 
 /// Whether a request names WebSocket as what its connection should become.
@@ -95,28 +134,23 @@ fn is_upgrade(head: &RequestHead<'_>) -> bool {
     head.method == "GET" && asks_for_websocket(head.headers.fields())
 }
 
-/// Judges an upgrade to WebSocket. A browser sends it for any web page without a preflight, so
-/// the page's origin is checked here.
-fn upgrade(head: &RequestHead<'_>, shared: &ServerShared, is_allowed: bool) -> RpcAction {
-    let origin = head.headers.get("origin");
-    if origin.is_some() && !is_allowed {
-        shared.hint_at_origin(origin);
-        return RpcAction::Refused(HttpRefusal::OriginRefused);
-    }
-    let Some(path) = head.target.path() else { return RpcAction::Refused(HttpRefusal::NotFound) };
+/// Judges an upgrade to WebSocket.
+fn upgrade<C>(head: &RequestHead<'_>, path: Option<RequestPath>, caller: C) -> RpcAction<C> {
+    let Some(path) = path else { return RpcAction::Refused(HttpRefusal::NotFound) };
     if !head.may_upgrade {
         return RpcAction::Refused(HttpRefusal::NoUpgrade);
     }
     let request =
         UpgradeRequest { method: head.method, newest: true, fields: head.headers.fields() };
     match accept(request) {
-        Ok(key) => RpcAction::Upgrade(key, path),
+        Ok(key) => RpcAction::Upgrade(key, path, caller),
         Err(error) => RpcAction::BadUpgrade(error),
     }
 }
 
 impl<H: Handler> HttpService for RpcService<H> {
-    type Route = RpcRoute;
+    type Route = RpcRoute<H::Caller>;
+    type Upgrade = Upgraded<H::Caller>;
 
     fn note_cut(&self) {
         self.handler.note_cut();
@@ -124,7 +158,7 @@ impl<H: Handler> HttpService for RpcService<H> {
 
     async fn serve_upgraded<S: ClientStream>(
         &self,
-        upgraded: Upgraded,
+        upgraded: Upgraded<H::Caller>,
         stream: S,
         unread: Vec<u8>,
         link: &Arc<ClientLink>,
@@ -132,7 +166,7 @@ impl<H: Handler> HttpService for RpcService<H> {
         websocket::serve(stream, unread, link, &self.handler, upgraded).await
     }
 
-    fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> RpcRoute {
+    fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Self::Route {
         let shared = &ticket.link().shared;
         let cors = &shared.cors;
         let allowed = cors.allowed(head.headers);
@@ -147,22 +181,15 @@ impl<H: Handler> HttpService for RpcService<H> {
                 Some(_) => cors.preflight(head.headers),
                 None => ResponseHeaders::new(),
             })
-        } else if is_upgrade(head) {
-            upgrade(head, shared, allowed.is_some())
-        } else if ticket.has_room() {
-            match read_head(head, &shared.settings) {
-                Ok(call) => RpcAction::Call(call),
-                Err(refusal) => RpcAction::Refused(refusal),
-            }
         } else {
-            RpcAction::Refused(HttpRefusal::RequestsFull)
+            self.route_call(ticket, head, allowed.is_some())
         };
         RpcRoute { allowed, action }
     }
 
-    fn wants_body(route: &RpcRoute) -> bool {
+    fn wants_body(route: &Self::Route) -> bool {
         match route.action {
-            RpcAction::Call(_) => true,
+            RpcAction::Call(..) => true,
             RpcAction::Preflight(_)
             | RpcAction::Upgrade(..)
             | RpcAction::BadUpgrade(_)
@@ -172,15 +199,16 @@ impl<H: Handler> HttpService for RpcService<H> {
 
     async fn answer(
         &self,
-        route: RpcRoute,
+        route: Self::Route,
         body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         mut ticket: Ticket,
-    ) -> HttpResponse {
-        let mut reply = match route.action {
-            RpcAction::Call(call) => {
+    ) -> ServiceReply<Self::Upgrade> {
+        let mut upgraded = None;
+        let mut response = match route.action {
+            RpcAction::Call(call, caller) => {
                 let coding = call.coding;
-                match self.call(call, body, received_at, &mut ticket).await {
+                match self.call(call, caller, body, received_at, &mut ticket).await {
                     Ok(mut answer) => {
                         let squeezed = match answer::worth_squeezing(&answer, coding, &ticket) {
                             // Boxed: small answers should not carry the state of it.
@@ -199,7 +227,10 @@ impl<H: Handler> HttpService for RpcService<H> {
                 link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
-            RpcAction::Upgrade(key, path) => answer::upgrade(key, path, ticket),
+            RpcAction::Upgrade(key, path, caller) => {
+                upgraded = Some(Box::new(Upgraded { path, caller }));
+                answer::upgrade(key, ticket)
+            }
             RpcAction::BadUpgrade(error) => answer::refuse_upgrade(error, ticket),
             RpcAction::Refused(refusal) => {
                 if refusal == HttpRefusal::RequestsFull {
@@ -208,8 +239,8 @@ impl<H: Handler> HttpService for RpcService<H> {
                 answer::refuse(refusal, ticket)
             }
         };
-        let HttpResponse { ticket, fields, .. } = &mut reply;
+        let HttpResponse { ticket, fields, .. } = &mut response;
         ticket.link().shared.cors.write(route.allowed.as_ref(), fields);
-        reply
+        ServiceReply { response, upgraded }
     }
 }

@@ -15,13 +15,27 @@ use crate::head::RequestHead;
 use crate::link::ClientLink;
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
-use crate::websocket::Upgraded;
+
+/// The answer to a request.
+pub(crate) struct ServiceReply<U> {
+    pub(crate) response: HttpResponse,
+    /// The connection is no longer one of HTTP/1.1 after it.
+    pub(crate) upgraded: Option<Box<U>>,
+}
+
+impl<U> From<HttpResponse> for ServiceReply<U> {
+    fn from(response: HttpResponse) -> Self {
+        Self { response, upgraded: None }
+    }
+}
 
 /// What a listener serves. In two steps, because the bytes of a head are not kept
 /// for as long as its answer takes.
 pub(crate) trait HttpService: Send + Sync + 'static {
     /// What a head asks for.
     type Route: Send + 'static;
+    /// What is known of a connection that an answer upgrades.
+    type Upgrade: Send + 'static;
 
     /// Judges a head.
     fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Self::Route;
@@ -37,12 +51,12 @@ pub(crate) trait HttpService: Send + Sync + 'static {
         body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         ticket: Ticket,
-    ) -> impl Future<Output = HttpResponse> + Send;
+    ) -> impl Future<Output = ServiceReply<Self::Upgrade>> + Send;
 
     /// Serves a connection that an answer upgraded, to its end. `unread` came behind the request.
     fn serve_upgraded<S: ClientStream>(
         &self,
-        _upgraded: Upgraded,
+        _upgraded: Self::Upgrade,
         _stream: S,
         _unread: Vec<u8>,
         _link: &Arc<ClientLink>,

@@ -62,9 +62,11 @@ const LEAVE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What is known of a connection when it is upgraded.
 #[derive(Debug)]
-pub(crate) struct Upgraded {
+pub(crate) struct Upgraded<C> {
     /// The chain and the labels of all its calls.
     pub(crate) path: RequestPath,
+    /// What they come from.
+    pub(crate) caller: C,
 }
 
 /// One request of the connection until it is answered.
@@ -78,14 +80,15 @@ pub(crate) async fn serve<S: ClientStream, H: Handler>(
     unread: Vec<u8>,
     link: &Arc<ClientLink>,
     handler: &Arc<H>,
-    upgraded: Upgraded,
+    upgraded: Upgraded<H::Caller>,
 ) -> ConnectionEnd {
     let mut connection = UpgradedConnection {
         stream,
         link,
         handler,
-        session: Arc::new(handler.open_session(link.peer, &upgraded.path)),
+        session: Arc::new(handler.open_session(&upgraded.caller, &upgraded.path)),
         path: upgraded.path,
+        caller: upgraded.caller,
         limits: MessageLimits {
             message_bytes_max: link.shared.settings.body_bytes_max,
             fragments_max: FRAGMENTS_MAX,
@@ -146,6 +149,7 @@ struct UpgradedConnection<'a, S, H: Handler> {
     handler: &'a Arc<H>,
     session: Arc<H::Session>,
     path: RequestPath,
+    caller: H::Caller,
     limits: MessageLimits,
     decoder: MessageDecoder,
     /// Read, and not decoded because too many requests are under way.
@@ -407,6 +411,7 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
             Cow::Owned(bytes) => bytes.into(),
         };
         let request = HttpRequest {
+            caller: self.caller.clone(),
             received_at: received_at.into_std(),
             peer: self.link.peer,
             path: self.path.clone(),

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use wellhead_server::{
-    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
+    Server, Settings, Shutdown,
 };
 
 const CLIENTS: usize = 500;
@@ -20,14 +20,19 @@ struct Echo;
 
 impl Handler for Echo {
     type Session = ();
+    type Caller = ();
 
-    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+        Ok(Identified { caller: (), path: None })
+    }
 
-    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await
     }
 
-    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+    async fn handle(&self, request: HttpRequest<()>) -> HttpAnswer {
         // Other requests are interleaved.
         tokio::task::yield_now().await;
         HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() }

@@ -5,7 +5,6 @@
 #![allow(clippy::print_stdout, reason = "the count is told as well as checked")]
 
 use std::hint::black_box;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,7 +16,8 @@ use http::Request;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use wellhead_server::{
-    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
+    Server, Settings, Shutdown,
 };
 
 const STREAMS: usize = 32;
@@ -35,14 +35,19 @@ struct Large {
 
 impl Handler for Large {
     type Session = ();
+    type Caller = ();
 
-    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+        Ok(Identified { caller: (), path: None })
+    }
 
-    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         Box::pin(self.handle(request)).await
     }
 
-    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+    async fn handle(&self, request: HttpRequest<()>) -> HttpAnswer {
         let state = black_box([0_u8; STATE_BYTES]);
         tokio::task::yield_now().await;
         black_box(&state);

@@ -1,6 +1,5 @@
 //! Answers that flow, as HTTP/1.1 frames them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use wellhead_server::{
-    Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
+    Server, Settings, Shutdown,
 };
 use wellhead_transport::{BoxFuture, Pieces, Rest, Sent, TransportError, TransportErrorKind};
 
@@ -45,14 +45,19 @@ impl Rest for Dripping {
 
 impl Handler for Flowing {
     type Session = ();
+    type Caller = ();
 
-    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+        Ok(Identified { caller: (), path: None })
+    }
 
-    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await
     }
 
-    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+    async fn handle(&self, request: HttpRequest<()>) -> HttpAnswer {
         if request.path.chain() == Some("drip") {
             let body = Bytes::from_static(b"[").into();
             let rest: Box<dyn Rest> = Box::new(Dripping(DROPS));

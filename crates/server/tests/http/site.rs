@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
-    AnswerBody, Drained, Handler, HttpAnswer, HttpRequest, Listener, RequestPath, Server,
-    ServerCounts, Settings, Shutdown, Tls,
+    AnswerBody, ClientHead, Drained, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified,
+    Listener, RequestPath, Server, ServerCounts, Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -50,14 +50,19 @@ impl Drop for Abandon<'_> {
 
 impl Handler for Scripted {
     type Session = ();
+    type Caller = ();
 
-    fn open_session(&self, _peer: SocketAddr, _path: &RequestPath) {}
+    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+        Ok(Identified { caller: (), path: None })
+    }
 
-    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest) -> HttpAnswer {
+    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+
+    async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await
     }
 
-    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+    async fn handle(&self, request: HttpRequest<()>) -> HttpAnswer {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         let mut answer =
             HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() };
