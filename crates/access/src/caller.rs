@@ -3,11 +3,24 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
 /// Who pays: the holder of limits and usage.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// As the settings, the claims of tokens and the usage name it. Printable.
     pub name: Arc<str>,
+    /// The hash of its name: one tenant of a new snapshot is the one of the old.
+    pub number: u64,
+}
+
+impl Tenant {
+    /// The tenant of this name.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        let number = xxh3_64(name.as_bytes());
+        Self { name, number }
+    }
 }
 
 /// How a grant was found.
@@ -33,8 +46,19 @@ pub struct AccessGrant {
     pub kind: GrantKind,
     /// The public id of the key, or the subject: for logs and metrics, never a secret. Printable.
     pub id: Arc<str>,
+    /// The hash of its kind and id: one key of a new snapshot is the one of the old.
+    pub number: u64,
     /// The tenant that it belongs to.
     pub tenant: Arc<Tenant>,
+}
+
+impl AccessGrant {
+    /// A grant to a tenant.
+    pub fn new(kind: GrantKind, id: impl Into<Arc<str>>, tenant: Arc<Tenant>) -> Self {
+        let id = id.into();
+        let number = xxh3_64_with_seed(id.as_bytes(), kind as u64);
+        Self { kind, id, number, tenant }
+    }
 }
 
 /// The origin of one request.

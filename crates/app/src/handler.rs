@@ -1,16 +1,16 @@
 //! Between the listeners and the journey: the proxy, with the connections of one worker.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use url::form_urlencoded;
+use wellhead_access::Caller;
 use wellhead_proxy::{
     Answer, Ctx, Proxy, Subscriber, SubscriberEvent, SubscriberMessage, Target, WorkerChains,
 };
 use wellhead_server::{
-    AnswerBody, ClientSession, Handler, HttpAnswer, HttpRequest, OnQueued, RequestPath,
-    SessionClose, SessionEvent,
+    AnswerBody, ClientHead, ClientSession, Handler, HttpAnswer, HttpRefusal, HttpRequest,
+    Identified, OnQueued, RequestPath, SessionClose, SessionEvent,
 };
 
 /// Hands requests of one worker to the proxy.
@@ -37,15 +37,20 @@ impl ClientSession for SubscriberSession {
 
 impl Handler for WorkerHandler {
     type Session = SubscriberSession;
+    type Caller = Option<Caller>;
 
-    fn open_session(&self, _peer: SocketAddr, path: &RequestPath) -> SubscriberSession {
+    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<Option<Caller>>, HttpRefusal> {
+        Ok(Identified { caller: None, path: None })
+    }
+
+    fn open_session(&self, _caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
         SubscriberSession(self.proxy.open_subscriber(&self.worker, path.chain()))
     }
 
     async fn handle_message(
         &self,
         session: &Arc<SubscriberSession>,
-        request: HttpRequest,
+        request: HttpRequest<Option<Caller>>,
     ) -> HttpAnswer {
         let message = session.0.as_ref().map(SubscriberMessage::new);
         let mut answer = http_answer(self.answer(message.as_ref(), request).await);
@@ -65,7 +70,7 @@ impl Handler for WorkerHandler {
         self.proxy.note_cut();
     }
 
-    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+    async fn handle(&self, request: HttpRequest<Option<Caller>>) -> HttpAnswer {
         http_answer(self.answer(None, request).await)
     }
 }
@@ -74,10 +79,10 @@ impl WorkerHandler {
     async fn answer(
         &self,
         message: Option<&SubscriberMessage<'_>>,
-        request: HttpRequest,
+        request: HttpRequest<Option<Caller>>,
     ) -> Answer {
-        let HttpRequest { received_at, peer, path, want_trail, may_stream, body } = request;
-        let ctx = Ctx { received_at, peer, want_trail, may_stream };
+        let HttpRequest { received_at, peer, caller, path, want_trail, may_stream, body } = request;
+        let ctx = Ctx { received_at, peer, caller, want_trail, may_stream };
         // Its bytes are bounded with the head of the request; nearly every path has none.
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();

@@ -34,7 +34,7 @@ use wellhead_upstream::{
 
 use crate::attempt::{AnswerRoom, Guarded, whole};
 use crate::bounds::Bounds;
-use crate::client_net::ClientNet;
+use crate::client_id::ClientId;
 use crate::health_log::note;
 use crate::hedge_timer::HedgeTimer;
 use crate::inspect::{Answered, subject, with_inspection};
@@ -69,7 +69,7 @@ pub struct BatchContext<'a> {
     /// Where its answers are counted.
     pub room: &'a Arc<Ceiling>,
     /// Whose calls these are, where that is known.
-    pub client: Option<ClientNet>,
+    pub client: Option<ClientId>,
 }
 
 /// What became of a batch.

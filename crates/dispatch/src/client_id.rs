@@ -2,17 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Clients that count as one, in what flowing answers hold and in the wait queue: an IPv4 address,
-/// or the /64 of an IPv6 one, all of which one client can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientNet {
+/// Clients that count as one, in what flowing answers hold, in the wait queue and in what each was shown:
+/// a key or its tenant, an IPv4 address, or the /64 of an IPv6 one, all of which one client can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClientId {
     /// One address.
     V4(Ipv4Addr),
     /// The first 64 bits.
     V6(u64),
+    /// A key or a tenant, by the hash of its name.
+    Named(u64),
 }
 
-impl From<IpAddr> for ClientNet {
+impl From<IpAddr> for ClientId {
     fn from(address: IpAddr) -> Self {
         // A socket for both families sees IPv4 clients as `::ffff:a.b.c.d`.
         match address.to_canonical() {
@@ -28,7 +30,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_client() {
-        let of = |address: &str| ClientNet::from(address.parse::<IpAddr>().expect("an address"));
+        let of = |address: &str| ClientId::from(address.parse::<IpAddr>().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

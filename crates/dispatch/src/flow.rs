@@ -176,7 +176,7 @@ mod tests {
     use wellhead_transport::Pieces;
 
     use super::*;
-    use crate::client_net::ClientNet;
+    use crate::client_id::ClientId;
     use crate::flows::Flows;
 
     const PIECE: usize = 64 << 10;
@@ -186,7 +186,7 @@ mod tests {
 
     /// A place for one.
     fn place() -> FlowPlace {
-        Flows::new(1).enter(ClientNet::V6(1), now()).expect("the first")
+        Flows::new(1).enter(ClientId::V6(1), now()).expect("the first")
     }
 
     /// Says the same piece for ever.
@@ -284,12 +284,12 @@ mod tests {
         let flows = Flows::new(2);
         let mut flowing: Vec<Flowing> = Vec::new();
         for _ in 0..2 {
-            let place = flows.enter(ClientNet::V6(1), now()).expect("a place");
+            let place = flows.enter(ClientId::V6(1), now()).expect("a place");
             let rest = Box::new(Pieces::of(Bytes::from_static(b"[]}")));
             flowing.push(Flowing::new(rest, b"", SECOND, None, place, now()));
         }
         tokio::time::sleep(SECOND * 5).await;
-        let other = flows.enter(ClientNet::V6(2), now());
+        let other = flows.enter(ClientId::V6(2), now());
         assert!(other.is_some());
         let given_way = flowing[0].next().await.expect("no end");
         assert_eq!(given_way.expect_err("cut").kind, TransportErrorKind::Timeout);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use wellhead_transport::Rest;
 use wellhead_upstream::{FlowShare, Upstream};
 
-use crate::client_net::ClientNet;
+use crate::client_id::ClientId;
 use crate::flow_account::FlowAccount;
 
 /// An answer whose client took no piece for this long may have to give way.
@@ -34,7 +34,7 @@ pub(crate) struct Parked {
 
 /// One large answer on its way.
 struct Flow {
-    client: ClientNet,
+    client: ClientId,
     /// `None` while it is read from the upstream, and for good once it gave way.
     parked: Mutex<Option<Parked>>,
 }
@@ -78,7 +78,7 @@ impl Flows {
     }
 
     /// A place for an answer to `client`; `None` when all are taken and none has to give way.
-    pub fn enter(&self, client: ClientNet, now: Instant) -> Option<FlowPlace> {
+    pub fn enter(&self, client: ClientId, now: Instant) -> Option<FlowPlace> {
         let flow = Arc::new(Flow { client, parked: Mutex::new(None) });
         // Ended after the lock: that closes its connection.
         let mut given_way = None;
@@ -97,8 +97,8 @@ impl Flows {
 }
 
 /// Which of these gives way to an answer for `client`.
-fn gives_way(flows: &[Arc<Flow>], client: ClientNet, now: Instant) -> Option<usize> {
-    let held = |client: ClientNet| flows.iter().filter(|it| it.client == client).count();
+fn gives_way(flows: &[Arc<Flow>], client: ClientId, now: Instant) -> Option<usize> {
+    let held = |client: ClientId| flows.iter().filter(|it| it.client == client).count();
     let ours = held(client);
     let stalled = flows.iter().enumerate().filter_map(|(place, flow)| {
         let waited = flow.stalled_for(now)?;
@@ -159,7 +159,7 @@ pub(crate) struct FlowPermit {
 pub(crate) struct MayFlow<'a> {
     pub(crate) flows: &'a Flows,
     pub(crate) upstream: &'a Arc<Upstream>,
-    pub(crate) client: ClientNet,
+    pub(crate) client: ClientId,
 }
 
 impl MayFlow<'_> {
@@ -176,8 +176,8 @@ mod tests {
 
     use super::*;
 
-    const ONE: ClientNet = ClientNet::V6(1);
-    const OTHER: ClientNet = ClientNet::V6(2);
+    const ONE: ClientId = ClientId::V6(1);
+    const OTHER: ClientId = ClientId::V6(2);
 
     fn park(place: &FlowPlace, since: Instant) {
         let rest = Box::new(Pieces::default());
@@ -196,7 +196,7 @@ mod tests {
                 Some(client) => (client, true),
                 None => (step, false),
             };
-            let client = ClientNet::V6(client.parse().expect("a client"));
+            let client = ClientId::V6(client.parse().expect("a client"));
             let place = flows.enter(client, now);
             assert_eq!(place.is_none(), is_refused, "{script} at {step}");
             if let Some(place) = place {

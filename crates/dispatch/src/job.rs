@@ -9,7 +9,7 @@ use wellhead_upstream::UpstreamSet;
 
 use crate::allowance::Allowance;
 use crate::ballot::Ballot;
-use crate::client_net::ClientNet;
+use crate::client_id::ClientId;
 use crate::progress::Progress;
 
 /// The params of a call that names its block by the hash, for upstreams that honour one.
@@ -42,7 +42,7 @@ pub struct Job<'a> {
     /// The chain has the block that the call names: an upstream that answers null lacks it.
     pub is_there: bool,
     /// This client takes a large result as it arrives; see [`Served::rest`](crate::Served::rest).
-    pub flows_to: Option<ClientNet>,
+    pub flows_to: Option<ClientId>,
     /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
     /// and their results are held whole.
     pub ballot: Option<Ballot>,
@@ -81,7 +81,7 @@ impl<'a> Job<'a> {
     }
 
     /// Whose call it is, where that is known.
-    pub(crate) fn client(&self) -> Option<ClientNet> {
+    pub(crate) fn client(&self) -> Option<ClientId> {
         self.progress.and_then(Progress::client).or(self.flows_to)
     }
 

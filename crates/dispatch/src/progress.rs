@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use wellhead_upstream::Slot;
 
 use crate::allowance::Allowance;
-use crate::client_net::ClientNet;
+use crate::client_id::ClientId;
 
 /// The exchanges of one request that began so far, over all its calls, and what it may still
 /// cost. A copy of the trail that can be read from outside, and says only this much.
 #[derive(Debug)]
 pub struct Progress {
     allowance: Allowance,
-    client: Option<ClientNet>,
+    client: Option<ClientId>,
     begun: AtomicU32,
     /// The slot of the last one plus one; 0: none.
     last: AtomicU32,
@@ -28,12 +28,12 @@ impl Progress {
 
     /// Progress of a request that came from this client, or from an unknown one.
     #[must_use]
-    pub fn from_client(self, client: Option<ClientNet>) -> Self {
+    pub fn from_client(self, client: Option<ClientId>) -> Self {
         Self { client, ..self }
     }
 
     /// Where the request came from: clients take turns where calls have to wait.
-    pub fn client(&self) -> Option<ClientNet> {
+    pub fn client(&self) -> Option<ClientId> {
         self.client
     }
 

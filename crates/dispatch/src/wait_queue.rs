@@ -40,7 +40,7 @@ use wellhead_eth::{CostClass, Effect, MethodIndex, MethodRow};
 use wellhead_route::Roster;
 use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet};
 
-use crate::client_net::ClientNet;
+use crate::client_id::ClientId;
 use crate::now;
 
 /// Calls that wait at one worker at most. One more is refused, or the last of them is.
@@ -89,16 +89,16 @@ pub(crate) struct Claim {
     /// `None` for a batch, whose calls are of any method.
     method: Option<MethodIndex>,
     /// Whose call it is; those of unknown clients take turns as one client.
-    client: Option<ClientNet>,
+    client: Option<ClientId>,
 }
 
 impl Claim {
     /// That of calls of quick methods in one exchange.
-    pub(crate) fn of_batch(client: Option<ClientNet>) -> Self {
+    pub(crate) fn of_batch(client: Option<ClientId>) -> Self {
         Self { priority: Priority::Usual, method: None, client }
     }
 
-    pub(crate) fn of(row: &MethodRow, client: Option<ClientNet>) -> Self {
+    pub(crate) fn of(row: &MethodRow, client: Option<ClientId>) -> Self {
         Self { priority: Priority::of(row), method: Some(row.index), client }
     }
 }
@@ -204,7 +204,7 @@ struct Waiter {
     /// Where a bound of its method or kind alone holds it.
     aside: UpstreamSet,
     method: Option<MethodIndex>,
-    client: Option<ClientNet>,
+    client: Option<ClientId>,
     wake: Arc<Notify>,
 }
 
@@ -230,7 +230,7 @@ struct State {
     /// its priority there: else one call would put the calls that its client left behind before those
     /// of all newcomers.
     rounds: Rounds,
-    clients: BTreeMap<Option<ClientNet>, Queued>,
+    clients: BTreeMap<Option<ClientId>, Queued>,
     /// How many of those wait.
     clients_waiting: u32,
     /// How many wait for more than a bound of their method, by priority.
@@ -712,10 +712,10 @@ mod tests {
 
     use super::*;
 
-    const MANY: ClientNet = ClientNet::V6(0);
-    const ONE: ClientNet = ClientNet::V6(1);
+    const MANY: ClientId = ClientId::V6(0);
+    const ONE: ClientId = ClientId::V6(1);
 
-    fn claim(method: &str, client: ClientNet) -> Claim {
+    fn claim(method: &str, client: ClientId) -> Claim {
         Claim::of(MethodTable::standard().row(method), Some(client))
     }
 
@@ -780,7 +780,7 @@ mod tests {
             });
             queue.join(by.expect("some"), claim("eth_call", client)).expect("a place")
         };
-        let _stuck = join(&[0], ClientNet::V6(2));
+        let _stuck = join(&[0], ClientId::V6(2));
         for _ in 0..100 {
             let gone = join(slots, ONE);
             queue.state.lock().let_go(gone.position, Slot(1));
@@ -803,7 +803,7 @@ mod tests {
         let queue = WaitQueue::default();
         let _waiting = queue.join(held_by(0, Bound::InFlight), claim("eth_call", MANY));
         for client in 1..=1_000 {
-            queue.passed(claim("eth_call", ClientNet::V6(client)), Slot(0));
+            queue.passed(claim("eth_call", ClientId::V6(client)), Slot(0));
             let known = queue.state.lock().clients.len();
             assert!(known <= CLIENTS_KNOWN_MAX + 2, "{known} after {client}");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{ScriptedTransport, Stage, ms, step, verified};
-use wellhead_dispatch::{ClientNet, WorkerUpstreams, now};
+use wellhead_dispatch::{ClientId, WorkerUpstreams, now};
 use wellhead_kit::{Act, Arrival};
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -308,7 +308,7 @@ async fn an_answer_that_waits_for_room_teaches_no_delay() {
 async fn the_client_that_holds_most_gives_way_to_another() {
     let mut stage = stage(Ending::Whole);
     let mut first = (flow(&stage).await, flow(&stage).await);
-    stage.client = ClientNet::V6(2);
+    stage.client = ClientId::V6(2);
     // None has waited for long: the answer is read whole.
     assert!(stage.run("eth_getCode").await.result.expect("an answer").rest.is_none());
     tokio::time::sleep(SECOND * 3).await;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{ScriptedTransport, Stage, ms, secs, settle, step, verified};
-use wellhead_dispatch::{ClientNet, Failure, PLACES_MAX, now};
+use wellhead_dispatch::{ClientId, Failure, PLACES_MAX, now};
 use wellhead_eth::MethodTable;
 use wellhead_kit::{Act, Arrival, named_by};
 use wellhead_transport::{TransportError, WireReply};
@@ -598,7 +598,7 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
 /// for ever: of three clients each has every third turn.
 #[tokio::test(start_paused = true)]
 async fn clients_take_turns_in_line() {
-    let [many, one, two] = [1, 2, 3].map(ClientNet::V6);
+    let [many, one, two] = [1, 2, 3].map(ClientId::V6);
     let bound = BudgetTerms { in_flight: Some(1), ..terms() };
     let provider = Provider::new(Kind::Shaper(1e9), ms(10), Duration::ZERO);
     let mut stage = stage(vec![(provider.transport(), bound)]);
@@ -606,7 +606,7 @@ async fn clients_take_turns_in_line() {
     let stage = Rc::new(stage);
     let local = tokio::task::LocalSet::new();
     let running = local.run_until(async {
-        let call = |client: ClientNet| {
+        let call = |client: ClientId| {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move {
                 let is_served = stage.run_for(client, "eth_call").await.result.is_ok();
@@ -646,7 +646,7 @@ async fn of_a_full_line_the_client_that_has_most_gives_way() {
     let running = local.run_until(async {
         let call = |client: u64| {
             let stage = Rc::clone(&stage);
-            let client = ClientNet::V6(client);
+            let client = ClientId::V6(client);
             tokio::task::spawn_local(async move {
                 stage.run_for(client, "eth_call").await.result.is_ok()
             })

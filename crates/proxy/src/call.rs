@@ -231,7 +231,7 @@ fn job_of<'a>(
     Job {
         params,
         // A filter's id is rewritten, and a write's answer is small.
-        flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.peer.ip().into()),
+        flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.tenant()),
         progress: Some(request.progress),
         room: request.room.as_ref(),
         ..Job::new(row, method, request.ctx.received_at, request.deadline())

@@ -145,12 +145,11 @@ impl Proxy {
         let selection = Selection::read(select, &chain.roster)?;
         let worker = Arc::new(WorkerUpstreams::new(Vec::new(), 0));
         let at = now();
-        let ctx =
-            Ctx { received_at: at, peer: (client, 0).into(), want_trail: false, may_stream: true };
+        let ctx = Ctx { may_stream: true, ..Ctx::of_address(client, at) };
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
-        let request = RequestContext::new(chain, &worker, ctx, None, self.total(), &progress)
+        let request = RequestContext::new(chain, &worker, &ctx, None, self.total(), &progress)
             .selecting(selection);
         let eligible = request
             .eligible_by_effect(row, method)

@@ -1,6 +1,6 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
-use std::net::SocketAddr;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl Proxy {
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let (upstreams, total) = (&worker.0[index.0].upstreams, self.settings.total);
         let request =
-            RequestContext::new(chain, upstreams, closing.ctx, view, total, &closing.progress)
+            RequestContext::new(chain, upstreams, &closing.ctx, view, total, &closing.progress)
                 .selecting(selection)
                 .telling(subscriber);
         match packet {
@@ -231,12 +231,11 @@ impl Proxy {
         params: &[u8],
     ) -> Option<Bytes> {
         // No client has this address, so that no client is taken to have seen what is read here.
-        let peer = SocketAddr::from(([0, 0, 0, 0], 0));
-        let ctx = Ctx { received_at: now(), peer, want_trail: false, may_stream: false };
+        let ctx = Ctx::of_address(Ipv4Addr::UNSPECIFIED.into(), now());
         let progress = Progress::new(Allowance::new(OWN_CALLS_MAX));
         let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
         let total = self.settings.total;
-        let request = RequestContext::new(chain, upstreams, ctx, None, total, &progress);
+        let request = RequestContext::new(chain, upstreams, &ctx, None, total, &progress);
         read_for_itself(&request, method, params).await
     }
 }

@@ -134,14 +134,15 @@ impl<'a> Closing<'a> {
         Settings { log_requests: is_told, upstream_calls, .. }: Settings,
         is_cut: &'a AtomicBool,
     ) -> Self {
+        let progress =
+            Progress::new(Allowance::new(upstream_calls)).from_client(Some(ctx.tenant()));
         Self {
             ctx,
             named: target.chain,
             bytes_in: body.len(),
             chain: None,
             method: None,
-            progress: Progress::new(Allowance::new(upstream_calls))
-                .from_client(Some(ctx.peer.ip().into())),
+            progress,
             is_told,
             is_done: false,
             is_cut,

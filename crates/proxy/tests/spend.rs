@@ -335,6 +335,7 @@ impl Market {
             let ctx = Ctx {
                 received_at: now(),
                 peer: SocketAddr::from(([10, 0, 0, 1], 1)),
+                caller: None,
                 want_trail: false,
                 may_stream: false,
             };

@@ -256,6 +256,7 @@ impl Desk {
         let ctx = Ctx {
             received_at: tokio::time::Instant::now().into_std(),
             peer: ([127, 0, 0, if manner.is_rude { 2 } else { 1 }], 1).into(),
+            caller: None,
             want_trail: manner.want_trail,
             may_stream: true,
         };

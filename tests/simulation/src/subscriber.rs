@@ -318,6 +318,7 @@ impl<'a> Connection<'a> {
             let ctx = Ctx {
                 received_at: Instant::now().into_std(),
                 peer: ([127, 0, 0, 1], 1).into(),
+                caller: None,
                 want_trail: false,
                 may_stream: false,
             };

@@ -95,6 +95,7 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
             let ctx = Ctx {
                 received_at: wellhead_dispatch::now(),
                 peer,
+                caller: None,
                 want_trail: false,
                 may_stream: true,
             };

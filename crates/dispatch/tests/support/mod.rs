@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{
-    Allowance, Ballot, Bounds, ClientNet, Job, Outcome, Progress, WorkerUpstreams, now, run,
+    Allowance, Ballot, Bounds, ClientId, Job, Outcome, Progress, WorkerUpstreams, now, run,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
 pub(crate) use wellhead_kit::{ScriptedTransport, Step, ms, secs, settle, verified};
@@ -108,7 +108,7 @@ pub(crate) struct Stage {
     pub(crate) heads: Vec<u64>,
     pub(crate) may_flow: bool,
     /// Whose calls these are.
-    pub(crate) client: ClientNet,
+    pub(crate) client: ClientId,
     pub(crate) ballot: Option<Ballot>,
 }
 
@@ -169,7 +169,7 @@ impl Stage {
             null_is_final: false,
             heads: Vec::new(),
             may_flow: false,
-            client: ClientNet::V6(1),
+            client: ClientId::V6(1),
             ballot: None,
         }
     }
@@ -218,7 +218,7 @@ impl Stage {
     }
 
     /// A call of another client.
-    pub(crate) async fn run_for(&self, client: ClientNet, method: &str) -> Outcome {
+    pub(crate) async fn run_for(&self, client: ClientId, method: &str) -> Outcome {
         let progress = Progress::new(Allowance::new(1_000)).from_client(Some(client));
         self.run_within(method, Some(&progress)).await
     }

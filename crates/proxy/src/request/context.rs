@@ -2,13 +2,14 @@
 //! its client was shown before.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use wellhead_access::{AccessGrant, Caller, GrantKind};
 use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
+use wellhead_dispatch::{Allowance, ClientId, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_route::NotServed;
@@ -38,16 +39,46 @@ pub struct Settings {
 }
 
 /// What the listener knows of a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Ctx {
     /// When its head had arrived.
     pub received_at: Instant,
     /// The other end of the connection.
     pub peer: SocketAddr,
+    /// What it comes from; `None` where clients are told apart by their addresses alone.
+    pub caller: Option<Caller>,
     /// The client asked for the trail.
     pub want_trail: bool,
     /// The answer may flow: it need not be whole before its first byte leaves.
     pub may_stream: bool,
+}
+
+impl Ctx {
+    /// A request without a key, which is answered whole and without its trail.
+    pub(crate) fn of_address(address: IpAddr, received_at: Instant) -> Self {
+        let peer = SocketAddr::new(address, 0);
+        Self { received_at, peer, caller: None, want_trail: false, may_stream: false }
+    }
+
+    /// The client that must not see the chain go back: what holds one key, or an address.
+    pub(crate) fn client(&self) -> ClientId {
+        self.id_by(|grant| grant.number)
+    }
+
+    /// The client that gets one share of what is scarce: a tenant, or an address.
+    pub(crate) fn tenant(&self) -> ClientId {
+        self.id_by(|grant| grant.tenant.number)
+    }
+
+    fn id_by(&self, number: impl FnOnce(&AccessGrant) -> u64) -> ClientId {
+        match &self.caller {
+            Some(Caller { grant, .. }) if grant.kind != GrantKind::Anonymous => {
+                ClientId::Named(number(grant))
+            }
+            Some(caller) => caller.address.into(),
+            None => self.peer.ip().into(),
+        }
+    }
 }
 
 /// Where a request goes, by its path and its query.
@@ -69,7 +100,7 @@ impl<'a> From<Option<&'a str>> for Target<'a> {
 pub(crate) struct RequestContext<'a> {
     pub(crate) chain: &'a Arc<ServedChain>,
     pub(crate) worker: &'a Arc<WorkerUpstreams>,
-    pub(crate) ctx: Ctx,
+    pub(crate) ctx: &'a Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
     /// Where its answers are counted, if it is a batch.
@@ -93,7 +124,7 @@ impl<'a> RequestContext<'a> {
     pub(crate) fn new(
         chain: &'a Arc<ServedChain>,
         worker: &'a Arc<WorkerUpstreams>,
-        ctx: Ctx,
+        ctx: &'a Ctx,
         view: Option<Arc<View>>,
         total: Duration,
         progress: &'a Progress,
@@ -154,8 +185,8 @@ impl RequestContext<'_> {
     /// The newest block for this client, by the view that it was first asked on, so that all
     /// items of a batch see the same; see [`crate::state::sessions`].
     pub(crate) fn newest(&self, view: &View) -> Option<Newest> {
-        let Ctx { peer, received_at, .. } = self.ctx;
-        *self.newest.get_or_init(|| self.chain.sessions.newest(peer.ip(), view, received_at))
+        let newest = || self.chain.sessions.newest(self.ctx.client(), view, self.ctx.received_at);
+        *self.newest.get_or_init(newest)
     }
 
     /// The newest block for this client, as far as one of those that may be asked holds it.
@@ -217,8 +248,8 @@ impl RequestContext<'_> {
     /// The lowest that the newest block may be for this client: what is agreed, or was shown to it.
     pub(crate) fn floor(&self, view: &View) -> Option<BlockNumber> {
         let agreed = view.latest.filter(|_| self.chain.pins)?.number;
-        let Ctx { peer, received_at, .. } = self.ctx;
-        self.chain.sessions.above(peer.ip(), agreed, view, received_at).or(Some(agreed))
+        let (client, at) = (self.ctx.client(), self.ctx.received_at);
+        self.chain.sessions.above(client, agreed, view, at).or(Some(agreed))
     }
 
     /// Whether this client was shown more than is agreed.
@@ -233,7 +264,7 @@ impl RequestContext<'_> {
 
     /// Notes that this client is told of a block, now: its call may have come long before.
     pub(crate) fn show(&self, number: BlockNumber) {
-        let (chain, client) = (self.chain, self.ctx.peer.ip());
+        let (chain, client) = (self.chain, self.ctx.client());
         chain.heads.look(|view| chain.sessions.show(client, number, view, now));
     }
 }

@@ -6,9 +6,10 @@
 //! stored, and later calls are answered there: by an upstream that holds it, and never above the
 //! head of an upstream that is not astray.
 //!
-//! A client is an **address**, whatever the port: libraries open several connections, and calls on
-//! one have to be consistent with answers on another. All clients behind one address (a load
-//! balancer, one cluster) count as one; each then sees at least what any of them has seen. The
+//! A client is a **key**, or an **address** whatever the port: libraries open several connections, and
+//! calls on one have to be consistent with answers on another. All clients that use one key, or are
+//! behind one address (a load balancer, one cluster), count as one; each then sees at least what any of
+//! them has seen. The
 //! table has a fixed size: addresses that share a slot count as one client, too; which ones do
 //! differs from process to process.
 //!
@@ -22,13 +23,12 @@
 //! block has its number, as with any node.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::now;
+use wellhead_dispatch::{ClientId, now};
 use wellhead_eth::{BlockNumber, BlockTag, MethodRow};
 use wellhead_route::{Fitness, PlanRequest, Roster, assess};
 use wellhead_upstream::UpstreamSet;
@@ -64,11 +64,11 @@ impl Default for Sessions {
 
 impl Sessions {
     /// `None` while no client has seen a block above the agreed one.
-    fn place(&self, client: IpAddr) -> Option<&AtomicU64> {
+    fn place(&self, client: ClientId) -> Option<&AtomicU64> {
         Some(&self.places.get()?[self.index(client)])
     }
 
-    fn index(&self, client: IpAddr) -> usize {
+    fn index(&self, client: ClientId) -> usize {
         self.hasher.hash_one(client) as usize % PLACES
     }
 
@@ -89,7 +89,7 @@ impl Sessions {
     /// Notes that an answer to `client` names a block. The clock is read only where that is news.
     pub(crate) fn show(
         &self,
-        client: IpAddr,
+        client: ClientId,
         number: BlockNumber,
         view: &View,
         clock: impl FnOnce() -> Instant,
@@ -112,7 +112,7 @@ impl Sessions {
     /// upstream that is not astray claims to be.
     pub(crate) fn above(
         &self,
-        client: IpAddr,
+        client: ClientId,
         agreed: BlockNumber,
         view: &View,
         at: Instant,
@@ -126,7 +126,7 @@ impl Sessions {
     }
 
     /// The newest block for `client`, while the view is fresh.
-    pub(crate) fn newest(&self, client: IpAddr, view: &View, now: Instant) -> Option<Newest> {
+    pub(crate) fn newest(&self, client: ClientId, view: &View, now: Instant) -> Option<Newest> {
         let agreed = view.number_of(BlockTag::Latest, now)?;
         Some(Newest { agreed, shown: self.above(client, agreed, view, now) })
     }
@@ -173,7 +173,6 @@ impl Newest {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::time::Duration;
 
     use wellhead_chain::{Heads, Observation, Source};
@@ -181,8 +180,8 @@ mod tests {
 
     use super::*;
 
-    fn client(last: u8) -> IpAddr {
-        Ipv4Addr::new(10, 0, 0, last).into()
+    fn client(last: u8) -> ClientId {
+        std::net::IpAddr::from([10, 0, 0, last]).into()
     }
 
     #[test]

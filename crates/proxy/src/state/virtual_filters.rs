@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_dispatch::ClientNet;
+use wellhead_dispatch::ClientId;
 use wellhead_eth::NumberedBlock;
 use wellhead_subscribe::{
     CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, SavedFilter, VirtualFilterId,
@@ -55,12 +55,12 @@ impl ChainFilters {
         id: VirtualFilterId,
         kind: VirtualFilterKind,
         blocks: &[NumberedBlock],
-        client: ClientNet,
+        client: ClientId,
         now: Instant,
     ) -> Option<Result<(), FilterRefusal>> {
         let client = match client {
-            ClientNet::V4(address) => u64::from(address.to_bits()),
-            ClientNet::V6(network) => network,
+            ClientId::V4(address) => u64::from(address.to_bits()),
+            ClientId::V6(number) | ClientId::Named(number) => number,
         };
         let made = self.filters.lock().create(id, kind, blocks, client, now);
         if let Some(Ok(_)) = made {

@@ -31,7 +31,7 @@ pub(crate) fn agreed_height(request: &RequestContext<'_>, result: Bytes) -> Byte
     let agreed = chain.heads.look(|view| {
         let agreed = view.latest?.number;
         let shown = request.chain.sessions.above(
-            request.ctx.peer.ip(),
+            request.ctx.client(),
             agreed,
             view,
             request.ctx.received_at,

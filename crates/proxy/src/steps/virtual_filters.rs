@@ -71,7 +71,7 @@ pub(crate) async fn make(
     blocks.reverse();
     blocks.push(tip);
     let id = request.worker.with_rng(VirtualFilterId::draw);
-    let owner = request.ctx.peer.ip().into();
+    let owner = request.ctx.client();
     match request.chain.filters.create(id, kind, &blocks, owner, now()) {
         Some(Ok(())) => CallResult::whole(format!("\"{id}\"").into(), reads.last, reads.trail),
         Some(Err(why)) => CallResult::refused(Refusal::no_more_filters(match why {

@@ -115,6 +115,7 @@ impl Bench {
         let ctx = Ctx {
             received_at: now(),
             peer: ([127, 0, 0, 1], 1).into(),
+            caller: None,
             want_trail: false,
             may_stream: true,
         };

@@ -372,6 +372,7 @@ impl Stage {
         let ctx = Ctx {
             received_at: now(),
             peer: ([127, 0, 0, 1], 1).into(),
+            caller: None,
             want_trail: false,
             may_stream: false,
         };
@@ -452,7 +453,8 @@ impl Stage {
         let select: Vec<_> =
             pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let peer = ([127, 0, 0, 1], 1).into();
-        let ctx = Ctx { received_at: now(), peer, want_trail: true, may_stream: true };
+        let ctx =
+            Ctx { received_at: now(), peer, caller: None, want_trail: true, may_stream: true };
         let target = Target { chain: None, select: &select };
         self.proxy.handle(&self.worker, ctx, target, Bytes::from(body.to_owned())).await
     }
@@ -460,7 +462,8 @@ impl Stage {
     /// Sends `body` from the client at `127.0.0.client`.
     pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
         let peer = ([127, 0, 0, client], 1).into();
-        let ctx = Ctx { received_at: now(), peer, want_trail: true, may_stream: true };
+        let ctx =
+            Ctx { received_at: now(), peer, caller: None, want_trail: true, may_stream: true };
         self.proxy.handle(&self.worker, ctx, path, Bytes::from(body.to_owned())).await
     }
 
