@@ -27,7 +27,8 @@
 //! - `jwt`: signed tokens and the keys that verify them
 //! - `rights`: chains, methods, contracts, origins and sizes
 //! - `table`: all keys, tenants and networks as one immutable snapshot, and the look-up in it
-//! - `meter`: the limits of an address, a key, a tenant, and of methods within them
+//! - `quota`, `price`: the limits of a subject as the settings name them; what a call costs
+//! - `meter`, `meter_book`: what an address, a key, a tenant has used of its quota
 //! - `usage`: what was used, by tenant, key, chain, method, outcome and minute
 //!
 //! Nothing here opens a socket, reads a clock or a file, sleeps or spawns: the snapshot is built by
@@ -39,5 +40,16 @@
 //! the path of a known one.
 
 mod caller;
+mod meter;
+mod meter_book;
+mod price;
+mod quota;
 
 pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
+pub use meter::{
+    CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
+    RequestPlace, SubjectKind, SubjectMeter,
+};
+pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
+pub use price::{PriceList, PriceRule};
+pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};

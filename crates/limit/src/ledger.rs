@@ -57,6 +57,13 @@ impl Ledger {
         add(&self.month, credits, month_of(today));
     }
 
+    /// Takes back `credits` that were spent on the day `today` for less than they were spent for. Nothing
+    /// of a day or month that is over comes back, and the total, which is a counter, stays.
+    pub fn give_back(&self, credits: u64, today: u32) {
+        take_off(&self.day, credits, today);
+        take_off(&self.month, credits, month_of(today));
+    }
+
     /// Adds `credits` to the total alone: enough if days are not counted.
     pub fn spend_undated(&self, credits: u64) {
         self.total.fetch_add(credits, Ordering::Relaxed);
@@ -122,6 +129,15 @@ fn add(page: &AtomicU64, credits: u64, which: u32) {
         Some(which << CREDIT_BITS | used.saturating_add(credits).min(CREDITS_MAX))
     };
     let _always = page.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
+}
+
+fn take_off(page: &AtomicU64, credits: u64, which: u32) {
+    let less = |page: u64| {
+        let is_open = page >> CREDIT_BITS == u64::from(which);
+        is_open.then(|| page - (page & CREDITS_MAX).min(credits))
+    };
+    // A page that was turned meanwhile holds nothing of this.
+    let _ = page.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
 fn read(page: &AtomicU64, which: u32) -> u64 {
@@ -218,6 +234,19 @@ mod tests {
         assert_eq!(ledger.reached(caps, 20_781), Some(Cap::Month));
         assert_eq!(ledger.reached(Caps::default(), 20_781), None);
         assert_eq!(ledger.reached(caps, 20_790), None, "December");
+    }
+
+    #[test]
+    fn what_was_given_back_may_be_spent_again_on_that_day() {
+        let ledger = Ledger::default();
+        ledger.spend(10, 20_780);
+        ledger.give_back(4, 20_780);
+        assert_eq!((ledger.on_day(20_780), ledger.in_month(20_780)), (6, 6));
+        ledger.give_back(100, 20_780);
+        assert_eq!((ledger.on_day(20_780), ledger.in_month(20_780)), (0, 0), "never below nothing");
+        ledger.spend(5, 20_781);
+        ledger.give_back(5, 20_780);
+        assert_eq!((ledger.on_day(20_781), ledger.in_month(20_781)), (5, 0), "its day is over");
     }
 
     #[test]

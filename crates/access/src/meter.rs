@@ -1,0 +1,527 @@
+//! The limits of a subject: what of its quota is used.
+//!
+//! A call passes the meters of all its subjects, the narrowest first: its address, its key, its tenant. All that
+//! apply must let it through, and nothing is taken from any of them if one refuses. A charge is taken before
+//! the call is made, at its price; [`CallCharge::settle`] corrects it when more is known.
+//!
+//! Rates are exact. Caps are checked and spent in two steps, so that calls on several threads at one moment can
+//! each pass a cap that has room for one of them: a cap is passed by at most what those calls cost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_eth::MethodRow;
+use wellhead_limit::{Bucket, Cap, Caps, Gate, Ledger, days_left_in_month};
+
+use crate::quota::{QuotaBounds, QuotaPlan, QuotaRate};
+
+const DAY_SECONDS: u64 = 86_400;
+
+/// How long a client waits for a place, where nothing says when one is free.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
+
+/// What a meter belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SubjectKind {
+    /// An IPv4 address, or the /64 of an IPv6 one.
+    Address,
+    /// A key, or the subject of a token.
+    Key,
+    /// A tenant, over all its keys.
+    Tenant,
+}
+
+impl SubjectKind {
+    /// As refusals tell it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Key => "key",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+/// Which bound of a quota refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuotaLimit {
+    /// Calls a second.
+    Calls,
+    /// Credits a second.
+    Credits,
+    /// Requests, or calls of a group, under way.
+    InFlight,
+    /// Credits of the day.
+    Day,
+    /// Credits of the month.
+    Month,
+    /// WebSocket connections.
+    Connections,
+    /// Subscriptions.
+    Subscriptions,
+}
+
+impl QuotaLimit {
+    /// As the settings call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Calls => "calls_per_second",
+            Self::Credits => "credits_per_second",
+            Self::InFlight => "in_flight",
+            Self::Day => "credits_per_day",
+            Self::Month => "credits_per_month",
+            Self::Connections => "connections",
+            Self::Subscriptions => "subscriptions",
+        }
+    }
+}
+
+/// A limit refused a call, a request or a connection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LimitDenied {
+    /// What the limit belongs to.
+    pub subject: SubjectKind,
+    /// Which limit.
+    pub limit: QuotaLimit,
+    /// The quota, as the settings name it.
+    pub quota: Arc<str>,
+    /// How much it allows.
+    pub most: f64,
+    /// When the call may be worth repeating.
+    pub retry_after: Duration,
+}
+
+/// The moment of a call, by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeterTime {
+    /// Since an epoch that does not step: for rates.
+    pub elapsed: Duration,
+    /// Seconds since 1970: for caps.
+    pub unix_seconds: u64,
+}
+
+impl MeterTime {
+    pub(crate) fn day(self) -> u32 {
+        u32::try_from(self.unix_seconds / DAY_SECONDS).unwrap_or(u32::MAX)
+    }
+
+    /// Until the day or month of a cap is over.
+    fn left_of(self, cap: Cap) -> Duration {
+        let days = match cap {
+            Cap::Day => 1,
+            Cap::Month => u64::from(days_left_in_month(self.day())),
+        };
+        Duration::from_secs(days * DAY_SECONDS - self.unix_seconds % DAY_SECONDS)
+    }
+}
+
+/// A call, as far as limits go.
+#[derive(Debug, Clone, Copy)]
+pub struct MeteredCall<'a> {
+    /// Its row in the method table.
+    pub row: &'a MethodRow,
+    /// Its method, as the client wrote it.
+    pub method: &'a str,
+    /// Its price.
+    pub credits: u32,
+}
+
+/// What of one set of bounds is used.
+#[derive(Debug, Default)]
+struct BoundsMeter {
+    calls: Bucket,
+    credits: Bucket,
+    in_flight: Gate,
+}
+
+/// A bound that refused, and when it may let the call through.
+#[derive(Debug, Clone, Copy)]
+struct BoundReached {
+    limit: QuotaLimit,
+    most: f64,
+    wait: Duration,
+}
+
+impl BoundsMeter {
+    /// Takes a call and its credits, or neither.
+    fn take(&self, bounds: &QuotaBounds, credits: u32, at: Duration) -> Result<(), BoundReached> {
+        take_rate(&self.calls, bounds.calls, 1, at).map_err(|wait| {
+            let most = bounds.calls.map_or(0.0, |rate| rate.per_second);
+            BoundReached { limit: QuotaLimit::Calls, most, wait }
+        })?;
+        take_rate(&self.credits, bounds.credits, credits, at).map_err(|wait| {
+            give_back(&self.calls, bounds.calls, 1);
+            let most = bounds.credits.map_or(0.0, |rate| rate.per_second);
+            BoundReached { limit: QuotaLimit::Credits, most, wait }
+        })
+    }
+
+    fn give_back(&self, bounds: &QuotaBounds, credits: u32) {
+        give_back(&self.calls, bounds.calls, 1);
+        give_back(&self.credits, bounds.credits, credits);
+    }
+
+    fn enter(&self, bounds: &QuotaBounds) -> Result<(), BoundReached> {
+        match bounds.in_flight {
+            Some(most) if !self.in_flight.enter(most) => {
+                let (limit, most) = (QuotaLimit::InFlight, f64::from(most));
+                Err(BoundReached { limit, most, wait: PLACE_WAIT })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// To be called once for each [`Self::enter`] that let something in.
+    fn leave(&self, bounds: &QuotaBounds) {
+        if bounds.in_flight.is_some() {
+            self.in_flight.leave();
+        }
+    }
+}
+
+fn take_rate(
+    bucket: &Bucket,
+    rate: Option<QuotaRate>,
+    credits: u32,
+    at: Duration,
+) -> Result<(), Duration> {
+    match rate {
+        Some(rate) => bucket.take(f64::from(credits), rate.pace(), at),
+        None => Ok(()),
+    }
+}
+
+fn give_back(bucket: &Bucket, rate: Option<QuotaRate>, credits: u32) {
+    if let Some(rate) = rate {
+        bucket.give_back(f64::from(credits), rate.pace());
+    }
+}
+
+/// What of its quota a subject has used. Shared by all workers.
+#[derive(Debug)]
+pub struct SubjectMeter {
+    kind: SubjectKind,
+    /// As status and usage name it; never a secret.
+    name: Arc<str>,
+    plan: Arc<QuotaPlan>,
+    all: BoundsMeter,
+    groups: Box<[BoundsMeter]>,
+    ledger: Ledger,
+    connections: Gate,
+    subscriptions: Gate,
+}
+
+impl SubjectMeter {
+    pub(crate) fn new(kind: SubjectKind, name: Arc<str>, plan: Arc<QuotaPlan>) -> Self {
+        let groups = plan.quota().groups.iter().map(|_| BoundsMeter::default()).collect();
+        Self {
+            kind,
+            name,
+            plan,
+            all: BoundsMeter::default(),
+            groups,
+            ledger: Ledger::default(),
+            connections: Gate::default(),
+            subscriptions: Gate::default(),
+        }
+    }
+
+    /// What it belongs to.
+    pub fn kind(&self) -> SubjectKind {
+        self.kind
+    }
+
+    /// The name of its subject; never a secret.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What its subject may use.
+    pub fn quota(&self) -> &crate::Quota {
+        self.plan.quota()
+    }
+
+    pub(crate) fn plan(&self) -> &Arc<QuotaPlan> {
+        &self.plan
+    }
+
+    /// The credits of this day and month.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn has_cap(&self) -> bool {
+        self.quota().caps != Caps::default()
+    }
+
+    /// Whether it has spent something of a cap that still counts.
+    pub(crate) fn has_spent(&self, at: MeterTime) -> bool {
+        self.has_cap() && self.ledger.in_month(at.day()) > 0
+    }
+
+    /// Whether nothing holds a place of it, and its rates are as if nothing had been taken.
+    pub(crate) fn is_idle(&self, at: Duration) -> bool {
+        let is_full = |bounds: &QuotaBounds, meter: &BoundsMeter| {
+            let is_full = |bucket: &Bucket, rate: Option<QuotaRate>| {
+                rate.is_none_or(|rate| bucket.wait(rate.burst, rate.pace(), at).is_zero())
+            };
+            meter.in_flight.inside() == 0
+                && is_full(&meter.calls, bounds.calls)
+                && is_full(&meter.credits, bounds.credits)
+        };
+        let quota = self.quota();
+        let mut groups = quota.groups.iter().zip(&self.groups);
+        self.connections.inside() == 0
+            && self.subscriptions.inside() == 0
+            && is_full(&quota.bounds, &self.all)
+            && groups.all(|(group, meter)| is_full(&group.bounds, meter))
+    }
+
+    fn denied(&self, reached: BoundReached) -> LimitDenied {
+        let BoundReached { limit, most, wait } = reached;
+        let quota = Arc::clone(&self.quota().name);
+        LimitDenied { subject: self.kind, limit, quota, most, retry_after: wait }
+    }
+
+    /// Takes what the call costs from all bounds that apply, or from none. Returns its groups.
+    fn take(&self, call: MeteredCall<'_>, at: MeterTime) -> Result<u32, LimitDenied> {
+        let (quota, credits) = (self.quota(), call.credits);
+        self.all.take(&quota.bounds, credits, at.elapsed).map_err(|why| self.denied(why))?;
+        let groups = self.plan.groups(call.row, call.method);
+        let taken = self.take_groups(groups, credits, at.elapsed);
+        let taken = taken.and_then(|()| match self.cap_passed(credits, at) {
+            None => Ok(()),
+            Some(reached) => {
+                self.give_back_groups(groups, credits);
+                Err(reached)
+            }
+        });
+        match taken {
+            Ok(()) => {
+                self.ledger.spend(credits.into(), at.day());
+                Ok(groups)
+            }
+            Err(reached) => {
+                self.all.give_back(&quota.bounds, credits);
+                Err(self.denied(reached))
+            }
+        }
+    }
+
+    fn take_groups(&self, groups: u32, credits: u32, at: Duration) -> Result<(), BoundReached> {
+        for (place, bounds, meter) in self.each(groups) {
+            let taken = meter.enter(bounds).and_then(|()| {
+                meter.take(bounds, credits, at).inspect_err(|_| meter.leave(bounds))
+            });
+            if let Err(reached) = taken {
+                self.give_back_groups(groups & ((1 << place) - 1), credits);
+                return Err(reached);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back_groups(&self, groups: u32, credits: u32) {
+        for (_, bounds, meter) in self.each(groups) {
+            meter.leave(bounds);
+            meter.give_back(bounds, credits);
+        }
+    }
+
+    fn each(&self, groups: u32) -> impl Iterator<Item = (usize, &QuotaBounds, &BoundsMeter)> {
+        let all = self.quota().groups.iter().zip(&self.groups).enumerate();
+        // Most calls are in none.
+        let all = all.take(if groups == 0 { 0 } else { self.groups.len() });
+        all.filter(move |(place, _)| groups >> place & 1 == 1)
+            .map(|(place, (group, meter))| (place, &group.bounds, meter))
+    }
+
+    fn cap_passed(&self, credits: u32, at: MeterTime) -> Option<BoundReached> {
+        let caps = self.quota().caps;
+        let cap = self.ledger.passed(caps, credits.into(), at.day())?;
+        let (limit, most) = match cap {
+            Cap::Day => (QuotaLimit::Day, caps.day),
+            Cap::Month => (QuotaLimit::Month, caps.month),
+        };
+        let most = most.unwrap_or_default() as f64;
+        Some(BoundReached { limit, most, wait: at.left_of(cap) })
+    }
+
+    fn leave_groups(&self, groups: u32) {
+        self.each(groups).for_each(|(_, bounds, meter)| meter.leave(bounds));
+    }
+
+    /// Puts all back that a call took.
+    fn put_back(&self, groups: u32, credits: u32, at: MeterTime) {
+        self.give_back_groups(groups, credits);
+        self.all.give_back(&self.quota().bounds, credits);
+        self.ledger.give_back(credits.into(), at.day());
+    }
+
+    /// Corrects what a call was charged: `credits` were right instead of `charged`.
+    fn correct(&self, groups: u32, charged: u32, credits: u32, at: MeterTime) {
+        let correct = |bounds: &QuotaBounds, meter: &BoundsMeter| {
+            let Some(rate) = bounds.credits else { return };
+            match credits.checked_sub(charged) {
+                Some(more) => meter.credits.charge(f64::from(more), rate.pace(), at.elapsed),
+                None => meter.credits.give_back(f64::from(charged - credits), rate.pace()),
+            }
+        };
+        correct(&self.quota().bounds, &self.all);
+        self.each(groups).for_each(|(_, bounds, meter)| correct(bounds, meter));
+        match credits.checked_sub(charged) {
+            Some(more) => self.ledger.spend(more.into(), at.day()),
+            None => self.ledger.give_back((charged - credits).into(), at.day()),
+        }
+    }
+}
+
+/// A caller has at most so many meters: of its address, its key and its tenant.
+pub const METERS_MAX: usize = 3;
+
+/// What a call has taken from the meters of its caller. Dropped, it gives its places back; what was charged
+/// stays charged.
+#[derive(Debug, Default)]
+pub struct CallCharge<'a> {
+    /// The meters, each with the groups of the call in it.
+    taken: [Option<(&'a SubjectMeter, u32)>; METERS_MAX],
+    credits: u32,
+}
+
+impl<'a> CallCharge<'a> {
+    /// Takes the call from all `meters`, the first [`METERS_MAX`] of them, or from none.
+    pub fn take(
+        meters: impl IntoIterator<Item = &'a SubjectMeter>,
+        call: MeteredCall<'_>,
+        at: MeterTime,
+    ) -> Result<Self, LimitDenied> {
+        let mut charge = Self { taken: [None; METERS_MAX], credits: call.credits };
+        for (place, meter) in meters.into_iter().take(METERS_MAX).enumerate() {
+            match meter.take(call, at) {
+                Ok(groups) => charge.taken[place] = Some((meter, groups)),
+                Err(denied) => {
+                    charge.undo(at);
+                    return Err(denied);
+                }
+            }
+        }
+        Ok(charge)
+    }
+
+    fn undo(mut self, at: MeterTime) {
+        for (meter, groups) in std::mem::take(&mut self.taken).into_iter().flatten() {
+            meter.put_back(groups, self.credits, at);
+        }
+    }
+
+    /// What it was charged.
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// The call turned out to cost `credits`.
+    pub fn settle(&mut self, credits: u32, at: MeterTime) {
+        if credits != self.credits {
+            for (meter, groups) in self.taken.iter().flatten() {
+                meter.correct(*groups, self.credits, credits, at);
+            }
+            self.credits = credits;
+        }
+    }
+}
+
+impl Drop for CallCharge<'_> {
+    fn drop(&mut self) {
+        for (meter, groups) in self.taken.iter().flatten() {
+            meter.leave_groups(*groups);
+        }
+    }
+}
+
+/// The places of one request among those that its subjects may have under way. Dropped, it gives them back.
+#[derive(Debug, Default)]
+pub struct RequestPlace<'a> {
+    meters: [Option<&'a SubjectMeter>; METERS_MAX],
+}
+
+impl<'a> RequestPlace<'a> {
+    /// Takes a place of each of `meters`, the first [`METERS_MAX`] of them, or none.
+    pub fn take(meters: impl IntoIterator<Item = &'a SubjectMeter>) -> Result<Self, LimitDenied> {
+        let mut places = Self::default();
+        for (place, meter) in meters.into_iter().take(METERS_MAX).enumerate() {
+            // On an error the places so far are given back by their drop.
+            meter.all.enter(&meter.quota().bounds).map_err(|why| meter.denied(why))?;
+            places.meters[place] = Some(meter);
+        }
+        Ok(places)
+    }
+}
+
+impl Drop for RequestPlace<'_> {
+    fn drop(&mut self) {
+        for meter in self.meters.iter().flatten() {
+            meter.all.leave(&meter.quota().bounds);
+        }
+    }
+}
+
+/// Something that a caller holds for longer than a request: a connection or a subscription. Dropped, it is
+/// given back.
+#[derive(Debug, Default)]
+pub struct HeldPlace {
+    meters: Vec<Arc<SubjectMeter>>,
+    is_subscription: bool,
+}
+
+impl HeldPlace {
+    /// A WebSocket connection of each of `meters`, or of none.
+    pub fn connection(
+        meters: impl IntoIterator<Item = Arc<SubjectMeter>>,
+    ) -> Result<Self, LimitDenied> {
+        Self { meters: Vec::new(), is_subscription: false }.filled(meters)
+    }
+
+    /// A subscription of each of `meters`, or of none.
+    pub fn subscription(
+        meters: impl IntoIterator<Item = Arc<SubjectMeter>>,
+    ) -> Result<Self, LimitDenied> {
+        Self { meters: Vec::new(), is_subscription: true }.filled(meters)
+    }
+
+    fn filled(
+        mut self,
+        meters: impl IntoIterator<Item = Arc<SubjectMeter>>,
+    ) -> Result<Self, LimitDenied> {
+        for meter in meters {
+            let Some(most) = self.most(&meter) else { continue };
+            if !self.gate(&meter).enter(most) {
+                let limit = match self.is_subscription {
+                    true => QuotaLimit::Subscriptions,
+                    false => QuotaLimit::Connections,
+                };
+                let most = f64::from(most);
+                return Err(meter.denied(BoundReached { limit, most, wait: PLACE_WAIT }));
+            }
+            self.meters.push(meter);
+        }
+        Ok(self)
+    }
+
+    fn most(&self, meter: &SubjectMeter) -> Option<u32> {
+        let quota = meter.quota();
+        if self.is_subscription { quota.subscriptions } else { quota.connections }
+    }
+
+    fn gate<'m>(&self, meter: &'m SubjectMeter) -> &'m Gate {
+        if self.is_subscription { &meter.subscriptions } else { &meter.connections }
+    }
+}
+
+impl Drop for HeldPlace {
+    fn drop(&mut self) {
+        self.meters.iter().for_each(|meter| self.gate(meter).leave());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! All meters, by subject: they outlive the snapshots of keys.
+//!
+//! A new snapshot asks for its meters by name and gets those that are there, with what was used; one whose
+//! quota changed is made anew and keeps its day and month.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use wellhead_limit::Pages;
+
+use crate::meter::{MeterTime, SubjectKind, SubjectMeter};
+use crate::quota::QuotaPlan;
+
+/// Addresses with a meter of their own, at most. Beyond it one that has used nothing lately gives its place to
+/// a newcomer, else any one that has no call under way, and then begins anew.
+pub const ADDRESSES_MAX: usize = 65_536;
+
+/// Keys and tenants with a meter, at most. Beyond it [`MeterBook::sweep`] forgets some that no grant holds, even
+/// if they have spent something of a cap.
+pub const NAMED_MAX: usize = 262_144;
+
+/// Threads that meter different addresses seldom meet.
+const SHARDS: usize = 16;
+
+/// So many are looked at to find one that may give its place.
+const LOOKED_AT_MAX: usize = 64;
+
+/// What tells the meter of one key or tenant from others.
+type SubjectName = (SubjectKind, Arc<str>);
+
+/// What tells one address's meter from others: whose quota it is, and the address or /64.
+type AddressKey = (u64, u128);
+
+/// Where all meters are found. Shared by all workers.
+#[derive(Debug)]
+pub struct MeterBook {
+    named: Mutex<HashMap<SubjectName, Arc<SubjectMeter>>>,
+    addresses: [Mutex<HashMap<AddressKey, Arc<SubjectMeter>>>; SHARDS],
+    addresses_max: usize,
+    /// With a seed of this process: no client can choose addresses that share a shard.
+    hasher: RandomState,
+}
+
+impl Default for MeterBook {
+    fn default() -> Self {
+        Self::for_addresses(ADDRESSES_MAX)
+    }
+}
+
+/// What an address has in common with those that count as one subject: of IPv6 the first 64 bits.
+fn address_bits(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+    }
+}
+
+impl MeterBook {
+    fn for_addresses(addresses_max: usize) -> Self {
+        Self {
+            named: Mutex::default(),
+            addresses: Default::default(),
+            addresses_max,
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The meter of a key or a tenant: the one that is there if its quota is this one.
+    pub fn named(
+        &self,
+        kind: SubjectKind,
+        name: &Arc<str>,
+        plan: &Arc<QuotaPlan>,
+        at: MeterTime,
+    ) -> Arc<SubjectMeter> {
+        let mut named = self.named.lock();
+        let key = (kind, Arc::clone(name));
+        let known = named.get(&key);
+        if let Some(known) = known
+            && known.quota() == plan.quota()
+        {
+            return Arc::clone(known);
+        }
+        let meter = SubjectMeter::new(kind, Arc::clone(name), Arc::clone(plan));
+        if let Some(known) = known {
+            meter.ledger().restore(known.ledger().pages(), at.day());
+        }
+        let meter = Arc::new(meter);
+        named.insert(key, Arc::clone(&meter));
+        meter
+    }
+
+    /// The meter of an address that uses what `holder` grants.
+    pub fn address(
+        &self,
+        holder: u64,
+        address: IpAddr,
+        plan: &Arc<QuotaPlan>,
+        at: Duration,
+    ) -> Arc<SubjectMeter> {
+        let key = (holder, address_bits(address));
+        let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
+        let mut meters = self.addresses[shard].lock();
+        if let Some(known) = meters.get(&key)
+            && Arc::ptr_eq(known.plan(), plan)
+        {
+            return Arc::clone(known);
+        }
+        if meters.len() >= (self.addresses_max / SHARDS).max(1) {
+            make_room(&mut meters, at);
+        }
+        let name = address.to_canonical().to_string().into();
+        let meter = SubjectMeter::new(SubjectKind::Address, name, Arc::clone(plan));
+        let meter = Arc::new(meter);
+        meters.insert(key, Arc::clone(&meter));
+        meter
+    }
+
+    /// What each key and tenant with a cap has spent, to be kept over a restart.
+    pub fn pages(&self) -> Vec<(SubjectKind, Arc<str>, Pages)> {
+        let named = self.named.lock();
+        let spent = named.values().filter(|meter| meter.has_cap());
+        spent
+            .map(|meter| (meter.kind(), Arc::clone(meter.name()), meter.ledger().pages()))
+            .collect()
+    }
+
+    /// All keys and tenants that have a meter.
+    pub fn all(&self) -> Vec<Arc<SubjectMeter>> {
+        self.named.lock().values().map(Arc::clone).collect()
+    }
+
+    /// Forgets meters that no grant holds and that have nothing to remember.
+    pub fn sweep(&self, at: MeterTime) {
+        let mut named = self.named.lock();
+        let is_held = |meter: &Arc<SubjectMeter>| Arc::strong_count(meter) > 1;
+        named
+            .retain(|_, meter| is_held(meter) || meter.has_spent(at) || !meter.is_idle(at.elapsed));
+        if named.len() > NAMED_MAX {
+            named.retain(|_, meter| is_held(meter));
+        }
+        drop(named);
+        for meters in &self.addresses {
+            meters.lock().retain(|_, meter| is_held(meter) || !meter.is_idle(at.elapsed));
+        }
+    }
+
+    /// How many addresses have a meter.
+    pub fn addresses(&self) -> usize {
+        self.addresses.iter().map(|meters| meters.lock().len()).sum()
+    }
+}
+
+/// Removes those among the first few that are idle; if none is, one that nothing holds.
+fn make_room(meters: &mut HashMap<AddressKey, Arc<SubjectMeter>>, at: Duration) {
+    let looked_at: Vec<_> = meters.iter().take(LOOKED_AT_MAX).collect();
+    let is_free = |meter: &Arc<SubjectMeter>| Arc::strong_count(meter) == 1;
+    let idle =
+        |(_, meter): &&(&AddressKey, &Arc<SubjectMeter>)| is_free(meter) && meter.is_idle(at);
+    let mut leave: Vec<AddressKey> = looked_at.iter().filter(idle).map(|(key, _)| **key).collect();
+    if leave.is_empty() {
+        let any = looked_at.iter().find(|(_, meter)| is_free(meter)).or(looked_at.first());
+        leave.extend(any.map(|(key, _)| **key));
+    }
+    for key in leave {
+        meters.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use wellhead_eth::MethodTable;
+    use wellhead_limit::Caps;
+
+    use crate::meter::{CallCharge, MeteredCall};
+    use crate::quota::{Quota, QuotaBounds, QuotaRate};
+
+    const NOW: MeterTime =
+        MeterTime { elapsed: Duration::from_secs(100), unix_seconds: 20_786 * 86_400 };
+
+    fn plan(day: Option<u64>, calls: f64) -> Arc<QuotaPlan> {
+        let calls = Some(QuotaRate { per_second: calls, burst: 1.0 });
+        let bounds = QuotaBounds { calls, ..QuotaBounds::default() };
+        let caps = Caps { day, month: None };
+        Arc::new(QuotaPlan::new(Quota { bounds, caps, ..Quota::default() }))
+    }
+
+    fn is_let_through(meter: &SubjectMeter, at: MeterTime) -> bool {
+        let row = MethodTable::standard().row("eth_call");
+        let call = MeteredCall { row, method: "eth_call", credits: 4 };
+        CallCharge::take([meter], call, at).is_ok()
+    }
+
+    #[test]
+    fn a_subject_keeps_its_meter_while_its_quota_stays() {
+        let book = MeterBook::default();
+        let name: Arc<str> = "acme".into();
+        let meter = |plan: &Arc<QuotaPlan>| book.named(SubjectKind::Tenant, &name, plan, NOW);
+        let before = meter(&plan(Some(8), 1.0));
+        assert!(is_let_through(&before, NOW) && !is_let_through(&before, NOW));
+        assert!(Arc::ptr_eq(&before, &meter(&plan(Some(8), 1.0))), "read again from the settings");
+        // Another quota: the rate begins anew, the day goes on.
+        let after = meter(&plan(Some(8), 2.0));
+        assert!(!Arc::ptr_eq(&before, &after));
+        assert!(is_let_through(&after, NOW));
+        let later = MeterTime { elapsed: NOW.elapsed * 2, ..NOW };
+        assert!(!is_let_through(&after, later), "eight credits of the day are spent");
+        assert_eq!(book.pages().len(), 1);
+        assert_eq!(book.all().len(), 1);
+    }
+
+    #[test]
+    fn what_nothing_remembers_is_forgotten() {
+        let book = MeterBook::default();
+        let later = MeterTime { elapsed: NOW.elapsed * 2, ..NOW };
+        let named =
+            |name: &str, day| book.named(SubjectKind::Key, &name.into(), &plan(day, 1.0), NOW);
+        let held = named("held", None);
+        assert!(is_let_through(&named("spent", Some(9)), NOW));
+        assert!(is_let_through(&named("idle", None), NOW));
+        book.sweep(NOW);
+        assert_eq!(book.all().len(), 3, "the rate of the idle one is not full yet");
+        book.sweep(later);
+        assert_eq!(book.all().len(), 2);
+        drop(held);
+        book.sweep(MeterTime { unix_seconds: NOW.unix_seconds + 3 * 86_400, ..later });
+        assert!(book.all().is_empty(), "it is December");
+    }
+
+    #[test]
+    fn addresses_have_meters_of_their_own_up_to_a_bound() {
+        let book = MeterBook::for_addresses(16 * 4);
+        let plan = plan(None, 1.0);
+        let of = |address: &str, at: Duration| {
+            book.address(7, address.parse().expect("an address"), &plan, at)
+        };
+        let first = of("192.0.2.1", NOW.elapsed);
+        assert!(Arc::ptr_eq(&first, &of("::ffff:192.0.2.1", NOW.elapsed)));
+        assert!(!Arc::ptr_eq(&first, &of("192.0.2.2", NOW.elapsed)));
+        assert!(Arc::ptr_eq(&of("2001:db8::1", NOW.elapsed), &of("2001:db8::ffff", NOW.elapsed)));
+        let other = book.address(8, "192.0.2.1".parse().expect("an address"), &plan, NOW.elapsed);
+        assert!(!Arc::ptr_eq(&first, &other), "of another holder");
+        // None of these is idle, and a flood of others comes: some give their places, the bound holds.
+        for host in 0..2_000_u32 {
+            let meter = of(&format!("198.51.{}.{}", host / 256, host % 256), NOW.elapsed);
+            assert!(is_let_through(&meter, NOW));
+        }
+        assert!(book.addresses() <= 16 * 4, "{}", book.addresses());
+        book.sweep(MeterTime { elapsed: NOW.elapsed * 2, ..NOW });
+        assert!(book.addresses() <= 2, "those that are still held: {}", book.addresses());
+    }
+}
