@@ -2,8 +2,13 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::meter::SubjectMeter;
+use crate::meter_book::MeterBook;
+use crate::quota::QuotaPlan;
 
 /// Who pays: the holder of limits and usage.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +43,17 @@ pub enum GrantKind {
     Anonymous,
 }
 
+/// The meters that the calls of a grant pass.
+#[derive(Debug, Default)]
+pub struct GrantMeters {
+    /// Of each address that uses the grant.
+    pub each_address: Option<Arc<QuotaPlan>>,
+    /// Of the grant itself.
+    pub key: Option<Arc<SubjectMeter>>,
+    /// Of its tenant.
+    pub tenant: Option<Arc<SubjectMeter>>,
+}
+
 /// What the holder of a credential may do. Shared by all its requests; a new snapshot of the keys has
 /// new grants.
 #[derive(Debug)]
@@ -50,6 +66,8 @@ pub struct AccessGrant {
     pub number: u64,
     /// The tenant that it belongs to.
     pub tenant: Arc<Tenant>,
+    /// What bounds its use.
+    pub meters: GrantMeters,
 }
 
 impl AccessGrant {
@@ -57,7 +75,13 @@ impl AccessGrant {
     pub fn new(kind: GrantKind, id: impl Into<Arc<str>>, tenant: Arc<Tenant>) -> Self {
         let id = id.into();
         let number = xxh3_64_with_seed(id.as_bytes(), kind as u64);
-        Self { kind, id, number, tenant }
+        Self { kind, id, number, tenant, meters: GrantMeters::default() }
+    }
+
+    /// Within the quotas of these meters.
+    #[must_use]
+    pub fn metered(self, meters: GrantMeters) -> Self {
+        Self { meters, ..self }
     }
 }
 
@@ -68,4 +92,21 @@ pub struct Caller {
     pub grant: Arc<AccessGrant>,
     /// The client's address, behind proxies that are trusted.
     pub address: IpAddr,
+    /// What bounds the use of the grant from this address.
+    address_meter: Option<Arc<SubjectMeter>>,
+}
+
+impl Caller {
+    /// The user of a grant at an address. `at`: since the epoch of the meters.
+    pub fn new(grant: Arc<AccessGrant>, address: IpAddr, book: &MeterBook, at: Duration) -> Self {
+        let plan = grant.meters.each_address.as_ref();
+        let address_meter = plan.map(|plan| book.address(grant.number, address, plan, at));
+        Self { grant, address, address_meter }
+    }
+
+    /// The meters that its calls pass, the narrowest first.
+    pub fn meters(&self) -> impl Iterator<Item = &Arc<SubjectMeter>> {
+        let GrantMeters { key, tenant, each_address: _ } = &self.grant.meters;
+        [&self.address_meter, key, tenant].into_iter().flatten()
+    }
 }

@@ -45,7 +45,7 @@ mod meter_book;
 mod price;
 mod quota;
 
-pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
+pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use meter::{
     CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
     RequestPlace, SubjectKind, SubjectMeter,

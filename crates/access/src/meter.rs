@@ -74,6 +74,18 @@ impl QuotaLimit {
             Self::Subscriptions => "subscriptions",
         }
     }
+
+    /// The time in which it allows as much as it does; `None` where it bounds what is held.
+    pub fn window(self) -> Option<Duration> {
+        let days = |days: u64| Some(Duration::from_secs(days * DAY_SECONDS));
+        match self {
+            Self::Calls | Self::Credits => Some(Duration::from_secs(1)),
+            Self::Day => days(1),
+            // The longest month.
+            Self::Month => days(31),
+            Self::InFlight | Self::Connections | Self::Subscriptions => None,
+        }
+    }
 }
 
 /// A limit refused a call, a request or a connection.

@@ -10,7 +10,7 @@ use wellhead_proxy::{
 };
 use wellhead_server::{
     AnswerBody, ClientHead, ClientSession, Handler, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, OnQueued, RequestPath, SessionClose, SessionEvent,
+    Identified, OnQueued, RateLimitValues, RequestPath, SessionClose, SessionEvent,
 };
 
 /// Hands requests of one worker to the proxy.
@@ -100,6 +100,9 @@ fn http_answer(answer: Answer) -> HttpAnswer {
         attempts: answer.attempts,
         cache: answer.cache,
         retry_after: answer.retry_after,
+        rate_limit: answer
+            .rate_limit
+            .map(|fields| RateLimitValues { policy: fields.policy, state: fields.state }),
         warning: answer.warning,
         trail: answer.trail,
         on_queued: None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use wellhead_access::LimitDenied;
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_eth::Access;
 use wellhead_jsonrpc::write;
@@ -34,10 +35,34 @@ pub struct Answer {
     pub cache: Option<&'static str>,
     /// For `Retry-After`.
     pub retry_after: Option<Duration>,
+    /// What of a quota refused it, for the fields `RateLimit` and `RateLimit-Policy`.
+    pub rate_limit: Option<Box<RateLimitFields>>,
     /// Why a client should not rely on it: `logs-doubted`.
     pub warning: Option<&'static str>,
     /// What was tried, when the client asked.
     pub trail: Option<String>,
+}
+
+/// The fields that tell a client of its limits, as draft-ietf-httpapi-ratelimit-headers (10) writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimitFields {
+    /// `RateLimit-Policy`: the quota and its window in seconds.
+    pub policy: String,
+    /// `RateLimit`: what is left of it, and when more is there.
+    pub state: String,
+}
+
+impl RateLimitFields {
+    /// Of a limit that refused: nothing is left of it.
+    pub(crate) fn of(denied: &LimitDenied) -> Box<Self> {
+        let LimitDenied { limit, most, retry_after, .. } = denied;
+        let (name, window) = (limit.word(), limit.window().map(|window| window.as_secs()));
+        let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
+        Box::new(Self {
+            policy: format!("\"{name}\";q={:.0}{window}", most.ceil()),
+            state: format!("\"{name}\";r=0;t={:.0}", retry_after.as_secs_f64().ceil()),
+        })
+    }
 }
 
 /// Why a path leads to no chain.
@@ -52,7 +77,7 @@ pub(crate) enum NoSuchChain {
 }
 
 /// A refusal in wellhead's own words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
     pub(crate) code: i64,
@@ -60,6 +85,8 @@ pub(crate) struct Refusal {
     /// Raw JSON.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) retry_after: Option<Duration>,
+    /// The limit of the caller that refused.
+    pub(crate) limit: Option<Box<LimitDenied>>,
 }
 
 /// JSON-RPC: the body is not JSON.
@@ -97,7 +124,7 @@ const DETAIL_CHARS_MAX: usize = 160;
 
 impl Refusal {
     fn new(status: u16, code: i64, message: String) -> Self {
-        Self { status, code, message, data: None, retry_after: None }
+        Self { status, code, message, data: None, retry_after: None, limit: None }
     }
 
     pub(crate) fn no_such_chain(why: NoSuchChain, named: Option<&str>, known: &[&str]) -> Self {
@@ -238,6 +265,32 @@ impl Refusal {
         self.message.starts_with(NO_ROOM)
     }
 
+    /// A limit of the caller was reached.
+    pub(crate) fn over_limit(denied: LimitDenied) -> Self {
+        let LimitDenied { subject, limit, quota, most, retry_after } = &denied;
+        let (subject, limit) = (subject.word(), limit.word());
+        let seconds = retry_after.as_secs_f64();
+        let message = format!(
+            "limit exceeded: quota `{quota}` allows {most} {limit} for this {subject}; \
+             retry in {seconds:.1} s"
+        );
+        let mut data = br#"{"limit":"#.to_vec();
+        write::string(&mut data, limit);
+        data.extend_from_slice(br#","quota":"#);
+        write::string(&mut data, quota);
+        let rest = format!(
+            r#","subject":"{subject}","most":{most},"retry_after_s":{}}}"#,
+            retry_after.as_secs_f64().ceil()
+        );
+        data.extend_from_slice(rest.as_bytes());
+        Self {
+            data: Some(data),
+            retry_after: Some(*retry_after),
+            limit: Some(Box::new(denied)),
+            ..Self::new(429, VerdictClass::Throttled.client_code(), message)
+        }
+    }
+
     /// The request would need more upstream calls than one request may.
     pub(crate) fn calls_spent(max: u32) -> Self {
         let message = format!(
@@ -301,7 +354,7 @@ impl Refusal {
             Failure::Exhausted { class, retry_after } => exhausted(class, retry_after),
         };
         let message = format!("{what}; {}: {each}", tried(trail));
-        Self { status, code, message, data, retry_after }
+        Self { data, retry_after, ..Self::new(status, code, message) }
     }
 
     /// Appends the error reply.

@@ -48,6 +48,7 @@ use crate::state::by_hash::ByHash;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 use crate::steps::cached::{self, CacheTicket, CacheWrite};
+use crate::steps::charge::{self, Charge};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
 
@@ -97,10 +98,27 @@ struct ItemResult {
     /// `None` for a malformed item, which is worded where the batch is written.
     reply: Option<Reply>,
     is_failed: bool,
+    /// What it is charged by.
+    outcome: CallOutcome,
+    /// It was answered from the cache.
+    is_cached: bool,
     /// The upstream that answered, if one did.
     slot: Option<Slot>,
     attempts: usize,
     trail: String,
+}
+
+impl ItemResult {
+    /// An item that is answered without an attempt, or not at all.
+    fn unasked(place: usize, reply: Option<Reply>, outcome: CallOutcome) -> Self {
+        let is_failed = outcome != CallOutcome::Answered;
+        let (slot, attempts, trail) = (None, 0, String::new());
+        Self { place, reply, is_failed, outcome, is_cached: false, slot, attempts, trail }
+    }
+
+    fn refused(place: usize, refusal: Refusal) -> Self {
+        Self::unasked(place, Some(Reply::Refused(refusal)), CallOutcome::Refused)
+    }
 }
 
 /// What is told of all items of a batch together.
@@ -206,19 +224,51 @@ impl<'a> Pile<'a> {
 }
 
 /// The replies so far, by the place of their items, and the sums of what is told of them.
-struct Replies {
+struct Replies<'a> {
     by_place: Vec<Option<Reply>>,
     sums: Sums,
+    /// By place; empty where the caller is not charged.
+    charges: Vec<Charge<'a>>,
 }
 
-impl Replies {
+impl<'a> Replies<'a> {
     fn new(items: usize) -> Self {
-        Self { by_place: (0..items).map(|_| None).collect(), sums: Sums::default() }
+        let by_place = (0..items).map(|_| None).collect();
+        Self { by_place, sums: Sums::default(), charges: Vec::new() }
     }
 
     fn put(&mut self, item: ItemResult) {
+        if let Some(charge) = self.charges.get_mut(item.place) {
+            charge.settle(item.outcome, item.is_cached.then_some(CacheResult::Hit));
+        }
         self.sums.add(&item);
         self.by_place[item.place] = item.reply;
+    }
+
+    /// Charges each call, in order; those that the caller may not make are refused.
+    fn charge(&mut self, request: &RequestContext<'a>, items: &[Item]) {
+        if request.payer().is_none() {
+            return;
+        }
+        for (place, item) in items.iter().enumerate() {
+            let Ok(call) = item else {
+                self.charges.push(Charge::default());
+                continue;
+            };
+            let row = MethodTable::standard().row(call.method());
+            let charge = charge::charge(request, row, call.method()).unwrap_or_else(|refusal| {
+                let took = now().saturating_duration_since(request.ctx.received_at);
+                request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
+                self.put(ItemResult::refused(place, refusal));
+                Charge::default()
+            });
+            self.charges.push(charge);
+        }
+    }
+
+    /// Whether the item has its reply already.
+    fn is_settled(&self, place: usize) -> bool {
+        self.by_place[place].is_some()
     }
 }
 
@@ -236,12 +286,14 @@ pub(crate) async fn answer(
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(request, wanted)).await;
     }
-    let (work, kept, methods) = divide(request, items);
+    replies.charge(request, items);
+    let (work, kept, methods) = divide(request, items, &replies);
     for item in kept {
         replies.put(from_memory(request, item, &pile));
     }
     perform_all(request, items, work, parallel, &pile, &mut replies).await;
-    let Replies { by_place, sums } = replies;
+    // What a call holds of its caller's limits is given back.
+    let Replies { by_place, sums, charges: _ } = replies;
     let body = write(items, by_place, pile);
     let Sums { attempts, failed, trail, upstreams } = sums;
     let answer = Answer {
@@ -270,7 +322,7 @@ async fn perform_all(
     work: Vec<Work<'_>>,
     parallel: usize,
     pile: &Pile<'_>,
-    replies: &mut Replies,
+    replies: &mut Replies<'_>,
 ) {
     let mut waiting = VecDeque::from(work);
     let mut running = FuturesUnordered::new();
@@ -339,13 +391,15 @@ type CachedItems = Vec<(usize, &'static MethodRow, Bytes)>;
 fn divide<'a>(
     request: &RequestContext<'_>,
     items: &'a [Item],
+    replies: &Replies<'_>,
 ) -> (Vec<Work<'a>>, CachedItems, Methods) {
-    request.look(|view| divide_by(request, items, view))
+    request.look(|view| divide_by(request, items, replies, view))
 }
 
 fn divide_by<'a>(
     request: &RequestContext<'_>,
     items: &'a [Item],
+    replies: &Replies<'_>,
     view: &View,
 ) -> (Vec<Work<'a>>, CachedItems, Methods) {
     let (chain, now) = (request.chain, now());
@@ -358,6 +412,9 @@ fn divide_by<'a>(
         };
         let row = MethodTable::standard().row(call.method());
         methods.count(row.name);
+        if replies.is_settled(place) {
+            continue;
+        }
         let pinned = may_share(row).then(|| pinned_in_batch(request, call, row, view)).flatten();
         let Some(PinnedCall { ask, pin }) = pinned else {
             work.push(Work::One(place));
@@ -437,14 +494,7 @@ async fn perform(
     match work {
         Work::One(place) => match &items[place] {
             Ok(call) => settled(vec![alone(request, place, call, pile, room).await]),
-            Err(_) => settled(vec![ItemResult {
-                place,
-                reply: None,
-                is_failed: true,
-                slot: None,
-                attempts: 0,
-                trail: String::new(),
-            }]),
+            Err(_) => settled(vec![ItemResult::unasked(place, None, CallOutcome::Refused)]),
         },
         Work::Together(slot, members) => together(request, slot, members, pile, room).await,
     }
@@ -465,14 +515,8 @@ fn from_memory(
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
-    ItemResult {
-        place,
-        reply: Some(reply),
-        is_failed,
-        slot: None,
-        attempts: 0,
-        trail: String::new(),
-    }
+    let answered = ItemResult::unasked(place, Some(reply), CallOutcome::Answered);
+    ItemResult { is_failed, is_cached: true, ..answered }
 }
 
 async fn alone(
@@ -501,6 +545,8 @@ async fn alone(
     ItemResult {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
+        outcome: report.outcome,
+        is_cached: report.noted.found == Some(CacheResult::Hit),
         slot: report.slot,
         attempts: report.trail.exchanges(),
         trail,
@@ -509,14 +555,12 @@ async fn alone(
 }
 
 fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
-    let reply = Some(Reply::Refused(Refusal::batch_too_large(pile.bytes_max)));
-    ItemResult { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
+    ItemResult::refused(place, Refusal::batch_too_large(pile.bytes_max))
 }
 
 /// The request may make no more upstream calls.
 fn unpaid_for(request: &RequestContext<'_>, place: usize) -> ItemResult {
-    let reply = Some(Reply::Refused(Refusal::calls_spent(request.allowance().max())));
-    ItemResult { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
+    ItemResult::refused(place, Refusal::calls_spent(request.allowance().max()))
 }
 
 /// One exchange for all members; those that it does not settle go alone.
@@ -608,7 +652,17 @@ fn settle(
         let place = member.place;
         let reply = Some(reply);
         let (slot, trail) = (Some(slot), String::new());
-        performed.settled.push(ItemResult { place, reply, is_failed, slot, attempts, trail });
+        let item = ItemResult {
+            place,
+            reply,
+            is_failed,
+            outcome,
+            is_cached: false,
+            slot,
+            attempts,
+            trail,
+        };
+        performed.settled.push(item);
     }
     tally.flush();
     if request.ctx.want_trail

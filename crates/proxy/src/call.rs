@@ -96,6 +96,28 @@ pub(crate) async fn handle_and_count(
     (report, ended)
 }
 
+/// Reports and counts a call that is refused before it begins.
+pub(crate) fn refuse_and_count(
+    request: &RequestContext<'_>,
+    row: &'static MethodRow,
+    refusal: Refusal,
+) -> (Report, Instant) {
+    let ended = now();
+    let took = ended.saturating_duration_since(request.ctx.received_at);
+    request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
+    let report = Report {
+        row,
+        outcome: CallOutcome::Refused,
+        slot: None,
+        trail: Trail::default(),
+        noted: Noted::default(),
+        status: refusal.status,
+        retry_after: refusal.retry_after,
+        reply: Reply::Refused(refusal),
+    };
+    (report, ended)
+}
+
 /// Answers one call.
 async fn report_call(
     request: &RequestContext<'_>,

@@ -11,18 +11,20 @@ use wellhead_eth::{Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
-use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
+use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refusal};
 use crate::batch;
-use crate::call::{Report, handle_and_count, read_for_itself};
+use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, method_of};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
+use crate::state::access::AccessTerms;
 use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
+use crate::steps::charge;
 
 /// Calls to upstreams that one read of our own may cost.
 const OWN_CALLS_MAX: u32 = 16;
@@ -59,6 +61,7 @@ pub struct Proxy {
     settings: Settings,
     requests: RequestCounts,
     answers: Arc<Ceiling>,
+    terms: AccessTerms,
     is_cut: AtomicBool,
 }
 
@@ -66,8 +69,21 @@ impl Proxy {
     /// A proxy for `chains`.
     pub fn new(chains: Vec<Arc<ServedChain>>, settings: Settings) -> Self {
         let directory = Directory::new(&chains);
-        let (requests, answers) = (RequestCounts::default(), Arc::default());
-        Self { chains, directory, settings, requests, answers, is_cut: AtomicBool::new(false) }
+        Self {
+            chains,
+            directory,
+            settings,
+            requests: RequestCounts::default(),
+            answers: Arc::default(),
+            terms: AccessTerms::new(now()),
+            is_cut: AtomicBool::new(false),
+        }
+    }
+
+    /// Charging callers by these terms.
+    #[must_use]
+    pub fn charging(self, terms: AccessTerms) -> Self {
+        Self { terms, ..self }
     }
 
     /// With the ceiling below which its workers hold answers, to tell of it.
@@ -168,7 +184,14 @@ impl Proxy {
         let request =
             RequestContext::new(chain, upstreams, &closing.ctx, view, total, &closing.progress)
                 .selecting(selection)
+                .charged_by(&self.terms)
                 .telling(subscriber);
+        let _place = match charge::take_place(&request) {
+            Ok(place) => place,
+            Err(refusal) => {
+                return (refused(&refusal, body, self.settings.limits), Line::rejected());
+            }
+        };
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
@@ -256,14 +279,23 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let silent = call.is_notification();
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
-    let (report, ended) =
-        handle_and_count(request, call, request.ctx.received_at, may_stream).await;
+    let row = MethodTable::standard().row(call.method());
+    let (report, ended) = match charge::charge(request, row, call.method()) {
+        Ok(mut charge) => {
+            let (report, ended) =
+                handle_and_count(request, call, request.ctx.received_at, may_stream).await;
+            charge.settle(report.outcome, report.noted.found);
+            (report, ended)
+        }
+        Err(refusal) => refuse_and_count(request, row, refusal),
+    };
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
     let roster = &request.chain.roster;
     let name = |slot| roster.upstream(slot).identity().id.shared();
     let trail = request.ctx.want_trail.then(|| report.line(roster));
     let upstream = report.slot.map(name).or_else(|| source(&report));
+    let rate_limit = report.reply.rate_limit();
     let (body, rest) =
         if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
     let answer = Answer {
@@ -274,6 +306,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
         attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
         cache: report.noted.found.map(CacheResult::word),
         retry_after: report.retry_after,
+        rate_limit,
         warning: None,
         trail,
     };
@@ -310,6 +343,7 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: ParseLimits) -> Answer {
         status: refusal.status,
         body: vec![out.into()],
         retry_after: refusal.retry_after,
+        rate_limit: refusal.limit.as_deref().map(RateLimitFields::of),
         ..Answer::default()
     }
 }

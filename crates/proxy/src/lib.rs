@@ -33,7 +33,7 @@ mod sweeper;
 mod syncing;
 
 pub use announcer::Announcer;
-pub use answer::Answer;
+pub use answer::{Answer, RateLimitFields};
 pub use explain::{
     BlockExplained, CacheExplained, Explanation, HeadsExplained, QuorumExplained, Thought,
     UpstreamExplained, VerifyExplained,
@@ -41,6 +41,7 @@ pub use explain::{
 pub use journey::{Proxy, WorkerChains};
 pub use metrics::register;
 pub use request::context::{Ctx, Settings, Target};
+pub use state::access::AccessTerms;
 pub use state::cache::{ByHashMode, Cache, CacheSettings};
 pub use state::chain::{ChainName, ClientVersion, SearchBounds, ServedChain};
 pub use state::quorums::QuorumRule;

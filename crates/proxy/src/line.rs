@@ -181,6 +181,8 @@ impl<'a> Closing<'a> {
         tracing::info!(
             target: "wellhead::request",
             peer = %self.ctx.peer,
+            tenant = self.ctx.tenant_name(),
+            key = self.ctx.key_id(),
             chain = self.chain(),
             method = line.method.as_ref(),
             methods = batch.map(|(batch, _)| batch.methods.words()),
@@ -216,6 +218,8 @@ impl Drop for Closing<'_> {
         tracing::info!(
             target: "wellhead::request",
             peer = %self.ctx.peer,
+            tenant = self.ctx.tenant_name(),
+            key = self.ctx.key_id(),
             chain = self.chain(),
             method = self.method.as_deref().unwrap_or("-"),
             status,

@@ -2,6 +2,7 @@
 //!
 //! The lowest storey: nothing here knows a request, and each part has one owner, [`chain`].
 
+pub(crate) mod access;
 pub(crate) mod by_hash;
 pub(crate) mod cache;
 pub(crate) mod chain;

@@ -23,7 +23,7 @@ use crate::frames::Frames;
 use crate::headers::ResponseHeaders;
 use crate::refusal::refusal_body;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, HttpAnswer, HttpRefusal};
+use crate::{AnswerBody, HttpAnswer, HttpRefusal, RateLimitValues};
 
 /// One answer, complete but for what flows, and the place that its request takes.
 pub(crate) struct HttpResponse {
@@ -55,6 +55,8 @@ static UPSTREAM: HeaderName = HeaderName::from_static("x-wellhead-upstream");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-wellhead-attempts");
 static CACHE: HeaderName = HeaderName::from_static("x-wellhead-cache");
 static WARNING: HeaderName = HeaderName::from_static("x-wellhead-warning");
+static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static TRAIL: HeaderName = HeaderName::from_static("x-wellhead-trail");
 
 pub(crate) static JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -133,6 +135,9 @@ pub(crate) fn word(answer: HttpAnswer, squeezed: Option<Coding>, ticket: Ticket)
     {
         fields.push((WARNING.clone(), value));
     }
+    if let Some(values) = answer.rate_limit {
+        push_rate_limit(&mut fields, values);
+    }
     if let Some(retry_after) = answer.retry_after {
         fields.push((RETRY_AFTER, seconds(retry_after)));
     }
@@ -140,6 +145,15 @@ pub(crate) fn word(answer: HttpAnswer, squeezed: Option<Coding>, ticket: Ticket)
         fields.push((TRAIL.clone(), trail_value(trail)));
     }
     HttpResponse { rest, ..respond(status, fields, body, ticket) }
+}
+
+fn push_rate_limit(fields: &mut ResponseHeaders, values: RateLimitValues) {
+    let RateLimitValues { policy, state } = values;
+    for (name, value) in [(&RATE_LIMIT_POLICY, policy), (&RATE_LIMIT, state)] {
+        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
+            fields.push((name.clone(), value));
+        }
+    }
 }
 
 /// Words a refusal.

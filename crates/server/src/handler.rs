@@ -146,6 +146,15 @@ impl fmt::Debug for OnQueued {
     }
 }
 
+/// The fields of draft-ietf-httpapi-ratelimit-headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimitValues {
+    /// `RateLimit-Policy`.
+    pub policy: String,
+    /// `RateLimit`.
+    pub state: String,
+}
+
 /// What goes back to the client.
 #[derive(Debug, Default)]
 pub struct HttpAnswer {
@@ -166,6 +175,8 @@ pub struct HttpAnswer {
     pub cache: Option<&'static str>,
     /// Goes out as `Retry-After`, in whole seconds, rounded up, at least 1.
     pub retry_after: Option<Duration>,
+    /// Goes out as `RateLimit-Policy` and `RateLimit`. Each is left out if it is not a legal header value.
+    pub rate_limit: Option<RateLimitValues>,
     /// Goes out as `x-wellhead-warning`.
     pub warning: Option<&'static str>,
     /// Goes out as `x-wellhead-trail` when the client asked; characters that a

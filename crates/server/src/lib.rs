@@ -64,7 +64,7 @@ pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{
     ClientHead, ClientSession, Handler, HttpAnswer, HttpRequest, Identified, OnQueued,
-    SessionClose, SessionEvent,
+    RateLimitValues, SessionClose, SessionEvent,
 };
 pub use host::Hosts;
 pub use listen::Listener;

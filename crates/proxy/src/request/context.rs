@@ -17,6 +17,7 @@ use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
 
 use crate::request::select::Selection;
+use crate::state::access::AccessTerms;
 use crate::state::cache::ViewCanon;
 use crate::state::chain::ServedChain;
 use crate::state::sessions::Newest;
@@ -70,6 +71,16 @@ impl Ctx {
         self.id_by(|grant| grant.tenant.number)
     }
 
+    /// The tenant of the caller, for people; never a secret.
+    pub(crate) fn tenant_name(&self) -> Option<&str> {
+        self.caller.as_ref().map(|caller| &*caller.grant.tenant.name)
+    }
+
+    /// The public id of the caller's key, for people; never a secret.
+    pub(crate) fn key_id(&self) -> Option<&str> {
+        self.caller.as_ref().map(|caller| &*caller.grant.id)
+    }
+
     fn id_by(&self, number: impl FnOnce(&AccessGrant) -> u64) -> ClientId {
         match &self.caller {
             Some(Caller { grant, .. }) if grant.kind != GrantKind::Anonymous => {
@@ -111,6 +122,8 @@ pub(crate) struct RequestContext<'a> {
     /// What it is doing.
     pub(crate) progress: &'a Progress,
     selection: Option<Box<Selection>>,
+    /// How its calls are charged.
+    terms: Option<&'a AccessTerms>,
     /// The message that it came as, on a connection that can be told things.
     subscriber: Option<&'a SubscriberMessage<'a>>,
     /// An empty answer to a search for logs was served that a header speaks against.
@@ -142,6 +155,7 @@ impl<'a> RequestContext<'a> {
             total,
             progress,
             selection: None,
+            terms: None,
             subscriber: None,
             doubts_logs,
         }
@@ -152,9 +166,21 @@ impl<'a> RequestContext<'a> {
         Self { selection, ..self }
     }
 
+    /// Charged to its caller by these terms.
+    pub(crate) fn charged_by(self, terms: &'a AccessTerms) -> Self {
+        Self { terms: Some(terms), ..self }
+    }
+
     /// As this message of a subscriber.
     pub(crate) fn telling(self, subscriber: Option<&'a SubscriberMessage<'a>>) -> Self {
         Self { subscriber, ..self }
+    }
+}
+
+impl<'a> RequestContext<'a> {
+    /// The caller that pays for it, and by which terms; `None` where nothing is charged.
+    pub(crate) fn payer(&self) -> Option<(&'a Caller, &'a AccessTerms)> {
+        self.ctx.caller.as_ref().zip(self.terms)
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wellhead_jsonrpc::{Malformed, write};
 use wellhead_transport::Rest;
 
-use crate::answer::{INVALID_REQUEST, Refusal};
+use crate::answer::{INVALID_REQUEST, RateLimitFields, Refusal};
 
 /// Larger results are not copied behind their envelope's head but follow it as a
 /// piece of their own: a copy of 16 KiB costs less than handling a second piece.
@@ -59,6 +59,14 @@ impl Reply {
         match self {
             Self::Refused(_) => true,
             Self::Result(_) | Self::Flowing(..) | Self::Error(_) => false,
+        }
+    }
+
+    /// What tells the client of the limit that refused the call, if one did.
+    pub(crate) fn rate_limit(&self) -> Option<Box<RateLimitFields>> {
+        match self {
+            Self::Refused(refusal) => refusal.limit.as_deref().map(RateLimitFields::of),
+            Self::Result(_) | Self::Flowing(..) | Self::Error(_) => None,
         }
     }
 

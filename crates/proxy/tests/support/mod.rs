@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
+use wellhead_access::Caller;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId};
@@ -457,6 +458,14 @@ impl Stage {
             Ctx { received_at: now(), peer, caller: None, want_trail: true, may_stream: true };
         let target = Target { chain: None, select: &select };
         self.proxy.handle(&self.worker, ctx, target, Bytes::from(body.to_owned())).await
+    }
+
+    /// Sends `body` as this caller, which pays for it.
+    pub(crate) async fn send_as(&self, caller: &Caller, body: &str) -> Answer {
+        let caller = Some(caller.clone());
+        let peer = ([127, 0, 0, 1], 1).into();
+        let ctx = Ctx { received_at: now(), peer, caller, want_trail: true, may_stream: true };
+        self.proxy.handle(&self.worker, ctx, None, Bytes::from(body.to_owned())).await
     }
 
     /// Sends `body` from the client at `127.0.0.client`.

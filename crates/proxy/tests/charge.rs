@@ -1,0 +1,171 @@
+//! Callers pay for their calls, within their limits.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{Stage, text};
+use wellhead_access::{
+    AccessGrant, Caller, GrantKind, GrantMeters, MeterBook, MeterTime, Quota, QuotaBounds,
+    QuotaGroup, QuotaPlan, QuotaRate, SubjectKind, SubjectMeter, Tenant,
+};
+use wellhead_kit::result;
+use wellhead_limit::Caps;
+use wellhead_proxy::Answer;
+
+/// A caller whose tenant has this quota.
+struct Payer {
+    caller: Caller,
+    meter: Arc<SubjectMeter>,
+}
+
+fn payer(quota: Quota) -> Payer {
+    let (book, tenant) = (MeterBook::default(), Arc::new(Tenant::new("acme")));
+    let plan = Arc::new(QuotaPlan::new(quota));
+    let at = MeterTime { elapsed: Duration::ZERO, unix_seconds: 0 };
+    let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan, at);
+    let meters = GrantMeters { tenant: Some(Arc::clone(&meter)), ..GrantMeters::default() };
+    let grant = AccessGrant::new(GrantKind::Key, "k1", tenant).metered(meters);
+    let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), &book, at.elapsed);
+    Payer { caller, meter }
+}
+
+fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
+    Some(QuotaRate { per_second, burst })
+}
+
+fn quota(bounds: QuotaBounds) -> Quota {
+    Quota { name: "pro".into(), bounds, ..Quota::default() }
+}
+
+fn credits(per_second: f64, burst: f64) -> Quota {
+    quota(QuotaBounds { credits: rate(per_second, burst), ..QuotaBounds::default() })
+}
+
+fn calls(per_second: f64, burst: f64) -> Quota {
+    quota(QuotaBounds { calls: rate(per_second, burst), ..QuotaBounds::default() })
+}
+
+fn call(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
+}
+
+fn balance() -> String {
+    call("eth_getBalance", r#"["0xab","0x5"]"#)
+}
+
+/// Credits of the month that the payer has spent. The clock on the wall says which month.
+fn spent(payer: &Payer) -> u64 {
+    payer.meter.ledger().pages().month_credits
+}
+
+fn is_refused(answer: &Answer) -> bool {
+    text(answer).contains("limit exceeded")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_over_the_limit_is_refused_with_what_the_limit_is() {
+    let (stage, payer) = (Stage::upstreams(1), payer(calls(2.0, 1.0)));
+    assert_eq!(stage.send_as(&payer.caller, &balance()).await.status, 200);
+    let answer = stage.send_as(&payer.caller, &balance()).await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(
+        text(&answer),
+        r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32005,"message":"limit exceeded: quota `pro` allows 2 calls_per_second for this tenant; retry in 0.5 s","data":{"limit":"calls_per_second","quota":"pro","subject":"tenant","most":2,"retry_after_s":1}}}"#
+    );
+    assert_eq!(answer.retry_after, Some(Duration::from_millis(500)));
+    let fields = answer.rate_limit.expect("of the limit");
+    assert_eq!(fields.policy, r#""calls_per_second";q=2;w=1"#);
+    assert_eq!(fields.state, r#""calls_per_second";r=0;t=1"#);
+    assert_eq!(stage.peer(0).calls(), 1, "the refused call went nowhere");
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert_eq!(stage.send_as(&payer.caller, &balance()).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_cost_their_price_and_those_that_fail_for_our_reasons_nothing() {
+    let (stage, payer) = (Stage::keeping_to_100(1), payer(credits(1.0, 1_000.0)));
+    let check = async |body: &str, cost: u64| {
+        let before = spent(&payer);
+        let answer = stage.send_as(&payer.caller, body).await;
+        assert_eq!(spent(&payer) - before, cost, "{body}: {}", text(&answer));
+    };
+    check(&balance(), 2).await;
+    // From the cache, which costs as much unless the settings say otherwise.
+    check(&balance(), 2).await;
+    check(&call("eth_chainId", "[]"), 1).await;
+    check(&call("admin_peers", "[]"), 0).await;
+    // An answer, if none that its client hoped for.
+    let revert = wellhead_kit::error(3, "execution reverted");
+    stage.peer(0).always("eth_call", revert);
+    check(&call("eth_call", r#"[{"to":"0xab"},"0x5"]"#), 4).await;
+    stage.peer(0).always("eth_getCode", wellhead_kit::status(503, ""));
+    check(&call("eth_getCode", r#"["0xab","0x5"]"#), 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_call_of_a_batch_is_charged_and_refused_alone() {
+    let (stage, payer) = (Stage::upstreams(1), payer(credits(1.0, 5.0)));
+    let items =
+        [balance(), call("eth_call", r#"[{"to":"0xab"},"0x5"]"#), balance(), "7".to_owned()];
+    let answer = stage.send_as(&payer.caller, &format!("[{}]", items.join(","))).await;
+    assert_eq!(answer.status, 200);
+    let body = text(&answer);
+    let replies: Vec<_> = wellhead_jsonrpc::raw::items(body.as_bytes())
+        .map(|reply| String::from_utf8_lossy(reply).into_owned())
+        .collect();
+    let has = |place: usize, words: &str| assert!(replies[place].contains(words), "{body}");
+    has(0, r#""result""#);
+    has(1, "allows 1 credits_per_second");
+    has(2, r#""result""#);
+    has(3, "-32600");
+    assert_eq!((replies.len(), stage.peer(0).calls(), spent(&payer)), (4, 2, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_groups_hold_their_places_while_they_are_under_way() {
+    let at_once = |most| QuotaBounds { in_flight: Some(most), ..QuotaBounds::default() };
+    let methods = vec!["eth_getLogs".parse().expect("a pattern")];
+    let groups = vec![QuotaGroup { methods, bounds: at_once(1) }];
+    let payer = payer(Quota { groups, ..quota(at_once(2)) });
+    let stage = Stage::upstreams(1);
+    stage.peer(0).always("eth_getBalance", result("\"0x1\"").after(Duration::from_millis(100)));
+    let balance = balance();
+    let send = || stage.send_as(&payer.caller, &balance);
+    let (first, second, third) = tokio::join!(send(), send(), send());
+    let refused = [&first, &second, &third].map(is_refused);
+    assert_eq!(refused.iter().filter(|is_refused| **is_refused).count(), 1, "{refused:?}");
+    assert!(!is_refused(&send().await), "all places are free again");
+    // A batch is one request; its calls of a group count each.
+    let logs = call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x1"}]"#);
+    let batch = format!("[{logs},{logs},{balance}]");
+    let body = text(&stage.send_as(&payer.caller, &batch).await);
+    assert_eq!(body.matches("allows 1 in_flight").count(), 1, "{body}");
+    assert!(!is_refused(&stage.send_as(&payer.caller, &logs).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_month_that_is_spent_refuses_until_its_end() {
+    let caps = Caps { day: None, month: Some(3) };
+    let (stage, payer) =
+        (Stage::upstreams(1), payer(Quota { caps, name: "free".into(), ..Quota::default() }));
+    assert_eq!(stage.send_as(&payer.caller, &balance()).await.status, 200);
+    let answer = stage.send_as(&payer.caller, &balance()).await;
+    assert_eq!(answer.status, 429, "{}", text(&answer));
+    assert!(text(&answer).contains("quota `free` allows 3 credits_per_month"), "{}", text(&answer));
+    assert!(answer.retry_after <= Some(Duration::from_secs(31 * 86_400)));
+    // One that costs less passes.
+    assert_eq!(stage.send_as(&payer.caller, &call("eth_chainId", "[]")).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_away_gives_its_place_back() {
+    let at_once = QuotaBounds { in_flight: Some(1), ..QuotaBounds::default() };
+    let (stage, payer) = (Stage::upstreams(1), payer(quota(at_once)));
+    stage.peer(0).next("eth_getBalance", result("\"0x1\"").after(Duration::from_secs(20)));
+    let balance = balance();
+    let gone = stage.send_as(&payer.caller, &balance);
+    assert!(tokio::time::timeout(Duration::from_secs(1), gone).await.is_err());
+    assert!(!is_refused(&stage.send_as(&payer.caller, &balance).await));
+}
