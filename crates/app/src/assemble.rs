@@ -364,6 +364,7 @@ fn chain_parts(
         MethodRules { allow: chain.methods.allow.clone(), deny: chain.methods.deny.clone() },
         chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
     )
+    .balanced(chain.balance)
     .allowing(DangerousMethods {
         allow: chain.methods.dangerous.clone(),
         on_test_chains: settings.may_serve_a_test_chain(chain),
@@ -487,6 +488,7 @@ fn identity(upstream: &config::Upstream) -> Identity {
         provider: named.or_else(|| upstream.known_provider().map(|known| known.id.clone())),
         attempt: upstream.timeouts.attempt,
         lag_blocks_max: upstream.lag_blocks_max,
+        weight: upstream.weight,
     }
 }
 
@@ -530,7 +532,7 @@ fn rules(methods: &config::Methods) -> MethodRules {
 fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
     let picked = chain.upstreams.iter().filter(|upstream| route.picks(upstream));
     let ids = picked.map(|upstream| upstream.id.clone()).collect();
-    RouteRule { methods: route.methods.clone(), only: Only::Upstreams(ids) }
+    RouteRule { methods: route.methods.clone(), only: Only::Upstreams(ids), balance: route.balance }
 }
 
 fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {

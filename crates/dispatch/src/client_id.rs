@@ -14,6 +14,19 @@ pub enum ClientId {
     Named(u64),
 }
 
+impl ClientId {
+    /// A hash of it, which is one over all replicas. Different clients may share one.
+    pub fn number(self) -> u64 {
+        // An odd factor spreads neighbours over all bits (Fibonacci hashing).
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        match self {
+            Self::V4(address) => u64::from(address.to_bits()).wrapping_mul(SPREAD),
+            Self::V6(network) => network.wrapping_mul(SPREAD),
+            Self::Named(number) => number,
+        }
+    }
+}
+
 impl From<IpAddr> for ClientId {
     fn from(address: IpAddr) -> Self {
         // A socket for both families sees IPv4 clients as `::ffff:a.b.c.d`.

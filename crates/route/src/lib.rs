@@ -7,8 +7,10 @@
 //!
 //! [`View`]: wellhead_chain::View
 
+mod balance;
 mod plan;
 mod roster;
 
+pub use balance::Balance;
 pub use plan::{CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, PlanRequest, assess, plan};
 pub use roster::{DangerousMethods, NotServed, Only, Roster, RouteRule, TEST_CHAINS};

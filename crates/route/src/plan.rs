@@ -9,7 +9,8 @@
 //! With four or more fit upstreams in a tier the first is the cheaper of two
 //! drawn at random: always taking the cheapest would send every worker's
 //! next call to one upstream. With fewer a full scan with a small random part in
-//! the cost has that effect.
+//! the cost has that effect. The weight of an upstream divides its cost. Where each caller has its own
+//! upstream ([`Balance::Rendezvous`](crate::Balance::Rendezvous)), its distance takes the place of the cost.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -65,18 +66,29 @@ pub struct PlanRequest<'a> {
     pub span: u64,
     /// And for what.
     pub filter: FilterShape,
+    /// The hash of the caller, where each has its own upstream: see [`crate::Balance::Rendezvous`].
+    pub caller: Option<u64>,
 }
 
 impl<'a> PlanRequest<'a> {
     /// An ask that names no block.
     pub fn of(row: &'a MethodRow, eligible: UpstreamSet) -> Self {
-        Self { row, eligible, needed: None, oldest: None, span: 0, filter: FilterShape::default() }
+        Self {
+            row,
+            eligible,
+            needed: None,
+            oldest: None,
+            span: 0,
+            filter: FilterShape::default(),
+            caller: None,
+        }
     }
 
     /// Whether both ask the same of an upstream: what [`assess`] says of one, seen from one view at
     /// one moment, holds for the other.
     pub fn is_alike(&self, other: &PlanRequest<'_>) -> bool {
-        let Self { row, eligible, needed, oldest, span, filter } = *self;
+        // Whose it is matters to the order, not to what an upstream can serve.
+        let Self { row, eligible, needed, oldest, span, filter, caller: _ } = *self;
         row.index == other.row.index
             && (eligible, needed, oldest) == (other.eligible, other.needed, other.oldest)
             && (span, filter) == (other.span, other.filter)
@@ -375,8 +387,14 @@ fn order<const MAX: usize>(
         entries[len] = PlanEntry {
             rank,
             tier: upstream.identity().tier,
-            // Unmeasured upstreams cost nothing; the added chance still shuffles them.
-            cost: (upstream.cost(ask.row.class, now) + 1.0) * chance,
+            cost: match ask.caller {
+                Some(caller) => roster.distance(upstream, caller),
+                // Unmeasured upstreams cost nothing; the added chance still shuffles them.
+                None => {
+                    let weight = f64::from(upstream.identity().weight.max(1));
+                    (upstream.cost(ask.row.class, now) + 1.0) * chance / weight
+                }
+            },
             slot: upstream.slot(),
         };
         len += 1;
@@ -391,7 +409,9 @@ fn order<const MAX: usize>(
             .cmp(&(b.rank, b.tier))
             .then(a.cost.partial_cmp(&b.cost).unwrap_or(Ordering::Equal))
     });
-    draw_two(entries, rng);
+    if ask.caller.is_none() {
+        draw_two(entries, rng);
+    }
 
     let mut candidates = [Slot(0); CANDIDATES_MAX];
     let kept = len.min(CANDIDATES_MAX);
@@ -437,6 +457,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::balance::Balance;
     use crate::roster::{NotServed, Only, RouteRule};
 
     #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
@@ -631,6 +652,47 @@ mod tests {
     #[test]
     fn the_quickest_is_first() {
         check(None, "a:30ms b:10ms c:20ms", "b c a |");
+    }
+
+    #[test]
+    fn an_upstream_of_twice_the_weight_may_cost_twice_as_much() {
+        let first = |weight| {
+            let now = origin();
+            let (mut roster, view) = build("a:20ms b:30ms", now);
+            let heavier = Identity { weight, ..Identity::named("b") };
+            let row = MethodTable::standard().row("eth_call");
+            let b = Upstream::new(heavier, Slot(1), BreakerBounds::default(), now);
+            b.set_standing(Standing::Verified);
+            b.settle(row, &verdict(VerdictClass::Answer), now, now + Duration::from_millis(30));
+            let upstreams = vec![Arc::clone(roster.upstream(Slot(0))), Arc::new(b)];
+            roster = Roster::new(upstreams, MethodRules::default(), Vec::new());
+            let plan = plan(&ask(&roster), &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+            names(&roster, &plan)
+        };
+        assert_eq!((first(1), first(2)), ("a b".to_owned(), "b a".to_owned()));
+    }
+
+    #[test]
+    fn each_caller_has_its_own_upstream_while_that_is_well() {
+        let of = |upstreams: &str, caller: u64| {
+            let (roster, plan) = planned(upstreams, |ask| ask.caller = Some(caller));
+            names(&roster, &plan)
+        };
+        let quick = "a:1ms b:90ms c:90ms d:90ms e:90ms";
+        let callers = (1..=64).map(|caller: u64| caller.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (mut firsts, mut moved) = (std::collections::BTreeMap::new(), 0);
+        for caller in callers {
+            let order = of(quick, caller);
+            assert_eq!(order, of("a:90ms b:1ms c:1ms d:1ms e:1ms", caller), "latency says nothing");
+            // Where `a` is unwell its own callers go to their second, and no other moves.
+            let without = of("a:dead b:90ms c:90ms d:90ms e:90ms", caller);
+            let others: Vec<_> = order.split(' ').filter(|name| *name != "a").collect();
+            assert_eq!(without, format!("{} a", others.join(" ")));
+            moved += usize::from(order.starts_with('a'));
+            *firsts.entry(order[..1].to_owned()).or_insert(0) += 1;
+        }
+        assert!(firsts.len() == 5 && moved < 64 / 3, "{firsts:?}");
+        assert!(of("a:fallback b:90ms", 3).starts_with('b'), "the tier goes before");
     }
 
     #[test]
@@ -850,12 +912,17 @@ mod tests {
             plain.upstreams().to_vec(),
             MethodRules { allow: Vec::new(), deny: glob("admin_*") },
             vec![
-                RouteRule { methods: glob("debug_*"), only: Only::Labels(labels) },
+                RouteRule { methods: glob("debug_*"), only: Only::Labels(labels), balance: None },
                 RouteRule {
                     methods: glob("trace_*"),
                     only: Only::Upstreams(vec![UpstreamId::new("a")]),
+                    balance: Some(Balance::Rendezvous),
                 },
-                RouteRule { methods: glob("ots_*"), only: Only::Upstreams(Vec::new()) },
+                RouteRule {
+                    methods: glob("ots_*"),
+                    only: Only::Upstreams(Vec::new()),
+                    balance: None,
+                },
             ],
         );
         let served = |method: &str| {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use wellhead_eth::{Access, ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_upstream::{MethodRules, Slot, Upstream, UpstreamId, UpstreamSet};
 
+use crate::balance::{Balance, distance, name_hash};
+
 /// Sends some methods to some upstreams only.
 #[derive(Debug, Clone)]
 pub struct RouteRule {
@@ -16,6 +18,8 @@ pub struct RouteRule {
     pub methods: Vec<MethodGlob>,
     /// Where they may go.
     pub only: Only,
+    /// How the upstreams share them, if not as those of the chain.
+    pub balance: Option<Balance>,
 }
 
 /// Picks upstreams.
@@ -73,6 +77,10 @@ pub struct Roster {
     routes: Vec<RouteRule>,
     dangerous: DangerousMethods,
     by_row: Box<[Result<UpstreamSet, NotServed>]>,
+    /// By slot, of the name.
+    name_hashes: Box<[u64]>,
+    balance: Balance,
+    balance_by_row: Box<[Balance]>,
 }
 
 impl Roster {
@@ -91,7 +99,17 @@ impl Roster {
             assert_eq!(upstream.slot().index(), place, "a slot is the place in the roster");
         }
         let dangerous = DangerousMethods::default();
-        let roster = Self { upstreams, methods, routes, dangerous, by_row: Box::default() };
+        let hash = |upstream: &Arc<Upstream>| name_hash(upstream.identity().id.as_str());
+        let roster = Self {
+            name_hashes: upstreams.iter().map(hash).collect(),
+            upstreams,
+            methods,
+            routes,
+            dangerous,
+            by_row: Box::default(),
+            balance: Balance::default(),
+            balance_by_row: Box::default(),
+        };
         roster.matched()
     }
 
@@ -101,10 +119,39 @@ impl Roster {
         Self { dangerous, ..self }.matched()
     }
 
+    /// Sharing calls in this way, where no route says otherwise.
+    #[must_use]
+    pub fn balanced(self, balance: Balance) -> Self {
+        Self { balance, ..self }.matched()
+    }
+
     fn matched(mut self) -> Self {
         let rows = MethodTable::standard().rows();
         self.by_row = rows.iter().map(|row| self.match_method(row, row.name)).collect();
+        self.balance_by_row = rows.iter().map(|row| self.match_balance(row.name)).collect();
         self
+    }
+
+    /// How the upstreams share the calls of a method.
+    pub fn balance(&self, row: &MethodRow, method: &str) -> Balance {
+        match row.is_unknown() {
+            true => self.match_balance(method),
+            false => self.balance_by_row[row.index.get()],
+        }
+    }
+
+    fn match_balance(&self, method: &str) -> Balance {
+        self.route(method).and_then(|route| route.balance).unwrap_or(self.balance)
+    }
+
+    fn route(&self, method: &str) -> Option<&RouteRule> {
+        self.routes.iter().find(|route| route.methods.iter().any(|glob| glob.matches(method)))
+    }
+
+    /// How far an upstream is from a caller; see [`Balance::Rendezvous`].
+    pub(crate) fn distance(&self, upstream: &Upstream, caller: u64) -> f64 {
+        let hash = self.name_hashes[upstream.slot().index()];
+        distance(caller, hash, upstream.identity().weight)
     }
 
     /// The upstreams, by slot.
@@ -160,8 +207,7 @@ impl Roster {
 
     /// Those that the routes and their own settings let serve `method`.
     fn serving(&self, method: &str) -> Result<UpstreamSet, NotServed> {
-        let route =
-            self.routes.iter().find(|route| route.methods.iter().any(|glob| glob.matches(method)));
+        let route = self.route(method);
         let picked = |upstream: &Upstream| route.is_none_or(|route| route.only.picks(upstream));
         let set: UpstreamSet = self
             .upstreams

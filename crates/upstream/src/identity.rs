@@ -103,6 +103,8 @@ pub struct Identity {
     pub attempt: Option<Duration>,
     /// How far it may lag, in blocks, before it is left out; the chain's own bound when `None`.
     pub lag_blocks_max: Option<u64>,
+    /// Its share of the calls among those that are as fit, beside the weights of the others. At least 1.
+    pub weight: u32,
 }
 
 impl Identity {
@@ -116,6 +118,7 @@ impl Identity {
             provider: None,
             attempt: None,
             lag_blocks_max: None,
+            weight: 1,
         }
     }
 }

@@ -10,6 +10,7 @@ use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_proxy::Level;
+use wellhead_route::Balance;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::{Provider, Tier, UpstreamId};
 use wellhead_watch::{CheckKind, Mode};
@@ -59,6 +60,12 @@ section! {
         /// Depth below the newest block at which a block counts as safe and final, where no
         /// upstream knows these tags.
         final_after: Option<u64> = derived("such calls go as they are"),
+        /// How upstreams of one tier share the calls, as far as they are healthy and below their limits.
+        /// `cost`: each call goes to the one with the lowest latency times calls in flight, divided by
+        /// its `weight`. `rendezvous`: each caller (a key, or an address) has an upstream of its own,
+        /// chosen by hash and `weight`, so that caches and pools of an upstream see the same callers;
+        /// when an upstream fails only its callers move. All replicas choose alike.
+        balance: Balance = default(Balance::Cost),
         /// The calls that wellhead makes on its own behalf, and how often.
         checks: Checks = default(Checks::default()),
         /// How searches over many blocks are divided.
@@ -235,6 +242,9 @@ section! {
         /// `primary` upstreams are used first, `fallback` ones when no primary can serve, `public`
         /// ones last.
         tier: Tier = default(Tier::Primary),
+        /// Its share of the calls beside the other upstreams of its tier: one with 2 gets about twice as
+        /// many as one with 1. See `balance`.
+        weight: u32 = default(1).within(1, 1_000),
         /// The company that runs it. wellhead knows the prices of those in `docs/providers.md`; any
         /// other name is only shown.
         provider: Option<TextLine> = derived("found by the host of `url`"),
@@ -373,6 +383,8 @@ section! {
         only: Option<Map<LabelName, TextLine>> = derived("none"),
         /// The upstreams with these ids.
         upstreams: Option<Vec<UpstreamId>> = derived("none"),
+        /// How these upstreams share the calls, as `balance` of the chain.
+        balance: Option<Balance> = derived("as for the chain"),
     }
 }
 

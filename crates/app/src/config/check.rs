@@ -656,8 +656,10 @@ impl Checker<'_> {
                     );
                     continue;
                 }
+                // To all of them, in another way.
+                (None, None) if route.balance.is_some() => {}
                 (None, None) => {
-                    let hint = "write `only: { label: value }` or `upstreams: [id]`";
+                    let hint = "write `only: { label: value }`, `upstreams: [id]` or `balance: rendezvous`";
                     self.error(&path, "the route does not say which upstreams", hint);
                     continue;
                 }

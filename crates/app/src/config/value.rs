@@ -12,6 +12,7 @@ use wellhead_dispatch::{Otherwise, TierScope};
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_proxy::{ByHashMode, ClientVersion, Level};
+use wellhead_route::Balance;
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
@@ -314,6 +315,8 @@ choice!(Otherwise, "`error` or `most`", Otherwise::Fail,
     "error" => Otherwise::Fail, "most" => Otherwise::MostSaid);
 choice!(ClientVersion, "`own` or `upstream`", ClientVersion::Upstream,
     "own" => ClientVersion::Own, "upstream" => ClientVersion::Upstream);
+choice!(Balance, "`cost` or `rendezvous`", Balance::Cost,
+    "cost" => Balance::Cost, "rendezvous" => Balance::Rendezvous);
 choice!(TierScope, "`best` or `all`", TierScope::Best,
     "best" => TierScope::Best, "all" => TierScope::All);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,

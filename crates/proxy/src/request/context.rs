@@ -12,7 +12,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Allowance, ClientId, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::ParseLimits;
-use wellhead_route::NotServed;
+use wellhead_route::{Balance, NotServed};
 use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
 
@@ -249,6 +249,15 @@ impl RequestContext<'_> {
                 Err(NotServed::NoUpstream | NotServed::NotSelected),
             ) => Ok(UpstreamSet::default()),
             (_, eligible) => eligible,
+        }
+    }
+
+    /// The hash of the caller, where each has its own upstream.
+    pub(crate) fn home(&self, row: &MethodRow) -> Option<u64> {
+        // Of methods that the table does not list the chain's own setting counts.
+        match self.chain.roster.balance(row, row.name) {
+            Balance::Cost => None,
+            Balance::Rendezvous => Some(self.ctx.client().number()),
         }
     }
 

@@ -85,7 +85,7 @@ fn ask<'a>(
         | CostClass::Call
         | CostClass::Write => FilterShape::default(),
     };
-    PlanRequest { row, eligible, needed, oldest, span, filter }
+    PlanRequest { row, eligible, needed, oldest, span, filter, caller: request.home(row) }
 }
 
 /// A plan, and what the view that it was made on says of the block that is asked for.
