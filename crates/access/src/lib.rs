@@ -24,6 +24,7 @@
 //! - `client_address`, `proxy_header`: the client's address behind proxies that are trusted
 //! - `credential`: where a head carries a secret; which one it is
 //! - `key`: the text of a key, its check sum, and the keyed hash that is kept of it
+//! - `token`: what the table asks of a verifier of signed tokens
 //! - `jwt`: signed tokens and the keys that verify them
 //! - `rights`: chains, methods, contracts, origins and sizes
 //! - `table`: all keys, tenants and networks as one immutable snapshot, and the look-up in it
@@ -53,3 +54,7 @@ pub use meter::{
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use price::{PriceList, PriceRule};
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
+mod token;
+
+pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
+pub use token::{TokenRefusal, TokenVerifier};
