@@ -20,6 +20,7 @@ mod id;
 mod log_pattern;
 mod member;
 pub mod method;
+mod named_contract;
 mod param;
 mod pin;
 mod table;
@@ -38,6 +39,7 @@ pub use log_pattern::{
     TopicBytes,
 };
 pub use method::{Access, CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
+pub use named_contract::UnnamedContracts;
 pub use param::BlockParam;
 pub use pin::Pinned;
 pub use table::{MethodTable, TableError};
