@@ -54,7 +54,13 @@ pub use meter::{
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use price::{PriceList, PriceRule};
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
+mod client_address;
+mod networks;
 mod token;
 
 pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
+pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
+pub use networks::{
+    NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
+};
 pub use token::{TokenRefusal, TokenVerifier};
