@@ -55,12 +55,28 @@ pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use price::{PriceList, PriceRule};
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 mod client_address;
+mod key;
+mod key_hash;
+mod key_record;
+mod method_rights;
 mod networks;
+mod origin;
+mod rights;
+mod rights_settings;
 mod token;
 
 pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
+pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey, mask_keys};
+pub use key_hash::{
+    FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
+};
+pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX, UnixSeconds};
+pub use method_rights::EffectClass;
 pub use networks::{
     NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
 };
+pub use origin::{OriginPattern, OriginPatternError};
+pub use rights::{RightDenied, Rights, RightsLayer};
+pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use token::{TokenRefusal, TokenVerifier};

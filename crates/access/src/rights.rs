@@ -1,0 +1,476 @@
+//! What a grant may do.
+//!
+//! Rights are layers: what the tenant may do, then what its key or token may do of that. Each layer has to
+//! allow a call, so a key can only narrow its tenant's rights. A layer without a certain limit says nothing
+//! of it; rights without any layer cost a call the test of one flag.
+//!
+//! How rights are written is in `rights_settings`; limits on how much may be done are not rights.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_eth::{AddressBytes, MethodRow, UnnamedContracts};
+
+use crate::key_record::UnixSeconds;
+use crate::method_rights::{EffectClass, MethodRights};
+use crate::networks::NetworkSet;
+use crate::origin::OriginPattern;
+
+/// What one tenant, key or token may do.
+#[derive(Debug)]
+pub struct RightsLayer {
+    /// Sorted.
+    pub(crate) chains: Option<Box<[Box<str>]>>,
+    pub(crate) methods: Option<MethodRights>,
+    /// Sorted.
+    pub(crate) contracts: Option<Box<[AddressBytes]>>,
+    pub(crate) origins: Option<Vec<OriginPattern>>,
+    pub(crate) networks: Option<NetworkSet<()>>,
+    /// Sorted.
+    pub(crate) select: Option<Box<[Box<str>]>>,
+    pub(crate) trail: bool,
+    pub(crate) logs_range_max: Option<u64>,
+    pub(crate) batch_items_max: Option<u64>,
+    pub(crate) expires_at: Option<UnixSeconds>,
+}
+
+impl RightsLayer {
+    fn limits_heads(&self) -> bool {
+        self.origins.is_some() || self.networks.is_some() || self.expires_at.is_some()
+    }
+
+    fn limits_calls(&self) -> bool {
+        self.chains.is_some() || self.methods.is_some() || self.contracts.is_some()
+    }
+}
+
+/// What a grant may do: all that each of its layers allows.
+#[derive(Debug, Default)]
+pub struct Rights {
+    layers: Box<[Arc<RightsLayer>]>,
+    limits_heads: bool,
+    limits_calls: bool,
+    limits_contracts: bool,
+    hides_trail: bool,
+    logs_range_max: Option<u64>,
+    batch_items_max: Option<u64>,
+}
+
+impl Rights {
+    /// Rights of these layers; of none, all there are.
+    pub fn new(layers: impl IntoIterator<Item = Arc<RightsLayer>>) -> Self {
+        let layers: Box<[_]> = layers.into_iter().collect();
+        let any = |limits: fn(&RightsLayer) -> bool| layers.iter().any(|layer| limits(layer));
+        let least = |bound: fn(&RightsLayer) -> Option<u64>| {
+            layers.iter().filter_map(|layer| bound(layer)).min()
+        };
+        Self {
+            limits_heads: any(RightsLayer::limits_heads),
+            limits_calls: any(RightsLayer::limits_calls),
+            limits_contracts: any(|layer| layer.contracts.is_some()),
+            hides_trail: any(|layer| !layer.trail),
+            logs_range_max: least(|layer| layer.logs_range_max),
+            batch_items_max: least(|layer| layer.batch_items_max),
+            layers,
+        }
+    }
+
+    /// These rights, narrowed by one more layer.
+    pub fn narrowed(&self, layer: Arc<RightsLayer>) -> Self {
+        Self::new(self.layers.iter().cloned().chain([layer]))
+    }
+
+    /// Whether any chain, method or contract is refused: if not, `check_chain`, `check_method` and
+    /// `check_params` need not be called.
+    pub fn limits_calls(&self) -> bool {
+        self.limits_calls
+    }
+
+    /// Whether a request from this address and web page may be made at `now`, the time since 1970.
+    ///
+    /// Where origins are limited, a request without `Origin` is refused too: it comes from no page. Origins
+    /// keep a key that is public in a page out of other pages; programs can send whichever they like.
+    pub fn check_head(
+        &self,
+        address: IpAddr,
+        origin: Option<&[u8]>,
+        now: Duration,
+    ) -> Result<(), RightDenied> {
+        if !self.limits_heads {
+            return Ok(());
+        }
+        for layer in &self.layers {
+            if layer.expires_at.is_some_and(|at| at.is_over(now)) {
+                return Err(RightDenied::Expired);
+            }
+            if layer.networks.as_ref().is_some_and(|networks| !networks.has(address)) {
+                return Err(RightDenied::Network);
+            }
+            let is_page = |page: &OriginPattern| origin.is_some_and(|origin| page.matches(origin));
+            if layer.origins.as_ref().is_some_and(|pages| !pages.iter().any(is_page)) {
+                return Err(RightDenied::Origin);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the chain of this name, as the settings have it, may be called.
+    pub fn check_chain(&self, name: &str) -> Result<(), RightDenied> {
+        if !self.limits_calls {
+            return Ok(());
+        }
+        let mut lists = self.layers.iter().filter_map(|layer| layer.chains.as_ref());
+        let all = lists.all(|chains| has_name(chains, name));
+        if all { Ok(()) } else { Err(RightDenied::Chain) }
+    }
+
+    /// Whether the method `name`, whose row is `row`, may be called.
+    pub fn check_method(&self, row: &MethodRow, name: &str) -> Result<(), RightDenied> {
+        if !self.limits_calls {
+            return Ok(());
+        }
+        let mut layers = self.layers.iter().filter_map(|layer| layer.methods.as_ref());
+        layers.try_for_each(|methods| methods.check(row, name))
+    }
+
+    /// Whether a call may have these parameters (raw JSON): whether the contracts that it names are among
+    /// those that are allowed. Walks over the parameters once, and only where contracts are limited; see
+    /// [`MethodRow::named_contracts`] for what names one.
+    pub fn check_params(&self, row: &MethodRow, params: Option<&[u8]>) -> Result<(), RightDenied> {
+        if !self.limits_contracts {
+            return Ok(());
+        }
+        let named = row.named_contracts(params);
+        let named = named.map_err(|reason| RightDenied::UnnamedContracts { reason })?;
+        for contracts in self.layers.iter().filter_map(|layer| layer.contracts.as_ref()) {
+            let foreign = named.iter().find(|contract| contracts.binary_search(contract).is_err());
+            if let Some(contract) = foreign {
+                return Err(RightDenied::Contract { contract: *contract });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether upstreams may be selected by this label.
+    pub fn check_select(&self, label: &str) -> Result<(), RightDenied> {
+        let mut lists = self.layers.iter().filter_map(|layer| layer.select.as_ref());
+        if lists.all(|labels| has_name(labels, label)) { Ok(()) } else { Err(RightDenied::Select) }
+    }
+
+    /// Whether one search for logs may go over so many blocks.
+    pub fn check_logs_range(&self, blocks: u64) -> Result<(), RightDenied> {
+        match self.logs_range_max {
+            Some(blocks_max) if blocks > blocks_max => {
+                Err(RightDenied::LogsRange { blocks, blocks_max })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether one batch may have so many calls.
+    pub fn check_batch(&self, items: u64) -> Result<(), RightDenied> {
+        match self.batch_items_max {
+            Some(items_max) if items > items_max => {
+                Err(RightDenied::BatchItems { items, items_max })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether the trail of a call is shown on request.
+    pub fn shows_trail(&self) -> bool {
+        !self.hides_trail
+    }
+}
+
+fn has_name(sorted: &[Box<str>], name: &str) -> bool {
+    sorted.binary_search_by(|it| (**it).cmp(name)).is_ok()
+}
+
+/// What is denied, and by which right. In the words that a client may read; holds no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RightDenied {
+    /// `expires_at`.
+    #[error("it has expired")]
+    Expired,
+    /// `networks`.
+    #[error("it may not be used from this address")]
+    Network,
+    /// `origins`.
+    #[error("it may not be used from this web page")]
+    Origin,
+    /// `chains`.
+    #[error("this chain is not allowed for this key")]
+    Chain,
+    /// `methods`.
+    #[error("this method is not allowed for this key")]
+    Method,
+    /// `effects`.
+    #[error("methods of the effect `{}` are not allowed for this key", effect.word())]
+    Effect {
+        /// What the method does.
+        effect: EffectClass,
+    },
+    /// `contracts`: one that is not in the list.
+    #[error("the contract {} is not allowed for this key", wellhead_eth::hex::encode(contract))]
+    Contract {
+        /// Which.
+        contract: AddressBytes,
+    },
+    /// `contracts`: the call may touch one that is not in the list.
+    #[error("this key is limited to some contracts, and {}", in_words(*reason))]
+    UnnamedContracts {
+        /// How.
+        reason: UnnamedContracts,
+    },
+    /// `select`.
+    #[error("upstreams may not be selected by this label with this key")]
+    Select,
+    /// `logs_range_max`.
+    #[error(
+        "a search for logs over {blocks} blocks: at most {blocks_max} are allowed for this key"
+    )]
+    LogsRange {
+        /// How many it goes over.
+        blocks: u64,
+        /// How many it may.
+        blocks_max: u64,
+    },
+    /// `batch_items_max`.
+    #[error("a batch of {items} calls: at most {items_max} are allowed for this key")]
+    BatchItems {
+        /// How many it has.
+        items: u64,
+        /// How many it may have.
+        items_max: u64,
+    },
+}
+
+impl RightDenied {
+    /// The right, as the settings name it.
+    pub const fn right(&self) -> &'static str {
+        match self {
+            Self::Expired => "expires_at",
+            Self::Network => "networks",
+            Self::Origin => "origins",
+            Self::Chain => "chains",
+            Self::Method => "methods",
+            Self::Effect { .. } => "effects",
+            Self::Contract { .. } | Self::UnnamedContracts { .. } => "contracts",
+            Self::Select => "select",
+            Self::LogsRange { .. } => "logs_range_max",
+            Self::BatchItems { .. } => "batch_items_max",
+        }
+    }
+}
+
+fn in_words(reason: UnnamedContracts) -> &'static str {
+    match reason {
+        UnnamedContracts::Any => "this call names none: name its addresses",
+        UnnamedContracts::OwnCode => {
+            "this call brings code along: it needs `to`, and no overrides or authorizations"
+        }
+        UnnamedContracts::Unreadable => "the one of this call cannot be read",
+        UnnamedContracts::Method => "this method may touch any",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rights_settings::RightsSettings;
+    use wellhead_eth::MethodTable;
+
+    fn layer(json: &str) -> Arc<RightsLayer> {
+        let settings: RightsSettings = serde_json::from_str(&json.replace('\'', "\"")).unwrap();
+        settings.resolve("test", &mut Vec::new()).unwrap()
+    }
+
+    fn rights(layers: &[&str]) -> Rights {
+        Rights::new(layers.iter().map(|json| layer(json)))
+    }
+
+    #[test]
+    fn heads() {
+        let check = |layers: &[&str],
+                     [address, origin]: [&str; 2],
+                     now: u64,
+                     want: Result<(), RightDenied>| {
+            let origin = (!origin.is_empty()).then_some(origin.as_bytes());
+            let got = rights(layers).check_head(
+                address.parse().unwrap(),
+                origin,
+                Duration::from_secs(now),
+            );
+            assert_eq!(got, want, "{layers:?} {address} {origin:?} {now}");
+        };
+        check(&[], ["192.0.2.1", ""], 0, Ok(()));
+        check(&["{}"], ["192.0.2.1", ""], 0, Ok(()));
+        let net = "{'networks':['10.0.0.0/8','2001:db8::/32']}";
+        check(&[net], ["10.1.1.1", ""], 0, Ok(()));
+        check(&[net], ["::ffff:10.1.1.1", ""], 0, Ok(()));
+        check(&[net], ["2001:db8::1", ""], 0, Ok(()));
+        check(&[net], ["192.0.2.1", ""], 0, Err(RightDenied::Network));
+        check(&[net, "{'networks':['10.1.0.0/16']}"], ["10.1.1.1", ""], 0, Ok(()));
+        check(
+            &[net, "{'networks':['10.1.0.0/16']}"],
+            ["10.2.1.1", ""],
+            0,
+            Err(RightDenied::Network),
+        );
+        let page = "{'origins':['https://a.example','https://*.b.example']}";
+        check(&[page], ["10.1.1.1", "https://a.example"], 0, Ok(()));
+        check(&[page], ["10.1.1.1", "https://x.b.example"], 0, Ok(()));
+        check(&[page], ["10.1.1.1", "https://c.example"], 0, Err(RightDenied::Origin));
+        check(&[page], ["10.1.1.1", "null"], 0, Err(RightDenied::Origin));
+        check(&[page], ["10.1.1.1", ""], 0, Err(RightDenied::Origin));
+        check(&["{'expires_at':10}"], ["10.1.1.1", ""], 9, Ok(()));
+        check(&["{'expires_at':10}"], ["10.1.1.1", ""], 10, Err(RightDenied::Expired));
+        check(
+            &["{'expires_at':20}", "{'expires_at':10}"],
+            ["10.1.1.1", ""],
+            15,
+            Err(RightDenied::Expired),
+        );
+    }
+
+    #[test]
+    fn chains_methods_and_labels() {
+        let check = |layers: &[&str], ask: &str, want: Result<(), RightDenied>| {
+            let rights = rights(layers);
+            let (what, name) = ask.split_once(' ').unwrap();
+            let got = match what {
+                "chain" => rights.check_chain(name),
+                "method" => rights.check_method(MethodTable::standard().row(name), name),
+                _ => rights.check_select(name),
+            };
+            assert_eq!(got, want, "{layers:?} {ask}");
+        };
+        check(&[], "chain ethereum", Ok(()));
+        check(&["{'chains':['base','ethereum']}"], "chain ethereum", Ok(()));
+        check(&["{'chains':['base','ethereum']}"], "chain eth", Err(RightDenied::Chain));
+        check(
+            &["{'chains':['base','ethereum']}", "{'chains':['base']}"],
+            "chain ethereum",
+            Err(RightDenied::Chain),
+        );
+        check(
+            &["{'chains':['base']}", "{'chains':['ethereum']}"],
+            "chain base",
+            Err(RightDenied::Chain),
+        );
+        check(&[], "method debug_setHead", Ok(()));
+        check(
+            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'deny':['eth_call']}}"],
+            "method eth_getLogs",
+            Ok(()),
+        );
+        check(
+            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'deny':['eth_call']}}"],
+            "method eth_call",
+            Err(RightDenied::Method),
+        );
+        check(
+            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'allow':['*']}}"],
+            "method net_version",
+            Err(RightDenied::Method),
+        );
+        check(&[], "select archive", Ok(()));
+        check(&["{'select':['archive']}"], "select archive", Ok(()));
+        check(&["{'select':['archive']}"], "select region", Err(RightDenied::Select));
+        check(
+            &["{'select':['archive']}", "{'select':[]}"],
+            "select archive",
+            Err(RightDenied::Select),
+        );
+    }
+
+    #[test]
+    fn contracts() {
+        let (a, b) = (format!("0x{}", "aa".repeat(20)), format!("0x{}", "bb".repeat(20)));
+        let check = |layers: &[&str], method: &str, params: &str, want: Result<(), RightDenied>| {
+            let layers: Vec<_> =
+                layers.iter().map(|it| it.replace("0xa", &a).replace("0xb", &b)).collect();
+            let layers: Vec<_> = layers.iter().map(String::as_str).collect();
+            let params = params
+                .replace("0xa", &a.to_uppercase().replace('X', "x"))
+                .replace("0xb", &b)
+                .replace('\'', "\"");
+            let got = rights(&layers)
+                .check_params(MethodTable::standard().row(method), Some(params.as_bytes()));
+            assert_eq!(got, want, "{layers:?} {method} {params}");
+        };
+        let other = Err(RightDenied::Contract { contract: [0xbb; 20] });
+        let unnamed = |reason| Err(RightDenied::UnnamedContracts { reason });
+        check(&[], "eth_call", "[{}]", Ok(()));
+        check(&["{}"], "eth_callMany", "[]", Ok(()));
+        check(&["{'contracts':['0xa']}"], "eth_call", "[{'to':'0xa'}]", Ok(()));
+        check(&["{'contracts':['0xa']}"], "eth_call", "[{'to':'0xb'}]", other);
+        check(&["{'contracts':['0xa']}"], "eth_getLogs", "[{'address':['0xa','0xb']}]", other);
+        check(
+            &["{'contracts':['0xb','0xa']}"],
+            "eth_getLogs",
+            "[{'address':['0xa','0xb']}]",
+            Ok(()),
+        );
+        check(
+            &["{'contracts':['0xa','0xb']}", "{'contracts':['0xa']}"],
+            "eth_call",
+            "[{'to':'0xb'}]",
+            other,
+        );
+        check(&["{'contracts':['0xa']}"], "eth_getLogs", "[{}]", unnamed(UnnamedContracts::Any));
+        check(&["{'contracts':['0xa']}"], "eth_call", "[{}]", unnamed(UnnamedContracts::OwnCode));
+        check(&["{'contracts':['0xa']}"], "eth_callMany", "[]", unnamed(UnnamedContracts::Method));
+        check(&["{'contracts':['0xa']}"], "eth_blockNumber", "[]", Ok(()));
+    }
+
+    #[test]
+    fn sizes_take_the_least_bound() {
+        let both =
+            rights(&["{'logs_range_max':100,'batch_items_max':10}", "{'logs_range_max':50}"]);
+        assert_eq!(both.check_logs_range(50), Ok(()));
+        assert_eq!(
+            both.check_logs_range(51),
+            Err(RightDenied::LogsRange { blocks: 51, blocks_max: 50 })
+        );
+        assert_eq!(both.check_batch(10), Ok(()));
+        assert_eq!(both.check_batch(11), Err(RightDenied::BatchItems { items: 11, items_max: 10 }));
+        let none = rights(&["{}"]);
+        assert_eq!((none.check_logs_range(u64::MAX), none.check_batch(u64::MAX)), (Ok(()), Ok(())));
+        assert!(none.shows_trail() && !rights(&["{}", "{'trail':false}"]).shows_trail());
+    }
+
+    #[test]
+    fn a_narrower_layer_is_added() {
+        let tenant = rights(&["{'chains':['a','b']}"]);
+        let key = tenant.narrowed(layer("{'chains':['b','c']}"));
+        let may = |name| key.check_chain(name).is_ok();
+        assert_eq!([may("a"), may("b"), may("c")], [false, true, false]);
+        assert!(tenant.check_chain("a").is_ok());
+    }
+
+    #[test]
+    fn nothing_limited_is_one_flag() {
+        assert!(!rights(&[]).limits_calls() && !rights(&["{}"]).limits_calls());
+        assert!(rights(&["{'effects':['read']}"]).limits_calls());
+        assert!(!rights(&["{'trail':false,'networks':['::1']}"]).limits_calls());
+    }
+
+    #[test]
+    fn a_refusal_reads_well() {
+        let say = |denied: RightDenied| denied.to_string();
+        assert_eq!(
+            say(RightDenied::UnnamedContracts { reason: UnnamedContracts::Any }),
+            "this key is limited to some contracts, and this call names none: name its addresses"
+        );
+        assert_eq!(
+            say(RightDenied::Effect { effect: EffectClass::Write }),
+            "methods of the effect `write` are not allowed for this key"
+        );
+        let contract = RightDenied::Contract { contract: [0xbb; 20] };
+        assert_eq!(contract.right(), "contracts");
+        assert!(say(contract).contains(&format!("0x{}", "bb".repeat(20))));
+    }
+}
