@@ -150,7 +150,7 @@ impl<'a> ForwardingLines<'_, 'a> {
     /// Walks from the end of the last line to the first hop that is not trusted.
     fn walk(
         &self,
-        rsplit: fn(&'a [u8]) -> (Option<&'a [u8]>, &'a [u8]),
+        rsplit: fn(&'a [u8]) -> LastItem<'a>,
         read: fn(&'a [u8]) -> Option<IpAddr>,
     ) -> IpAddr {
         let (mut client, mut hops) = (self.peer, 0);
@@ -180,8 +180,10 @@ impl<'a> ForwardingLines<'_, 'a> {
     }
 }
 
-/// What stands before the last comma, and behind it.
-fn rsplit_comma(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
+/// What stands before the last comma of a list, if there is one, and behind it.
+type LastItem<'a> = (Option<&'a [u8]>, &'a [u8]);
+
+fn rsplit_comma(text: &[u8]) -> LastItem<'_> {
     match text.iter().rposition(|byte| *byte == b',') {
         Some(comma) => (Some(&text[..comma]), &text[comma + 1..]),
         None => (None, text),
@@ -191,7 +193,7 @@ fn rsplit_comma(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
 /// As [`rsplit_comma`], commas in quoted strings left out. A quote without its other half is in the item
 /// that it ends, and makes it one that cannot be understood; what stands behind it is read all the same,
 /// so that a client cannot hide what a proxy appended by opening a quote.
-fn rsplit_element(text: &[u8]) -> (Option<&[u8]>, &[u8]) {
+fn rsplit_element(text: &[u8]) -> LastItem<'_> {
     let mut end = text.len();
     while let Some(place) = text[..end].iter().rposition(|byte| matches!(byte, b',' | b'"')) {
         if text[place] == b',' {

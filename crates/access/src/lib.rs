@@ -55,6 +55,7 @@ pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use price::{PriceList, PriceRule};
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 mod client_address;
+mod credential;
 mod key;
 mod key_hash;
 mod key_record;
@@ -67,6 +68,10 @@ mod token;
 
 pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
+pub use credential::{
+    BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
+    CredentialSources, CredentialText, DifferentCredentials,
+};
 pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey, mask_keys};
 pub use key_hash::{
     FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
