@@ -62,6 +62,7 @@ mod key_record;
 mod method_rights;
 mod networks;
 mod origin;
+mod proxy_header;
 mod rights;
 mod rights_settings;
 mod token;
@@ -82,6 +83,10 @@ pub use networks::{
     NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
 };
 pub use origin::{OriginPattern, OriginPatternError};
+pub use proxy_header::{
+    PROXY_HEADER_BYTES_MAX, PROXY_V1_BYTES_MAX, PROXY_V2_REST_BYTES_MAX, ProxyHeader,
+    ProxyHeaderError,
+};
 pub use rights::{RightDenied, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use token::{TokenRefusal, TokenVerifier};
