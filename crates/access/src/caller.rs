@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::meter::SubjectMeter;
 use crate::meter_book::MeterBook;
 use crate::quota::QuotaPlan;
+use crate::rights::Rights;
 
 /// Who pays: the holder of limits and usage.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,14 +18,16 @@ pub struct Tenant {
     pub name: Arc<str>,
     /// The hash of its name: one tenant of a new snapshot is the one of the old.
     pub number: u64,
+    /// The named set of limits of all that it does.
+    pub quota: Option<Arc<str>>,
 }
 
 impl Tenant {
-    /// The tenant of this name.
+    /// The tenant of this name, without limits.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         let number = xxh3_64(name.as_bytes());
-        Self { name, number }
+        Self { name, number, quota: None }
     }
 }
 
@@ -66,16 +69,21 @@ pub struct AccessGrant {
     pub number: u64,
     /// The tenant that it belongs to.
     pub tenant: Arc<Tenant>,
+    /// What it may do of what its tenant may.
+    pub rights: Arc<Rights>,
+    /// The named set of limits of this grant alone, beside its tenant's.
+    pub quota: Option<Arc<str>>,
     /// What bounds its use.
     pub meters: GrantMeters,
 }
 
 impl AccessGrant {
-    /// A grant to a tenant.
+    /// A grant to a tenant, of everything.
     pub fn new(kind: GrantKind, id: impl Into<Arc<str>>, tenant: Arc<Tenant>) -> Self {
         let id = id.into();
         let number = xxh3_64_with_seed(id.as_bytes(), kind as u64);
-        Self { kind, id, number, tenant, meters: GrantMeters::default() }
+        let (rights, quota) = (Rights::unlimited(), None);
+        Self { kind, id, number, tenant, rights, quota, meters: GrantMeters::default() }
     }
 
     /// Within the quotas of these meters.

@@ -62,12 +62,14 @@ mod key_record;
 mod method_rights;
 mod networks;
 mod origin;
+mod policy;
 mod proxy_header;
 mod rights;
 mod rights_settings;
+mod table;
+mod tenants;
 mod token;
 
-pub use caller::{AccessGrant, Caller, GrantKind, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
 pub use credential::{
     BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
@@ -83,10 +85,19 @@ pub use networks::{
     NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
 };
 pub use origin::{OriginPattern, OriginPatternError};
+pub use policy::{
+    AccessPolicy, AccessSettings, AnonymousRule, CertificateName, CertificateNameError,
+    CertificateRule, NetworkAction, NetworkRule,
+};
 pub use proxy_header::{
     PROXY_HEADER_BYTES_MAX, PROXY_V1_BYTES_MAX, PROXY_V2_REST_BYTES_MAX, ProxyHeader,
     ProxyHeaderError,
 };
 pub use rights::{RightDenied, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
+pub use table::{
+    AccessTable, BadKeyReason, BuiltAccess, CallerDeniedReason, ClientFacts, Denied,
+    IdentifiedClient, KEYS_MAX,
+};
+pub use tenants::{ANONYMOUS, GrantTerms, TENANT_BYTES_MAX, TenantDirectory, TenantSettings};
 pub use token::{TokenRefusal, TokenVerifier};

@@ -7,7 +7,7 @@
 //! How rights are written is in `rights_settings`; limits on how much may be done are not rights.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use wellhead_eth::{AddressBytes, MethodRow, UnnamedContracts};
@@ -58,6 +58,12 @@ pub struct Rights {
 }
 
 impl Rights {
+    /// All there are. One value, shared by all that have them.
+    pub fn unlimited() -> Arc<Self> {
+        static UNLIMITED: OnceLock<Arc<Rights>> = OnceLock::new();
+        Arc::clone(UNLIMITED.get_or_init(Arc::default))
+    }
+
     /// Rights of these layers; of none, all there are.
     pub fn new(layers: impl IntoIterator<Item = Arc<RightsLayer>>) -> Self {
         let layers: Box<[_]> = layers.into_iter().collect();

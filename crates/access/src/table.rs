@@ -1,0 +1,316 @@
+//! All keys as one immutable snapshot, and how a head becomes a caller.
+//!
+//! A new list of keys makes a new table over the policy of the old one; grants have the numbers of those
+//! before them, so limits and usage go on. What is in memory of a key is its hash and its grant: 250 bytes.
+//!
+//! An unknown key takes the path of a known one with a wrong secret: its text is hashed first, the look-up is
+//! by its public id, and where there is no record the hash is compared all the same. What the look-up itself
+//! may tell is whether an id exists, and ids are public.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use crate::caller::{AccessGrant, Caller, GrantKind};
+use crate::credential::{BareTarget, Credential, CredentialFinder, CredentialKind};
+use crate::key::KeyId;
+use crate::key_hash::KeyHash;
+use crate::key_record::{KeyRecord, PreviousHash};
+use crate::policy::{AccessPolicy, CertificateName, NetworkVerdict};
+use crate::rights::{RightDenied, Rights};
+use crate::rights_settings::RightsSettings;
+use crate::tenants::GrantTerms;
+use crate::token::TokenRefusal;
+
+/// Keys of one table at most. Records behind them are left out, with a problem.
+pub const KEYS_MAX: usize = 1_000_000;
+/// Problems of keys that are told; the others are counted.
+const KEY_PROBLEMS_MAX: usize = 20;
+
+/// One snapshot of all that decides on callers.
+#[derive(Debug)]
+pub struct AccessTable {
+    policy: Arc<AccessPolicy>,
+    keys: HashMap<KeyId, KeyEntry, RandomState>,
+}
+
+#[derive(Debug)]
+struct KeyEntry {
+    hash: KeyHash,
+    grant: Arc<AccessGrant>,
+    /// Seconds since 1970 from which on it is expired or revoked.
+    ends_at: u64,
+    /// Rare, so apart.
+    previous: Option<Box<PreviousHash>>,
+}
+
+/// A table, and what was left out of it.
+#[derive(Debug)]
+pub struct BuiltAccess {
+    /// The table of the records without a problem.
+    pub table: AccessTable,
+    /// What is wrong with the others. Keys of the settings should all be good; one bad record of a store that
+    /// others write should not keep the good ones away.
+    pub key_problems: Vec<String>,
+}
+
+/// What is known of a request beside its fields.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientFacts<'a> {
+    /// The other end of the connection, or what a PROXY header of a trusted peer said.
+    pub peer: IpAddr,
+    /// The path of the target, as it came.
+    pub path: &'a str,
+    /// The query of the target, as it came.
+    pub query: Option<&'a str>,
+    /// The names in the client's certificate, if it showed one and it was verified.
+    pub certificate: &'a [CertificateName],
+    /// The time since 1970.
+    pub now: Duration,
+    /// Whether the keys were not heard of for too long.
+    pub keys_are_stale: bool,
+}
+
+/// What a head turned out to be.
+#[derive(Debug)]
+pub struct IdentifiedClient<'a> {
+    /// What it comes from.
+    pub caller: Caller,
+    /// The target without its key: what is told, looked up and passed on from here on.
+    pub target: BareTarget<'a>,
+}
+
+/// Why a request is turned away. The reasons are for logs and metrics: a client is told the variant alone,
+/// so that it does not learn which keys exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// It shows nothing, and anonymous clients are refused.
+    NoKey,
+    /// Its key or token is not valid.
+    BadKey(BadKeyReason),
+    /// It carries two different secrets.
+    ManyKeys,
+    /// It may not call from its address or web page.
+    CallerDenied(CallerDeniedReason),
+    /// The keys were not heard of for too long.
+    KeysUnknown,
+}
+
+/// Why a key or token is not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadKeyReason {
+    /// It is no key by its text.
+    Malformed,
+    /// There is no such key, or its secret is wrong.
+    Unknown,
+    /// It is expired or revoked.
+    Ended(KeyId),
+    /// The rights of its tenant, or of its token, have expired.
+    RightsExpired,
+    /// Why a token is not accepted.
+    Token(&'static str),
+}
+
+/// Why a caller may not call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallerDeniedReason {
+    /// A rule for its network.
+    Network,
+    /// A right of its grant.
+    Right(RightDenied),
+}
+
+impl AccessTable {
+    /// A table of these keys. Records with a problem are left out.
+    pub fn new(policy: Arc<AccessPolicy>, records: &[KeyRecord]) -> BuiltAccess {
+        let mut builder = TableBuilder {
+            keys: HashMap::with_capacity_and_hasher(
+                records.len().min(KEYS_MAX),
+                RandomState::default(),
+            ),
+            rights: HashMap::new(),
+            problems: Vec::new(),
+            more: 0,
+        };
+        for record in records {
+            builder.add(&policy, record);
+        }
+        let TableBuilder { keys, problems: mut key_problems, more, .. } = builder;
+        if more > 0 {
+            key_problems.push(format!("and {more} more keys with a problem"));
+        }
+        BuiltAccess { table: Self { policy, keys }, key_problems }
+    }
+
+    /// What it was built over.
+    pub fn policy(&self) -> &Arc<AccessPolicy> {
+        &self.policy
+    }
+
+    /// How many keys there are, expired and revoked ones included.
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The grant of a key, whether or not it is valid. For pages about keys.
+    pub fn grant_of(&self, id: KeyId) -> Option<&Arc<AccessGrant>> {
+        self.keys.get(&id).map(|entry| &entry.grant)
+    }
+
+    /// What a request comes from. `fields` are all fields of its head, in their order, names in whatever case.
+    ///
+    /// A key or token counts before a certificate, and a certificate before a network: what says more of
+    /// the client. A network that is denied is denied with any of them.
+    pub fn identify<'a>(
+        &self,
+        facts: &ClientFacts<'a>,
+        fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<IdentifiedClient<'a>, Denied> {
+        let policy = &*self.policy;
+        let mut finder = CredentialFinder::new(policy.sources, facts.path, facts.query);
+        let mut forwarding = policy.trust.lines(facts.peer);
+        let mut origin = None;
+        for (name, value) in fields {
+            finder.read_field(name, value);
+            forwarding.read(name, value);
+            if name.len() == 6 && name.eq_ignore_ascii_case("origin") {
+                origin = Some(value.trim_ascii());
+            }
+        }
+        let address = forwarding.client_address();
+        let network = policy.networks.get(address);
+        if matches!(network, Some(NetworkVerdict::Denied)) {
+            return Err(Denied::CallerDenied(CallerDeniedReason::Network));
+        }
+        let (credential, target) = finder.finish().map_err(|_| Denied::ManyKeys)?;
+        let grant = match credential {
+            Some(credential) => self.grant_to(&credential, facts)?,
+            None => self.grant_without(facts.certificate, network)?,
+        };
+        grant.rights.check_head(address, origin, facts.now).map_err(|denied| match denied {
+            RightDenied::Expired => Denied::BadKey(BadKeyReason::RightsExpired),
+            denied => Denied::CallerDenied(CallerDeniedReason::Right(denied)),
+        })?;
+        Ok(IdentifiedClient { caller: Caller { grant, address }, target })
+    }
+
+    fn grant_to(
+        &self,
+        credential: &Credential<'_>,
+        facts: &ClientFacts<'_>,
+    ) -> Result<Arc<AccessGrant>, Denied> {
+        let text = credential.text.expose();
+        let (id, hash) = match credential.kind {
+            CredentialKind::Malformed => return Err(Denied::BadKey(BadKeyReason::Malformed)),
+            CredentialKind::Token => return self.grant_to_token(text, facts.now),
+            CredentialKind::Key(id) => (id, self.policy.pepper.hash(text)),
+            CredentialKind::Foreign => {
+                let hash = self.policy.pepper.hash(text);
+                (hash.id(), hash)
+            }
+        };
+        if facts.keys_are_stale {
+            return Err(Denied::KeysUnknown);
+        }
+        let entry = self.keys.get(&id);
+        let kept = entry.map_or(KeyHash::NONE, |entry| entry.hash);
+        let previous = entry.and_then(|entry| entry.previous.as_deref());
+        let previous = previous.filter(|previous| !previous.valid_until.is_over(facts.now));
+        let replaced = previous.map_or(KeyHash::NONE, |previous| previous.hash);
+        // Both are compared whatever the first says. The bits are joined before anything branches on them.
+        let is_known = (kept == hash) | (replaced == hash);
+        let Some(entry) = entry.filter(|_| is_known) else {
+            return Err(Denied::BadKey(BadKeyReason::Unknown));
+        };
+        if facts.now.as_secs() >= entry.ends_at {
+            return Err(Denied::BadKey(BadKeyReason::Ended(id)));
+        }
+        Ok(Arc::clone(&entry.grant))
+    }
+
+    fn grant_to_token(&self, token: &str, now: Duration) -> Result<Arc<AccessGrant>, Denied> {
+        let Some(tokens) = &self.policy.tokens else {
+            return Err(Denied::BadKey(BadKeyReason::Token("no tokens are accepted")));
+        };
+        tokens.verify(token, now).map_err(|refusal| match refusal {
+            TokenRefusal::Invalid(reason) => Denied::BadKey(BadKeyReason::Token(reason)),
+            TokenRefusal::KeysUnknown => Denied::KeysUnknown,
+        })
+    }
+
+    /// The grant of a client that shows no key and no token.
+    fn grant_without(
+        &self,
+        certificate: &[CertificateName],
+        network: Option<&NetworkVerdict>,
+    ) -> Result<Arc<AccessGrant>, Denied> {
+        let named = certificate.iter().find_map(|name| self.policy.certificates.get(name));
+        let of_network = match network {
+            Some(NetworkVerdict::Granted(grant)) => Some(grant),
+            Some(NetworkVerdict::Denied) | None => None,
+        };
+        let grant = named.or(of_network).or(self.policy.anonymous.as_ref());
+        grant.cloned().ok_or(Denied::NoKey)
+    }
+}
+
+struct TableBuilder<'r> {
+    keys: HashMap<KeyId, KeyEntry, RandomState>,
+    /// Rights that were read before: keys of one kind share them.
+    rights: HashMap<(&'r str, &'r RightsSettings), Arc<Rights>>,
+    problems: Vec<String>,
+    more: usize,
+}
+
+impl<'r> TableBuilder<'r> {
+    fn add(&mut self, policy: &AccessPolicy, record: &'r KeyRecord) {
+        if self.keys.len() == KEYS_MAX {
+            return self.problem(record, &format!("at most {KEYS_MAX} keys are kept"));
+        }
+        if self.keys.contains_key(&record.id) {
+            return self.problem(record, "there are two keys with this id: the first counts");
+        }
+        let known = (record.tenant.as_str(), &record.rights);
+        let shared = self.rights.get(&known).map(Arc::clone);
+        let terms = GrantTerms {
+            kind: GrantKind::Key,
+            id: record.id.as_str(),
+            tenant: &record.tenant,
+            rights: Some(&record.rights).filter(|_| shared.is_none()),
+            quota: record.quota.as_deref(),
+        };
+        let mut grant = match policy.tenants.grant(&terms) {
+            Ok(grant) => grant,
+            Err(problems) => {
+                return problems.iter().for_each(|problem| self.problem(record, problem));
+            }
+        };
+        match shared {
+            Some(shared) => grant.rights = shared,
+            None => drop(self.rights.insert(known, Arc::clone(&grant.rights))),
+        }
+        let ends = [record.expires_at, record.revoked_at].into_iter().flatten();
+        let entry = KeyEntry {
+            hash: record.hash,
+            grant: Arc::new(grant),
+            ends_at: ends.map(|at| at.0).min().unwrap_or(u64::MAX),
+            previous: record.previous.map(Box::new),
+        };
+        self.keys.insert(record.id, entry);
+    }
+
+    fn problem(&mut self, record: &KeyRecord, problem: &str) {
+        if self.problems.len() == KEY_PROBLEMS_MAX {
+            self.more += 1;
+        } else {
+            self.problems.push(format!("key {}: {problem}", record.id));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

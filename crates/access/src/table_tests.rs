@@ -1,0 +1,360 @@
+//! How heads become callers.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::client_address::ProxyTrustHeader;
+use crate::key::ApiKey;
+use crate::key_hash::Pepper;
+use crate::key_record::UnixSeconds;
+use crate::policy::{AccessSettings, AnonymousRule, CertificateRule, NetworkAction, NetworkRule};
+use crate::tenants::{TenantDirectory, TenantSettings};
+use crate::token::TokenVerifier;
+use crate::{CredentialSources, NetworkSet, ProxyTrust, parse_network};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+const FOREIGN: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+const NOW: Duration = Duration::from_secs(1_000);
+
+/// Accepts `a.b.good`, and does not know the keys of `a.b.stale`.
+#[derive(Debug)]
+struct TokensOfTest(Mutex<Vec<Duration>>);
+
+impl TokenVerifier for TokensOfTest {
+    fn verify(&self, token: &str, now: Duration) -> Result<Arc<AccessGrant>, TokenRefusal> {
+        self.0.lock().unwrap().push(now);
+        match token {
+            "a.b.good" => {
+                let tenant = Arc::new(crate::Tenant::new("acme"));
+                Ok(Arc::new(AccessGrant::new(GrantKind::Token, "alice", tenant)))
+            }
+            "a.b.stale" => Err(TokenRefusal::KeysUnknown),
+            _ => Err(TokenRefusal::Invalid("wrong signature")),
+        }
+    }
+}
+
+fn rights(json: &str) -> RightsSettings {
+    serde_json::from_str(&json.replace('\'', "\"")).unwrap()
+}
+
+fn settings(anonymous: AnonymousRule) -> AccessSettings {
+    let tenant = |name: &str, json: &str| TenantSettings {
+        name: name.to_owned(),
+        rights: rights(json),
+        quota: None,
+    };
+    let tenants = [
+        tenant("acme", "{'chains':['a','b']}"),
+        tenant("inside", "{}"),
+        tenant("pages", "{'origins':['https://*.example.org']}"),
+        tenant("old", "{'expires_at':1000}"),
+    ];
+    let mut problems = Vec::new();
+    let tenants = TenantDirectory::new(&tenants, ["pro"], &mut problems);
+    assert_eq!(problems, [""; 0]);
+    let proxies = NetworkSet::new([(parse_network("10.9.0.0/16").unwrap(), ())]).unwrap();
+    let network = |text: &str, action| NetworkRule { network: text.to_owned(), action };
+    AccessSettings {
+        tenants: Arc::new(tenants),
+        sources: CredentialSources { foreign_keys: true, ..CredentialSources::default() },
+        pepper: Pepper::generate(&mut StdRng::seed_from_u64(1)),
+        tokens: Some(Arc::new(TokensOfTest(Mutex::default()))),
+        networks: vec![
+            network("10.0.0.0/8", NetworkAction::Tenant("inside".to_owned())),
+            network("10.6.0.0/16", NetworkAction::Deny),
+        ],
+        certificates: vec![CertificateRule {
+            name: "dns:client.example.org".parse().unwrap(),
+            tenant: "inside".to_owned(),
+        }],
+        anonymous,
+        trust: ProxyTrust::new(proxies, ProxyTrustHeader::XForwardedFor),
+    }
+}
+
+/// A table with a key of each sort, and their texts by the words that stand for them.
+struct Scene {
+    table: AccessTable,
+    texts: Vec<(&'static str, String)>,
+}
+
+impl Scene {
+    fn new(anonymous: AnonymousRule) -> Self {
+        let settings = settings(anonymous);
+        let pepper = settings.pepper.clone();
+        let mut rng = StdRng::seed_from_u64(2);
+        let (mut records, mut texts) = (Vec::new(), Vec::new());
+        let mut key = |word: &'static str, tenant: &str, change: &dyn Fn(&mut KeyRecord)| {
+            let new = ApiKey::generate("live", &mut rng).unwrap();
+            let hash = pepper.hash(new.text.expose());
+            let mut record = KeyRecord::new(new.id, hash, tenant);
+            change(&mut record);
+            texts.push((word, new.text.expose().to_owned()));
+            records.push(record);
+        };
+        key("GOOD", "acme", &|_| {});
+        key("NARROW", "acme", &|record| record.rights = rights("{'chains':['b']}"));
+        key("HOME", "acme", &|record| record.rights = rights("{'networks':['192.0.2.7']}"));
+        key("EXPIRED", "acme", &|record| record.expires_at = Some(UnixSeconds(1_000)));
+        key("LASTING", "acme", &|record| record.expires_at = Some(UnixSeconds(1_001)));
+        key("REVOKED", "acme", &|record| record.revoked_at = Some(UnixSeconds(999)));
+        key("PAGE", "pages", &|_| {});
+        key("OLDTENANT", "old", &|_| {});
+        let new = pepper.hash("not a key that is used");
+        key("ROTATED", "acme", &|record| record.rotate(new, UnixSeconds(1_001)));
+        key("RETIRED", "acme", &|record| record.rotate(new, UnixSeconds(1_000)));
+        // One that is in no record, and the secret of one with the id of another.
+        let unknown = ApiKey::generate("live", &mut rng).unwrap();
+        texts.push(("UNKNOWN", unknown.text.expose().to_owned()));
+        let (id, hash) = pepper.hash_foreign(FOREIGN).unwrap();
+        records.push(KeyRecord::new(id, hash, "acme"));
+        texts.push(("FOREIGN", FOREIGN.to_owned()));
+        let mut problems = Vec::new();
+        let policy = AccessPolicy::new(settings, &mut problems);
+        assert_eq!(problems, [""; 0]);
+        let built = AccessTable::new(policy.unwrap(), &records);
+        assert_eq!(built.key_problems, [""; 0]);
+        Self { table: built.table, texts }
+    }
+
+    /// A head: peer, target, fields, divided by `|`.
+    fn identify(&self, head: &str, change: impl Fn(&mut ClientFacts<'_>)) -> String {
+        let mut text = head.to_owned();
+        for (word, key) in &self.texts {
+            text = text.replace(word, key);
+        }
+        let mut parts = text.split('|');
+        let peer = parts.next().unwrap().parse().unwrap();
+        let path = parts.next().unwrap();
+        let mut facts = ClientFacts {
+            peer,
+            path,
+            query: None,
+            certificate: &[],
+            now: NOW,
+            keys_are_stale: false,
+        };
+        change(&mut facts);
+        let fields = parts.map(|line| line.split_once(": ").unwrap());
+        let fields = fields.map(|(name, value)| (name, value.as_bytes()));
+        match self.table.identify(&facts, fields) {
+            Ok(IdentifiedClient { caller, target }) => {
+                let grant = &caller.grant;
+                let kind = format!("{:?}", grant.kind).to_lowercase();
+                let path = target.path.map_or(String::new(), |path| format!(" {path}"));
+                format!("{} {kind} {}{path}", grant.tenant.name, caller.address)
+            }
+            Err(denied) => {
+                let shown = format!("{denied:?}");
+                match denied {
+                    Denied::BadKey(BadKeyReason::Ended(_)) => "ended".to_owned(),
+                    Denied::BadKey(reason) => format!("{reason:?}"),
+                    Denied::CallerDenied(reason) => format!("{reason:?}"),
+                    Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => shown,
+                }
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check(head: &str, want: &str) {
+    assert_eq!(Scene::new(AnonymousRule::Deny).identify(head, |_| {}), want, "{head}");
+}
+
+#[test]
+fn a_key_is_its_tenant() {
+    check("192.0.2.1|/GOOD", "acme key 192.0.2.1 /");
+    check("192.0.2.1|/a/GOOD", "acme key 192.0.2.1 /a");
+    check("192.0.2.1|/a|x-api-key: GOOD", "acme key 192.0.2.1");
+    check("192.0.2.1|/a|authorization: Bearer GOOD", "acme key 192.0.2.1");
+    check("::ffff:192.0.2.1|/GOOD", "acme key 192.0.2.1 /");
+    check("192.0.2.1|/a/FOREIGN", "acme key 192.0.2.1 /a");
+    check("192.0.2.1|/|x-api-key: FOREIGN", "acme key 192.0.2.1");
+}
+
+#[test]
+fn keys_that_are_not_valid() {
+    check("192.0.2.1|/UNKNOWN", "Unknown");
+    check("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown");
+    check("192.0.2.1|/wh_live_typo", "Malformed");
+    check("192.0.2.1|/EXPIRED", "ended");
+    check("192.0.2.1|/LASTING", "acme key 192.0.2.1 /");
+    check("192.0.2.1|/REVOKED", "ended");
+    check("192.0.2.1|/GOOD|x-api-key: NARROW", "ManyKeys");
+    check("192.0.2.1|/GOOD|x-api-key: GOOD", "acme key 192.0.2.1 /");
+}
+
+#[test]
+fn a_rotated_key_is_valid_for_a_while() {
+    check("192.0.2.1|/ROTATED", "acme key 192.0.2.1 /");
+    check("192.0.2.1|/RETIRED", "Unknown");
+}
+
+#[test]
+fn a_secret_under_another_id_is_unknown() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    let (good, narrow) = (&scene.texts[0].1, &scene.texts[1].1);
+    let text = format!("{}{}", &good[..17], &narrow[17..44]);
+    let check = crc32fast::hash(text.as_bytes());
+    let digit = |shift: u32| {
+        char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(check >> shift) as usize & 31])
+    };
+    let text: String = text.chars().chain([25, 20, 15, 10, 5, 0].map(digit)).collect();
+    assert!(ApiKey::parse(&text).is_ok(), "{text}");
+    assert_eq!(scene.identify(&format!("192.0.2.1|/{text}"), |_| {}), "Unknown");
+}
+
+#[test]
+fn a_bad_key_is_not_made_good_by_anything_else() {
+    for head in ["10.0.0.1|/UNKNOWN", "10.0.0.1|/EXPIRED"] {
+        let told = Scene::new(AnonymousRule::Allow).identify(head, |_| {});
+        assert!(["Unknown", "ended"].contains(&told.as_str()), "{told}");
+    }
+}
+
+#[test]
+fn rights_narrow_what_a_tenant_may() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    let chains = |word: &str| {
+        let text = &scene.texts.iter().find(|(known, _)| *known == word).unwrap().1;
+        let grant = scene.table.grant_of(ApiKey::parse(text).unwrap().id()).unwrap();
+        ["a", "b", "c"].map(|name| grant.rights.check_chain(name).is_ok())
+    };
+    assert_eq!(chains("GOOD"), [true, true, false]);
+    assert_eq!(chains("NARROW"), [false, true, false]);
+    check("192.0.2.7|/HOME", "acme key 192.0.2.7 /");
+    check("192.0.2.1|/HOME", "Right(Network)");
+    check("192.0.2.1|/PAGE|origin: https://a.example.org", "pages key 192.0.2.1 /");
+    check("192.0.2.1|/PAGE|Origin: https://evil.example", "Right(Origin)");
+    check("192.0.2.1|/PAGE", "Right(Origin)");
+    check("192.0.2.1|/OLDTENANT", "RightsExpired");
+}
+
+#[test]
+fn tokens() {
+    check("192.0.2.1|/|authorization: Bearer a.b.good", "acme token 192.0.2.1");
+    check("192.0.2.1|/|authorization: Bearer a.b.bad", "Token(\"wrong signature\")");
+    check("192.0.2.1|/|authorization: Bearer a.b.stale", "KeysUnknown");
+    check("192.0.2.1|/GOOD|authorization: Bearer a.b.good", "ManyKeys");
+    let tokens = Arc::new(TokensOfTest(Mutex::default()));
+    let mut settings = settings(AnonymousRule::Deny);
+    settings.tokens = Some(Arc::clone(&tokens) as Arc<dyn TokenVerifier>);
+    let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
+    let scene = Scene { table: AccessTable::new(policy, &[]).table, texts: Vec::new() };
+    scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
+    assert_eq!(*tokens.0.lock().unwrap(), [NOW]);
+}
+
+#[test]
+fn without_tokens_none_are_accepted() {
+    let mut settings = settings(AnonymousRule::Allow);
+    settings.tokens = None;
+    let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
+    let scene = Scene { table: AccessTable::new(policy, &[]).table, texts: Vec::new() };
+    let told = scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
+    assert_eq!(told, "Token(\"no tokens are accepted\")");
+}
+
+#[test]
+fn networks_and_anonymous_clients() {
+    check("192.0.2.1|/a", "NoKey");
+    check("10.0.0.1|/a", "inside network 10.0.0.1");
+    check("10.0.0.1|/GOOD", "acme key 10.0.0.1 /");
+    check("10.6.0.1|/a", "Network");
+    check("10.6.0.1|/GOOD", "Network");
+    let scene = Scene::new(AnonymousRule::Allow);
+    let told = |head: &str| scene.identify(head, |_| {});
+    assert_eq!(told("192.0.2.1|/a"), "anonymous anonymous 192.0.2.1");
+    assert_eq!(told("10.0.0.1|/a"), "inside network 10.0.0.1");
+    assert_eq!(told("192.0.2.1|/a|authorization: Digest x"), "anonymous anonymous 192.0.2.1");
+}
+
+#[test]
+fn the_address_is_that_behind_trusted_proxies() {
+    check("10.9.0.1|/GOOD|x-forwarded-for: 6.6.6.6, 203.0.113.9", "acme key 203.0.113.9 /");
+    check("10.9.0.1|/a|x-forwarded-for: 203.0.113.9", "NoKey");
+    check("10.9.0.1|/a|x-forwarded-for: 10.6.0.1", "Network");
+    check("10.0.0.1|/a|x-forwarded-for: 10.6.0.1", "inside network 10.0.0.1");
+    check("10.9.0.1|/HOME|X-Forwarded-For: 192.0.2.7", "acme key 192.0.2.7 /");
+}
+
+#[test]
+fn certificates() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    let names =
+        |text: &str| text.split_whitespace().map(|it| it.parse().unwrap()).collect::<Vec<_>>();
+    let check = |head: &str, certificate: &str, want: &str| {
+        // Leaked, as the facts borrow it; the test ends soon.
+        let names: &'static [CertificateName] = names(certificate).leak();
+        let told = scene.identify(head, |facts| facts.certificate = names);
+        assert_eq!(told, want, "{head} {certificate}");
+    };
+    check("192.0.2.1|/a", "dns:client.example.org", "inside certificate 192.0.2.1");
+    check("192.0.2.1|/a", "uri:spiffe://x dns:CLIENT.example.org", "inside certificate 192.0.2.1");
+    check("192.0.2.1|/a", "cn:client.example.org", "NoKey");
+    check("192.0.2.1|/GOOD", "dns:client.example.org", "acme key 192.0.2.1 /");
+    check("10.6.0.1|/a", "dns:client.example.org", "Network");
+}
+
+#[test]
+fn stale_keys_are_not_used() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    let told = |head: &str| scene.identify(head, |facts| facts.keys_are_stale = true);
+    assert_eq!(told("192.0.2.1|/GOOD"), "KeysUnknown");
+    assert_eq!(told("192.0.2.1|/UNKNOWN"), "KeysUnknown");
+    assert_eq!(told("192.0.2.1|/wh_live_typo"), "Malformed");
+    assert_eq!(told("10.0.0.1|/a"), "inside network 10.0.0.1");
+    assert_eq!(told("192.0.2.1|/|authorization: Bearer a.b.good"), "acme token 192.0.2.1");
+}
+
+#[test]
+fn records_with_a_problem_are_left_out() {
+    let policy = AccessPolicy::new(settings(AnonymousRule::Deny), &mut Vec::new()).unwrap();
+    let hash = policy.pepper().hash("a");
+    let record = |id: &str, tenant: &str| KeyRecord::new(id.parse().unwrap(), hash, tenant);
+    let mut bad = record("00000002", "acne");
+    (bad.rights, bad.quota) = (rights("{'chains':['']}"), Some("gold".to_owned()));
+    let built = AccessTable::new(
+        Arc::clone(&policy),
+        &[record("00000001", "acme"), bad, record("00000001", "inside"), record("00000003", "old")],
+    );
+    assert_eq!(
+        built.key_problems,
+        [
+            "key 00000002: tenant: there is no tenant `acne`",
+            "key 00000002: quota: there is no quota `gold`: there are pro",
+            "key 00000002: rights.chains: ``: a name is not empty",
+            "key 00000001: there are two keys with this id: the first counts",
+        ]
+    );
+    assert_eq!(built.table.keys(), 2);
+    let many: Vec<_> = (0..30).map(|_| record("00000002", "acne")).collect();
+    let built = AccessTable::new(policy, &many);
+    assert_eq!(built.key_problems.len(), 21);
+    assert_eq!(built.key_problems[20], "and 10 more keys with a problem");
+}
+
+#[test]
+fn keys_of_one_kind_share_their_rights() {
+    let policy = AccessPolicy::new(settings(AnonymousRule::Deny), &mut Vec::new()).unwrap();
+    let hash = policy.pepper().hash("a");
+    let record = |id: &str, tenant: &str, json: &str| {
+        let mut record = KeyRecord::new(id.parse().unwrap(), hash, tenant);
+        record.rights = rights(json);
+        record
+    };
+    let records = [
+        record("00000001", "acme", "{'chains':['b']}"),
+        record("00000002", "acme", "{'chains':['b']}"),
+        record("00000003", "inside", "{'chains':['b']}"),
+        record("00000004", "acme", "{'chains':['a']}"),
+    ];
+    let table = AccessTable::new(policy, &records).table;
+    let of = |id: &str| Arc::as_ptr(&table.grant_of(id.parse().unwrap()).unwrap().rights);
+    assert_eq!(of("00000001"), of("00000002"));
+    assert_ne!(of("00000001"), of("00000003"));
+    assert_ne!(of("00000001"), of("00000004"));
+}
