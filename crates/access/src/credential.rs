@@ -579,7 +579,7 @@ mod tests {
     #[test]
     fn sources_can_be_switched_off() {
         let all = CredentialSources { query: true, ..CredentialSources::default() };
-        let basic = filled("/|authorization: Basic ").to_owned() + &STANDARD.encode(filled(":KEY"));
+        let basic = filled("/|authorization: Basic ") + &STANDARD.encode(filled(":KEY"));
         for (head, off) in [
             ("/|x-api-key: KEY", CredentialSources { x_api_key: false, ..all }),
             ("/|authorization: Bearer KEY", CredentialSources { bearer: false, ..all }),

@@ -75,7 +75,6 @@ impl MeterBook {
         kind: SubjectKind,
         name: &Arc<str>,
         plan: &Arc<QuotaPlan>,
-        at: MeterTime,
     ) -> Arc<SubjectMeter> {
         let mut named = self.named.lock();
         let key = (kind, Arc::clone(name));
@@ -87,7 +86,8 @@ impl MeterBook {
         }
         let meter = SubjectMeter::new(kind, Arc::clone(name), Arc::clone(plan));
         if let Some(known) = known {
-            meter.ledger().restore(known.ledger().pages(), at.day());
+            let pages = known.ledger().pages();
+            meter.ledger().restore(pages, pages.day);
         }
         let meter = Arc::new(meter);
         named.insert(key, Arc::clone(&meter));
@@ -201,7 +201,7 @@ mod tests {
     fn a_subject_keeps_its_meter_while_its_quota_stays() {
         let book = MeterBook::default();
         let name: Arc<str> = "acme".into();
-        let meter = |plan: &Arc<QuotaPlan>| book.named(SubjectKind::Tenant, &name, plan, NOW);
+        let meter = |plan: &Arc<QuotaPlan>| book.named(SubjectKind::Tenant, &name, plan);
         let before = meter(&plan(Some(8), 1.0));
         assert!(is_let_through(&before, NOW) && !is_let_through(&before, NOW));
         assert!(Arc::ptr_eq(&before, &meter(&plan(Some(8), 1.0))), "read again from the settings");
@@ -219,8 +219,7 @@ mod tests {
     fn what_nothing_remembers_is_forgotten() {
         let book = MeterBook::default();
         let later = MeterTime { elapsed: NOW.elapsed * 2, ..NOW };
-        let named =
-            |name: &str, day| book.named(SubjectKind::Key, &name.into(), &plan(day, 1.0), NOW);
+        let named = |name: &str, day| book.named(SubjectKind::Key, &name.into(), &plan(day, 1.0));
         let held = named("held", None);
         assert!(is_let_through(&named("spent", Some(9)), NOW));
         assert!(is_let_through(&named("idle", None), NOW));

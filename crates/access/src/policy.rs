@@ -291,7 +291,7 @@ mod tests {
     fn settings() -> AccessSettings {
         let acme = TenantSettings { name: "acme".to_owned(), ..TenantSettings::default() };
         AccessSettings {
-            tenants: Arc::new(TenantDirectory::new(&[acme], [""; 0], &mut Vec::new())),
+            tenants: Arc::new(TenantDirectory::new(&[acme], [], Arc::default(), &mut Vec::new())),
             sources: CredentialSources::default(),
             pepper: Pepper::well_known(),
             tokens: None,

@@ -70,6 +70,8 @@ pub struct ClientFacts<'a> {
     pub certificate: &'a [CertificateName],
     /// The time since 1970.
     pub now: Duration,
+    /// Since the epoch of the meters.
+    pub elapsed: Duration,
     /// Whether the keys were not heard of for too long.
     pub keys_are_stale: bool,
 }
@@ -125,7 +127,7 @@ pub enum CallerDeniedReason {
 
 impl AccessTable {
     /// A table of these keys. Records with a problem are left out.
-    pub fn new(policy: Arc<AccessPolicy>, records: &[KeyRecord]) -> BuiltAccess {
+    pub fn build(policy: Arc<AccessPolicy>, records: &[KeyRecord]) -> BuiltAccess {
         let mut builder = TableBuilder {
             keys: HashMap::with_capacity_and_hasher(
                 records.len().min(KEYS_MAX),
@@ -194,7 +196,8 @@ impl AccessTable {
             RightDenied::Expired => Denied::BadKey(BadKeyReason::RightsExpired),
             denied => Denied::CallerDenied(CallerDeniedReason::Right(denied)),
         })?;
-        Ok(IdentifiedClient { caller: Caller { grant, address }, target })
+        let caller = Caller::new(grant, address, policy.tenants.book(), facts.elapsed);
+        Ok(IdentifiedClient { caller, target })
     }
 
     fn grant_to(

@@ -10,7 +10,7 @@ use crate::key_record::UnixSeconds;
 use crate::policy::{AccessSettings, AnonymousRule, CertificateRule, NetworkAction, NetworkRule};
 use crate::tenants::{TenantDirectory, TenantSettings};
 use crate::token::TokenVerifier;
-use crate::{CredentialSources, NetworkSet, ProxyTrust, parse_network};
+use crate::{CredentialSources, NetworkSet, ProxyTrust, Quota, parse_network};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -43,7 +43,7 @@ fn settings(anonymous: AnonymousRule) -> AccessSettings {
     let tenant = |name: &str, json: &str| TenantSettings {
         name: name.to_owned(),
         rights: rights(json),
-        quota: None,
+        ..TenantSettings::default()
     };
     let tenants = [
         tenant("acme", "{'chains':['a','b']}"),
@@ -52,7 +52,12 @@ fn settings(anonymous: AnonymousRule) -> AccessSettings {
         tenant("old", "{'expires_at':1000}"),
     ];
     let mut problems = Vec::new();
-    let tenants = TenantDirectory::new(&tenants, ["pro"], &mut problems);
+    let tenants = TenantDirectory::new(
+        &tenants,
+        [Quota { name: "pro".into(), ..Quota::default() }],
+        Arc::default(),
+        &mut problems,
+    );
     assert_eq!(problems, [""; 0]);
     let proxies = NetworkSet::new([(parse_network("10.9.0.0/16").unwrap(), ())]).unwrap();
     let network = |text: &str, action| NetworkRule { network: text.to_owned(), action };
@@ -114,7 +119,7 @@ impl Scene {
         let mut problems = Vec::new();
         let policy = AccessPolicy::new(settings, &mut problems);
         assert_eq!(problems, [""; 0]);
-        let built = AccessTable::new(policy.unwrap(), &records);
+        let built = AccessTable::build(policy.unwrap(), &records);
         assert_eq!(built.key_problems, [""; 0]);
         Self { table: built.table, texts }
     }
@@ -135,6 +140,7 @@ impl Scene {
             certificate: &[],
             now: NOW,
             keys_are_stale: false,
+            elapsed: Duration::ZERO,
         };
         change(&mut facts);
         let fields = parts.map(|line| line.split_once(": ").unwrap());
@@ -243,7 +249,7 @@ fn tokens() {
     let mut settings = settings(AnonymousRule::Deny);
     settings.tokens = Some(Arc::clone(&tokens) as Arc<dyn TokenVerifier>);
     let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene { table: AccessTable::new(policy, &[]).table, texts: Vec::new() };
+    let scene = Scene { table: AccessTable::build(policy, &[]).table, texts: Vec::new() };
     scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
     assert_eq!(*tokens.0.lock().unwrap(), [NOW]);
 }
@@ -253,7 +259,7 @@ fn without_tokens_none_are_accepted() {
     let mut settings = settings(AnonymousRule::Allow);
     settings.tokens = None;
     let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene { table: AccessTable::new(policy, &[]).table, texts: Vec::new() };
+    let scene = Scene { table: AccessTable::build(policy, &[]).table, texts: Vec::new() };
     let told = scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
     assert_eq!(told, "Token(\"no tokens are accepted\")");
 }
@@ -317,7 +323,7 @@ fn records_with_a_problem_are_left_out() {
     let record = |id: &str, tenant: &str| KeyRecord::new(id.parse().unwrap(), hash, tenant);
     let mut bad = record("00000002", "acne");
     (bad.rights, bad.quota) = (rights("{'chains':['']}"), Some("gold".to_owned()));
-    let built = AccessTable::new(
+    let built = AccessTable::build(
         Arc::clone(&policy),
         &[record("00000001", "acme"), bad, record("00000001", "inside"), record("00000003", "old")],
     );
@@ -332,7 +338,7 @@ fn records_with_a_problem_are_left_out() {
     );
     assert_eq!(built.table.keys(), 2);
     let many: Vec<_> = (0..30).map(|_| record("00000002", "acne")).collect();
-    let built = AccessTable::new(policy, &many);
+    let built = AccessTable::build(policy, &many);
     assert_eq!(built.key_problems.len(), 21);
     assert_eq!(built.key_problems[20], "and 10 more keys with a problem");
 }
@@ -352,7 +358,7 @@ fn keys_of_one_kind_share_their_rights() {
         record("00000003", "inside", "{'chains':['b']}"),
         record("00000004", "acme", "{'chains':['a']}"),
     ];
-    let table = AccessTable::new(policy, &records).table;
+    let table = AccessTable::build(policy, &records).table;
     let of = |id: &str| Arc::as_ptr(&table.grant_of(id.parse().unwrap()).unwrap().rights);
     assert_eq!(of("00000001"), of("00000002"));
     assert_ne!(of("00000001"), of("00000003"));

@@ -3,10 +3,13 @@
 //! Built before keys, networks and tokens, which name tenants: a verifier of tokens holds this to make
 //! grants of its own.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::caller::{AccessGrant, GrantKind, Tenant};
+use crate::caller::{AccessGrant, GrantKind, GrantMeters, Tenant};
+use crate::meter::{SubjectKind, SubjectMeter};
+use crate::meter_book::MeterBook;
+use crate::quota::{Quota, QuotaPlan};
 use crate::rights::Rights;
 use crate::rights_settings::RightsSettings;
 
@@ -24,19 +27,27 @@ pub struct TenantSettings {
     pub rights: RightsSettings,
     /// The named set of limits of all that it does.
     pub quota: Option<String>,
+    /// That of each of its keys and subjects that names none.
+    pub key_quota: Option<String>,
+    /// That of each address that uses what it is granted.
+    pub address_quota: Option<String>,
 }
 
-/// All tenants, and the names of the sets of limits.
+/// All tenants, the sets of limits, and what is used of them.
 #[derive(Debug, Default)]
 pub struct TenantDirectory {
     tenants: HashMap<Arc<str>, TenantEntry>,
-    quotas: BTreeSet<Arc<str>>,
+    quotas: BTreeMap<Arc<str>, Arc<QuotaPlan>>,
+    book: Arc<MeterBook>,
 }
 
 #[derive(Debug)]
 struct TenantEntry {
     tenant: Arc<Tenant>,
     rights: Arc<Rights>,
+    meter: Option<Arc<SubjectMeter>>,
+    key_quota: Option<Arc<QuotaPlan>>,
+    address_quota: Option<Arc<QuotaPlan>>,
 }
 
 /// What is granted to a tenant, beside its name.
@@ -55,15 +66,17 @@ pub struct GrantTerms<'a> {
 }
 
 impl TenantDirectory {
-    /// The directory of these tenants and sets of limits. Tenants with a problem are in it all the same,
+    /// The directory of these tenants and sets of limits, with what was used as the book has it. Tenants with a problem are in it all the same,
     /// so that nothing that names them becomes a second problem: with problems it is not to be used.
     pub fn new(
         tenants: &[TenantSettings],
-        quotas: impl IntoIterator<Item = impl Into<Arc<str>>>,
+        quotas: impl IntoIterator<Item = Quota>,
+        book: Arc<MeterBook>,
         problems: &mut Vec<String>,
     ) -> Self {
-        let quotas = quotas.into_iter().map(Into::into).collect();
-        let mut directory = Self { tenants: HashMap::new(), quotas };
+        let plan = |quota: Quota| (Arc::clone(&quota.name), Arc::new(QuotaPlan::new(quota)));
+        let quotas = quotas.into_iter().map(plan).collect();
+        let mut directory = Self { tenants: HashMap::new(), quotas, book };
         let anonymous = TenantSettings { name: ANONYMOUS.to_owned(), ..TenantSettings::default() };
         directory.insert(&anonymous, problems);
         let mut names = BTreeSet::new();
@@ -90,13 +103,24 @@ impl TenantDirectory {
             false => Arc::new(Rights::new(settings.rights.resolve(&place, problems))),
         };
         let mut tenant = Tenant::new(settings.name.as_str());
-        match settings.quota.as_deref().map(|name| self.quota(name)) {
-            Some(Ok(quota)) => tenant.quota = Some(quota),
-            Some(Err(problem)) => problems.push(format!("{place}.{problem}")),
-            None => {}
-        }
+        let mut named = |setting: &str, name: &Option<String>| {
+            let plan = self.quota(name.as_deref()?);
+            plan.map_err(|problem| problems.push(format!("{place}.{setting}: {problem}"))).ok()
+        };
+        let quota = named("quota", &settings.quota);
+        let key_quota = named("key_quota", &settings.key_quota);
+        let address_quota = named("address_quota", &settings.address_quota);
+        tenant.quota = quota.as_ref().map(|plan| Arc::clone(&plan.quota().name));
+        let meter = quota.map(|plan| self.book.named(SubjectKind::Tenant, &tenant.name, &plan));
         let tenant = Arc::new(tenant);
-        self.tenants.insert(Arc::clone(&tenant.name), TenantEntry { tenant, rights });
+        let entry =
+            TenantEntry { tenant: Arc::clone(&tenant), rights, meter, key_quota, address_quota };
+        self.tenants.insert(Arc::clone(&tenant.name), entry);
+    }
+
+    /// What is used of the limits.
+    pub fn book(&self) -> &Arc<MeterBook> {
+        &self.book
     }
 
     /// Whether there is a tenant of this name.
@@ -112,12 +136,19 @@ impl TenantDirectory {
             problems.push(format!("tenant: there is no tenant `{}`", terms.tenant));
         }
         let quota = terms.quota.map(|name| self.quota(name)).transpose();
-        let quota = quota.map_err(|problem| problems.push(problem)).ok().flatten();
+        let quota = quota.map_err(|problem| problems.push(format!("quota: {problem}")));
+        let quota = quota.ok().flatten();
         let rights = terms.rights.filter(|rights| !rights.is_empty());
         let layer = rights.and_then(|rights| rights.resolve("rights", &mut problems));
         let Some(entry) = entry.filter(|_| problems.is_empty()) else { return Err(problems) };
         let mut grant = AccessGrant::new(terms.kind, terms.id, Arc::clone(&entry.tenant));
-        grant.quota = quota;
+        let quota = quota.as_ref().or(entry.key_quota.as_ref());
+        grant.quota = quota.map(|plan| Arc::clone(&plan.quota().name));
+        grant.meters = GrantMeters {
+            each_address: entry.address_quota.clone(),
+            key: quota.map(|plan| self.book.named(SubjectKind::Key, &meter_name(terms), plan)),
+            tenant: entry.meter.clone(),
+        };
         grant.rights = match layer {
             Some(layer) => Arc::new(entry.rights.narrowed(layer)),
             None => Arc::clone(&entry.rights),
@@ -125,15 +156,26 @@ impl TenantDirectory {
         Ok(grant)
     }
 
-    fn quota(&self, name: &str) -> Result<Arc<str>, String> {
+    fn quota(&self, name: &str) -> Result<Arc<QuotaPlan>, String> {
         let quota = self.quotas.get(name).cloned();
         quota.ok_or_else(|| match self.quotas.is_empty() {
-            true => format!("quota: there is no quota `{name}`: none are named"),
+            true => format!("there is no quota `{name}`: none are named"),
             false => {
-                let names: Vec<_> = self.quotas.iter().take(10).map(|it| &**it).collect();
-                format!("quota: there is no quota `{name}`: there are {}", names.join(", "))
+                let names: Vec<_> = self.quotas.keys().take(10).map(|it| &**it).collect();
+                format!("there is no quota `{name}`: there are {}", names.join(", "))
             }
         })
+    }
+}
+
+/// The name of the meter of a grant: what a key is called is no name of a token.
+fn meter_name(terms: &GrantTerms<'_>) -> Arc<str> {
+    match terms.kind {
+        GrantKind::Key => terms.id.into(),
+        GrantKind::Token => format!("token:{}", terms.id).into(),
+        GrantKind::Certificate => format!("certificate:{}", terms.id).into(),
+        GrantKind::Network => format!("network:{}", terms.id).into(),
+        GrantKind::Anonymous => ANONYMOUS.into(),
     }
 }
 
@@ -145,13 +187,15 @@ mod tests {
         let chains =
             (!chains.is_empty()).then(|| chains.iter().map(|it| (*it).to_owned()).collect());
         let rights = RightsSettings { chains, ..RightsSettings::default() };
-        TenantSettings { name: name.to_owned(), rights, quota: quota.map(str::to_owned) }
+        let quota = quota.map(str::to_owned);
+        TenantSettings { name: name.to_owned(), rights, quota, ..TenantSettings::default() }
     }
 
     #[track_caller]
     fn check(tenants: &[TenantSettings], want: &[&str]) -> TenantDirectory {
         let mut problems = Vec::new();
-        let directory = TenantDirectory::new(tenants, ["free", "pro"], &mut problems);
+        let quotas = ["free", "pro"].map(|name| Quota { name: name.into(), ..Quota::default() });
+        let directory = TenantDirectory::new(tenants, quotas, Arc::default(), &mut problems);
         assert_eq!(problems, want);
         directory
     }
@@ -175,7 +219,7 @@ mod tests {
             ],
         );
         let mut problems = Vec::new();
-        TenantDirectory::new(&[tenant("a", Some("pro"), &[])], [""; 0], &mut problems);
+        TenantDirectory::new(&[tenant("a", Some("pro"), &[])], [], Arc::default(), &mut problems);
         assert_eq!(problems, ["tenants.a.quota: there is no quota `pro`: none are named"]);
     }
 
@@ -223,6 +267,31 @@ mod tests {
                 "rights.chains: ``: a name is not empty",
             ]
         );
+    }
+
+    #[test]
+    fn meters_are_those_of_the_tenant_the_key_and_the_address() {
+        let settings = TenantSettings {
+            key_quota: Some("free".to_owned()),
+            address_quota: Some("free".to_owned()),
+            ..tenant("acme", Some("pro"), &[])
+        };
+        let directory = check(&[settings, tenant("plain", None, &[])], &[]);
+        let grant = |tenant, id, quota| {
+            let terms = GrantTerms { kind: GrantKind::Key, id, tenant, rights: None, quota };
+            directory.grant(&terms).unwrap().meters
+        };
+        let (one, other) = (grant("acme", "a", None), grant("acme", "b", Some("pro")));
+        let name = |meter: &Option<Arc<SubjectMeter>>| {
+            meter.as_ref().map(|meter| meter.quota().name.to_string()).unwrap_or_default()
+        };
+        assert_eq!((name(&one.key), name(&one.tenant)), ("free".to_owned(), "pro".to_owned()));
+        assert_eq!(name(&other.key), "pro");
+        assert!(Arc::ptr_eq(one.tenant.as_ref().unwrap(), other.tenant.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(&one.key.unwrap(), &grant("acme", "a", None).key.unwrap()));
+        assert!(one.each_address.is_some());
+        let plain = grant("plain", "c", None);
+        assert!(plain.each_address.is_none() && plain.key.is_none() && plain.tenant.is_none());
     }
 
     #[test]

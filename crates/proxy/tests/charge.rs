@@ -24,7 +24,7 @@ fn payer(quota: Quota) -> Payer {
     let (book, tenant) = (MeterBook::default(), Arc::new(Tenant::new("acme")));
     let plan = Arc::new(QuotaPlan::new(quota));
     let at = MeterTime { elapsed: Duration::ZERO, unix_seconds: 0 };
-    let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan, at);
+    let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan);
     let meters = GrantMeters { tenant: Some(Arc::clone(&meter)), ..GrantMeters::default() };
     let grant = AccessGrant::new(GrantKind::Key, "k1", tenant).metered(meters);
     let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), &book, at.elapsed);
