@@ -45,6 +45,7 @@ mod meter;
 mod meter_book;
 mod price;
 mod quota;
+pub mod jwt;
 
 pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use meter::{
