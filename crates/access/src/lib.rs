@@ -41,36 +41,28 @@
 //! the path of a known one.
 
 mod caller;
-mod meter;
-mod meter_book;
-mod price;
-mod quota;
-pub mod jwt;
-
-pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
-pub use meter::{
-    CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
-    RequestPlace, SubjectKind, SubjectMeter,
-};
-pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
-pub use price::{PriceList, PriceRule};
-pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 mod client_address;
 mod credential;
+pub mod jwt;
 mod key;
 mod key_hash;
 mod key_record;
+mod meter;
+mod meter_book;
 mod method_rights;
 mod networks;
 mod origin;
 mod policy;
+mod price;
 mod proxy_header;
+mod quota;
 mod rights;
 mod rights_settings;
 mod table;
 mod tenants;
 mod token;
 
+pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
 pub use credential::{
     BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
@@ -81,6 +73,11 @@ pub use key_hash::{
     FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
 };
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX, UnixSeconds};
+pub use meter::{
+    CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
+    RequestPlace, SubjectKind, SubjectMeter,
+};
+pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use method_rights::EffectClass;
 pub use networks::{
     NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
@@ -90,10 +87,12 @@ pub use policy::{
     AccessPolicy, AccessSettings, AnonymousRule, CertificateName, CertificateNameError,
     CertificateRule, NetworkAction, NetworkRule,
 };
+pub use price::{PriceList, PriceRule};
 pub use proxy_header::{
     PROXY_HEADER_BYTES_MAX, PROXY_V1_BYTES_MAX, PROXY_V2_REST_BYTES_MAX, ProxyHeader,
     ProxyHeaderError,
 };
+pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 pub use rights::{RightDenied, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use table::{
