@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{ConnectionStatus, EndStatus, Proxy, Readiness, Status, WebSocketStatus};
-use wellhead_server::{AdminHandler, Health, Metrics, Server, ServerCounts, WsEnd};
+use wellhead_server::{AdminHandler, Health, Metrics, Server, ServerCounts, Tls, WsEnd};
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
@@ -67,12 +67,13 @@ impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
         server: Arc<Server>,
+        tls: Option<Arc<Tls>>,
         beats: Arc<Heartbeats>,
         state: Option<Arc<State>>,
     ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
-        metrics::register(parts, Arc::clone(&server), state, &mut registry);
+        metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
         Self { proxy: Arc::clone(&parts.proxy), connections, server, registry, beats, draining }

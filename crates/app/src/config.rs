@@ -12,6 +12,7 @@
 //! `read` and `value` (as meant, one value at a time) -> `check` (together).
 
 use std::fmt;
+use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
@@ -48,13 +49,13 @@ pub use read::Map;
 pub use schema::schema;
 pub use settings::{
     Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits, Log,
-    Settings, Timeouts, Tls,
+    Settings, Timeouts, Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
 pub use value::{Admin, CallsOver, KeyFile, LogFilter, TextLine};
 
 use read::{ConfigReader, Setting, SettingWord};
-use wellhead_server::{TlsFile, TlsFiles};
+use wellhead_server::{ClientFiles, TlsFile, TlsFiles};
 use write::Yaml;
 
 /// Where a config is looked for when none is named, in this order.
@@ -302,20 +303,9 @@ impl Settings {
     /// Makes the paths of files absolute to the config's directory and reports those that
     /// are missing or cannot be used.
     fn find_files(&mut self, base: &FilePath, problems: &mut Vec<Problem>) {
-        let hint = "relative paths are seen from the directory of the config";
-        if let Some(tls) = self.tls.as_mut()
-            && ![&tls.certificate, &tls.key.0].iter().any(|file| file.as_os_str().is_empty())
-        {
-            tls.certificate = base.join(&tls.certificate);
-            tls.key.0 = base.join(&tls.key.0);
-            for problem in tls.files().problems() {
-                let path = SettingPath::root().key("tls").key(match problem.file {
-                    TlsFile::Certificate => "certificate",
-                    TlsFile::Key => "key",
-                });
-                let told = Problem::error(&path, problem.to_string());
-                problems.push(if problem.path.exists() { told } else { told.hint(hint) });
-            }
+        let hint = RELATIVE_PATHS;
+        if let Some(tls) = self.tls.as_mut() {
+            tls.find_files(&SettingPath::root().key("tls"), base, problems);
         }
         for (name, chain) in &mut self.chains.0 {
             let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
@@ -377,10 +367,49 @@ pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, UnusableCertificat
     }
 }
 
+/// The hint at a file that is not there.
+const RELATIVE_PATHS: &str = "relative paths are seen from the directory of the config";
+
 impl Tls {
-    /// Where certificate and key are.
+    /// Where the files are.
     pub fn files(&self) -> TlsFiles {
-        TlsFiles { certificate: self.certificate.clone(), key: self.key.0.clone() }
+        let clients = self.clients.as_ref().map(|clients| ClientFiles {
+            ca: clients.ca.clone(),
+            required: clients.required,
+            crl: clients.crl.clone(),
+        });
+        TlsFiles { certificate: self.certificate.clone(), key: self.key.0.clone(), clients }
+    }
+
+    /// All files.
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let clients = self.clients.iter().flat_map(|it| iter::once(&it.ca).chain(&it.crl));
+        [&self.certificate, &self.key.0].into_iter().chain(clients)
+    }
+
+    /// Makes the paths absolute and reports files that cannot be used.
+    fn find_files(&mut self, at: &SettingPath, base: &FilePath, problems: &mut Vec<Problem>) {
+        let clients =
+            self.clients.iter_mut().flat_map(|it| iter::once(&mut it.ca).chain(&mut it.crl));
+        let own = [&mut self.certificate, &mut self.key.0];
+        let mut files: Vec<_> = own.into_iter().chain(clients).collect();
+        // What could not be read has its problem already.
+        if files.iter().any(|file| file.as_os_str().is_empty()) {
+            return;
+        }
+        for file in &mut files {
+            **file = base.join(&**file);
+        }
+        for problem in self.files().problems() {
+            let path = match problem.file {
+                TlsFile::Certificate => at.key("certificate"),
+                TlsFile::Key => at.key("key"),
+                TlsFile::ClientAuthority => at.key("clients").key("ca"),
+                TlsFile::RevocationList(index) => at.key("clients").key("crl").item(index),
+            };
+            let told = Problem::error(&path, problem.to_string());
+            problems.push(if problem.path.exists() { told } else { told.hint(RELATIVE_PATHS) });
+        }
     }
 }
 

@@ -14,7 +14,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_server::{
-    ClientProtocol, HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts, WsEnd,
+    ClientProtocol, HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts, Tls, TlsFile,
+    WsEnd,
 };
 
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -24,10 +25,14 @@ use crate::state::State;
 pub(crate) fn register(
     parts: &Assembly,
     server: Arc<Server>,
+    tls: Option<Arc<Tls>>,
     state: Option<Arc<State>>,
     registry: &mut Registry,
 ) {
     registry.register_collector(Box::new(Listeners(server)));
+    if let Some(tls) = tls {
+        registry.register_collector(Box::new(TlsEnds(tls)));
+    }
     if let Some(state) = state {
         registry.register_collector(Box::new(StateFile(state)));
     }
@@ -48,6 +53,31 @@ impl Collector for StateFile {
             "wellhead_state_writes",
             "Writes of the state file, by result",
             &[(&[("result", "written")], written), (&[("result", "failed")], failed)],
+        )
+    }
+}
+
+#[derive(Debug)]
+struct TlsEnds(Arc<Tls>);
+
+impl Collector for TlsEnds {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let ends = self.0.ends();
+        let first = |is_of: fn(TlsFile) -> bool, word| {
+            let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
+            ends.min().map(|end| ([("file", word)], end))
+        };
+        let rows = [
+            first(|file| file == TlsFile::Certificate, "certificate"),
+            first(|file| matches!(file, TlsFile::RevocationList(_)), "crl"),
+        ];
+        let rows: Vec<_> = rows.iter().flatten().map(|(labels, end)| (&labels[..], *end)).collect();
+        gauge(
+            &mut encoder,
+            "wellhead_tls_expires_timestamp_seconds",
+            "When a TLS file of `listen` expires, as seconds since 1970: of the certificate chain the \
+             first end, of the revocation lists the first overdue update",
+            &rows,
         )
     }
 }

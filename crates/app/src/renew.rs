@@ -1,7 +1,7 @@
-//! Certificate and key of the listener, looked at again every minute.
+//! The TLS files of a listener, looked at again every minute.
 //!
-//! What makes a pair good is `server`'s business. A bad one is told in the log once for each
-//! change of the files; connections go on with the one before.
+//! What makes them good is `server`'s business. Bad ones are told in the log once for each
+//! change of the files; connections go on with those before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn run(tls: Arc<Tls>) {
         match looked {
             Ok(renewed) => tell(&renewed),
             Err(error) => {
-                tracing::error!(%error, "the certificate files cannot be read; keeping the current certificate");
+                tracing::error!(%error, "the TLS files cannot be read; keeping those in use");
             }
         }
     }
@@ -35,12 +35,12 @@ pub(crate) async fn run(tls: Arc<Tls>) {
 fn tell(renewed: &Renewed) {
     match renewed {
         Renewed::Unchanged => {}
-        Renewed::Taken => tracing::info!("the certificate was reloaded for new connections"),
+        Renewed::Taken => tracing::info!("the TLS files were reloaded for new connections"),
         Renewed::Refused(problems) => {
             for problem in problems {
                 tracing::error!(
                     %problem,
-                    "the changed certificate or key is invalid; keeping the previous pair"
+                    "a changed TLS file is invalid; keeping those in use"
                 );
             }
         }

@@ -113,7 +113,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
     let now = wellhead_dispatch::now();
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
-    let pages = AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats), state.clone());
+    let (of_server, of_beats) = (Arc::clone(&server), Arc::clone(&beats));
+    let pages = AdminPages::new(&parts, of_server, tls.clone(), of_beats, state.clone());
     let pages = Arc::new(pages);
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();

@@ -191,6 +191,34 @@ fn certificate_and_key_are_looked_at() {
 }
 
 #[test]
+fn files_of_client_certificates_are_looked_at() {
+    let folder = Folder::new("clients");
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).expect("a good name");
+    folder.write("tls.crt", made.cert.pem().as_bytes());
+    folder.write("tls.key", made.signing_key.serialize_pem().as_bytes());
+    let config = |clients: &str| {
+        let chain = "chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
+        format!("tls:\n  certificate: tls.crt\n  key: tls.key\n  clients: {clients}\n{chain}\n")
+    };
+    let good = folder.write("good.yaml", config("{ ca: tls.crt }").as_bytes());
+    let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
+    let files = loaded.settings.tls.expect("it was given").files();
+    let clients = files.clients.expect("they were given");
+    assert_eq!((clients.ca, clients.required), (folder.0.join("tls.crt"), true));
+    for (clients, place, expected) in [
+        ("{ ca: none.crt }", "4:18", "`DIR/none.crt` does not exist"),
+        ("{ ca: tls.key }", "4:18", "`DIR/tls.key` holds a key and no certificate"),
+        ("{ ca: tls.crt, crl: [tls.crt] }", "4:33", "`DIR/tls.crt` holds no revocation list"),
+        ("{ ca: none.crt, crl: [none.crl] }", "4:34", "`DIR/none.crl` does not exist"),
+    ] {
+        let bad = folder.write("bad.yaml", config(clients).as_bytes());
+        let found = problems(&bad).replace(&folder.0.display().to_string(), "DIR");
+        assert!(found.contains(&format!("error: {expected}")), "{found}");
+        assert!(found.contains(&format!(":{place}\n")), "{found}");
+    }
+}
+
+#[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }

@@ -32,7 +32,7 @@ use crate::h1;
 use crate::handshake::Handshakes;
 use crate::head::{RequestHead, RequestTarget};
 use crate::headers::RequestHeaders;
-use crate::link::{ClientLink, TooSlow};
+use crate::link::{ClientLink, PeerProof, TooSlow};
 use crate::protocol::ClientProtocol;
 use crate::request::collect;
 use crate::service::HttpService;
@@ -111,6 +111,9 @@ pub(crate) async fn run_tls<E: HttpService>(
         Ok(shaken) => {
             ServerCounters::add(&worker.shared.counters.tls);
             let agreed = tls::agreed(&shaken);
+            if let Some(names) = tls::client_names(&shaken) {
+                permit.link().prove(PeerProof::Certificate(names));
+            }
             run(Box::new(shaken), agreed, worker, permit).await;
         }
         Err(failure) => {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use wellhead_transport::Rest;
 
 use crate::head::RequestHead;
-use crate::{AnswerBody, HttpRefusal, RequestPath};
+use crate::{AnswerBody, ClientName, HttpRefusal, RequestPath};
 
 /// Answers requests. Shared by all workers.
 ///
@@ -84,6 +84,7 @@ pub enum SessionClose {
 #[derive(Debug, Clone, Copy)]
 pub struct ClientHead<'a> {
     pub(crate) peer: SocketAddr,
+    pub(crate) names: &'a [ClientName],
     pub(crate) head: RequestHead<'a>,
 }
 
@@ -91,6 +92,12 @@ impl<'a> ClientHead<'a> {
     /// The other end of the connection.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The names in the verified certificate of the client: alternative names first. Empty without a
+    /// certificate, and of one without a name.
+    pub fn names(&self) -> &'a [ClientName] {
+        self.names
     }
 
     /// The path of the request's target, as it came.

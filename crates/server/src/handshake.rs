@@ -52,7 +52,13 @@ impl Handshakes {
         if link.is_displaced() {
             return Err(HandshakeFailure::Full);
         }
-        shaken.map_err(|error| HandshakeFailure::of(&error))
+        shaken.map_err(|error| {
+            let failure = HandshakeFailure::of(&error);
+            if failure == HandshakeFailure::Uncertified {
+                link.shared.hint_at_certificate(link.peer, &error);
+            }
+            failure
+        })
     }
 }
 

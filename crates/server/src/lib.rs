@@ -14,13 +14,14 @@
 //! | requests | `service` is what `rpc` (JSON-RPC) and `admin` (metrics, health, the status page) have in common; `request` reads, `answer` words, `compress` squeezes |
 //! | one connection | `link`: its pace; `linger`: its end; `ticket`: the place of a request; `backlog`: answers on their way; `socket`, `stream`, `frames`: its bytes; `peers`: all of them by address |
 //! | one listener | `shared`: settings, counters, log limits |
-//! | values | `settings`, `count`, `refusal` (one row for each), `head`, `headers`, `path`, `host`, `cors`, `encoding`, `tls`, and the like |
+//! | values | `settings`, `count`, `refusal` (one row for each), `head`, `headers`, `path`, `host`, `cors`, `encoding`, `tls`, `certificate`, and the like |
 
 mod admin;
 mod admission;
 mod answer;
 mod backlog;
 mod body;
+mod certificate;
 mod compress;
 mod connection;
 mod cors;
@@ -60,6 +61,7 @@ mod ws_end;
 
 pub use admin::{AdminHandler, Health, Metrics};
 pub use body::AnswerBody;
+pub use certificate::ClientName;
 pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{
@@ -73,5 +75,7 @@ pub use protocol::ClientProtocol;
 pub use refusal::HttpRefusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};
-pub use tls::{HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem};
+pub use tls::{
+    ClientFiles, FileEnd, HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem,
+};
 pub use ws_end::WsEnd;

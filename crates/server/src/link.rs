@@ -8,11 +8,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::Settings;
 use crate::backlog::{AnswerPools, Backlog, BegunAnswer, WRITE_PROGRESS_BYTES};
+use crate::certificate::ClientName;
 use crate::protocol::ClientProtocol;
 use crate::share::AddressShare;
 use crate::shared::ServerShared;
@@ -57,6 +58,8 @@ pub(crate) struct ClientLink {
     pub(crate) peer: SocketAddr,
     /// What its address holds; `None` where addresses have no shares.
     pub(crate) share: Option<Arc<AddressShare>>,
+    /// What the other end has proved to be, before its first request.
+    proof: OnceLock<Box<PeerProof>>,
     /// Where `peers` has it in its list of this address's connections.
     pub(crate) index: AtomicU32,
     opened: Instant,
@@ -110,6 +113,13 @@ pub(crate) enum TooSlow {
     Hoarder,
 }
 
+/// What the other end of a connection has proved to be.
+#[derive(Debug)]
+pub(crate) enum PeerProof {
+    /// It has the key of a certificate that was verified, with these names.
+    Certificate(Box<[ClientName]>),
+}
+
 /// How much a connection is worth to its client, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Worth {
@@ -141,6 +151,7 @@ impl ClientLink {
             shared,
             peer,
             share,
+            proof: OnceLock::new(),
             index: AtomicU32::new(0),
             opened: now,
             protocol: AtomicU8::new(UNKNOWN),
@@ -154,6 +165,24 @@ impl ClientLink {
             rung: AtomicBool::new(true),
             ping: AtomicU8::new(NO_PING),
             task: AtomicWaker::new(),
+        }
+    }
+
+    /// Keeps what the other end has proved; a second proof changes nothing.
+    pub(crate) fn prove(&self, proof: PeerProof) {
+        let _ = self.proof.set(Box::new(proof));
+    }
+
+    /// What the other end has proved.
+    pub(crate) fn proof(&self) -> Option<&PeerProof> {
+        self.proof.get().map(AsRef::as_ref)
+    }
+
+    /// The names in its certificate; none without one.
+    pub(crate) fn names(&self) -> &[ClientName] {
+        match self.proof() {
+            Some(PeerProof::Certificate(names)) => names,
+            None => &[],
         }
     }
 
@@ -640,6 +669,6 @@ mod tests {
     /// Each idle connection has one.
     #[test]
     fn a_link_is_small() {
-        assert!(size_of::<ClientLink>() <= 232, "{}", size_of::<ClientLink>());
+        assert!(size_of::<ClientLink>() <= 248, "{}", size_of::<ClientLink>());
     }
 }

@@ -109,7 +109,8 @@ impl<H: Handler> RpcService<H> {
         if !is_upgrade && !ticket.has_room() {
             return RpcAction::Refused(HttpRefusal::RequestsFull);
         }
-        let client = ClientHead { peer: ticket.link().peer, head: *head };
+        let link = ticket.link();
+        let client = ClientHead { peer: link.peer, names: link.names(), head: *head };
         let Identified { caller, path } = match self.handler.identify(&client) {
             Ok(identified) => identified,
             Err(refusal) => return RpcAction::Refused(refusal),

@@ -1,6 +1,7 @@
 //! What the connections of all workers of one listener share: settings, counters, and what is
 //! made of the settings once. Knows no connection.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -35,6 +36,7 @@ pub(crate) struct ServerShared {
     host_hints: LineLimit,
     flood_hints: LineLimit,
     hoarder_hints: LineLimit,
+    certificate_hints: LineLimit,
     /// The drain time is over.
     is_cut: AtomicBool,
 }
@@ -51,6 +53,7 @@ impl ServerShared {
             host_hints: LineLimit::of_hints(),
             flood_hints: LineLimit::of_hints(),
             hoarder_hints: LineLimit::of_hints(),
+            certificate_hints: LineLimit::of_hints(),
             is_cut: AtomicBool::new(false),
             settings,
         }
@@ -110,6 +113,13 @@ impl ServerShared {
                 left_out,
                 "closed an HTTP/2 connection: its client resets too many streams"
             );
+        }
+    }
+
+    /// Says why a client has no valid certificate, as the client is told no more than an alert.
+    pub(crate) fn hint_at_certificate(&self, peer: SocketAddr, error: &io::Error) {
+        if let Some(left_out) = self.certificate_hints.take(Instant::now()) {
+            tracing::warn!(%peer, %error, left_out, "refused a client without a valid certificate");
         }
     }
 

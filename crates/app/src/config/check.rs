@@ -22,7 +22,7 @@ use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
-use super::settings::Settings;
+use super::settings::{Settings, Tls};
 use super::tree::Node;
 use super::value::{Admin, CallsOver, TextLine};
 
@@ -177,7 +177,7 @@ impl Checker<'_> {
     fn state(&mut self) {
         let (path, settings) = (SettingPath::root().key("state"), self.settings);
         let Some(state) = &settings.state else { return self.caps_without_state() };
-        let tls = settings.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key.0]);
+        let tls = settings.tls.iter().flat_map(Tls::paths);
         let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
         if state.as_os_str().as_encoded_bytes().ends_with(b"/") && !self.touched(&path) {
             self.error(

@@ -89,13 +89,33 @@ section! {
 }
 
 section! {
-    /// TLS for `listen`. Both files are read at start, and again within a minute when they have
-    /// changed; an invalid pair is logged and not used.
+    /// TLS for `listen`. All files are read at start, and again within a minute when one of them has
+    /// changed; invalid files are logged and not used.
     Tls {
         /// The certificate, followed by its intermediate certificates (PEM).
         certificate: PathBuf = required(),
         /// The private key of the certificate (PEM, not encrypted).
         key: KeyFile = required(),
+        /// Certificates of clients (mTLS).
+        clients: Option<TlsClients> = derived("none: clients are not asked for certificates"),
+    }
+}
+
+section! {
+    /// Certificates of clients (mTLS). They are verified in the handshake, before any path is known:
+    /// TLS 1.3 cannot ask for a certificate per path, so `required` holds for the whole listener. A
+    /// change of these files holds from the next handshake; open connections stay. TLS sessions are
+    /// not resumed, because a resumed session is not verified again.
+    TlsClients {
+        /// The authorities that issue certificates to clients (PEM). Their own expiry is not checked.
+        ca: PathBuf = required(),
+        /// Whether a client without a certificate is refused. With `false` a client may have
+        /// none, but an invalid one is still refused.
+        required: bool = default(true),
+        /// Certificate revocation lists (PEM). If any is given, each authority between a client's
+        /// certificate and `ca` needs one: without a list, or with a list whose next update is
+        /// overdue, its certificates are refused.
+        crl: Vec<PathBuf> = default(Vec::new()),
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod admin;
 mod bounds;
+mod certificates;
 mod compression;
 mod cors;
 mod counted;

@@ -1,16 +1,16 @@
 //! A server under test, with a handler that does what the path says.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
-    AnswerBody, ClientHead, Drained, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified,
-    Listener, RequestPath, Server, ServerCounts, Settings, Shutdown, Tls,
+    AnswerBody, ClientHead, ClientName, Drained, Handler, HttpAnswer, HttpRefusal, HttpRequest,
+    Identified, Listener, RequestPath, Server, ServerCounts, Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -36,6 +36,8 @@ pub(crate) struct Scripted {
     pub(crate) gate: Semaphore,
     /// Requests whose future was dropped before its end.
     pub(crate) abandoned: AtomicUsize,
+    /// The client of the latest request.
+    pub(crate) client: Mutex<Option<(SocketAddr, Vec<ClientName>)>>,
 }
 
 struct Abandon<'a>(Option<&'a AtomicUsize>);
@@ -52,7 +54,8 @@ impl Handler for Scripted {
     type Session = ();
     type Caller = ();
 
-    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+    fn identify(&self, head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
+        *self.client.lock().unwrap() = Some((head.peer(), head.names().to_vec()));
         Ok(Identified { caller: (), path: None })
     }
 
@@ -120,6 +123,7 @@ impl Site {
             arrived: AtomicUsize::new(0),
             gate: Semaphore::new(0),
             abandoned: AtomicUsize::new(0),
+            client: Mutex::new(None),
         });
         let shutdown = Shutdown::new();
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();

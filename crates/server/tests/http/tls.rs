@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::generate_simple_self_signed;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,52 +25,88 @@ use crate::site::{GUARD, SOON, Site, big};
 use crate::wire::Wire;
 
 /// A certificate for `localhost` and its key, as PEM.
-struct Pair {
-    certificate: String,
-    key: String,
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let made = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
 
     /// A client that trusts this certificate alone and offers `alpn`.
     async fn connect(&self, site: &Site, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_as(site, alpn, None).await
+    }
+
+    /// As [`Self::connect`], with a certificate of the client.
+    pub(crate) async fn connect_as(
+        &self,
+        site: &Site,
+        alpn: &[&str],
+        client: Option<&Self>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        self.client(alpn, client).connect(site).await
+    }
+
+    /// A client that can connect several times.
+    pub(crate) fn client(&self, alpn: &[&str], own: Option<&Self>) -> TlsClient {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let mut config = match own {
+            None => config.with_no_client_auth(),
+            Some(own) => {
+                let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+                config.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+            }
+        };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let stream = TcpStream::connect(site.address).await.unwrap();
+        TlsClient(TlsConnector::from(Arc::new(config)))
+    }
+}
+
+/// A client of TLS with its memory of sessions.
+pub(crate) struct TlsClient(TlsConnector);
+
+impl TlsClient {
+    pub(crate) async fn connect(&self, site: &Site) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_over(TcpStream::connect(site.address).await.unwrap()).await
+    }
+
+    pub(crate) async fn connect_over(
+        &self,
+        stream: TcpStream,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("localhost").unwrap();
-        let connected = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        tokio::time::timeout(GUARD, connected).await.unwrap()
+        tokio::time::timeout(GUARD, self.0.connect(name, stream)).await.unwrap()
     }
 }
 
 /// The files of a listener.
-struct Folder(TempDir);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    fn new(pair: &Pair) -> Self {
+    pub(crate) fn new(pair: &Pair) -> Self {
         let folder = Self(tempfile::tempdir().unwrap());
         folder.write("certificate", &pair.certificate);
         folder.write("key", &pair.key);
         folder
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Each time a second later, however quick the test is.
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         static SECONDS: AtomicU64 = AtomicU64::new(1);
         std::fs::write(self.path(name), text).unwrap();
         let file = std::fs::File::options().write(true).open(self.path(name)).unwrap();
@@ -78,8 +114,8 @@ impl Folder {
         file.set_modified(SystemTime::UNIX_EPOCH + second).unwrap();
     }
 
-    fn files(&self) -> TlsFiles {
-        TlsFiles { certificate: self.path("certificate"), key: self.path("key") }
+    pub(crate) fn files(&self) -> TlsFiles {
+        TlsFiles { certificate: self.path("certificate"), key: self.path("key"), clients: None }
     }
 }
 
@@ -89,7 +125,7 @@ fn open(settings: Settings) -> (Site, Pair) {
     (Site::open_with(settings, Some(tls)), pair)
 }
 
-async fn fails(site: &Site, failure: HandshakeFailure) {
+pub(crate) async fn fails(site: &Site, failure: HandshakeFailure) {
     let failed = |counts: &wellhead_server::ServerCounts| counts.tls_failed(failure) == 1;
     site.until("the failure is counted", failed).await;
     let counts = site.server.counts();
@@ -313,11 +349,14 @@ async fn changed_files_are_taken_if_they_are_good() {
     new.connect(&site, &[]).await.unwrap();
 }
 
-fn told(folder: &Folder, problems: &[TlsProblem]) -> Vec<String> {
+pub(crate) fn told(folder: &Folder, problems: &[TlsProblem]) -> Vec<String> {
     let told = |problem: &TlsProblem| {
         let name = match problem.file {
             TlsFile::Certificate => "certificate",
             TlsFile::Key => "key",
+            TlsFile::ClientAuthority => "ca",
+            TlsFile::RevocationList(0) => "crl",
+            TlsFile::RevocationList(_) => "more",
         };
         assert_eq!(problem.path, folder.path(name));
         let why = problem.why.replace(&folder.0.path().display().to_string(), "DIR");
