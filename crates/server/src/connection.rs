@@ -34,6 +34,7 @@ use crate::head::{RequestHead, RequestTarget};
 use crate::headers::RequestHeaders;
 use crate::link::{ClientLink, PeerProof, TooSlow};
 use crate::protocol::ClientProtocol;
+use crate::proxied::{Announced, ProxyFailure, read_announced};
 use crate::request::collect;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
@@ -114,7 +115,7 @@ pub(crate) async fn run_tls<E: HttpService>(
             if let Some(names) = tls::client_names(&shaken) {
                 permit.link().prove(PeerProof::Certificate(names));
             }
-            run(Box::new(shaken), agreed, worker, permit).await;
+            run(Box::new(shaken), agreed, Vec::new(), worker, permit).await;
         }
         Err(failure) => {
             tracing::debug!(peer = %permit.link().peer, why = failure.word(), "no TLS handshake");
@@ -131,35 +132,51 @@ async fn shake_hands<E>(
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
     // The answers of a handshake are small, and each is waited for.
     let _ = stream.set_nodelay(true);
-    let begun = &worker.drain.begun;
-    let too_long = async {
-        let late = async {
-            begun.cancelled().await;
-            tokio::time::sleep(LATE_OPENING_TIME).await;
-        };
-        tokio::select! {
-            () = late => {}
-            () = tokio::time::sleep(worker.shared.settings.head_timeout) => {}
-        }
-    };
     tokio::select! {
         biased;
         shaken = handshakes.shake_hands(stream, link, &worker.turn) => shaken,
-        () = too_long => Err(HandshakeFailure::Slow),
+        () = too_long(worker) => Err(HandshakeFailure::Slow),
         () = displaced(link) => Err(HandshakeFailure::Full),
     }
 }
 
-/// Serves one connection to its end. Under TLS the protocol may be agreed already.
+/// Ready when a client has had its time for what comes before its first request.
+async fn too_long<E>(worker: &Worker<E>) {
+    let late = async {
+        worker.drain.begun.cancelled().await;
+        tokio::time::sleep(LATE_OPENING_TIME).await;
+    };
+    tokio::select! {
+        () = late => {}
+        () = tokio::time::sleep(worker.shared.settings.head_timeout) => {}
+    }
+}
+
+/// Reads which client a trusted proxy has connected.
+pub(crate) async fn read_client<E>(
+    stream: &mut TcpStream,
+    is_required: bool,
+    worker: &Worker<E>,
+) -> Result<Announced, ProxyFailure> {
+    tokio::select! {
+        biased;
+        announced = read_announced(stream, is_required) => announced,
+        () = too_long(worker) => Err(ProxyFailure::Slow),
+    }
+}
+
+/// Serves one connection to its end. Under TLS the protocol may be agreed already. `unread` came before
+/// all that the stream gives.
 pub(crate) async fn run<S: ClientStream, E: HttpService>(
     mut stream: S,
     agreed: Option<ClientProtocol>,
+    unread: Vec<u8>,
     worker: Arc<Worker<E>>,
     permit: ConnectionPermit,
 ) {
     // Fails when the client is gone already, which the next read will tell.
     let _ = stream.tcp().set_nodelay(true);
-    let Some(opening) = open(&mut stream, &worker, permit.link()).await else { return };
+    let Some(opening) = open(&mut stream, unread, &worker, permit.link()).await else { return };
     let protocol = opening.protocol;
     if agreed.is_some_and(|agreed| agreed != protocol) {
         ConnectionEnd::BadHttp.count(permit.link());
@@ -229,11 +246,12 @@ async fn answer_stream<E: HttpService>(
 /// Reads the first bytes; `None` when there is nothing to serve.
 async fn open<E>(
     stream: &mut impl ClientStream,
+    unread: Vec<u8>,
     worker: &Worker<E>,
     link: &ClientLink,
 ) -> Option<FirstBytes> {
     let counters = &worker.shared.counters;
-    let opening = FirstBytes::read(stream);
+    let opening = FirstBytes::read(stream, &unread);
     if worker.drain.begun.is_cancelled() {
         return tokio::time::timeout(LATE_OPENING_TIME, opening).await.ok()?.ok()?;
     }

@@ -10,7 +10,7 @@ use wellhead_limit::Held;
 
 use crate::protocol::ClientProtocol;
 use crate::ws_end::WsEnd;
-use crate::{HandshakeFailure, HttpRefusal};
+use crate::{HandshakeFailure, HttpRefusal, ProxyFailure};
 
 /// The statuses that are counted; all others share one more counter. 499 is no answer: the
 /// client disconnected before there was one. 503 counts requests cut off by the end of the drain too.
@@ -42,6 +42,8 @@ pub struct ServerCounts {
     pub tls_total: u64,
     /// TLS handshakes that failed, in the order of [`HandshakeFailure::ALL`].
     pub tls_failed: [u64; HandshakeFailure::ALL.len()],
+    /// Connections closed before their client was known, in the order of [`ProxyFailure::ALL`].
+    pub proxy_failed: [u64; ProxyFailure::ALL.len()],
     /// Times that accepting failed, for want of file descriptors for example.
     pub accept_failures_total: u64,
     /// Connections closed because they were idle.
@@ -89,6 +91,11 @@ impl ServerCounts {
         self.statuses[place(status)]
     }
 
+    /// How many connections were closed so before their client was known.
+    pub fn proxy_failed(&self, failure: ProxyFailure) -> u64 {
+        self.proxy_failed[failure as usize]
+    }
+
     /// How many TLS handshakes failed so.
     pub fn tls_failed(&self, failure: HandshakeFailure) -> u64 {
         self.tls_failed[failure as usize]
@@ -112,6 +119,7 @@ pub(crate) struct ServerCounters {
     websocket_ended: [AtomicU64; WsEnd::ALL.len()],
     pub(crate) tls: AtomicU64,
     tls_failed: [AtomicU64; HandshakeFailure::ALL.len()],
+    proxy_failed: [AtomicU64; ProxyFailure::ALL.len()],
     pub(crate) accept_failures: AtomicU64,
     pub(crate) idle_closed: AtomicU64,
     pub(crate) slow_head: AtomicU64,
@@ -169,6 +177,10 @@ impl ServerCounters {
         Self::add(&self.tls_failed[failure as usize]);
     }
 
+    pub(crate) fn fail_proxy(&self, failure: ProxyFailure) {
+        Self::add(&self.proxy_failed[failure as usize]);
+    }
+
     pub(crate) fn websocket_open(&self) -> usize {
         self.websocket_open.load(Relaxed)
     }
@@ -190,6 +202,7 @@ impl ServerCounters {
             websocket_ended: std::array::from_fn(|index| self.websocket_ended[index].load(Relaxed)),
             tls_total: self.tls.load(Relaxed),
             tls_failed: std::array::from_fn(|index| self.tls_failed[index].load(Relaxed)),
+            proxy_failed: std::array::from_fn(|index| self.proxy_failed[index].load(Relaxed)),
             accept_failures_total: self.accept_failures.load(Relaxed),
             idle_closed_total: self.idle_closed.load(Relaxed),
             slow_head_total: self.slow_head.load(Relaxed),

@@ -10,7 +10,7 @@
 //! | storey | modules |
 //! |---|---|
 //! | the address | `server` accepts and drains |
-//! | connections | `admission` gives each a place; `handshake` is for TLS; `connection` tells HTTP/1.1 (`h1`) from HTTP/2 (hyper) and watches the clock; `end` counts how it ended |
+//! | connections | `admission` gives each a place; `proxied` hears of its client from a proxy in front; `handshake` is for TLS; `connection` tells HTTP/1.1 (`h1`) from HTTP/2 (hyper) and watches the clock; `end` counts how it ended |
 //! | requests | `service` is what `rpc` (JSON-RPC) and `admin` (metrics, health, the status page) have in common; `request` reads, `answer` words, `compress` squeezes |
 //! | one connection | `link`: its pace; `linger`: its end; `ticket`: the place of a request; `backlog`: answers on their way; `socket`, `stream`, `frames`: its bytes; `peers`: all of them by address |
 //! | one listener | `shared`: settings, counters, log limits |
@@ -43,6 +43,7 @@ mod listen;
 mod path;
 mod peers;
 mod protocol;
+mod proxied;
 mod read_buffer;
 mod refusal;
 mod request;
@@ -72,6 +73,7 @@ pub use host::Hosts;
 pub use listen::Listener;
 pub use path::RequestPath;
 pub use protocol::ClientProtocol;
+pub use proxied::{ProxyFailure, ProxyMode, ProxyProtocol};
 pub use refusal::HttpRefusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};

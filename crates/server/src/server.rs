@@ -13,14 +13,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::AdminService;
 use crate::admission::{Admission, ConnectionPermit};
-use crate::connection::{self, Worker};
+use crate::connection::{self, Worker, run, run_tls};
 use crate::count::ServerCounters;
 use crate::handshake::Handshakes;
 use crate::listen::{BACKLOG, Backoff, is_passing};
+use crate::proxied::{ANNOUNCING_MAX, Announced, PeerSource, ProxyFailure};
 use crate::rpc::RpcService;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
-use crate::tls::Tls;
+use crate::tls::{HandshakeFailure, Tls};
 use crate::{AdminHandler, Drained, Handler, Listener, ServerCounts, Settings, Shutdown};
 
 /// Clients that are being told at one moment that there is no room. The
@@ -35,6 +36,8 @@ pub struct Server {
     /// `None` where clients speak plain HTTP.
     handshakes: Option<Arc<Handshakes>>,
     turning_away: Arc<Semaphore>,
+    /// Places of connections that have not said where they come from.
+    announcing: Arc<Semaphore>,
 }
 
 impl Server {
@@ -50,6 +53,7 @@ impl Server {
             admission: Arc::new(Admission::new(Arc::clone(&shared))),
             handshakes: tls.map(|tls| Arc::new(Handshakes::new(tls))),
             turning_away: Arc::new(Semaphore::new(TURNING_AWAY_MAX)),
+            announcing: Arc::new(Semaphore::new(ANNOUNCING_MAX)),
             shared,
         })
     }
@@ -160,8 +164,86 @@ impl Server {
         connections: &TaskTracker,
     ) {
         ServerCounters::add(&self.shared.counters.accepted);
+        match self.shared.settings.proxy_protocol.source(peer.ip()) {
+            PeerSource::Socket => {
+                if let Some((stream, permit)) = self.place(stream, peer) {
+                    let worker = Arc::clone(worker);
+                    match &self.handshakes {
+                        None => connections.spawn(run(stream, None, Vec::new(), worker, permit)),
+                        Some(handshakes) => {
+                            let handshakes = Arc::clone(handshakes);
+                            connections.spawn(run_tls(stream, handshakes, worker, permit))
+                        }
+                    };
+                }
+            }
+            PeerSource::Refused => self.fail(peer, ProxyFailure::Untrusted),
+            source @ (PeerSource::Header | PeerSource::MaybeHeader) => {
+                let Ok(place) = Arc::clone(&self.announcing).try_acquire_owned() else {
+                    return self.fail(peer, ProxyFailure::Full);
+                };
+                let (server, worker) = (Arc::clone(self), Arc::clone(worker));
+                let is_required = source == PeerSource::Header;
+                connections.spawn(async move {
+                    // Boxed: its room is not wanted any more afterwards.
+                    let announced = server.announced(stream, peer, is_required, &worker);
+                    let announced = Box::pin(announced).await;
+                    drop(place);
+                    if let Some((stream, unread, permit)) = announced {
+                        server.serve_announced(stream, unread, worker, permit).await;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Reads which client a proxy has connected, and gives the connection a place as that client's.
+    async fn announced<E>(
+        &self,
+        mut stream: TcpStream,
+        proxy: SocketAddr,
+        is_required: bool,
+        worker: &Worker<E>,
+    ) -> Option<(TcpStream, Vec<u8>, ConnectionPermit)> {
+        match connection::read_client(&mut stream, is_required, worker).await {
+            Ok(Announced { client, unread }) => {
+                let (stream, permit) = self.place(stream, client.unwrap_or(proxy))?;
+                Some((stream, unread, permit))
+            }
+            Err(failure) => {
+                self.fail(proxy, failure);
+                None
+            }
+        }
+    }
+
+    async fn serve_announced<E: HttpService>(
+        &self,
+        stream: TcpStream,
+        unread: Vec<u8>,
+        worker: Arc<Worker<E>>,
+        permit: ConnectionPermit,
+    ) {
+        match &self.handshakes {
+            None => run(stream, None, unread, worker, permit).await,
+            // No record of TLS begins as a header does.
+            Some(_) if !unread.is_empty() => {
+                self.shared.counters.fail_handshake(HandshakeFailure::NotTls);
+            }
+            Some(handshakes) => run_tls(stream, Arc::clone(handshakes), worker, permit).await,
+        }
+    }
+
+    /// Counts a connection that is closed before its client is known.
+    fn fail(&self, peer: SocketAddr, failure: ProxyFailure) {
+        self.shared.counters.fail_proxy(failure);
+        self.shared.hint_at_proxy(peer, failure);
+    }
+
+    /// Gives a connection a place; where there is none it is turned away.
+    fn place(&self, stream: TcpStream, peer: SocketAddr) -> Option<(TcpStream, ConnectionPermit)> {
         let refusal = match self.admission.admit(peer) {
-            Ok(permit) => return self.spawn(stream, worker, connections, permit),
+            Ok(permit) => return Some((stream, permit)),
             Err(refusal) => refusal,
         };
         // To wait in the accept queue would look like a dead server; 503 sends a
@@ -170,7 +252,7 @@ impl Server {
         self.shared.tell(peer, refusal.status().as_u16(), refusal.word());
         if self.handshakes.is_some() {
             // To say so would take a handshake, which is the dearest part of a connection.
-            return;
+            return None;
         }
         if let Ok(permit) = Arc::clone(&self.turning_away).try_acquire_owned() {
             let body = self.shared.refusals.of(refusal);
@@ -179,22 +261,6 @@ impl Server {
                 drop(permit);
             });
         }
-    }
-
-    fn spawn<E: HttpService>(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        worker: &Arc<Worker<E>>,
-        connections: &TaskTracker,
-        permit: ConnectionPermit,
-    ) {
-        let worker = Arc::clone(worker);
-        match &self.handshakes {
-            None => connections.spawn(connection::run(stream, None, worker, permit)),
-            Some(handshakes) => {
-                let handshakes = Arc::clone(handshakes);
-                connections.spawn(connection::run_tls(stream, handshakes, worker, permit))
-            }
-        };
+        None
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::Hosts;
+use crate::{Hosts, ProxyProtocol};
 
 /// The bounds of one [`crate::Server`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Open connections over all workers. At the bound a new one takes the place of the longest
     /// idle of the address that has most, or is told 503 and closed.
@@ -44,7 +44,8 @@ pub struct Settings {
     /// 16 KiB are not counted. At the bound: 503.
     pub bodies_bytes_max: usize,
     /// From the first byte of a request head to its last, and from the
-    /// connection to its first byte; a TLS handshake has this long before that. Over it the
+    /// connection to its first byte; before that a TLS handshake has this long, and a header of
+    /// the PROXY protocol. Over it the
     /// connection is dropped.
     pub head_timeout: Duration,
     /// From the head of a request to the last byte of its body. Over it: 408.
@@ -75,6 +76,8 @@ pub struct Settings {
     pub cors_origins: Vec<String>,
     /// The names under which requests are answered; under another one: 403.
     pub hosts: Hosts,
+    /// Whether connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: ProxyProtocol,
     /// Whether requests that no handler sees leave a line in the log.
     pub log_requests: bool,
 }
@@ -121,6 +124,7 @@ impl Default for Settings {
             compression: Compression::default(),
             cors_origins: Vec::new(),
             hosts: Hosts::Any,
+            proxy_protocol: ProxyProtocol::default(),
             log_requests: true,
         }
     }

@@ -13,6 +13,7 @@ use crate::cors::Cors;
 use crate::count::ServerCounters;
 use crate::head::RequestHead;
 use crate::line::LineLimit;
+use crate::proxied::ProxyFailure;
 use crate::refusal::RefusalBodies;
 
 /// A log line shows at most this many characters of a name from outside, all printable ASCII.
@@ -37,6 +38,7 @@ pub(crate) struct ServerShared {
     flood_hints: LineLimit,
     hoarder_hints: LineLimit,
     certificate_hints: LineLimit,
+    proxy_hints: LineLimit,
     /// The drain time is over.
     is_cut: AtomicBool,
 }
@@ -54,6 +56,7 @@ impl ServerShared {
             flood_hints: LineLimit::of_hints(),
             hoarder_hints: LineLimit::of_hints(),
             certificate_hints: LineLimit::of_hints(),
+            proxy_hints: LineLimit::of_hints(),
             is_cut: AtomicBool::new(false),
             settings,
         }
@@ -120,6 +123,26 @@ impl ServerShared {
     pub(crate) fn hint_at_certificate(&self, peer: SocketAddr, error: &io::Error) {
         if let Some(left_out) = self.certificate_hints.take(Instant::now()) {
             tracing::warn!(%peer, %error, left_out, "refused a client without a valid certificate");
+        }
+    }
+
+    /// Says why a connection was closed that should have told its client's address. A peer that only
+    /// looks whether the port is open is not worth a line.
+    pub(crate) fn hint_at_proxy(&self, peer: SocketAddr, failure: ProxyFailure) {
+        let hint = match failure {
+            ProxyFailure::Left => return,
+            ProxyFailure::Slow => "its PROXY protocol header did not arrive in time",
+            ProxyFailure::Missing => {
+                "it began without a PROXY protocol header: does the proxy send one?"
+            }
+            ProxyFailure::Malformed => "its PROXY protocol header is malformed",
+            ProxyFailure::Untrusted => {
+                "a PROXY protocol header is required, and this peer is not in `access.proxies.trust`"
+            }
+            ProxyFailure::Full => "too many connections had not sent their PROXY protocol header",
+        };
+        if let Some(left_out) = self.proxy_hints.take(Instant::now()) {
+            tracing::warn!(%peer, left_out, "closed a connection: {hint}");
         }
     }
 

@@ -63,21 +63,26 @@ impl FirstBytes {
         &self.bytes[..self.filled]
     }
 
-    /// Reads until the protocol is certain. `None` when the client closed first.
-    pub(crate) async fn read(stream: &mut impl ClientStream) -> io::Result<Option<Self>> {
+    /// Reads until the protocol is certain. `None` when the client closed first. At most 24 bytes
+    /// are `unread`: they came before and are the first ones.
+    pub(crate) async fn read(
+        stream: &mut impl ClientStream,
+        unread: &[u8],
+    ) -> io::Result<Option<Self>> {
         let mut bytes = [0; PREFACE.len()];
-        let mut filled = 0;
+        let mut filled = unread.len();
+        bytes[..filled].copy_from_slice(unread);
         loop {
-            let more = stream.read(&mut bytes[filled..]).await?;
-            if more == 0 {
-                return Ok(None);
-            }
-            filled += more;
             let protocol = if bytes[..filled] != PREFACE[..filled] {
                 ClientProtocol::Http1
             } else if filled == PREFACE.len() {
                 ClientProtocol::Http2
             } else {
+                let more = stream.read(&mut bytes[filled..]).await?;
+                if more == 0 {
+                    return Ok(None);
+                }
+                filled += more;
                 continue;
             };
             return Ok(Some(Self { protocol, bytes, filled }));

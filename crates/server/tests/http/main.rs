@@ -19,6 +19,7 @@ mod framing;
 mod http2;
 #[path = "../../../watch/tests/support/log.rs"]
 mod log;
+mod proxied;
 mod shares;
 mod site;
 mod tls;
