@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{ConnectionStatus, EndStatus, Proxy, Readiness, Status, WebSocketStatus};
-use wellhead_server::{AdminHandler, Health, Metrics, Server, ServerCounts, Tls, WsEnd};
+use wellhead_server::{
+    AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
+    ServerCounts, Tls, WsEnd,
+};
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
@@ -60,8 +63,12 @@ pub(crate) struct AdminPages {
     server: Arc<Server>,
     registry: Registry,
     beats: Arc<Heartbeats>,
+    access: Arc<AdminAccess>,
     draining: AtomicBool,
 }
+
+/// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
+const ACTIONS: &[AdminAction] = &[];
 
 impl AdminPages {
     pub(crate) fn new(
@@ -76,7 +83,8 @@ impl AdminPages {
         metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
-        Self { proxy: Arc::clone(&parts.proxy), connections, server, registry, beats, draining }
+        let (proxy, access) = (Arc::clone(&parts.proxy), Arc::default());
+        Self { proxy, connections, server, registry, beats, access, draining }
     }
 
     /// The proxy's status, with what is known of sockets.
@@ -136,6 +144,20 @@ fn health(well: bool, body: &Value) -> Health {
 }
 
 impl AdminHandler for AdminPages {
+    fn access(&self) -> Arc<AdminAccess> {
+        Arc::clone(&self.access)
+    }
+
+    fn actions(&self) -> &'static [AdminAction] {
+        ACTIONS
+    }
+
+    async fn act(&self, call: AdminCall) -> AdminReply {
+        // Only rows of the table come here, and each has an arm.
+        tracing::error!(action = call.action.name, "an admin action has no code");
+        AdminReply { status: 501, body: Bytes::from_static(b"{}"), subject: None }
+    }
+
     fn metrics(&self) -> Metrics {
         let mut text = String::new();
         if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {

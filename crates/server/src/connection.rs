@@ -174,8 +174,7 @@ pub(crate) async fn run<S: ClientStream, E: HttpService>(
     worker: Arc<Worker<E>>,
     permit: ConnectionPermit,
 ) {
-    // Fails when the client is gone already, which the next read will tell.
-    let _ = stream.tcp().set_nodelay(true);
+    stream.send_at_once();
     let Some(opening) = open(&mut stream, unread, &worker, permit.link()).await else { return };
     let protocol = opening.protocol;
     if agreed.is_some_and(|agreed| agreed != protocol) {
@@ -401,7 +400,7 @@ enum ConnectionEvent<O> {
 }
 
 /// Tells a client that speaks no TLS that there is no room, and closes.
-pub(crate) async fn turn_away(mut stream: TcpStream, status: StatusCode, body: &[u8]) {
+pub(crate) async fn turn_away(mut stream: impl ClientStream, status: StatusCode, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n",

@@ -40,6 +40,7 @@ mod line;
 mod linger;
 mod link;
 mod listen;
+mod local;
 mod path;
 mod peers;
 mod protocol;
@@ -60,7 +61,10 @@ mod tls;
 mod websocket;
 mod ws_end;
 
-pub use admin::{AdminHandler, Health, Metrics};
+pub use admin::{
+    AdminAccess, AdminAction, AdminActor, AdminCall, AdminCertificate, AdminHandler, AdminReply,
+    AdminRole, AdminRoles, AdminToken, Health, Metrics,
+};
 pub use body::AnswerBody;
 pub use certificate::ClientName;
 pub use count::{STATUSES, ServerCounts};
@@ -71,6 +75,7 @@ pub use handler::{
 };
 pub use host::Hosts;
 pub use listen::Listener;
+pub use local::LocalListener;
 pub use path::RequestPath;
 pub use protocol::ClientProtocol;
 pub use proxied::{ProxyFailure, ProxyMode, ProxyProtocol};

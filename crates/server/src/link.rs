@@ -118,6 +118,8 @@ pub(crate) enum TooSlow {
 pub(crate) enum PeerProof {
     /// It has the key of a certificate that was verified, with these names.
     Certificate(Box<[ClientName]>),
+    /// It was let in by the mode of a socket file: the user of its process, where that is known.
+    LocalUser(Option<u32>),
 }
 
 /// How much a connection is worth to its client, the least first.
@@ -182,7 +184,7 @@ impl ClientLink {
     pub(crate) fn names(&self) -> &[ClientName] {
         match self.proof() {
             Some(PeerProof::Certificate(names)) => names,
-            None => &[],
+            Some(PeerProof::LocalUser(_)) | None => &[],
         }
     }
 

@@ -3,11 +3,11 @@
 //! What the workers share is in `shared`; which connection has a place, in `admission`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -16,11 +16,14 @@ use crate::admission::{Admission, ConnectionPermit};
 use crate::connection::{self, Worker, run, run_tls};
 use crate::count::ServerCounters;
 use crate::handshake::Handshakes;
+use crate::link::PeerProof;
 use crate::listen::{BACKLOG, Backoff, is_passing};
+use crate::local::{LocalListener, SocketFile};
 use crate::proxied::{ANNOUNCING_MAX, Announced, PeerSource, ProxyFailure};
 use crate::rpc::RpcService;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
+use crate::socket::ClientStream;
 use crate::tls::{HandshakeFailure, Tls};
 use crate::{AdminHandler, Drained, Handler, Listener, ServerCounts, Settings, Shutdown};
 
@@ -87,9 +90,20 @@ impl Server {
         self.run(listener.start()?, AdminService::new(admin), shutdown).await
     }
 
-    async fn run<E: HttpService>(
+    /// As [`Self::serve_admin`], for programs of this machine. The mode of the file says who may
+    /// connect, and who does may do everything. The file is removed when draining begins.
+    pub async fn serve_admin_locally<A: AdminHandler>(
         self: &Arc<Self>,
-        listener: TcpListener,
+        listener: LocalListener,
+        admin: Arc<A>,
+        shutdown: &Shutdown,
+    ) -> io::Result<Drained> {
+        self.run(listener.start()?, AdminService::new(admin), shutdown).await
+    }
+
+    async fn run<L: Door, E: HttpService>(
+        self: &Arc<Self>,
+        listener: L,
         service: E,
         shutdown: &Shutdown,
     ) -> io::Result<Drained> {
@@ -113,9 +127,9 @@ impl Server {
         Ok(Drained { finished: open - dropped, dropped })
     }
 
-    async fn accept<E: HttpService>(
+    async fn accept<L: Door, E: HttpService>(
         self: &Arc<Self>,
-        listener: &TcpListener,
+        listener: &L,
         worker: &Arc<Worker<E>>,
         connections: &TaskTracker,
     ) {
@@ -125,12 +139,12 @@ impl Server {
             let accepted = tokio::select! {
                 biased;
                 () = begun.as_mut() => break,
-                accepted = listener.accept() => accepted,
+                accepted = listener.next() => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
                     backoff.succeeded();
-                    self.admit(stream, peer, worker, connections);
+                    L::admit(self, stream, peer, worker, connections);
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
@@ -151,8 +165,8 @@ impl Server {
         // socket would reset them. They are served one answer.
         tokio::task::yield_now().await;
         for _ in 0..BACKLOG {
-            let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { break };
-            self.admit(stream, peer, worker, connections);
+            let Some(Ok((stream, peer))) = listener.next().now_or_never() else { break };
+            L::admit(self, stream, peer, worker, connections);
         }
     }
 
@@ -241,7 +255,7 @@ impl Server {
     }
 
     /// Gives a connection a place; where there is none it is turned away.
-    fn place(&self, stream: TcpStream, peer: SocketAddr) -> Option<(TcpStream, ConnectionPermit)> {
+    fn place<S: ClientStream>(&self, stream: S, peer: SocketAddr) -> Option<(S, ConnectionPermit)> {
         let refusal = match self.admission.admit(peer) {
             Ok(permit) => return Some((stream, permit)),
             Err(refusal) => refusal,
@@ -262,5 +276,68 @@ impl Server {
             });
         }
         None
+    }
+}
+
+/// What connections come in at.
+trait Door: Send + Sync {
+    type Stream: Send;
+
+    /// The next connection and its peer.
+    async fn next(&self) -> io::Result<(Self::Stream, SocketAddr)>;
+
+    /// Serves a connection that came in.
+    fn admit<E: HttpService>(
+        server: &Arc<Server>,
+        stream: Self::Stream,
+        peer: SocketAddr,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+    );
+}
+
+impl Door for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept().await
+    }
+
+    fn admit<E: HttpService>(
+        server: &Arc<Server>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+    ) {
+        server.admit(stream, peer, worker, connections);
+    }
+}
+
+/// Peers of a socket file have no address; they count as this one.
+const LOCAL_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+impl Door for (UnixListener, SocketFile) {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (stream, _) = self.0.accept().await?;
+        Ok((stream, LOCAL_PEER))
+    }
+
+    fn admit<E: HttpService>(
+        server: &Arc<Server>,
+        stream: UnixStream,
+        peer: SocketAddr,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+    ) {
+        ServerCounters::add(&server.shared.counters.accepted);
+        let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+        if let Some((stream, permit)) = server.place(stream, peer) {
+            permit.link().prove(PeerProof::LocalUser(user));
+            let worker = Arc::clone(worker);
+            connections.spawn(run(stream, None, Vec::new(), worker, permit));
+        }
     }
 }

@@ -137,15 +137,15 @@ impl Default for Compression {
 }
 
 impl Settings {
-    /// Bounds fit for the admin listener: few clients, no request bodies, and no names but those
+    /// Bounds fit for the admin listener: few clients, small request bodies, and no names but those
     /// of this machine.
     pub fn admin() -> Self {
         Self {
             connections_max: 64,
             requests_max: 64,
             streams_max: 16,
-            body_bytes_max: 0,
-            bodies_bytes_max: 1,
+            body_bytes_max: 64 * 1024,
+            bodies_bytes_max: 1024 * 1024,
             drain_timeout: Duration::from_secs(1),
             hosts: Hosts::LOCAL,
             log_requests: false,

@@ -1,6 +1,7 @@
 //! What the connections of all workers of one listener share: settings, counters, and what is
 //! made of the settings once. Knows no connection.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,6 +40,8 @@ pub(crate) struct ServerShared {
     hoarder_hints: LineLimit,
     certificate_hints: LineLimit,
     proxy_hints: LineLimit,
+    denial_hints: LineLimit,
+    audit_lines: LineLimit,
     /// The drain time is over.
     is_cut: AtomicBool,
 }
@@ -57,6 +60,8 @@ impl ServerShared {
             hoarder_hints: LineLimit::of_hints(),
             certificate_hints: LineLimit::of_hints(),
             proxy_hints: LineLimit::of_hints(),
+            denial_hints: LineLimit::of_hints(),
+            audit_lines: LineLimit::of_lines(),
             is_cut: AtomicBool::new(false),
             settings,
         }
@@ -144,6 +149,18 @@ impl ServerShared {
         if let Some(left_out) = self.proxy_hints.take(Instant::now()) {
             tracing::warn!(%peer, left_out, "closed a connection: {hint}");
         }
+    }
+
+    /// Says that the admin listener refused a request.
+    pub(crate) fn hint_at_denial(&self, peer: SocketAddr, why: &dyn fmt::Debug) {
+        if let Some(left_out) = self.denial_hints.take(Instant::now()) {
+            tracing::warn!(%peer, ?why, left_out, "refused a request to the admin listener");
+        }
+    }
+
+    /// Takes the place of an audit line of something that was not done.
+    pub(crate) fn take_audit_line(&self) -> Option<u64> {
+        self.audit_lines.take(Instant::now())
     }
 
     /// Says which client's connection was ended for what it did not take.

@@ -7,9 +7,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::link::ClientLink;
@@ -28,16 +30,32 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whether the client can tell an end from a cut, if it is told by `shutdown`.
     const SAYS_WHEN_IT_ENDS: bool;
 
-    /// The socket beneath.
-    fn tcp(&self) -> &TcpStream;
+    /// Has small pieces be sent at once. Fails when the client is gone, which the next read will tell.
+    fn send_at_once(&self);
+
+    /// Has the connection be reset when it is dropped, so that its end does not look like a good one.
+    fn reset_when_dropped(&self);
 }
 
 impl ClientStream for TcpStream {
     const SAYS_WHEN_IT_ENDS: bool = false;
 
-    fn tcp(&self) -> &TcpStream {
-        self
+    fn send_at_once(&self) {
+        let _ = self.set_nodelay(true);
     }
+
+    fn reset_when_dropped(&self) {
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// Of programs on this machine: pieces are sent at once, and there are no resets.
+impl ClientStream for UnixStream {
+    const SAYS_WHEN_IT_ENDS: bool = false;
+
+    fn send_at_once(&self) {}
+
+    fn reset_when_dropped(&self) {}
 }
 
 /// Boxed: a session is a KiB, and what serves a connection moves its stream several times,
@@ -45,8 +63,12 @@ impl ClientStream for TcpStream {
 impl ClientStream for Box<TlsStream<TcpStream>> {
     const SAYS_WHEN_IT_ENDS: bool = true;
 
-    fn tcp(&self) -> &TcpStream {
-        self.get_ref().0
+    fn send_at_once(&self) {
+        self.get_ref().0.send_at_once();
+    }
+
+    fn reset_when_dropped(&self) {
+        self.get_ref().0.reset_when_dropped();
     }
 }
 

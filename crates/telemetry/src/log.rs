@@ -21,8 +21,12 @@ pub enum Format {
 /// clients please: the listener counts those, and tells of one a minute.
 const HELD: &str = "h2=error,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungstenite=warn";
 
+/// Lines of the target `audit` say who changed what. They are written whatever the general level is; the
+/// settings can still name the target.
+const AUDIT: &str = "audit=info";
+
 fn filter(level: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(format!("{level},{HELD}")).map_err(|error| error.to_string())
+    EnvFilter::try_new(format!("{AUDIT},{level},{HELD}")).map_err(|error| error.to_string())
 }
 
 /// Starts logging to standard error. The first call wins; later ones do nothing.
@@ -62,5 +66,19 @@ mod tests {
             assert!(!filter.contains("h2=trace"), "{filter}");
         }
         assert!(filter("info,=").is_err());
+    }
+
+    #[test]
+    fn audit_lines_are_written_unless_the_settings_name_them() {
+        for (level, expected) in [
+            ("off", "audit=info"),
+            ("warn", "audit=info"),
+            ("info,audit=off", "audit=off"),
+            ("audit=debug,error", "audit=debug"),
+        ] {
+            let filter = filter(level).expect("a filter").to_string();
+            let found: Vec<_> = filter.split(',').filter(|it| it.starts_with("audit")).collect();
+            assert_eq!(found, [expected], "{level}: {filter}");
+        }
     }
 }

@@ -144,12 +144,53 @@ let paused = false;
 let shownAt = 0;
 let shown = "";
 
+// The token stays in this tab: no cookie, nothing on disk. The links of the page cannot send it.
+const TOKEN = "wellhead-admin-token";
+const token = () => sessionStorage.getItem(TOKEN);
+
+function ask(path) {
+  const headers = token() ? { authorization: "Bearer " + token() } : {};
+  return fetch(path, { headers, credentials: "same-origin", cache: "no-store" });
+}
+
+function showLogin(asks, why) {
+  document.getElementById("login").hidden = !asks;
+  document.getElementById("refused").textContent = why;
+  document.getElementById("forget").hidden = !token();
+  document.getElementById("links").hidden = asks || Boolean(token());
+  if (asks) {
+    document.getElementById("status").replaceChildren();
+    shown = "";
+  }
+}
+
+document.getElementById("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const input = document.getElementById("token");
+  sessionStorage.setItem(TOKEN, input.value.trim());
+  input.value = "";
+  refresh();
+});
+
+document.getElementById("forget").addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN);
+  refresh();
+});
+
 async function refresh() {
   const pill = document.getElementById("ready");
   try {
-    const [ready, status] = await Promise.all([fetch("readyz"), fetch("status")]);
+    const [ready, status] = await Promise.all([ask("readyz"), ask("status")]);
+    if (status.status === 401 || status.status === 403) {
+      const why = token() ? (await status.json()).error : "";
+      if (status.status === 401) sessionStorage.removeItem(TOKEN);
+      showLogin(true, why);
+    } else {
+      showLogin(false, "");
+    }
     pill.textContent = ready.ok ? "ready" : "not ready";
     pill.className = "pill " + (ready.ok ? "good" : "bad");
+    if (!status.ok) return;
     const text = await status.text();
     shownAt = Date.now();
     // Unchanged text is not drawn again, so that a selection survives.

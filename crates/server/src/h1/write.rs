@@ -9,7 +9,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
-use socket2::SockRef;
 use tokio::time::Instant;
 use wellhead_telemetry::clock;
 use wellhead_transport::Rest;
@@ -77,7 +76,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
                 if !chunked {
                     // The end of such an answer is the end of the connection, so it
                     // must not look like a good one.
-                    let _ = SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
+                    self.stream.reset_when_dropped();
                 }
                 return Err(error);
             }

@@ -1,17 +1,76 @@
 //! The admin listener's routes and headers.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use wellhead_server::{AdminHandler, Health, Listener, Metrics, Server, Settings, Shutdown};
+use wellhead_access::Pepper;
+use wellhead_server::{
+    AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, AdminRole, AdminToken, Health,
+    Listener, LocalListener, Metrics, Server, Settings, Shutdown, Tls,
+};
 
+use crate::log::Lines;
+use crate::site::GUARD;
 use crate::wire::{Reply, Wire};
 
 #[derive(Default)]
-struct Well(AtomicBool);
+struct Well {
+    well: AtomicBool,
+    access: Arc<AdminAccess>,
+    acted: AtomicUsize,
+}
+
+const fn action(
+    name: &'static str,
+    method: &'static str,
+    path: &'static str,
+    role: AdminRole,
+) -> AdminAction {
+    AdminAction { name, method, path, role }
+}
+
+const ACTIONS: &[AdminAction] = &[
+    action("key.list", "GET", "/keys", AdminRole::Keys),
+    action("key.create", "POST", "/keys", AdminRole::Keys),
+    action("key.revoke", "DELETE", "/keys/*", AdminRole::Keys),
+    action("reload", "POST", "/reload", AdminRole::Operate),
+    action("panic", "POST", "/panic", AdminRole::Operate),
+    action("wait", "POST", "/wait", AdminRole::Operate),
+];
 
 impl AdminHandler for Well {
+    fn access(&self) -> Arc<AdminAccess> {
+        Arc::clone(&self.access)
+    }
+
+    fn actions(&self) -> &'static [AdminAction] {
+        ACTIONS
+    }
+
+    async fn act(&self, call: AdminCall) -> AdminReply {
+        self.acted.fetch_add(1, Ordering::Relaxed);
+        match call.action.name {
+            "panic" => panic!("as the test asked"),
+            "wait" => std::future::pending().await,
+            "key.create" if call.body.is_empty() => AdminReply {
+                status: 400,
+                body: Bytes::from_static(br#"{"error":"no body"}"#),
+                subject: None,
+            },
+            "key.create" => AdminReply {
+                status: 201,
+                body: Bytes::from_static(br#"{"id":"ab12","secret":"SECRET"}"#),
+                subject: Some("ab12".to_owned()),
+            },
+            _ => {
+                let said = (call.subject, call.query, call.actor.name);
+                AdminReply { status: 200, body: format!("{said:?}").into(), subject: None }
+            }
+        }
+    }
+
     fn metrics(&self) -> Metrics {
         let body = "wellhead_requests_total 1\n".repeat(1000).into();
         Metrics { content_type: "text/plain; version=0.0.4", body }
@@ -22,7 +81,7 @@ impl AdminHandler for Well {
     }
 
     fn ready(&self) -> Health {
-        let well = self.0.load(Ordering::Relaxed);
+        let well = self.well.load(Ordering::Relaxed);
         Health { well, body: Bytes::from_static(br#"{"why":"starting"}"#) }
     }
 
@@ -36,16 +95,21 @@ impl AdminHandler for Well {
 }
 
 async fn open() -> (Wire, Arc<Well>, Shutdown) {
+    let (address, admin, shutdown) = open_with(AdminAccess::default(), None);
+    (Wire::connect(address).await, admin, shutdown)
+}
+
+fn open_with(access: AdminAccess, tls: Option<Arc<Tls>>) -> (SocketAddr, Arc<Well>, Shutdown) {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
     let address = listener.address();
-    let server = Server::new(Settings::admin());
-    let admin = Arc::new(Well::default());
+    let server = Server::with(Settings::admin(), tls);
+    let admin = Arc::new(Well { access: Arc::new(access), ..Well::default() });
     let shutdown = Shutdown::new();
     tokio::spawn({
         let (admin, shutdown) = (Arc::clone(&admin), shutdown.clone());
         async move { server.serve_admin(listener, admin, &shutdown).await }
     });
-    (Wire::connect(address).await, admin, shutdown)
+    (address, admin, shutdown)
 }
 
 async fn get(wire: &mut Wire, target: &str) -> Reply {
@@ -84,7 +148,7 @@ async fn readiness_follows_the_admin() {
     let (mut wire, admin, _) = open().await;
     let reply = get(&mut wire, "/readyz").await;
     assert_eq!((reply.status, reply.json()["why"].as_str()), (503, Some("starting")));
-    admin.0.store(true, Ordering::Relaxed);
+    admin.well.store(true, Ordering::Relaxed);
     assert_eq!(get(&mut wire, "/readyz").await.status, 200);
 }
 
@@ -97,6 +161,240 @@ async fn head_has_the_length_and_no_body() {
     assert_eq!(head.status, 200);
     assert_eq!(head.header("content-length"), full.header("content-length"));
     assert_eq!(get(&mut wire, "/livez").await.status, 200);
+}
+
+/// A token for each role, and one for two.
+fn guarded() -> AdminAccess {
+    let token = |name: &str, roles: &[AdminRole]| AdminToken {
+        name: name.into(),
+        roles: roles.iter().copied().collect(),
+        hash: Pepper::well_known().hash(&format!("secret-of-{name}")),
+    };
+    let tokens = vec![
+        token("view", &[AdminRole::View]),
+        token("operate", &[AdminRole::Operate]),
+        token("keys", &[AdminRole::Keys]),
+        token("both", &[AdminRole::Operate, AdminRole::Keys]),
+    ];
+    AdminAccess { tokens, metrics_open: false, ..AdminAccess::default() }
+}
+
+async fn status_of(wire: &mut Wire, method: &str, target: &str, more: &str) -> u16 {
+    let ask =
+        format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n{more}\r\n");
+    wire.ask(&ask).await.status
+}
+
+/// Path by token: none, one that is wrong, `view`, `operate`, `keys`, and one with both of these.
+#[tokio::test]
+async fn each_path_has_its_role() {
+    let table: [(&str, &str, [u16; 6]); 14] = [
+        ("GET", "/", [200; 6]),
+        ("GET", "/page.js", [200; 6]),
+        ("GET", "/page.css", [200; 6]),
+        ("GET", "/livez", [200; 6]),
+        ("GET", "/readyz", [503; 6]),
+        ("GET", "/metrics", [401, 401, 200, 200, 403, 200]),
+        ("GET", "/status", [401, 401, 200, 200, 403, 200]),
+        ("GET", "/explain?method=a", [401, 401, 200, 200, 403, 200]),
+        ("GET", "/keys", [401, 401, 403, 403, 200, 200]),
+        ("POST", "/reload", [401, 401, 403, 200, 403, 200]),
+        ("DELETE", "/keys/ab12", [401, 401, 403, 403, 200, 200]),
+        ("POST", "/keys", [401, 401, 403, 403, 400, 400]),
+        ("GET", "/nothing", [404; 6]),
+        ("PUT", "/keys", [405; 6]),
+    ];
+    let (address, admin, _shutdown) = open_with(guarded(), None);
+    let mut wire = Wire::connect(address).await;
+    let tokens = ["", "wrong", "view", "operate", "keys", "both"];
+    for (method, target, expected) in table {
+        for (token, expected) in tokens.iter().zip(expected) {
+            let before = admin.acted.load(Ordering::Relaxed);
+            let more = match *token {
+                "" => String::new(),
+                token => format!("authorization: Bearer secret-of-{token}\r\n"),
+            };
+            let status = status_of(&mut wire, method, target, &more).await;
+            assert_eq!(status, expected, "{method} {target} with `{token}`");
+            if [401, 403, 404, 405].contains(&status) {
+                assert_eq!(admin.acted.load(Ordering::Relaxed), before, "{method} {target}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_has_no_token_is_told_what_to_send() {
+    let (address, _, _shutdown) = open_with(guarded(), None);
+    let mut wire = Wire::connect(address).await;
+    let reply = get(&mut wire, "/status").await;
+    assert_eq!(reply.header("www-authenticate"), Some(r#"Bearer realm="wellhead admin""#));
+    assert!(reply.json()["error"].as_str().unwrap().contains("authorization: Bearer"));
+    let reply =
+        wire.ask("PUT /keys HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await;
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, POST")));
+}
+
+/// Probes need no token, and without one they say only what the status does.
+#[tokio::test]
+async fn probes_say_why_to_those_who_may_view() {
+    let (address, _, _shutdown) = open_with(guarded(), None);
+    let mut wire = Wire::connect(address).await;
+    for (token, body) in [
+        ("", r#"{"ready":false}"#),
+        ("keys", r#"{"ready":false}"#),
+        ("view", r#"{"why":"starting"}"#),
+    ] {
+        let probe = format!(
+            "GET /readyz HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer secret-of-{token}\r\n\r\n"
+        );
+        let reply = wire.ask(&probe).await;
+        assert_eq!((reply.status, &*reply.body), (503, body.as_bytes()), "{token}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_can_be_open() {
+    let access = AdminAccess { metrics_open: true, ..guarded() };
+    let (address, _, _shutdown) = open_with(access, None);
+    let mut wire = Wire::connect(address).await;
+    assert_eq!(get(&mut wire, "/metrics").await.status, 200);
+    assert_eq!(get(&mut wire, "/status").await.status, 401);
+}
+
+/// Without tokens a page of any origin could send a simple request from this machine's browser.
+#[tokio::test]
+async fn a_simple_request_of_a_web_page_changes_nothing() {
+    let (mut wire, admin, _) = open().await;
+    for (more, expected) in [
+        ("", 403),
+        ("content-type: text/plain\r\n", 403),
+        ("content-type: application/x-www-form-urlencoded\r\n", 403),
+        ("x-wellhead-admin: 1\r\norigin: http://evil.example\r\n", 403),
+        ("x-wellhead-admin: 1\r\norigin: http://localhost\r\n", 200),
+        ("x-wellhead-admin: 1\r\n", 200),
+        ("content-type: application/json\r\n", 200),
+    ] {
+        let before = admin.acted.load(Ordering::Relaxed);
+        assert_eq!(status_of(&mut wire, "POST", "/reload", more).await, expected, "{more}");
+        let acted = admin.acted.load(Ordering::Relaxed) - before;
+        assert_eq!(acted, usize::from(expected == 200), "{more}");
+    }
+    // What a browser asks first is not allowed.
+    let preflight = "OPTIONS /reload HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\
+                     access-control-request-method: POST\r\ncontent-length: 0\r\n\r\n";
+    let reply = wire.ask(preflight).await;
+    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (403, None));
+    // A reading action needs no such proof.
+    assert_eq!(status_of(&mut wire, "GET", "/keys", "").await, 200);
+}
+
+#[tokio::test]
+async fn bodies_of_actions_are_bounded() {
+    let (mut wire, admin, _) = open().await;
+    let head = |bytes: usize| {
+        format!(
+            "POST /keys HTTP/1.1\r\nhost: localhost\r\nx-wellhead-admin: 1\r\ncontent-length: {bytes}\r\n\r\n"
+        )
+    };
+    wire.send([head(64 * 1024).as_bytes(), &vec![b' '; 64 * 1024]].concat()).await;
+    assert_eq!(wire.reply().await.status, 201);
+    let acted = admin.acted.load(Ordering::Relaxed);
+    wire.send(head(64 * 1024 + 1)).await;
+    assert_eq!(wire.reply().await.status, 413);
+    assert_eq!(admin.acted.load(Ordering::Relaxed), acted);
+}
+
+/// Each action that changes something leaves one line, whatever becomes of it.
+#[tokio::test]
+async fn actions_leave_audit_lines() {
+    let lines = Lines::collect();
+    let (address, admin, _shutdown) = open_with(guarded(), None);
+    let mut wire = Wire::connect(address).await;
+    let peer = wire.stream.local_addr().unwrap();
+    let key = "/keys/wh_live_ab12cd34_abcdefghijklmnopqrstuvwxyz_123456";
+    for (method, target, token, body) in [
+        ("POST", "/keys", "keys", "{}"),
+        ("POST", "/keys", "keys", ""),
+        ("DELETE", "/keys/ab12", "keys", ""),
+        ("DELETE", key, "keys", ""),
+        ("POST", "/reload", "view", ""),
+        ("POST", "/reload", "wrong", ""),
+        ("POST", "/panic", "operate", ""),
+        ("GET", "/keys", "keys", ""),
+        ("GET", "/status", "view", ""),
+    ] {
+        let ask = format!(
+            "{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer secret-of-{token}\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        wire.ask(&ask).await;
+    }
+    // A client that leaves before there is an answer.
+    let before = admin.acted.load(Ordering::Relaxed);
+    wire.send("POST /wait HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer secret-of-both\r\ncontent-length: 0\r\n\r\n").await;
+    while admin.acted.load(Ordering::Relaxed) == before {
+        tokio::task::yield_now().await;
+    }
+    drop(wire);
+    let wait = async {
+        while lines.with("INFO admin action") < 8 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(GUARD, wait).await.expect("eight lines");
+    for (action, subject, actor, role, outcome, status) in [
+        ("key.create", "ab12", "token keys", "keys", "done", 201),
+        ("key.create", "-", "token keys", "keys", "failed", 400),
+        ("key.revoke", "ab12", "token keys", "keys", "done", 200),
+        ("key.revoke", "(50 bytes)", "token keys", "keys", "done", 200),
+        ("reload", "-", "token view", "operate", "denied", 403),
+        ("reload", "-", "nobody", "operate", "denied", 401),
+        ("panic", "-", "token operate", "operate", "failed", 500),
+        ("wait", "-", "token both", "operate", "abandoned", 499),
+    ] {
+        let line = format!(
+            "action={action:?} subject={subject:?} actor={actor:?} role={role:?} peer={peer} \
+             outcome={outcome:?} status={status} left_out=0"
+        );
+        assert_eq!(lines.with(&line), 1, "{line}: {lines:#?}");
+    }
+    assert_eq!(lines.with("INFO admin action"), 8, "{lines:#?}");
+    for secret in ["secret-of", "SECRET", "abcdefghijklmnopqrstuvwxyz"] {
+        assert_eq!(lines.with(secret), 0, "{secret}: {lines:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_file_lets_in_by_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let listener = LocalListener::bind(&path, 0o660).unwrap();
+    let server = Server::new(Settings::admin());
+    let admin = Arc::new(Well { access: Arc::new(guarded()), ..Well::default() });
+    let shutdown = Shutdown::new();
+    let serving = tokio::spawn({
+        let (admin, shutdown) = (Arc::clone(&admin), shutdown.clone());
+        async move { server.serve_admin_locally(listener, admin, &shutdown).await }
+    });
+    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let mut wire = Wire::over(stream);
+    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    for target in ["/status", "/metrics", "/keys"] {
+        assert_eq!(wire.ask(&get(target)).await.status, 200, "{target}");
+    }
+    // A browser does not reach it, but something that speaks for one might.
+    let post = |more: &str| {
+        format!("POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n{more}\r\n")
+    };
+    assert_eq!(wire.ask(&post("")).await.status, 403);
+    let reply = wire.ask(&post("x-wellhead-admin: 1\r\n")).await;
+    let said = String::from_utf8(reply.body).unwrap();
+    assert!(said.contains("user "), "{said}");
+    shutdown.begin();
+    tokio::time::timeout(GUARD, serving).await.unwrap().unwrap().unwrap();
+    assert!(!path.exists());
 }
 
 #[tokio::test]
