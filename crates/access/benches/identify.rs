@@ -40,10 +40,11 @@ fn main() {
     let pepper = Pepper::generate(&mut rng);
     let (keys, records) = keys(&pepper, &mut rng);
     let unknown: Vec<_> = (0..KEYS).map(|_| generate(&mut rng)).collect();
+    let pepper_hash = pepper.hash("");
     let table = build(&pepper, &records, ProxyTrust::default());
     let proxies = NetworkSet::new([(parse_network("10.0.0.0/8").expect("a network"), ())]);
     let trust = ProxyTrust::new(proxies.expect("one network"), ProxyTrustHeader::XForwardedFor);
-    let behind = AccessTable::new(policy(&pepper, trust), &records).table;
+    let behind = AccessTable::build(policy(&pepper, trust), &records).table;
 
     let in_path = |key: &str| Head { path: format!("/ethereum/{key}"), field: None };
     let as_field = |key: &str| Head {
@@ -60,6 +61,10 @@ fn main() {
         (0..calls).map(|_| head(&keys[rng.random_range(0..keys.len())])).collect()
     };
     measure("the walk alone", &many(&keys, &without), walk);
+    let text = |head: &Head| head.path["/ethereum/".len()..].to_owned();
+    let texts: Vec<_> = many(&keys, &in_path).iter().map(text).collect();
+    measure("the check sum alone", &texts, |text| ApiKey::parse(text).is_ok());
+    measure("the hash alone", &texts, |text| pepper.hash(text) == pepper_hash);
     let ask = |head: &Head| identify(&table, head);
     measure("anonymous", &many(&keys, &without), ask);
     measure("a key in the path", &many(&keys, &in_path), ask);
@@ -67,6 +72,7 @@ fn main() {
     measure("a key as bearer", &many(&keys, &as_bearer), ask);
     measure("an unknown key in the path", &many(&unknown, &in_path), ask);
     measure("an unknown key in x-api-key", &many(&unknown, &as_field), ask);
+    measure("one of 1,000 keys of them", &many(&keys[..1_000], &as_field), ask);
     measure("one key again and again", &many(&keys[..1], &as_field), ask);
     let ask = |head: &Head| identify(&behind, head);
     measure("a key, behind a proxy", &many(&keys, &as_field), ask);
@@ -130,7 +136,7 @@ fn build(pepper: &Pepper, records: &[KeyRecord], trust: ProxyTrust) -> AccessTab
     let mut table = None;
     let began = Instant::now();
     let held = allocation_counter::measure(|| {
-        table = Some(AccessTable::new(policy, records).table);
+        table = Some(AccessTable::build(policy, records).table);
     });
     let took = began.elapsed();
     println!("{KEYS} records: read from JSONL in {read_in:.1?}, built in {took:.1?}");
@@ -178,7 +184,7 @@ fn identify(table: &AccessTable, head: &Head) -> bool {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
-fn measure(what: &str, heads: &[Head], ask: impl Fn(&Head) -> bool) {
+fn measure<T>(what: &str, heads: &[T], ask: impl Fn(&T) -> bool) {
     // Cargo adds `--bench`, which is no name.
     let mut names = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
     if names.next().is_some_and(|name| !what.contains(&name)) {

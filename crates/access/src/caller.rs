@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::key_check::KeyCheck;
 use crate::meter::SubjectMeter;
 use crate::meter_book::MeterBook;
 use crate::quota::QuotaPlan;
@@ -59,20 +60,25 @@ pub struct GrantMeters {
 
 /// What the holder of a credential may do. Shared by all its requests; a new snapshot of the keys has
 /// new grants.
+///
+/// What the look-up of a key reads stands first, behind the counters: of many keys each is in no cache, and
+/// the time of a look-up is that of the lines of memory that it waits for.
 #[derive(Debug)]
+#[repr(C)]
 pub struct AccessGrant {
-    /// How it was found.
-    pub kind: GrantKind,
-    /// The public id of the key, or the subject: for logs and metrics, never a secret. Printable.
-    pub id: Arc<str>,
-    /// The hash of its kind and id: one key of a new snapshot is the one of the old.
-    pub number: u64,
-    /// The tenant that it belongs to.
-    pub tenant: Arc<Tenant>,
     /// What it may do of what its tenant may.
     pub rights: Arc<Rights>,
+    pub(crate) check: KeyCheck,
+    /// The tenant that it belongs to.
+    pub tenant: Arc<Tenant>,
+    /// The hash of its kind and id: one key of a new snapshot is the one of the old.
+    pub number: u64,
+    /// The public id of the key, or the subject: for logs and metrics, never a secret. Printable.
+    pub id: Arc<str>,
     /// The named set of limits of this grant alone, beside its tenant's.
     pub quota: Option<Arc<str>>,
+    /// How it was found.
+    pub kind: GrantKind,
     /// What bounds its use.
     pub meters: GrantMeters,
 }
@@ -82,8 +88,9 @@ impl AccessGrant {
     pub fn new(kind: GrantKind, id: impl Into<Arc<str>>, tenant: Arc<Tenant>) -> Self {
         let id = id.into();
         let number = xxh3_64_with_seed(id.as_bytes(), kind as u64);
-        let (rights, quota) = (Rights::unlimited(), None);
-        Self { kind, id, number, tenant, rights, quota, meters: GrantMeters::default() }
+        let (rights, check) = (Rights::unlimited(), KeyCheck::NONE);
+        let (quota, meters) = (None, GrantMeters::default());
+        Self { rights, check, tenant, number, id, quota, kind, meters }
     }
 
     /// Within the quotas of these meters.

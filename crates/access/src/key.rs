@@ -141,6 +141,11 @@ impl KeyId {
         Self(base32(u64::from_be_bytes(bits)))
     }
 
+    /// Its text as one number.
+    pub(crate) fn bits(self) -> u64 {
+        u64::from_le_bytes(self.0)
+    }
+
     /// As text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("an id is made of the alphabet, which is ASCII")

@@ -3,14 +3,12 @@
 //! A file of keys has one JSON object a line (JSONL). A record never holds the text of a key. Whether its
 //! tenant and its names exist is for the table, which sees the other settings too.
 
-use std::fmt;
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::key::{KeyId, mask_keys};
 use crate::key_hash::KeyHash;
 use crate::rights_settings::RightsSettings;
+use crate::unix_seconds::UnixSeconds;
 
 /// Longest line of a file of keys. A longer one is a problem, and is not read.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
@@ -58,24 +56,6 @@ pub struct PreviousHash {
     pub hash: KeyHash,
     /// It is not valid from then on.
     pub valid_until: UnixSeconds,
-}
-
-/// An instant, in whole seconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct UnixSeconds(pub u64);
-
-impl UnixSeconds {
-    /// Whether it is at or before `now`, the time since 1970.
-    pub fn is_over(self, now: Duration) -> bool {
-        now.as_secs() >= self.0
-    }
-}
-
-impl fmt::Display for UnixSeconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 impl KeyRecord {
@@ -230,11 +210,5 @@ mod tests {
         record.rotate(new, UnixSeconds(9));
         assert_eq!(record.hash, new);
         assert_eq!(record.previous, Some(PreviousHash { hash, valid_until: UnixSeconds(9) }));
-    }
-
-    #[test]
-    fn an_instant_is_over_from_its_second_on() {
-        let over = |millis| UnixSeconds(9).is_over(Duration::from_millis(millis));
-        assert_eq!([over(8_999), over(9_000), over(10_000)], [false, true, true]);
     }
 }

@@ -43,10 +43,13 @@
 mod caller;
 mod client_address;
 mod credential;
+mod effect_class;
 pub mod jwt;
 mod key;
+mod key_check;
 mod key_hash;
 mod key_record;
+mod key_slots;
 mod meter;
 mod meter_book;
 mod method_rights;
@@ -56,11 +59,13 @@ mod policy;
 mod price;
 mod proxy_header;
 mod quota;
+mod right_denied;
 mod rights;
 mod rights_settings;
 mod table;
 mod tenants;
 mod token;
+mod unix_seconds;
 
 pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
@@ -68,17 +73,17 @@ pub use credential::{
     BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
     CredentialSources, CredentialText, DifferentCredentials,
 };
+pub use effect_class::EffectClass;
 pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey, mask_keys};
 pub use key_hash::{
     FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
 };
-pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX, UnixSeconds};
+pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
     CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
     RequestPlace, SubjectKind, SubjectMeter,
 };
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
-pub use method_rights::EffectClass;
 pub use networks::{
     NETWORKS_MAX, NetworkSet, NetworkSetError, NetworkTextError, parse_network, subject_of,
 };
@@ -93,7 +98,8 @@ pub use proxy_header::{
     ProxyHeaderError,
 };
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
-pub use rights::{RightDenied, Rights, RightsLayer};
+pub use right_denied::RightDenied;
+pub use rights::{Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use table::{
     AccessTable, BadKeyReason, BuiltAccess, CallerDeniedReason, ClientFacts, Denied,
@@ -101,3 +107,4 @@ pub use table::{
 };
 pub use tenants::{ANONYMOUS, GrantTerms, TENANT_BYTES_MAX, TenantDirectory, TenantSettings};
 pub use token::{TokenRefusal, TokenVerifier};
+pub use unix_seconds::UnixSeconds;

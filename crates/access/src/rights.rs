@@ -10,12 +10,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use wellhead_eth::{AddressBytes, MethodRow, UnnamedContracts};
+use wellhead_eth::{AddressBytes, MethodRow};
 
-use crate::key_record::UnixSeconds;
-use crate::method_rights::{EffectClass, MethodRights};
+use crate::method_rights::MethodRights;
 use crate::networks::NetworkSet;
 use crate::origin::OriginPattern;
+use crate::right_denied::RightDenied;
+use crate::unix_seconds::UnixSeconds;
 
 /// What one tenant, key or token may do.
 #[derive(Debug)]
@@ -194,99 +195,11 @@ fn has_name(sorted: &[Box<str>], name: &str) -> bool {
     sorted.binary_search_by(|it| (**it).cmp(name)).is_ok()
 }
 
-/// What is denied, and by which right. In the words that a client may read; holds no secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RightDenied {
-    /// `expires_at`.
-    #[error("it has expired")]
-    Expired,
-    /// `networks`.
-    #[error("it may not be used from this address")]
-    Network,
-    /// `origins`.
-    #[error("it may not be used from this web page")]
-    Origin,
-    /// `chains`.
-    #[error("this chain is not allowed for this key")]
-    Chain,
-    /// `methods`.
-    #[error("this method is not allowed for this key")]
-    Method,
-    /// `effects`.
-    #[error("methods of the effect `{}` are not allowed for this key", effect.word())]
-    Effect {
-        /// What the method does.
-        effect: EffectClass,
-    },
-    /// `contracts`: one that is not in the list.
-    #[error("the contract {} is not allowed for this key", wellhead_eth::hex::encode(contract))]
-    Contract {
-        /// Which.
-        contract: AddressBytes,
-    },
-    /// `contracts`: the call may touch one that is not in the list.
-    #[error("this key is limited to some contracts, and {}", in_words(*reason))]
-    UnnamedContracts {
-        /// How.
-        reason: UnnamedContracts,
-    },
-    /// `select`.
-    #[error("upstreams may not be selected by this label with this key")]
-    Select,
-    /// `logs_range_max`.
-    #[error(
-        "a search for logs over {blocks} blocks: at most {blocks_max} are allowed for this key"
-    )]
-    LogsRange {
-        /// How many it goes over.
-        blocks: u64,
-        /// How many it may.
-        blocks_max: u64,
-    },
-    /// `batch_items_max`.
-    #[error("a batch of {items} calls: at most {items_max} are allowed for this key")]
-    BatchItems {
-        /// How many it has.
-        items: u64,
-        /// How many it may have.
-        items_max: u64,
-    },
-}
-
-impl RightDenied {
-    /// The right, as the settings name it.
-    pub const fn right(&self) -> &'static str {
-        match self {
-            Self::Expired => "expires_at",
-            Self::Network => "networks",
-            Self::Origin => "origins",
-            Self::Chain => "chains",
-            Self::Method => "methods",
-            Self::Effect { .. } => "effects",
-            Self::Contract { .. } | Self::UnnamedContracts { .. } => "contracts",
-            Self::Select => "select",
-            Self::LogsRange { .. } => "logs_range_max",
-            Self::BatchItems { .. } => "batch_items_max",
-        }
-    }
-}
-
-fn in_words(reason: UnnamedContracts) -> &'static str {
-    match reason {
-        UnnamedContracts::Any => "this call names none: name its addresses",
-        UnnamedContracts::OwnCode => {
-            "this call brings code along: it needs `to`, and no overrides or authorizations"
-        }
-        UnnamedContracts::Unreadable => "the one of this call cannot be read",
-        UnnamedContracts::Method => "this method may touch any",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rights_settings::RightsSettings;
-    use wellhead_eth::MethodTable;
+    use wellhead_eth::{MethodTable, UnnamedContracts};
 
     fn layer(json: &str) -> Arc<RightsLayer> {
         let settings: RightsSettings = serde_json::from_str(&json.replace('\'', "\"")).unwrap();
@@ -462,21 +375,5 @@ mod tests {
         assert!(!rights(&[]).limits_calls() && !rights(&["{}"]).limits_calls());
         assert!(rights(&["{'effects':['read']}"]).limits_calls());
         assert!(!rights(&["{'trail':false,'networks':['::1']}"]).limits_calls());
-    }
-
-    #[test]
-    fn a_refusal_reads_well() {
-        let say = |denied: RightDenied| denied.to_string();
-        assert_eq!(
-            say(RightDenied::UnnamedContracts { reason: UnnamedContracts::Any }),
-            "this key is limited to some contracts, and this call names none: name its addresses"
-        );
-        assert_eq!(
-            say(RightDenied::Effect { effect: EffectClass::Write }),
-            "methods of the effect `write` are not allowed for this key"
-        );
-        let contract = RightDenied::Contract { contract: [0xbb; 20] };
-        assert_eq!(contract.right(), "contracts");
-        assert!(say(contract).contains(&format!("0x{}", "bb".repeat(20))));
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wellhead_eth::{AddressBytes, MethodGlob, hex};
 
-use crate::key_record::UnixSeconds;
-use crate::method_rights::{EffectClass, MethodRights};
+use crate::effect_class::EffectClass;
+use crate::method_rights::MethodRights;
 use crate::networks::{NetworkSet, parse_network};
 use crate::origin::OriginPattern;
 use crate::rights::RightsLayer;
+use crate::unix_seconds::UnixSeconds;
 
 /// Items of one list at most, such as contracts of a key.
 pub const RIGHTS_ITEMS_MAX: usize = 1000;

@@ -1,26 +1,27 @@
 //! All keys as one immutable snapshot, and how a head becomes a caller.
 //!
 //! A new list of keys makes a new table over the policy of the old one; grants have the numbers of those
-//! before them, so limits and usage go on. What is in memory of a key is its hash and its grant: 250 bytes.
+//! before them, so limits and usage go on. What is in memory of a key is a slot and its grant: 200 bytes.
 //!
-//! An unknown key takes the path of a known one with a wrong secret: its text is hashed first, the look-up is
-//! by its public id, and where there is no record the hash is compared all the same. What the look-up itself
+//! An unknown key takes the path of a known one with a wrong secret: the look-up is by its public id, its
+//! text is hashed, and where there is no record the hash is compared all the same. What the look-up itself
 //! may tell is whether an id exists, and ids are public.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
-
 use crate::caller::{AccessGrant, Caller, GrantKind};
 use crate::credential::{BareTarget, Credential, CredentialFinder, CredentialKind};
 use crate::key::KeyId;
-use crate::key_hash::KeyHash;
-use crate::key_record::{KeyRecord, PreviousHash};
+use crate::key_check::KeyCheck;
+use crate::key_record::KeyRecord;
+use crate::key_slots::KeySlots;
 use crate::policy::{AccessPolicy, CertificateName, NetworkVerdict};
-use crate::rights::{RightDenied, Rights};
+use crate::right_denied::RightDenied;
+use crate::rights::Rights;
 use crate::rights_settings::RightsSettings;
 use crate::tenants::GrantTerms;
 use crate::token::TokenRefusal;
@@ -34,17 +35,7 @@ const KEY_PROBLEMS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct AccessTable {
     policy: Arc<AccessPolicy>,
-    keys: HashMap<KeyId, KeyEntry, RandomState>,
-}
-
-#[derive(Debug)]
-struct KeyEntry {
-    hash: KeyHash,
-    grant: Arc<AccessGrant>,
-    /// Seconds since 1970 from which on it is expired or revoked.
-    ends_at: u64,
-    /// Rare, so apart.
-    previous: Option<Box<PreviousHash>>,
+    keys: KeySlots,
 }
 
 /// A table, and what was left out of it.
@@ -109,7 +100,7 @@ pub enum BadKeyReason {
     /// There is no such key, or its secret is wrong.
     Unknown,
     /// It is expired or revoked.
-    Ended(KeyId),
+    Ended,
     /// The rights of its tenant, or of its token, have expired.
     RightsExpired,
     /// Why a token is not accepted.
@@ -129,10 +120,7 @@ impl AccessTable {
     /// A table of these keys. Records with a problem are left out.
     pub fn build(policy: Arc<AccessPolicy>, records: &[KeyRecord]) -> BuiltAccess {
         let mut builder = TableBuilder {
-            keys: HashMap::with_capacity_and_hasher(
-                records.len().min(KEYS_MAX),
-                RandomState::default(),
-            ),
+            keys: KeySlots::with_capacity(records.len().min(KEYS_MAX)),
             rights: HashMap::new(),
             problems: Vec::new(),
             more: 0,
@@ -159,7 +147,7 @@ impl AccessTable {
 
     /// The grant of a key, whether or not it is valid. For pages about keys.
     pub fn grant_of(&self, id: KeyId) -> Option<&Arc<AccessGrant>> {
-        self.keys.get(&id).map(|entry| &entry.grant)
+        self.keys.get(id)
     }
 
     /// What a request comes from. `fields` are all fields of its head, in their order, names in whatever case.
@@ -206,32 +194,31 @@ impl AccessTable {
         facts: &ClientFacts<'_>,
     ) -> Result<Arc<AccessGrant>, Denied> {
         let text = credential.text.expose();
-        let (id, hash) = match credential.kind {
+        let (grant, hash) = match credential.kind {
             CredentialKind::Malformed => return Err(Denied::BadKey(BadKeyReason::Malformed)),
             CredentialKind::Token => return self.grant_to_token(text, facts.now),
-            CredentialKind::Key(id) => (id, self.policy.pepper.hash(text)),
+            CredentialKind::Key(id) => {
+                let grant = self.keys.get(id);
+                // Reads the counter of the grant, so that its line is on its way while the key is hashed.
+                black_box(grant.map(Arc::strong_count));
+                (grant, self.policy.pepper.hash(text))
+            }
             CredentialKind::Foreign => {
                 let hash = self.policy.pepper.hash(text);
-                (hash.id(), hash)
+                (self.keys.get(hash.id()), hash)
             }
         };
         if facts.keys_are_stale {
             return Err(Denied::KeysUnknown);
         }
-        let entry = self.keys.get(&id);
-        let kept = entry.map_or(KeyHash::NONE, |entry| entry.hash);
-        let previous = entry.and_then(|entry| entry.previous.as_deref());
-        let previous = previous.filter(|previous| !previous.valid_until.is_over(facts.now));
-        let replaced = previous.map_or(KeyHash::NONE, |previous| previous.hash);
-        // Both are compared whatever the first says. The bits are joined before anything branches on them.
-        let is_known = (kept == hash) | (replaced == hash);
-        let Some(entry) = entry.filter(|_| is_known) else {
+        let fits = grant.map_or(&KeyCheck::NONE, |grant| &grant.check).fits(&hash, facts.now);
+        let Some(grant) = grant.filter(|_| fits) else {
             return Err(Denied::BadKey(BadKeyReason::Unknown));
         };
-        if facts.now.as_secs() >= entry.ends_at {
-            return Err(Denied::BadKey(BadKeyReason::Ended(id)));
+        if grant.check.has_ended(facts.now) {
+            return Err(Denied::BadKey(BadKeyReason::Ended));
         }
-        Ok(Arc::clone(&entry.grant))
+        Ok(Arc::clone(grant))
     }
 
     fn grant_to_token(&self, token: &str, now: Duration) -> Result<Arc<AccessGrant>, Denied> {
@@ -261,7 +248,7 @@ impl AccessTable {
 }
 
 struct TableBuilder<'r> {
-    keys: HashMap<KeyId, KeyEntry, RandomState>,
+    keys: KeySlots,
     /// Rights that were read before: keys of one kind share them.
     rights: HashMap<(&'r str, &'r RightsSettings), Arc<Rights>>,
     problems: Vec<String>,
@@ -273,16 +260,17 @@ impl<'r> TableBuilder<'r> {
         if self.keys.len() == KEYS_MAX {
             return self.problem(record, &format!("at most {KEYS_MAX} keys are kept"));
         }
-        if self.keys.contains_key(&record.id) {
+        if self.keys.get(record.id).is_some() {
             return self.problem(record, "there are two keys with this id: the first counts");
         }
         let known = (record.tenant.as_str(), &record.rights);
-        let shared = self.rights.get(&known).map(Arc::clone);
+        let has_rights = !record.rights.is_empty();
+        let shared = if has_rights { self.rights.get(&known).map(Arc::clone) } else { None };
         let terms = GrantTerms {
             kind: GrantKind::Key,
             id: record.id.as_str(),
             tenant: &record.tenant,
-            rights: Some(&record.rights).filter(|_| shared.is_none()),
+            rights: Some(&record.rights).filter(|_| has_rights && shared.is_none()),
             quota: record.quota.as_deref(),
         };
         let mut grant = match policy.tenants.grant(&terms) {
@@ -293,16 +281,12 @@ impl<'r> TableBuilder<'r> {
         };
         match shared {
             Some(shared) => grant.rights = shared,
-            None => drop(self.rights.insert(known, Arc::clone(&grant.rights))),
+            None if has_rights => drop(self.rights.insert(known, Arc::clone(&grant.rights))),
+            None => {}
         }
-        let ends = [record.expires_at, record.revoked_at].into_iter().flatten();
-        let entry = KeyEntry {
-            hash: record.hash,
-            grant: Arc::new(grant),
-            ends_at: ends.map(|at| at.0).min().unwrap_or(u64::MAX),
-            previous: record.previous.map(Box::new),
-        };
-        self.keys.insert(record.id, entry);
+        grant.check = KeyCheck::of(record);
+        let is_added = self.keys.insert(record.id, Arc::new(grant));
+        debug_assert!(is_added, "there is room for all records, and the id is a new one");
     }
 
     fn problem(&mut self, record: &KeyRecord, problem: &str) {

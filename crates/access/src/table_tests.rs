@@ -6,10 +6,10 @@ use super::*;
 use crate::client_address::ProxyTrustHeader;
 use crate::key::ApiKey;
 use crate::key_hash::Pepper;
-use crate::key_record::UnixSeconds;
 use crate::policy::{AccessSettings, AnonymousRule, CertificateRule, NetworkAction, NetworkRule};
 use crate::tenants::{TenantDirectory, TenantSettings};
 use crate::token::TokenVerifier;
+use crate::unix_seconds::UnixSeconds;
 use crate::{CredentialSources, NetworkSet, ProxyTrust, Quota, parse_network};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -155,7 +155,7 @@ impl Scene {
             Err(denied) => {
                 let shown = format!("{denied:?}");
                 match denied {
-                    Denied::BadKey(BadKeyReason::Ended(_)) => "ended".to_owned(),
+                    Denied::BadKey(BadKeyReason::Ended) => "ended".to_owned(),
                     Denied::BadKey(reason) => format!("{reason:?}"),
                     Denied::CallerDenied(reason) => format!("{reason:?}"),
                     Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => shown,

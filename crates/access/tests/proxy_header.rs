@@ -24,8 +24,8 @@ fn written(
     let header = TheirHeader::with_tlvs(address, authority);
     let mut bytes = Vec::new();
     match is_v1 {
-        true => header.encode_v1(&mut bytes).unwrap(),
-        false => header.encode_v2(&mut bytes).unwrap(),
+        true => header.encode_v1(&mut bytes).expect("an address and no values"),
+        false => header.encode_v2(&mut bytes).expect("short values"),
     }
     bytes
 }

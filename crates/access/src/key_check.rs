@@ -1,0 +1,48 @@
+//! What a text is compared with that says it is a certain key.
+
+use std::time::Duration;
+
+use crate::key_hash::KeyHash;
+use crate::key_record::{KeyRecord, PreviousHash};
+
+/// The hashes of a key, and its end. Of a grant without a key: what no text fits.
+///
+/// Its fields are in the order in which they are read: see `AccessGrant`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct KeyCheck {
+    /// Seconds since 1970 from which on it is expired or revoked.
+    ends_at: u64,
+    hash: KeyHash,
+    /// Rare, so apart.
+    previous: Option<Box<PreviousHash>>,
+}
+
+impl KeyCheck {
+    /// Fits no text.
+    pub(crate) const NONE: Self = Self { ends_at: 0, hash: KeyHash::NONE, previous: None };
+
+    /// That of a record.
+    pub(crate) fn of(record: &KeyRecord) -> Self {
+        let ends = [record.expires_at, record.revoked_at].into_iter().flatten();
+        Self {
+            ends_at: ends.map(|at| at.0).min().unwrap_or(u64::MAX),
+            hash: record.hash,
+            previous: record.previous.map(Box::new),
+        }
+    }
+
+    /// Whether it is the hash of this key, or of the secret before it while that is valid.
+    pub(crate) fn fits(&self, hash: &KeyHash, now: Duration) -> bool {
+        let previous = self.previous.as_deref();
+        let previous = previous.filter(|previous| !previous.valid_until.is_over(now));
+        let replaced = previous.map_or(&KeyHash::NONE, |previous| &previous.hash);
+        // Both are compared whatever the first says, and joined before anything branches on them.
+        (self.hash == *hash) | (*replaced == *hash)
+    }
+
+    /// Whether the key is expired or revoked.
+    pub(crate) fn has_ended(&self, now: Duration) -> bool {
+        now.as_secs() >= self.ends_at
+    }
+}
