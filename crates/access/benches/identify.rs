@@ -19,8 +19,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wellhead_access::{
     AccessPolicy, AccessSettings, AccessTable, AnonymousRule, ApiKey, ClientFacts,
-    CredentialSources, KeyRecord, NetworkSet, Pepper, ProxyTrust, ProxyTrustHeader, RightsSettings,
-    TenantDirectory, TenantSettings, parse_network,
+    CredentialSources, KeyRecord, NetworkSet, Pepper, ProxyTrust, ProxyTrustHeader, Quota,
+    RightsSettings, TenantDirectory, TenantSettings, parse_network,
 };
 
 const KEYS: usize = 100_000;
@@ -110,7 +110,8 @@ fn policy(pepper: &Pepper, trust: ProxyTrust) -> Arc<AccessPolicy> {
         })
         .collect();
     let mut problems = Vec::new();
-    let tenants = TenantDirectory::new(&tenants, ["pro"], &mut problems);
+    let quota = Quota { name: "pro".into(), ..Quota::default() };
+    let tenants = TenantDirectory::new(&tenants, [quota], Arc::default(), &mut problems);
     let settings = AccessSettings {
         tenants: Arc::new(tenants),
         sources: CredentialSources::default(),
@@ -178,6 +179,7 @@ fn identify(table: &AccessTable, head: &Head) -> bool {
         query: None,
         certificate: &[],
         now: NOW,
+        elapsed: NOW,
         keys_are_stale: false,
     };
     table.identify(&facts, fields(head)).is_ok()

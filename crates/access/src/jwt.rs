@@ -1,7 +1,7 @@
 //! Signed tokens (JWT, RFC 7519): what they must be for us to believe them, and what they then say.
 //!
 //! A [`JwtVerifier`] has the issuers of the settings, each with its current keys, and turns the text
-//! of a token into a [`VerifiedToken`] or a [`JwtError`]:
+//! of a token into a [`VerifiedToken`] or a [`JwtError`]; [`TokenGrants`] makes it a grant to a tenant:
 //!
 //! ```text
 //! token ─ at most 8 KiB ─ remembered? ─ three parts, canonical base64url, JSON without doubles
@@ -16,15 +16,17 @@
 //!
 //! Not promised: tokens are not revoked one by one, `jti` and `iat` are not read, and encrypted
 //! tokens (JWE) and nested ones are refused. One message has two valid ECDSA signatures, so the text of
-//! a token is no identity of it. A token without `kid` is verified with the one key of
-//! its algorithm, and if an issuer replaces that one by another without names, the tokens of the new
-//! key are refused until the next regular fetch.
+//! a token is no identity of it. A token without `kid` is verified with the one key of its algorithm,
+//! and if an issuer replaces that one by another without names, the tokens of the new key are refused
+//! until the next regular fetch.
 //!
-//! `aws-lc-rs`, which TLS uses as well, verifies the signatures. Nothing here fetches keys: [`RefreshPlan`] says when, [`Jwks::parse`] reads the document,
-//! [`JwtVerifier::install_keys`] takes it in.
+//! `aws-lc-rs`, which TLS uses as well, verifies the signatures. Nothing here fetches keys:
+//! [`RefreshPlan`] says when, [`Jwks::parse`] reads the document, [`JwtVerifier::install_keys`] takes
+//! it in.
 
 mod claims;
 mod error;
+mod grants;
 mod json;
 mod jwks;
 mod key;
@@ -40,6 +42,7 @@ mod tests;
 
 pub use claims::{CLAIM_ITEMS_MAX, CLAIM_TEXT_BYTES_MAX, TokenRights, VerifiedToken};
 pub use error::{ClaimRole, IssuerIndex, JwtError};
+pub use grants::{TokenGrants, UnknownKeysHook};
 pub use jwks::{BadJwks, JWKS_BYTES_MAX, JWKS_KEYS_MAX, Jwks, KID_BYTES_MAX, SkippedKeys};
 pub use key::{BadKey, JwtAlgorithm, KeySet, RSA_BITS_MAX, RSA_BITS_MIN, SECRET_BYTES_MIN};
 pub use memory::TOKENS_REMEMBERED_MAX;

@@ -172,7 +172,7 @@ impl TenantDirectory {
 fn meter_name(terms: &GrantTerms<'_>) -> Arc<str> {
     match terms.kind {
         GrantKind::Key => terms.id.into(),
-        GrantKind::Token => format!("token:{}", terms.id).into(),
+        GrantKind::Token => format!("token:{}/{}", terms.tenant, terms.id).into(),
         GrantKind::Certificate => format!("certificate:{}", terms.id).into(),
         GrantKind::Network => format!("network:{}", terms.id).into(),
         GrantKind::Anonymous => ANONYMOUS.into(),

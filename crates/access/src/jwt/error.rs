@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
 /// The place of an issuer in the list that a [`JwtVerifier`](super::JwtVerifier) was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IssuerIndex(pub usize);
@@ -12,56 +10,46 @@ pub struct IssuerIndex(pub usize);
 /// be valid elsewhere.
 ///
 /// All but one are answered with 401; see [`is_our_fault`](Self::is_our_fault).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwtError {
     /// The token is longer than [`TOKEN_BYTES_MAX`](super::TOKEN_BYTES_MAX).
-    #[error("the token is longer than {} bytes", super::TOKEN_BYTES_MAX)]
     TooLong,
-    /// Not three parts of canonical base64url with JSON objects in the first two.
-    #[error("the token is malformed: {0}")]
+    /// Not three parts of canonical base64url with JSON objects in the first two. The text is a whole
+    /// sentence.
     Malformed(&'static str),
-    /// `alg` is `none`.
-    #[error("the token is not signed")]
+    /// `alg` is `none`, or there is no signature.
     Unsigned,
     /// The header has `crit`: an extension that must be understood, and is not.
-    #[error("the token's header has `crit`, which is not supported")]
     CriticalHeader,
     /// The claim `iss` names none of the issuers.
-    #[error("the token's issuer is not known")]
     UnknownIssuer,
     /// The issuer's keys have not been fetched yet, or not for too long.
-    #[error("the keys of the token's issuer are not known at the moment")]
     KeysUnknown(IssuerIndex),
     /// The set has no key of this `kid`: the keys may have been rotated since the last fetch.
-    #[error("the token's key is not one of its issuer's keys")]
     UnknownKid(IssuerIndex),
     /// The set has more than one key of this algorithm, and the token does not say which.
-    #[error("the token names no key (`kid`), and its issuer has several")]
     KidMissing,
     /// The token's `alg` is not the algorithm of the key.
-    #[error("the token's algorithm is not its key's")]
     AlgorithmMismatch,
     /// The signature is not the key's.
-    #[error("the token's signature is not valid")]
     BadSignature,
     /// The instant of `exp` has passed, and the leeway with it.
-    #[error("the token has expired")]
     Expired,
     /// The instant of `nbf` has not come.
-    #[error("the token is not valid yet")]
     NotYetValid,
     /// The claim `aud` names none of the audiences.
-    #[error("the token is for another audience")]
     WrongAudience,
     /// A claim that is required is not there.
-    #[error("the token has no claim for {0}")]
     ClaimMissing(ClaimRole),
     /// A claim has a value of another type, too long, or not printable.
-    #[error("the token's claim for {0} cannot be used")]
     ClaimInvalid(ClaimRole),
     /// A claim has none of the values that the settings require.
-    #[error("a claim of the token has not the required value")]
     ClaimRefused,
+    /// The settings have no tenant of the name that the token has.
+    TenantUnknown,
+    /// The settings have no set of limits of the token's name for it, or its rights are not written as
+    /// rights are.
+    TermsUnknown,
 }
 
 impl JwtError {
@@ -83,7 +71,9 @@ impl JwtError {
             | Self::WrongAudience
             | Self::ClaimMissing(_)
             | Self::ClaimInvalid(_)
-            | Self::ClaimRefused => false,
+            | Self::ClaimRefused
+            | Self::TenantUnknown
+            | Self::TermsUnknown => false,
         }
     }
 
@@ -92,6 +82,30 @@ impl JwtError {
         match self {
             Self::KeysUnknown(issuer) | Self::UnknownKid(issuer) => Some(*issuer),
             _ => None,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> &'static str {
+        match self {
+            Self::TooLong => "the token is longer than 8 KiB",
+            Self::Malformed(text) => text,
+            Self::Unsigned => "the token is not signed",
+            Self::CriticalHeader => "the token's header has `crit`, which is not supported",
+            Self::UnknownIssuer => "the token's issuer is not known",
+            Self::KeysUnknown(_) => "the keys of the token's issuer are not known at the moment",
+            Self::UnknownKid(_) => "the token's key (`kid`) is not one of its issuer's",
+            Self::KidMissing => "the token names no key (`kid`), and its issuer has several",
+            Self::AlgorithmMismatch => "the token's algorithm is not its key's",
+            Self::BadSignature => "the token's signature is not valid",
+            Self::Expired => "the token has expired",
+            Self::NotYetValid => "the token is not valid yet",
+            Self::WrongAudience => "the token is for another audience",
+            Self::ClaimMissing(role) => role.missing(),
+            Self::ClaimInvalid(role) => role.invalid(),
+            Self::ClaimRefused => "a claim of the token has not the required value",
+            Self::TenantUnknown => "the token's tenant is not known",
+            Self::TermsUnknown => "the token's quota or rights are not known",
         }
     }
 
@@ -114,6 +128,8 @@ impl JwtError {
             Self::ClaimMissing(_) => "claim_missing",
             Self::ClaimInvalid(_) => "claim_invalid",
             Self::ClaimRefused => "claim_refused",
+            Self::TenantUnknown => "tenant_unknown",
+            Self::TermsUnknown => "terms_unknown",
         }
     }
 }
@@ -141,18 +157,40 @@ pub enum ClaimRole {
     Chains,
 }
 
-impl fmt::Display for ClaimRole {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Issuer => "the issuer (`iss`)",
-            Self::Audience => "the audience (`aud`)",
-            Self::Expiry => "the expiry (`exp`)",
-            Self::NotBefore => "the begin (`nbf`)",
-            Self::Subject => "the subject",
-            Self::Tenant => "the tenant",
-            Self::Quota => "the quota",
-            Self::Methods => "the methods",
-            Self::Chains => "the chains",
-        })
+impl ClaimRole {
+    fn missing(self) -> &'static str {
+        match self {
+            Self::Issuer => "the token has no issuer (`iss`)",
+            Self::Audience => "the token has no audience (`aud`)",
+            Self::Expiry => "the token has no expiry (`exp`)",
+            Self::NotBefore => "the token has no begin (`nbf`)",
+            Self::Subject => "the token has no claim for its subject",
+            Self::Tenant => "the token has no claim for its tenant",
+            Self::Quota => "the token has no claim for its quota",
+            Self::Methods => "the token has no claim for its methods",
+            Self::Chains => "the token has no claim for its chains",
+        }
+    }
+
+    fn invalid(self) -> &'static str {
+        match self {
+            Self::Issuer => "the token's issuer (`iss`) is not a string",
+            Self::Audience => "the token's audience (`aud`) is neither a string nor a list of them",
+            Self::Expiry => "the token's expiry (`exp`) is not an instant",
+            Self::NotBefore => "the token's begin (`nbf`) is not an instant",
+            Self::Subject => "the token's claim for its subject cannot be used",
+            Self::Tenant => "the token's claim for its tenant cannot be used",
+            Self::Quota => "the token's claim for its quota cannot be used",
+            Self::Methods => "the token's claim for its methods cannot be used",
+            Self::Chains => "the token's claim for its chains cannot be used",
+        }
     }
 }
+
+impl fmt::Display for JwtError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.text())
+    }
+}
+
+impl std::error::Error for JwtError {}

@@ -13,6 +13,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use super::claims::{ValidSpan, VerifiedToken};
 use super::error::IssuerIndex;
+use crate::caller::AccessGrant;
 
 /// The most tokens that are remembered; at the bound the least used go. A token takes 300 bytes, one
 /// with the longest lists of rights less than 40 KB.
@@ -65,6 +66,8 @@ pub(super) struct RememberedToken {
     pub(super) generation: u64,
     pub(super) span: ValidSpan,
     pub(super) token: Arc<VerifiedToken>,
+    /// What it is granted, once it was asked for.
+    pub(super) grant: Option<Arc<AccessGrant>>,
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Tokens of keys made here, and the verifier that the tests share.
 
 mod confusion;
+mod granting;
 mod judging;
 mod key_sets;
 mod properties;

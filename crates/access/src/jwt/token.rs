@@ -36,17 +36,19 @@ pub(super) fn take_apart(token: &str) -> Result<TokenParts<'_>, JwtError> {
     let (Some(header), Some(claims), Some(signature), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(JwtError::Malformed("it has not three parts"));
+        return Err(JwtError::Malformed("the token has not three parts"));
     };
     let message = &token.as_bytes()[..header.len() + 1 + claims.len()];
-    let header = decode(header, "its header is not base64url")?;
-    let header = json::parse_object(&header)
-        .ok_or(JwtError::Malformed("its header is no JSON object, or names a member twice"))?;
+    let header = decode(header, "the token's header is not base64url")?;
+    let header = json::parse_object(&header).ok_or(JwtError::Malformed(
+        "the token's header is no JSON object, or names a member twice",
+    ))?;
     let (algorithm, kid) = read_header(&header)?;
-    let claims = decode(claims, "its claims are not base64url")?;
-    let claims = json::parse_object(&claims)
-        .ok_or(JwtError::Malformed("its claims are no JSON object, or name a member twice"))?;
-    let signature = decode(signature, "its signature is not base64url")?;
+    let claims = decode(claims, "the token's claims are not base64url")?;
+    let claims = json::parse_object(&claims).ok_or(JwtError::Malformed(
+        "the token's claims are no JSON object, or name a member twice",
+    ))?;
+    let signature = decode(signature, "the token's signature is not base64url")?;
     if signature.is_empty() {
         return Err(JwtError::Unsigned);
     }
@@ -64,7 +66,7 @@ fn read_header(
         return Err(JwtError::CriticalHeader);
     }
     let Some(Value::String(name)) = header.get("alg") else {
-        return Err(JwtError::Malformed("its header has no `alg`"));
+        return Err(JwtError::Malformed("the token's header has no `alg`"));
     };
     if name.eq_ignore_ascii_case("none") {
         return Err(JwtError::Unsigned);
@@ -72,7 +74,7 @@ fn read_header(
     let kid = match header.get("kid") {
         None => None,
         Some(Value::String(kid)) if kid.len() <= KID_BYTES_MAX => Some(kid.clone()),
-        Some(_) => return Err(JwtError::Malformed("its `kid` is no string, or too long")),
+        Some(_) => return Err(JwtError::Malformed("the token's `kid` is no string, or too long")),
     };
     Ok((JwtAlgorithm::from_name(name), kid))
 }

@@ -13,6 +13,7 @@ use super::key::{KeySet, NoKey};
 use super::memory::{RememberedToken, TOKENS_REMEMBERED_MAX, TokenDigest, TokenMemory};
 use super::settings::{JwtIssuer, KeySource};
 use super::token::{self, TOKEN_BYTES_MAX, TokenParts};
+use crate::caller::AccessGrant;
 
 /// The most issuers; a token's issuer is looked for one by one.
 pub const ISSUERS_MAX: usize = 64;
@@ -103,6 +104,29 @@ impl JwtVerifier {
     /// [`JwtError`]; with [`wants_fetch`](JwtError::wants_fetch) the keys of an issuer may be older
     /// than the token.
     pub fn verify(&self, token: &str, now: Duration) -> Result<Arc<VerifiedToken>, JwtError> {
+        Ok(self.find(token, now)?.1.token)
+    }
+
+    /// What the token is granted, if it is valid `now`. `grant` is called once for a token that is
+    /// remembered, and has to say the same each time; a token that it refuses is verified again.
+    pub(super) fn verify_as_grant(
+        &self,
+        token: &str,
+        now: Duration,
+        grant: impl FnOnce(&VerifiedToken, &JwtIssuer) -> Result<Arc<AccessGrant>, JwtError>,
+    ) -> Result<Arc<AccessGrant>, JwtError> {
+        let (digest, mut known) = self.find(token, now)?;
+        if let Some(grant) = known.grant {
+            return Ok(grant);
+        }
+        let granted = grant(&known.token, &self.issuers[known.issuer.0].settings)?;
+        known.grant = Some(granted.clone());
+        self.memory.insert(digest, known);
+        Ok(granted)
+    }
+
+    /// What is remembered of the token, or is from now on.
+    fn find(&self, token: &str, now: Duration) -> Result<(TokenDigest, RememberedToken), JwtError> {
         // Before it is hashed, so that a long one costs nothing.
         if token.len() > TOKEN_BYTES_MAX {
             return Err(JwtError::TooLong);
@@ -116,13 +140,12 @@ impl JwtVerifier {
                 if checked == Err(JwtError::Expired) {
                     self.memory.remove(&digest);
                 }
-                return checked.map(|()| known.token);
+                return checked.map(|()| (digest, known));
             }
         }
         let known = self.verify_anew(token, now)?;
-        let token = known.token.clone();
-        self.memory.insert(digest, known);
-        Ok(token)
+        self.memory.insert(digest, known.clone());
+        Ok((digest, known))
     }
 
     fn verify_anew(&self, token: &str, now: u64) -> Result<RememberedToken, JwtError> {
@@ -135,7 +158,8 @@ impl JwtVerifier {
         let set = keys.set.as_deref().filter(|_| now < keys.stale_at);
         check_signature(set.ok_or(JwtError::KeysUnknown(issuer))?, &parts, issuer)?;
         let (token, span) = claims::judge(&state.settings, &parts.claims, now)?;
-        Ok(RememberedToken { issuer, generation: keys.generation, span, token: Arc::new(token) })
+        let token = Arc::new(token);
+        Ok(RememberedToken { issuer, generation: keys.generation, span, token, grant: None })
     }
 
     /// Replaces the keys of an issuer by those of a document that was fetched at `now` (since 1970).

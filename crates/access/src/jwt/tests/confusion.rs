@@ -12,16 +12,16 @@ use crate::jwt::{
     TOKEN_BYTES_MAX,
 };
 
-const NOT_THREE: JwtError = JwtError::Malformed("it has not three parts");
+const NOT_THREE: JwtError = JwtError::Malformed("the token has not three parts");
 const BAD_HEADER: JwtError =
-    JwtError::Malformed("its header is no JSON object, or names a member twice");
+    JwtError::Malformed("the token's header is no JSON object, or names a member twice");
 const BAD_CLAIMS: JwtError =
-    JwtError::Malformed("its claims are no JSON object, or name a member twice");
-const HEADER_TEXT: JwtError = JwtError::Malformed("its header is not base64url");
-const CLAIMS_TEXT: JwtError = JwtError::Malformed("its claims are not base64url");
-const SIGNATURE_TEXT: JwtError = JwtError::Malformed("its signature is not base64url");
-const BAD_KID: JwtError = JwtError::Malformed("its `kid` is no string, or too long");
-const NO_ALG: JwtError = JwtError::Malformed("its header has no `alg`");
+    JwtError::Malformed("the token's claims are no JSON object, or name a member twice");
+const HEADER_TEXT: JwtError = JwtError::Malformed("the token's header is not base64url");
+const CLAIMS_TEXT: JwtError = JwtError::Malformed("the token's claims are not base64url");
+const SIGNATURE_TEXT: JwtError = JwtError::Malformed("the token's signature is not base64url");
+const BAD_KID: JwtError = JwtError::Malformed("the token's `kid` is no string, or too long");
+const NO_ALG: JwtError = JwtError::Malformed("the token's header has no `alg`");
 const MAIN: IssuerIndex = IssuerIndex(0);
 
 fn other(name: &str, keys: impl Into<KeySource>) -> JwtIssuer {

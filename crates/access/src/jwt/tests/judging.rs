@@ -60,7 +60,7 @@ fn expiry() {
         issuer(),
         &text,
         NOW,
-        Err(JwtError::Malformed("its claims are no JSON object, or name a member twice")),
+        Err(JwtError::Malformed("the token's claims are no JSON object, or name a member twice")),
     );
 }
 

@@ -120,7 +120,7 @@ fn rfc_7515_e_a_critical_header() {
 fn rfc_7519_a1_encrypted() {
     let header = encode(r#"{"alg":"RSA1_5","enc":"A128CBC-HS256"}"#);
     let token = format!("{header}.QR1Owv.AxY8DCtDaGlsbGljb3RoZQ.MKOle7UQ.fiK51VwhsxJ");
-    check(rfc_rsa(), &token, Err(JwtError::Malformed("it has not three parts")));
+    check(rfc_rsa(), &token, Err(JwtError::Malformed("the token has not three parts")));
 }
 
 /// The payload of this example is no JSON, so it is no token; its signature is valid all the same.
