@@ -66,6 +66,7 @@ mod table;
 mod tenants;
 mod token;
 mod unix_seconds;
+pub mod usage;
 
 pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};

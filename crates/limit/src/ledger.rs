@@ -160,7 +160,7 @@ pub fn days_left_in_month(day: u32) -> u32 {
 
 /// Year, month and day of the Gregorian calendar, by eras of 400 years from 1 March of
 /// year 0 (H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
-fn civil(day: u32) -> (u32, u32, u32) {
+pub fn civil(day: u32) -> (u32, u32, u32) {
     const DAYS_FROM_MARCH_0_TO_1970: u32 = 719_468;
     const DAYS_OF_ERA: u32 = 146_097;
     // Days beyond the year 11 million have no date.

@@ -34,7 +34,7 @@ pub use bucket::{Bucket, Pace};
 pub use fair_share::{FairShare, fits};
 pub use gate::{Gate, Permit, Permits};
 pub use held::Held;
-pub use ledger::{Cap, Caps, Ledger, Pages, days_left_in_month, month_of};
+pub use ledger::{Cap, Caps, Ledger, Pages, civil, days_left_in_month, month_of};
 pub use limit::LearntLimit;
 pub use rate::LearntRate;
 pub use retry_budget::RetryBudget;
