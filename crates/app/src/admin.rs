@@ -12,11 +12,12 @@ use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{ConnectionStatus, EndStatus, Proxy, Readiness, Status, WebSocketStatus};
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
-    ServerCounts, Tls, WsEnd,
+    ServerCounts, Tls, UsageReport, WsEnd,
 };
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
+use crate::usage::Usage;
 use crate::{explain, limits, metrics};
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
@@ -64,6 +65,7 @@ pub(crate) struct AdminPages {
     registry: Registry,
     beats: Arc<Heartbeats>,
     access: Arc<AdminAccess>,
+    usage: Arc<Usage>,
     draining: AtomicBool,
 }
 
@@ -77,14 +79,16 @@ impl AdminPages {
         tls: Option<Arc<Tls>>,
         beats: Arc<Heartbeats>,
         state: Option<Arc<State>>,
+        usage: Arc<Usage>,
     ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
         metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
+        metrics::register_usage(Arc::clone(&usage), &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
         let (proxy, access) = (Arc::clone(&parts.proxy), Arc::default());
-        Self { proxy, connections, server, registry, beats, access, draining }
+        Self { proxy, connections, server, registry, beats, access, usage, draining }
     }
 
     /// The proxy's status, with what is known of sockets.
@@ -191,6 +195,10 @@ impl AdminHandler for AdminPages {
 
     fn explain(&self, query: &str) -> Health {
         explain::page(&self.proxy, query)
+    }
+
+    fn usage(&self, query: &str) -> UsageReport {
+        self.usage.page(query)
     }
 }
 

@@ -6,6 +6,7 @@
 //! - `admin`, `metrics`: the pages of the admin listener
 //! - `limits`: the limits of each upstream, and their sources
 //! - `analyze`: what a provider delivers, measured
+//! - `usage`: what becomes of usage: memory, files, a store, webhooks
 //! - `demo`: a simulated chain behind the real proxy
 //!
 //! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
@@ -26,5 +27,6 @@ mod secrets;
 mod serve;
 mod state;
 mod terminal;
+mod usage;
 
 pub use command::run;

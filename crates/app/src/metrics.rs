@@ -20,6 +20,7 @@ use wellhead_server::{
 
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
+use crate::usage::Usage;
 
 /// Adds the connections of clients and to upstreams to `registry`.
 pub(crate) fn register(
@@ -37,6 +38,44 @@ pub(crate) fn register(
         registry.register_collector(Box::new(StateFile(state)));
     }
     registry.register_collector(Box::new(Pools(parts.connections())));
+}
+
+/// Adds what becomes of usage to `registry`.
+pub(crate) fn register_usage(usage: Arc<Usage>, registry: &mut Registry) {
+    registry.register_collector(Box::new(UsageOutlets(usage)));
+}
+
+#[derive(Debug)]
+struct UsageOutlets(Arc<Usage>);
+
+impl Collector for UsageOutlets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let (table, counts) = (self.0.table(), self.0.counts().all());
+        gauge(
+            &mut encoder,
+            "wellhead_usage_rows_open",
+            "Rows of usage of the minutes that are not over",
+            &[(NO_LABELS, table.rows() as u64)],
+        )?;
+        counter(
+            &mut encoder,
+            "wellhead_usage_folded_calls",
+            "Calls that count in a row `other`, as there was no room for one of theirs",
+            &[(NO_LABELS, table.folded())],
+        )?;
+        let labels: Vec<_> = counts
+            .iter()
+            .map(|(outlet, what, _)| [("outlet", *outlet), ("result", *what)])
+            .collect();
+        let counts: Vec<(&[(&str, &str)], u64)> = labels
+            .iter()
+            .zip(counts)
+            .filter(|(_, (.., count))| *count > 0)
+            .map(|(labels, (.., count))| (labels.as_slice(), count))
+            .collect();
+        let help = "Rows and quota events handed out, dropped at a bound, and failed attempts";
+        counter(&mut encoder, "wellhead_usage_outlets", help, &counts)
+    }
 }
 
 #[derive(Debug)]

@@ -10,14 +10,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{self, JoinSet};
+use wellhead_access::usage::QuotaCredits;
 use wellhead_proxy::{Announcer, Proxy, Sweeper};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
+use wellhead_telemetry::clock;
 
 use crate::admin::{AdminPages, Heartbeats};
 use crate::assemble::{AssembleError, Assembly, share_cache};
@@ -25,6 +27,7 @@ use crate::config::{Admin, CacheRedis, ListenerName, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::state::State;
+use crate::usage::{Usage, UsageSettings, UsageSetupError};
 
 /// Workers show that they are not stuck so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -37,6 +40,8 @@ pub(crate) enum ServeError {
     Bind(&'static str, SocketAddr, io::Error),
     /// The parts could not be made.
     Assemble(AssembleError),
+    /// Usage cannot be handed out as the settings say.
+    Usage(UsageSetupError),
     /// A thread, a runtime or a signal handler could not be made.
     System(&'static str, io::Error),
 }
@@ -52,6 +57,7 @@ impl std::fmt::Display for ServeError {
                 Ok(())
             }
             Self::Assemble(error) => error.fmt(f),
+            Self::Usage(error) => error.fmt(f),
             Self::System(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -86,6 +92,7 @@ pub(crate) struct Running {
     pages: Arc<AdminPages>,
     tls: Option<Arc<Tls>>,
     state: Option<Arc<State>>,
+    usage: Arc<Usage>,
     admin_hosts: Hosts,
     redis: Option<CacheRedis>,
     shutdown_delay: Duration,
@@ -108,13 +115,13 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
     let tls = tls.map_err(AssembleError::Tls)?;
     let server = Server::with(server_settings(settings), tls.clone());
-    let admin_hosts = hosts(&settings.admin_hosts);
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
     let now = wellhead_dispatch::now();
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
+    let usage = usage(settings)?;
     let (of_server, of_beats) = (Arc::clone(&server), Arc::clone(&beats));
-    let pages = AdminPages::new(&parts, of_server, tls.clone(), of_beats, state.clone());
+    let pages = AdminPages::new(&parts, of_server, tls.clone(), of_beats, state.clone(), Arc::clone(&usage));
     let pages = Arc::new(pages);
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
@@ -142,10 +149,18 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         pages,
         tls,
         state,
-        admin_hosts,
+        usage,
+        admin_hosts: hosts(&settings.admin_hosts),
         redis: settings.cache.redis.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
     })
+}
+
+/// What becomes of usage: as long as no setting says more, it is kept in memory.
+fn usage(settings: &Settings) -> Result<Arc<Usage>, ServeError> {
+    let wanted = UsageSettings { drain: settings.timeouts.drain, ..UsageSettings::default() };
+    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
+    Usage::new(&wanted, no_quota, Arc::new(clock::unix_seconds)).map_err(ServeError::Usage)
 }
 
 fn default_workers() -> usize {
@@ -254,6 +269,7 @@ impl Running {
             () = until => {}
         }
         stopping();
+        let began = wellhead_dispatch::now();
         self.pages.drain();
         self.shutdown.begin();
         let workers = std::mem::take(&mut self.workers);
@@ -269,7 +285,7 @@ impl Running {
             _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
         loops.shutdown().await;
-        self.write_out().await;
+        self.write_out(began).await;
         if let Some((shutdown, admin)) = admin {
             shutdown.begin();
             // Its own drain is bounded by a second.
@@ -298,6 +314,7 @@ impl Running {
         if let Some(state) = &self.state {
             loops.spawn(Arc::clone(state).run());
         }
+        loops.spawn(Arc::clone(&self.usage).run());
         Ok(loops)
     }
 
@@ -312,8 +329,9 @@ impl Running {
         Some((shutdown, task::spawn(serve)))
     }
 
-    /// Writes what was spent, and the cache entries that wait for the disk.
-    async fn write_out(&mut self) {
+    /// Writes what was spent and used, and the cache entries that wait for the disk.
+    async fn write_out(&mut self, began: Instant) {
+        self.usage.end(wellhead_dispatch::now().saturating_duration_since(began)).await;
         if let Some(state) = self.state.take() {
             state.end().await;
         }

@@ -59,6 +59,8 @@ pub trait AdminHandler: Send + Sync + 'static {
     /// Carries out one of [`Self::actions`]. The future is dropped when the client disconnects, and a
     /// panic inside it becomes a 500.
     fn act(&self, call: AdminCall) -> impl Future<Output = AdminReply> + Send;
+    /// `GET /usage?...`: what was used, as the query asks.
+    fn usage(&self, query: &str) -> UsageReport;
 }
 
 /// The metrics as text.
@@ -76,6 +78,17 @@ pub struct Health {
     /// Whether all is well.
     pub well: bool,
     /// A JSON object that says why.
+    pub body: Bytes,
+}
+
+/// What was used; 400 when not `well`, with a JSON object that says why.
+#[derive(Debug, Clone)]
+pub struct UsageReport {
+    /// Whether the query could be understood.
+    pub well: bool,
+    /// Of the body.
+    pub content_type: &'static str,
+    /// The report.
     pub body: Bytes,
 }
 
@@ -97,7 +110,7 @@ enum PageNeed {
     View,
 }
 
-const ROUTES: [(&str, PageNeed); 8] = [
+const ROUTES: [(&str, PageNeed); 9] = [
     ("/", PageNeed::Nothing),
     ("/page.css", PageNeed::Nothing),
     ("/page.js", PageNeed::Nothing),
@@ -106,6 +119,7 @@ const ROUTES: [(&str, PageNeed); 8] = [
     ("/metrics", PageNeed::Metrics),
     ("/status", PageNeed::View),
     ("/explain", PageNeed::View),
+    ("/usage", PageNeed::View),
 ];
 
 const PAGE: &str = include_str!("admin/page.html");
@@ -270,6 +284,11 @@ impl<A: AdminHandler> AdminService<A> {
                 let status = if well { StatusCode::OK } else { StatusCode::BAD_REQUEST };
                 Page::json(status, body)
             }
+            "/usage" => {
+                let report = self.admin.usage(query.unwrap_or_default());
+                let status = if report.well { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+                Page { status, ..Page::ok(report.content_type, report.body) }
+            }
             "/metrics" => {
                 let metrics = self.admin.metrics();
                 Page::ok(metrics.content_type, metrics.body)
@@ -287,7 +306,7 @@ impl<A: AdminHandler> AdminService<A> {
                 return AdminRoute::Page(Page::other_method(&methods.join(", ")));
             }
             ActionMatch::Nothing => {
-                let words = "no such page: try /, /status, /metrics, /livez, /readyz or /explain";
+                let words = "no such page: try /, /status, /metrics, /livez, /readyz, /explain or /usage";
                 return AdminRoute::Page(Page::error(StatusCode::NOT_FOUND, words));
             }
         };

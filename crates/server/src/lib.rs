@@ -63,7 +63,7 @@ mod ws_end;
 
 pub use admin::{
     AdminAccess, AdminAction, AdminActor, AdminCall, AdminCertificate, AdminHandler, AdminReply,
-    AdminRole, AdminRoles, AdminToken, Health, Metrics,
+    AdminRole, AdminRoles, AdminToken, Health, Metrics, UsageReport,
 };
 pub use body::AnswerBody;
 pub use certificate::ClientName;

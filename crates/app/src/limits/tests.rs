@@ -144,7 +144,7 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
 fn limits(parts: &Assembly) -> Vec<Value> {
     let server = wellhead_server::Server::new(wellhead_server::Settings::default());
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
-    let pages = AdminPages::new(parts, server, None, beats, None);
+    let pages = AdminPages::new(parts, server, None, beats, None, crate::usage::Usage::idle());
     let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");
     let limits = &status["chains"][0]["upstreams"][0]["limits"];

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use wellhead_access::Pepper;
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, AdminRole, AdminToken, Health,
-    Listener, LocalListener, Metrics, Server, Settings, Shutdown, Tls,
+    Listener, LocalListener, Metrics, Server, Settings, Shutdown, Tls, UsageReport,
 };
 
 use crate::log::Lines;
@@ -92,6 +92,14 @@ impl AdminHandler for Well {
     fn explain(&self, query: &str) -> Health {
         Health { well: query == "method=a", body: Bytes::from_static(b"{}") }
     }
+
+    fn usage(&self, query: &str) -> UsageReport {
+        let (well, content_type) = match query {
+            "format=csv" => (true, "text/csv; charset=utf-8"),
+            _ => (false, "application/json"),
+        };
+        UsageReport { well, content_type, body: Bytes::from_static(b"{}") }
+    }
 }
 
 async fn open() -> (Wire, Arc<Well>, Shutdown) {
@@ -128,6 +136,8 @@ async fn routes() {
         ("/livez", 200, "application/json"),
         ("/explain?method=a", 200, "application/json"),
         ("/explain", 400, "application/json"),
+        ("/usage?format=csv", 200, "text/csv; charset=utf-8"),
+        ("/usage", 400, "application/json"),
         ("/readyz", 503, "application/json"),
         ("/metrics", 200, "text/plain; version=0.0.4"),
         ("/page.html", 404, "application/json"),

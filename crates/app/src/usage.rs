@@ -1,0 +1,260 @@
+//! What becomes of usage: each minute it leaves the table for memory, files, a store and webhooks.
+//!
+//! ```text
+//! UsageTable ── each minute ──┬─ history ─> GET /usage
+//!                             ├─ totals ─ crossings ─> webhook ┐
+//!                             ├─ backlog ─> push               ┴─> `deliver`, over `net`
+//!                             └─ backlog ─> `file`
+//! ```
+//!
+//! No request waits for any of it. Each outlet has a backlog of its own, bounded in rows
+//! (`backlog`): at the bound the oldest rows go, are counted and told once. What an outlet
+//! takes is tried until it succeeds, so that a store gets each row at least once; the ids of rows
+//! tell doubles. A crash loses what was recorded since the last minute and what waits in memory.
+
+mod backlog;
+mod counts;
+mod deliver;
+mod file;
+mod page;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use wellhead_access::usage::{
+    QuotaCredits, SubjectTotals, UsageHistory, UsageMinute, UsageRow, UsageSubject, UsageTable,
+    UsageTotals,
+};
+use wellhead_server::UsageReport;
+use wellhead_transport::{BoxFuture, Transport};
+
+use self::backlog::OutletBacklog;
+pub(crate) use self::counts::UsageCounts;
+use self::deliver::{Delivery, UsageParcel};
+use self::file::FileWriter;
+pub(crate) use self::settings::{UsageSettings, UsageSetupError};
+
+/// A minute is taken so long after its end: most calls that began in it have ended by then.
+const AFTER_THE_END: Duration = Duration::from_secs(2);
+/// Requests may use all the time to drain: this is enough for a disk and a store that are well.
+const END_MIN: Duration = Duration::from_secs(2);
+/// Crossings that wait to be told. More are nothing to a person: the oldest go.
+const CROSSINGS_MAX: usize = 1_000;
+
+/// What a subject may use, and what it used as far as the caller knows.
+pub(crate) type QuotaOf = dyn Fn(&UsageSubject, &SubjectTotals) -> QuotaCredits + Send + Sync;
+
+/// Seconds since 1970.
+pub(crate) type UnixClock = dyn Fn() -> u64 + Send + Sync;
+
+/// Where usage goes.
+pub(crate) struct Usage {
+    table: Arc<UsageTable>,
+    history: Mutex<UsageHistory>,
+    totals: Mutex<UsageTotals>,
+    quota_of: Box<QuotaOf>,
+    clock: Arc<UnixClock>,
+    counts: Arc<UsageCounts>,
+    outlets: Outlets,
+    /// Whether the outlets end when they have nothing left.
+    closing: watch::Sender<bool>,
+    /// The loops of the outlets before they run, and when they do.
+    prepared: Mutex<Vec<BoxFuture<'static, ()>>>,
+    running: tokio::sync::Mutex<JoinSet<()>>,
+    drain: Duration,
+}
+
+/// Those that the settings ask for.
+#[derive(Default)]
+struct Outlets {
+    file: Option<Arc<OutletBacklog<Arc<[UsageRow]>>>>,
+    push: Option<Arc<OutletBacklog<UsageParcel>>>,
+    webhook: Option<Arc<OutletBacklog<UsageParcel>>>,
+}
+
+impl std::fmt::Debug for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Usage").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+/// Ways out of this process, made by the settings or by a test.
+#[derive(Default)]
+pub(crate) struct UsageWays {
+    push: Option<Arc<dyn Transport>>,
+    webhook: Option<Arc<dyn Transport>>,
+}
+
+impl Usage {
+    /// Checks the settings; [`Self::run`] starts what they ask for.
+    ///
+    /// # Errors
+    ///
+    /// If a URL, table or credential cannot be used.
+    pub(crate) fn new(
+        settings: &UsageSettings,
+        quota_of: Box<QuotaOf>,
+        clock: Arc<UnixClock>,
+    ) -> Result<Arc<Self>, UsageSetupError> {
+        let ways = settings.ways()?;
+        Ok(Self::with_ways(settings, quota_of, clock, &ways))
+    }
+
+    fn with_ways(
+        settings: &UsageSettings,
+        quota_of: Box<QuotaOf>,
+        clock: Arc<UnixClock>,
+        ways: &UsageWays,
+    ) -> Arc<Self> {
+        let table = Arc::new(UsageTable::new(&settings.run_name(clock())));
+        let outlets = Outlets {
+            file: settings.file.as_ref().map(|it| Arc::new(OutletBacklog::new(it.backlog_rows))),
+            push: settings.push.as_ref().map(|it| Arc::new(OutletBacklog::new(it.backlog_rows))),
+            webhook: settings.webhook.as_ref().map(|_| Arc::new(OutletBacklog::new(CROSSINGS_MAX))),
+        };
+        let usage = Arc::new(Self {
+            table,
+            history: Mutex::new(UsageHistory::new(settings.history)),
+            totals: Mutex::default(),
+            quota_of,
+            clock,
+            counts: Arc::default(),
+            outlets,
+            closing: watch::Sender::new(false),
+            prepared: Mutex::default(),
+            running: tokio::sync::Mutex::default(),
+            drain: settings.drain,
+        });
+        usage.prepare(settings, ways);
+        usage
+    }
+
+    /// Makes the loops of the outlets; there is no runtime yet.
+    fn prepare(&self, settings: &UsageSettings, ways: &UsageWays) {
+        let replica: Arc<str> = self.table.replica().into();
+        let mut loops = self.prepared.lock();
+        let counts = || Arc::clone(&self.counts);
+        let closing = || self.closing.subscribe();
+        if let (Some(backlog), Some(file)) = (&self.outlets.file, &settings.file) {
+            let writer = FileWriter::new(file.clone(), &replica);
+            loops.push(Box::pin(file::run(Arc::clone(backlog), writer, counts(), closing())));
+        }
+        for (backlog, way, settings) in [
+            (&self.outlets.push, &ways.push, settings.push_delivery()),
+            (&self.outlets.webhook, &ways.webhook, settings.webhook_delivery()),
+        ] {
+            if let (Some(backlog), Some(way), Some(settings)) = (backlog, way, settings) {
+                let delivery = Delivery {
+                    backlog: Arc::clone(backlog),
+                    way: Arc::clone(way),
+                    settings,
+                    replica: Arc::clone(&replica),
+                    counts: counts(),
+                    rng: SmallRng::from_os_rng(),
+                };
+                loops.push(Box::pin(delivery.run(closing())));
+            }
+        }
+    }
+
+    /// Where calls are counted.
+    pub(crate) fn table(&self) -> &Arc<UsageTable> {
+        &self.table
+    }
+
+    /// What became of rows so far.
+    pub(crate) fn counts(&self) -> &UsageCounts {
+        &self.counts
+    }
+
+    /// Takes each minute as it ends, until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>) {
+        self.start().await;
+        loop {
+            let into_minute = Duration::from_secs((self.clock)() % 60);
+            let next = Duration::from_secs(60) + AFTER_THE_END;
+            tokio::time::sleep(next.saturating_sub(into_minute)).await;
+            let usage = Arc::clone(&self);
+            // A full table takes a tenth of a second, which is too long for the control thread.
+            let turned = tokio::task::spawn_blocking(move || usage.turn(usage.minute())).await;
+            if let Err(error) = turned {
+                tracing::error!(%error, "usage of a minute is lost");
+            }
+        }
+    }
+
+    async fn start(&self) {
+        let mut running = self.running.lock().await;
+        for outlet in self.prepared.lock().drain(..) {
+            running.spawn(outlet);
+        }
+    }
+
+    fn minute(&self) -> UsageMinute {
+        UsageMinute::of(Duration::from_secs((self.clock)()))
+    }
+
+    /// Hands the rows of the minutes before `before` to all outlets.
+    fn turn(&self, before: UsageMinute) {
+        let rows: Arc<[UsageRow]> = self.table.take_minute(before).into();
+        let now = self.minute();
+        self.history.lock().add(&rows, now);
+        let crossings = {
+            let mut totals = self.totals.lock();
+            totals.add(&rows, now);
+            totals.crossings(now, &self.quota_of)
+        };
+        for crossing in crossings {
+            let (tenant, percent) = (crossing.subject.tenant(), crossing.share.percent());
+            tracing::info!(tenant, percent, period = %crossing.period, "a quota is used to this share");
+            if let Some(backlog) = &self.outlets.webhook {
+                self.counts.dropped_crossings(backlog.push(UsageParcel::Crossing(crossing), 1));
+            }
+        }
+        if rows.is_empty() {
+            return;
+        }
+        if let Some(backlog) = &self.outlets.file {
+            self.counts.dropped_by_file(backlog.push(Arc::clone(&rows), rows.len()));
+        }
+        if let Some(backlog) = &self.outlets.push {
+            let parcel = UsageParcel::Rows { range: 0..rows.len(), rows };
+            let weight = parcel.weight();
+            self.counts.dropped_by_push(backlog.push(parcel, weight));
+        }
+    }
+
+    /// Hands out what is left, and waits for the outlets to take it: for what is left of the time to
+    /// drain, of which requests used `used`, and at least [`END_MIN`].
+    pub(crate) async fn end(&self, used: Duration) {
+        self.start().await;
+        self.turn(UsageMinute::MAX);
+        self.closing.send_replace(true);
+        let mut loops = self.running.lock().await;
+        let all = async { while loops.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.drain.saturating_sub(used).max(END_MIN), all).await.is_err() {
+            loops.abort_all();
+            let file_rows = self.outlets.file.as_ref().map_or(0, |it| it.weight());
+            let push_rows = self.outlets.push.as_ref().map_or(0, |it| it.weight());
+            tracing::warn!(
+                file_rows,
+                push_rows,
+                "usage could not be handed out in the time to drain: these rows and those on their way are lost"
+            );
+        }
+    }
+
+    /// Answers `GET /usage?from=&to=&by=&format=`.
+    pub(crate) fn page(&self, query: &str) -> UsageReport {
+        page::page(&self.history, (self.clock)(), query)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! What the settings say of usage. The config makes these; here they become outlets.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_access::usage::UsageHistoryBounds;
+use wellhead_net::{
+    Auth, ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Resolver, TlsClient,
+    TlsSetupError, TransportResources, TrustedRoots,
+};
+use wellhead_telemetry::{Secret, SecretUrl};
+use wellhead_transport::Transport;
+
+use super::UsageWays;
+use super::deliver::{DeliverySettings, PAUSE_MIN, PushBody};
+
+/// Where usage goes, and how much of it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct UsageSettings {
+    /// The name of this replica in rows; the default is the name of the host. A run of a process adds
+    /// its start and a number, so that ids of rows are those of one run.
+    pub(crate) replica: Option<String>,
+    /// What is kept in memory for `/usage`.
+    pub(crate) history: UsageHistoryBounds,
+    /// Files, if any.
+    pub(crate) file: Option<UsageFileSettings>,
+    /// A store that is pushed to, if any.
+    pub(crate) push: Option<UsagePushSettings>,
+    /// What is told of quotas, if it is.
+    pub(crate) webhook: Option<UsageWebhookSettings>,
+    /// How long the end of the process waits for files, store and webhook.
+    pub(crate) drain: Duration,
+}
+
+impl Default for UsageSettings {
+    /// Kept in memory alone.
+    fn default() -> Self {
+        Self {
+            replica: None,
+            history: UsageHistoryBounds::default(),
+            file: None,
+            push: None,
+            webhook: None,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How files are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "the config chooses one"))]
+pub(crate) enum UsageFormat {
+    /// `usage-2026-11-25.csv`.
+    Csv,
+    /// `usage-2026-11-25.jsonl`.
+    Jsonl,
+}
+
+/// Files of usage.
+#[derive(Debug, Clone)]
+pub(crate) struct UsageFileSettings {
+    /// Where they are; it is made if it is not there.
+    pub(crate) folder: PathBuf,
+    /// How they are written.
+    pub(crate) format: UsageFormat,
+    /// A file that would be longer is followed by another one of its day.
+    pub(crate) bytes_max: u64,
+    /// When there are more, the oldest are removed.
+    pub(crate) files_max: usize,
+    /// Rows that wait while the disk takes none; at the bound the oldest go.
+    pub(crate) backlog_rows: usize,
+}
+
+/// A store that usage is pushed to.
+#[derive(Debug, Clone)]
+pub(crate) struct UsagePushSettings {
+    /// Where to POST.
+    pub(crate) url: SecretUrl,
+    /// With which credentials.
+    pub(crate) auth: Auth,
+    /// The table of ClickHouse, as `database.table`; without it the body is JSON lines for any store.
+    pub(crate) clickhouse_table: Option<String>,
+    /// Rows of one request.
+    pub(crate) batch_rows: usize,
+    /// Rows that wait while the store takes none; at the bound the oldest go.
+    pub(crate) backlog_rows: usize,
+    /// How long one attempt may take.
+    pub(crate) timeout: Duration,
+}
+
+/// Who is told of quotas.
+#[derive(Debug, Clone)]
+pub(crate) struct UsageWebhookSettings {
+    /// Where to POST.
+    pub(crate) url: SecretUrl,
+    /// With which credentials.
+    pub(crate) auth: Auth,
+    /// How long one attempt may take.
+    pub(crate) timeout: Duration,
+}
+
+/// Why usage cannot be handed out as the settings say.
+#[derive(Debug)]
+pub(crate) enum UsageSetupError {
+    /// The URL or the credentials of `push` or `webhook`.
+    Endpoint(&'static str, EndpointError),
+    /// The table is no name.
+    Table,
+    /// TLS.
+    Tls(TlsSetupError),
+}
+
+impl fmt::Display for UsageSetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint(which, error) => write!(f, "usage: `{which}`: {error}"),
+            Self::Table => f.write_str(
+                "usage: the ClickHouse table must be a name such as `billing.usage`, of letters, digits and `_`",
+            ),
+            Self::Tls(error) => write!(f, "usage: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for UsageSetupError {}
+
+/// One request at a time, so few connections; idle ones are not worth keeping for long.
+fn client_settings(timeout: Duration) -> ClientSettings {
+    ClientSettings {
+        connect_timeout: timeout,
+        connections_max: 2,
+        connects_max: 1,
+        queue_max: 4,
+        compression: Some(false),
+        ..ClientSettings::default()
+    }
+}
+
+impl UsageSettings {
+    /// The replica's name in the rows of this run.
+    pub(super) fn run_name(&self, started: u64) -> String {
+        let host = || std::fs::read_to_string("/etc/hostname").ok();
+        let named = self.replica.clone().or_else(host);
+        let named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+        let name = named.unwrap_or_else(|| "wellhead".to_owned());
+        format!("{name}/{started:x}-{:08x}", rand::random::<u32>())
+    }
+
+    /// The clients of `push` and `webhook`.
+    pub(super) fn ways(&self) -> Result<UsageWays, UsageSetupError> {
+        let push = match &self.push {
+            Some(push) => {
+                let ndjson = ("content-type".to_owned(), Secret::new("application/x-ndjson"));
+                let endpoint = Endpoint {
+                    headers: vec![ndjson],
+                    auth: push.auth.clone(),
+                    version: HttpVersion::H1,
+                    ..Endpoint::new(push.target()?)
+                };
+                Some(way("push", &endpoint, push.timeout)?)
+            }
+            None => None,
+        };
+        let webhook = match &self.webhook {
+            Some(webhook) => {
+                let endpoint = Endpoint {
+                    auth: webhook.auth.clone(),
+                    version: HttpVersion::H1,
+                    ..Endpoint::new(webhook.url.clone())
+                };
+                Some(way("webhook", &endpoint, webhook.timeout)?)
+            }
+            None => None,
+        };
+        Ok(UsageWays { push, webhook })
+    }
+
+    pub(super) fn push_delivery(&self) -> Option<DeliverySettings> {
+        let push = self.push.as_ref()?;
+        let body = match push.clickhouse_table {
+            Some(_) => PushBody::ClickHouse,
+            None => PushBody::Jsonl,
+        };
+        let (timeout, batch_rows) = (push.timeout, push.batch_rows.max(1));
+        Some(DeliverySettings { name: "push", body, batch_rows, timeout, pause_min: PAUSE_MIN })
+    }
+
+    pub(super) fn webhook_delivery(&self) -> Option<DeliverySettings> {
+        let timeout = self.webhook.as_ref()?.timeout;
+        let (body, batch_rows, pause_min) = (PushBody::Jsonl, 1, PAUSE_MIN);
+        Some(DeliverySettings { name: "webhook", body, batch_rows, timeout, pause_min })
+    }
+}
+
+fn way(
+    which: &'static str,
+    endpoint: &Endpoint,
+    timeout: Duration,
+) -> Result<Arc<dyn Transport>, UsageSetupError> {
+    let tls = TlsClient::new(TrustedRoots::Public).map_err(UsageSetupError::Tls)?;
+    let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
+    let transport = HttpTransport::new(endpoint, client_settings(timeout), shared, rand::random())
+        .map_err(|error| UsageSetupError::Endpoint(which, error))?;
+    Ok(Arc::new(transport))
+}
+
+impl UsagePushSettings {
+    /// The URL, for ClickHouse with the query of the insert. `wait_for_async_insert` makes a 200 mean
+    /// that the rows are stored.
+    pub(super) fn target(&self) -> Result<SecretUrl, UsageSetupError> {
+        let Some(table) = &self.clickhouse_table else { return Ok(self.url.clone()) };
+        let is_name = |part: &str| {
+            let mut bytes = part.bytes();
+            bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if table.split('.').count() > 2 || !table.split('.').all(is_name) {
+            return Err(UsageSetupError::Table);
+        }
+        let mut url = self.url.expose().clone();
+        let insert = format!("query=INSERT%20INTO%20{table}%20FORMAT%20JSONEachRow");
+        let wait = "async_insert=1&wait_for_async_insert=1";
+        let query = match url.query() {
+            Some(own) if !own.is_empty() => format!("{own}&{insert}&{wait}"),
+            Some(_) | None => format!("{insert}&{wait}"),
+        };
+        url.set_query(Some(&query));
+        SecretUrl::parse(url.as_str()).map_err(|_| UsageSetupError::Table)
+    }
+}

@@ -1,0 +1,476 @@
+//! From the table to stores that fail, hang and refuse, and to what is told of quotas.
+
+use std::collections::{HashSet, VecDeque};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::time::Instant;
+use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
+use wellhead_access::{AccessGrant, GrantKind, Tenant};
+use wellhead_limit::Caps;
+use wellhead_net::Auth;
+use wellhead_telemetry::{Secret, SecretUrl};
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Sent, Timing, TransportError, TransportErrorKind, WireReply,
+};
+
+use super::deliver::{DeliverySettings, PushBody};
+use super::settings::{UsagePushSettings, UsageWebhookSettings};
+use super::*;
+
+/// 2026-11-25 12:00:00.
+const NOON: u64 = 1_795_608_000;
+
+impl Usage {
+    /// One that nothing leaves.
+    pub(crate) fn idle() -> Arc<Self> {
+        let (settings, ways) = (UsageSettings::default(), UsageWays::default());
+        let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
+        Self::with_ways(&settings, no_quota, Arc::new(|| 0), &ways)
+    }
+}
+
+/// What a store does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Reaction {
+    Status(u16),
+    Wait(u16, u64),
+    Hang,
+    Reset,
+}
+
+/// A store that plays a script, and then takes everything.
+#[derive(Debug)]
+struct ScriptedStore {
+    script: Mutex<VecDeque<Reaction>>,
+    got: Mutex<Vec<(Duration, Bytes)>>,
+    began: Instant,
+}
+
+impl ScriptedStore {
+    fn new(script: &[Reaction]) -> Arc<Self> {
+        let script = Mutex::new(script.iter().copied().collect());
+        Arc::new(Self { script, got: Mutex::default(), began: Instant::now() })
+    }
+
+    /// The bodies with the times at which they came, also of those that were not taken.
+    fn got(&self) -> Vec<(Duration, Bytes)> {
+        self.got.lock().clone()
+    }
+
+    fn lines(&self) -> Vec<usize> {
+        self.got().iter().map(|(_, body)| body.iter().filter(|it| **it == b'\n').count()).collect()
+    }
+}
+
+impl Transport for ScriptedStore {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        Box::pin(async move {
+            self.got.lock().push((self.began.elapsed(), exchange.body));
+            let reaction = self.script.lock().pop_front().unwrap_or(Reaction::Status(200));
+            let (status, retry_after) = match reaction {
+                Reaction::Status(status) => (status, None),
+                Reaction::Wait(status, seconds) => (status, Some(Duration::from_secs(seconds))),
+                Reaction::Hang => return std::future::pending().await,
+                Reaction::Reset => {
+                    let kind = TransportErrorKind::Closed;
+                    return Err(TransportError::new(kind, Sent::Maybe, "reset"));
+                }
+            };
+            let (body, timing) = (Bytes::from_static(b"words"), Timing::default());
+            Ok(WireReply { status, retry_after, body, rest: None, timing })
+        })
+    }
+}
+
+fn url(text: &str) -> SecretUrl {
+    SecretUrl::parse(text).expect("a URL")
+}
+
+fn push_settings() -> UsagePushSettings {
+    UsagePushSettings {
+        url: url("http://localhost/"),
+        auth: Auth::Url,
+        clickhouse_table: None,
+        batch_rows: 100,
+        backlog_rows: 1_000,
+        timeout: Duration::from_secs(10),
+    }
+}
+
+/// A clock that goes with tokio's.
+fn unix_clock() -> Arc<UnixClock> {
+    let began = Instant::now();
+    Arc::new(move || NOON + began.elapsed().as_secs())
+}
+
+/// Usage that is pushed to `store`, under way.
+fn pushing(push: UsagePushSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
+    let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
+    let ways = UsageWays { push: Some(Arc::clone(store) as _), webhook: None };
+    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
+    let usage = Usage::with_ways(&settings, no_quota, unix_clock(), &ways);
+    tokio::spawn(Arc::clone(&usage).run());
+    usage
+}
+
+/// Counts a call under each of so many keys.
+fn record(usage: &Usage, keys: usize) {
+    let tenant = Arc::new(Tenant::new("acme"));
+    let chain = Arc::from("ethereum");
+    for key in 0..keys {
+        let grant = AccessGrant::new(GrantKind::Key, format!("k{key}"), Arc::clone(&tenant));
+        let credits_in = MilliCredits::whole(1);
+        let record = UsageRecord {
+            grant: &grant,
+            chain: &chain,
+            method: "eth_call",
+            source: UsageSource::Upstream,
+            outcome: UsageOutcome::Answered,
+            amounts: UsageAmounts { calls: 1, credits_in, ..UsageAmounts::default() },
+        };
+        usage.table().record(&record, usage.minute());
+    }
+}
+
+fn count(usage: &Usage, outlet: &str, what: &str) -> u64 {
+    let all = usage.counts().all();
+    all.iter().find(|it| (it.0, it.1) == (outlet, what)).expect("a count").2
+}
+
+fn ids(body: &Bytes) -> Vec<String> {
+    let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let id = |line: &[u8]| {
+        let row: Value = serde_json::from_slice(line).expect("JSON");
+        row["id"].as_str().expect("an id").to_owned()
+    };
+    lines.map(id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_minute_is_pushed_when_it_is_over() {
+    let store = ScriptedStore::new(&[]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 3);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    record(&usage, 1);
+    assert_eq!(store.lines(), [0; 0], "calls of the minute may be under way");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(store.lines(), [3]);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(store.lines(), [3, 1], "and nothing for a minute without calls");
+    assert_eq!(count(&usage, "push", "written"), 4);
+    let rows: Vec<Vec<String>> = store.got().iter().map(|(_, body)| ids(body)).collect();
+    let different: HashSet<_> = rows.iter().flatten().collect();
+    assert_eq!(different.len(), 4, "each row has an id of its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_taken_is_sent_again_with_equal_ids() {
+    use Reaction::{Hang, Reset, Status, Wait};
+    let script = [Status(500), Hang, Reset, Wait(429, 30), Status(401), Status(307)];
+    let store = ScriptedStore::new(&script);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 2);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let got = store.got();
+    assert_eq!(got.len(), script.len() + 1);
+    assert!(got.iter().all(|(_, body)| ids(body) == ids(&got[0].1)), "doubles can be told");
+    let gaps: Vec<f64> = got.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
+    // Each pause is half by chance; the second has the ten seconds of an attempt before it.
+    let bounds = [(0.5, 1.1), (11.0, 12.1), (2.0, 4.1), (30.0, 30.1), (8.0, 16.1), (16.0, 32.1)];
+    for (gap, (least, most)) in gaps.iter().zip(bounds) {
+        assert!((least..=most).contains(gap), "{gaps:?}");
+    }
+    assert_eq!(count(&usage, "push", "written"), 2);
+    assert_eq!(count(&usage, "push_and_webhook", "failed_attempts"), script.len() as u64);
+    assert_eq!(count(&usage, "push", "dropped"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_rows_are_several_requests() {
+    let store = ScriptedStore::new(&[]);
+    let usage = pushing(UsagePushSettings { batch_rows: 2, ..push_settings() }, &store);
+    record(&usage, 5);
+    tokio::time::sleep(Duration::from_secs(63)).await;
+    assert_eq!(store.lines(), [2, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_is_halved() {
+    let too_large = Reaction::Status(413);
+    let store = ScriptedStore::new(&[too_large, too_large]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 5);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(store.lines(), [5, 3, 2, 1, 2]);
+    let got = store.got();
+    let taken: HashSet<_> = got[2..].iter().flat_map(|(_, body)| ids(body)).collect();
+    assert_eq!((taken.len(), count(&usage, "push", "written")), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_refused_again_and_again_holds_nothing_up_for_ever() {
+    let store = ScriptedStore::new(&[Reaction::Status(400); 10]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 1);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    record(&usage, 2);
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    assert_eq!(store.lines(), [[1; 10].as_slice(), &[2]].concat());
+    assert_eq!((count(&usage, "push", "dropped"), count(&usage, "push", "written")), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_bounded_and_the_oldest_goes() {
+    let store = ScriptedStore::new(&[Reaction::Status(503); 16]);
+    let usage = pushing(UsagePushSettings { backlog_rows: 5, ..push_settings() }, &store);
+    let mut recorded = 0;
+    for keys in [1, 2, 3, 4] {
+        record(&usage, keys);
+        recorded += keys as u64;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2_000)).await;
+    let (written, dropped) = (count(&usage, "push", "written"), count(&usage, "push", "dropped"));
+    assert_eq!((written, dropped), (5, 5), "that under way, and the newest");
+    assert_eq!(written + dropped, recorded);
+    let answer = usage.page("from=-7200");
+    let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(answer["rows"][0]["calls"], recorded, "memory has all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_hands_out_what_is_left() {
+    let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 3);
+    let began = Instant::now();
+    usage.end(Duration::ZERO).await;
+    assert_eq!(count(&usage, "push", "written"), 3);
+    assert!(began.elapsed() <= Duration::from_secs(1), "there is no time for long pauses");
+    assert_eq!(usage.table().rows(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_cuts_a_long_pause_short() {
+    let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 3);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(store.lines(), [3], "refused, and waiting");
+    usage.end(Duration::ZERO).await;
+    assert_eq!(store.lines(), [3, 3]);
+    assert_eq!(count(&usage, "push", "written"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait_for_a_store_that_hangs() {
+    let store = ScriptedStore::new(&[Reaction::Hang; 100]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 3);
+    let began = Instant::now();
+    usage.end(Duration::ZERO).await;
+    assert_eq!(began.elapsed().as_secs(), 10, "the time to drain");
+    assert_eq!(count(&usage, "push", "written"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_is_told_once_at_each_share() {
+    let hook = ScriptedStore::new(&[Reaction::Status(500)]);
+    let (url, timeout) = (url("http://localhost/hook"), Duration::from_secs(5));
+    let webhook = UsageWebhookSettings { url, auth: Auth::Url, timeout };
+    let settings = UsageSettings { webhook: Some(webhook), ..UsageSettings::default() };
+    let ways = UsageWays { push: None, webhook: Some(Arc::clone(&hook) as _) };
+    let quota = |subject: &UsageSubject, totals: &SubjectTotals| {
+        let month = matches!(subject, UsageSubject::Tenant(_)).then_some(10);
+        QuotaCredits::own(Caps { day: None, month }, totals)
+    };
+    let usage = Usage::with_ways(&settings, Box::new(quota), unix_clock(), &ways);
+    tokio::spawn(Arc::clone(&usage).run());
+    let mut told = Vec::new();
+    for keys in [7, 1, 1, 5, 5] {
+        record(&usage, keys);
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        let percents = hook.got().into_iter().map(|(_, body)| {
+            let event: Value = serde_json::from_slice(&body).expect("JSON");
+            assert_eq!((&event["tenant"], &event["of"]), (&"acme".into(), &"2026-11".into()));
+            event["percent"].as_u64().expect("a number")
+        });
+        told.push(percents.collect::<Vec<_>>());
+    }
+    // The first attempt failed.
+    let expected: [&[u64]; 5] = [&[], &[80, 80], &[80, 80], &[80, 80, 100], &[80, 80, 100]];
+    assert_eq!(told, expected);
+    assert_eq!(count(&usage, "webhook", "written"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_page_says_what_was_used() {
+    let store = ScriptedStore::new(&[]);
+    let usage = pushing(push_settings(), &store);
+    record(&usage, 2);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let report = usage.page("by=tenant&format=csv");
+    let text = "tenant,calls,credits_in,credits_out,bytes_in,bytes_out,time_us\nacme,2,2,0,0,0,0\n";
+    assert_eq!((report.well, &*report.body), (true, text.as_bytes()));
+    let report = usage.page("by=key&from=-120");
+    let body: Value = serde_json::from_slice(&report.body).expect("JSON");
+    assert_eq!(
+        (body["rows"].as_array().map(Vec::len), &body["resolution"]),
+        (Some(2), &"minute".into())
+    );
+    let report = usage.page("by=colour");
+    assert!(!report.well && report.body.starts_with(b"{\"error\":"));
+}
+
+#[tokio::test]
+async fn files_have_the_sums_of_what_was_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = settings::UsageFileSettings {
+        folder: folder.path().to_owned(),
+        format: settings::UsageFormat::Csv,
+        bytes_max: 1 << 20,
+        files_max: 3,
+        backlog_rows: 100,
+    };
+    let settings = UsageSettings { file: Some(file), ..UsageSettings::default() };
+    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
+    let usage = Usage::with_ways(&settings, no_quota, Arc::new(|| NOON), &UsageWays::default());
+    record(&usage, 4);
+    usage.end(Duration::ZERO).await;
+    let text = std::fs::read_to_string(folder.path().join("usage-2026-11-25.csv")).expect("text");
+    assert_eq!(text.lines().count(), 5);
+    assert_eq!(count(&usage, "file", "written"), 4);
+    assert_eq!(text.matches("2026-11-25T12:00:00Z,acme,key,k").count(), 4);
+}
+
+/// What a real server does with the next connection; `None` ends it without an answer.
+type Answers = Vec<Option<&'static str>>;
+
+/// Serves one request per connection, and returns what came: the head, and the body.
+fn real_server(answers: Answers) -> (SecretUrl, std::thread::JoinHandle<Vec<(String, String)>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let serve = move || {
+        let mut got = Vec::new();
+        for answer in answers {
+            let (stream, _) = listener.accept().expect("a connection");
+            let mut reader = BufReader::new(&stream);
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).expect("a line");
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().expect("a number");
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head.push_str(&line);
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("the body");
+            got.push((head, String::from_utf8(body).expect("text")));
+            if let Some(answer) = answer {
+                (&stream).write_all(answer.as_bytes()).expect("answered");
+            }
+        }
+        got
+    };
+    (url(&format!("http://{address}/in?x=1")), std::thread::spawn(serve))
+}
+
+const OK: Option<&str> = Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+const BUSY: Option<&str> =
+    Some("HTTP/1.1 503 Busy\r\ncontent-length: 4\r\nconnection: close\r\n\r\nbusy");
+
+/// Pushes the rows of two keys over sockets until they are taken, and returns what the server got.
+async fn pushed(push: UsagePushSettings, answers: Answers) -> Vec<(String, String)> {
+    let (url, server) = real_server(answers);
+    let push = UsagePushSettings { url, ..push };
+    let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
+    let way = settings.ways().expect("usable").push.expect("a way");
+    let usage = Usage::idle();
+    record(&usage, 2);
+    let rows: Arc<[UsageRow]> = usage.table().take_minute(UsageMinute::MAX).into();
+    let backlog = Arc::new(OutletBacklog::new(100));
+    backlog.push(UsageParcel::Rows { range: 0..rows.len(), rows }, 2);
+    let settings = settings.push_delivery().expect("settings");
+    let delivery = Delivery {
+        backlog,
+        way,
+        settings: DeliverySettings { pause_min: Duration::from_millis(1), ..settings },
+        replica: "r".into(),
+        counts: Arc::default(),
+        rng: SmallRng::seed_from_u64(1),
+    };
+    let closing = watch::Sender::new(true);
+    delivery.run(closing.subscribe()).await;
+    server.join().expect("served")
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_and_is_busy_gets_the_rows() {
+    let auth = Auth::Bearer(Secret::new("TOKEN"));
+    let got = pushed(UsagePushSettings { auth, ..push_settings() }, vec![None, BUSY, OK]).await;
+    assert_eq!(got.len(), 3);
+    let (head, body) = &got[2];
+    assert!(got.iter().all(|(_, other)| other == body));
+    assert_eq!(ids(&Bytes::from(body.clone())).len(), 2);
+    assert!(head.starts_with("POST /in?x=1 HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("authorization: Bearer TOKEN\r\n"), "{head}");
+    assert!(head.contains("content-type: application/x-ndjson\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn clickhouse_gets_an_insert() {
+    let auth = Auth::Basic { user: Secret::new("user"), password: Secret::new("pass") };
+    let clickhouse_table = Some("billing.usage".to_owned());
+    let push = UsagePushSettings { auth, clickhouse_table, ..push_settings() };
+    let got = pushed(push, vec![OK]).await;
+    let (head, body) = &got[0];
+    let line = "POST /in?x=1&query=INSERT%20INTO%20billing.usage%20FORMAT%20JSONEachRow\
+                &async_insert=1&wait_for_async_insert=1 HTTP/1.1\r\n";
+    assert!(head.starts_with(line), "{head}");
+    assert!(head.contains("authorization: Basic dXNlcjpwYXNz\r\n"), "{head}");
+    for line in body.lines() {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        assert!(row["minute"].is_u64(), "seconds since 1970: {row}");
+    }
+}
+
+#[test]
+fn tables_are_names() {
+    let check = |table: &str, is_good: bool| {
+        let clickhouse_table = Some(table.to_owned());
+        let push = UsagePushSettings { clickhouse_table, ..push_settings() };
+        let target = push.target();
+        assert_eq!(target.is_ok(), is_good, "{table}: {target:?}");
+    };
+    check("usage", true);
+    check("billing._usage2", true);
+    for bad in ["", "a.b.c", "a.", "1a", "a b", "a;DROP TABLE b", "a)", "a&b", "ä"] {
+        check(bad, false);
+    }
+}
+
+#[test]
+fn settings_say_how_rows_are_written() {
+    let clickhouse_table = Some("usage".to_owned());
+    let push = |push| UsageSettings { push: Some(push), ..UsageSettings::default() };
+    let body = |push: UsageSettings| push.push_delivery().expect("settings").body;
+    assert_eq!(body(push(push_settings())), PushBody::Jsonl);
+    let clickhouse = UsagePushSettings { clickhouse_table, ..push_settings() };
+    assert_eq!(body(push(clickhouse)), PushBody::ClickHouse);
+}
+
+#[test]
+fn each_run_has_a_name_of_its_own() {
+    let settings = UsageSettings { replica: Some("a ".to_owned()), ..UsageSettings::default() };
+    let (first, second) = (settings.run_name(255), settings.run_name(255));
+    assert!(first.starts_with("a/ff-") && second.starts_with("a/ff-"), "{first}");
+    assert_ne!(first, second);
+}
