@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wellhead_access::usage::{
-    MilliCredits, UsageAmounts, UsageMinute, UsageOutcome, UsageRecord, UsageSource, UsageTable,
+    MilliCredits, UsageAmounts, UsageBy, UsageHistory, UsageHistoryBounds, UsageMinute,
+    UsageOutcome, UsageQuery, UsageRecord, UsageRow, UsageSource, UsageTable,
 };
 use wellhead_access::{AccessGrant, GrantKind, Tenant};
 
@@ -33,7 +34,7 @@ fn main() {
         );
     };
     measure("four rows", || record(&few, 1));
-    measure("40,000 rows", || record(&many, 1));
+    measure("10,000 rows", || record(&many, 1));
     table.take_minute(UsageMinute::MAX);
     let strangers = grants(100_000);
     for grant in &strangers {
@@ -47,9 +48,27 @@ fn main() {
         table.record(&call(&strangers[90_000 + turn], &chain, "eth_call"), UsageMinute(2));
     });
     let began = now();
-    let taken = table.take_minute(UsageMinute::MAX).len();
-    println!("{:36} {taken} rows in {:.1?}", "taking a full table", began.elapsed());
+    let taken = table.take_minute(UsageMinute::MAX);
+    println!("{:36} {} rows in {:.1?}", "taking a full table", taken.len(), began.elapsed());
+    query(&taken);
     two_threads(&table, &chain, &few);
+}
+
+/// What a page costs that reads a full minute.
+fn query(rows: &[UsageRow]) {
+    let bounds = UsageHistoryBounds { minute_rows: rows.len(), ..UsageHistoryBounds::default() };
+    let mut history = UsageHistory::new(bounds);
+    let began = now();
+    history.add(rows, UsageMinute(2));
+    println!("{:36} {} rows in {:.1?}", "keeping them", rows.len(), began.elapsed());
+    let by = UsageBy { tenant: true, method: true, ..UsageBy::default() };
+    let ask = |_| {
+        let began = now();
+        let sums = history.query(&UsageQuery { from: 0, to: 600, by }).sums.len();
+        (began.elapsed(), sums)
+    };
+    let best = (0..11).map(ask).min().expect("many");
+    println!("{:36} {} rows in {:.1?}, {} sums", "asking for them", rows.len(), best.0, best.1);
 }
 
 /// Two workers that count in one row: the worst that a lock sees.

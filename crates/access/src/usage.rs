@@ -21,7 +21,7 @@ mod totals;
 mod write;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 pub use history::{UsageHistory, UsageHistoryBounds};
@@ -214,16 +214,10 @@ pub struct UsageKey {
 impl UsageKey {
     /// The row `other` of a tenant. Source and outcome stay, so that their sums stay right.
     fn other_of(tenant: Arc<str>, source: UsageSource, outcome: UsageOutcome) -> Self {
-        let other: Arc<str> = OTHER.into();
-        Self {
-            tenant,
-            kind: OTHER,
-            key: Arc::clone(&other),
-            chain: other,
-            method: OTHER,
-            source,
-            outcome,
-        }
+        // Made once, so that counting at the bound allocates nothing.
+        static NAME: LazyLock<Arc<str>> = LazyLock::new(|| OTHER.into());
+        let (key, chain) = (Arc::clone(&NAME), Arc::clone(&NAME));
+        Self { tenant, kind: OTHER, key, chain, method: OTHER, source, outcome }
     }
 
     /// The row into which it folds at a bound: that of its tenant, or that of all tenants.

@@ -214,6 +214,10 @@ fn a_row_that_is_there_costs_no_allocation() {
     assert_eq!(allocations(1), 0);
     table.take_minute(UsageMinute(2));
     assert_eq!(allocations(2), 0, "the memory of a minute that was taken is used again");
+    let full = UsageTable::with_bounds("r", 0, 9);
+    let fold = || allocation_counter::measure(|| full.record(&record, UsageMinute(1))).count_total;
+    assert!(fold() > 0);
+    assert_eq!(fold(), 0, "nor does a row `other`");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! Each minute for an hour, each hour for 31 days, unless the bounds say otherwise. A slot holds at
 //! most so many rows, those with the most calls first; the calls of further keys count in the row
 //! `other` of their tenant, and from a quarter of the bound on in that of the tenant `other`: sums stay
-//! right, as in [`table`](super::table). Full slots of the default bounds are about 80 MB; a hundred
-//! rows a slot are 5 MB.
+//! right, as in [`table`](super::table). Full slots of the default bounds are about 60 MB; a hundred
+//! rows a slot are 10 MB.
 //!
 //! Kept in memory only: after a restart it is empty. Files and stores have the rest.
 
@@ -28,7 +28,7 @@ pub struct UsageHistoryBounds {
 
 impl Default for UsageHistoryBounds {
     fn default() -> Self {
-        Self { minutes: 60, minute_rows: 4_096, hours: 31 * 24, hour_rows: 1_024 }
+        Self { minutes: 60, minute_rows: 4_096, hours: 31 * 24, hour_rows: 512 }
     }
 }
 
