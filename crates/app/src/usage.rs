@@ -64,6 +64,8 @@ pub(crate) struct Usage {
     outlets: Outlets,
     /// Whether the outlets end when they have nothing left.
     closing: watch::Sender<bool>,
+    /// Held for a tenth of a second at most, by one turn at a time.
+    turning: Mutex<()>,
     /// The loops of the outlets before they run, and when they do.
     prepared: Mutex<Vec<BoxFuture<'static, ()>>>,
     running: tokio::sync::Mutex<JoinSet<()>>,
@@ -127,6 +129,7 @@ impl Usage {
             counts: Arc::default(),
             outlets,
             closing: watch::Sender::new(false),
+            turning: Mutex::default(),
             prepared: Mutex::default(),
             running: tokio::sync::Mutex::default(),
             drain: settings.drain,
@@ -202,6 +205,8 @@ impl Usage {
 
     /// Hands the rows of the minutes before `before` to all outlets.
     fn turn(&self, before: UsageMinute) {
+        // The last turn waits for one under way, whose rows would else come when the outlets have ended.
+        let _turning = self.turning.lock();
         let rows: Arc<[UsageRow]> = self.table.take_minute(before).into();
         let now = self.minute();
         self.history.lock().add(&rows, now);
