@@ -35,6 +35,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{CheckCounts, Checks, FeedUse, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
+use crate::access::{self, CallerControl, IssuerKeys, PlannedAccess};
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
@@ -59,6 +60,8 @@ pub(crate) enum AssembleError {
     Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
     Upstream { id: String, problem: String },
+    /// The settings of callers do not fit together.
+    Access(Vec<String>),
     /// The folder of the cache cannot be used.
     CacheDisk(PathBuf, OpenError),
 }
@@ -70,6 +73,7 @@ impl std::fmt::Display for AssembleError {
                 let problems: Vec<_> = problems.iter().map(TlsProblem::to_string).collect();
                 write!(f, "{}", problems.join("; "))
             }
+            Self::Access(problems) => write!(f, "{}", problems.join("; ")),
             Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
             Self::CacheDisk(path, error) => write!(f, "`cache.disk` `{}`: {error}", path.display()),
         }
@@ -105,6 +109,10 @@ struct ChainParts {
 pub(crate) struct Assembly {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) cache: Option<Arc<Cache>>,
+    /// Who may call; `None` where clients are told apart by their addresses alone.
+    pub(crate) callers: Option<Arc<CallerControl>>,
+    /// Of whose keys they are fetched.
+    pub(crate) issuers: Option<IssuerKeys>,
     answers: Arc<Ceiling>,
     chains: Vec<ChainParts>,
 }
@@ -134,8 +142,14 @@ impl Assembly {
         }
         let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
-        let proxy = Proxy::new(served, proxy_settings(settings)).holding(Arc::clone(&answers));
-        Ok(Self { proxy: Arc::new(proxy), cache: commons.cache, answers, chains })
+        let proxy = Proxy::new(served, proxy_settings(settings))
+            .holding(Arc::clone(&answers))
+            .charging(access::terms(&settings.access, now));
+        let planned = access::plan(settings, now).map_err(AssembleError::Access)?;
+        let (callers, issuers) = planned
+            .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
+        let (proxy, cache) = (Arc::new(proxy), commons.cache);
+        Ok(Self { proxy, cache, callers, issuers, answers, chains })
     }
 
     /// What one more worker reaches the upstreams of all chains with: connections of its own.

@@ -16,6 +16,7 @@ use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
+pub mod access;
 pub mod chain;
 mod check;
 pub mod docs;
@@ -37,12 +38,19 @@ mod urls;
 mod value;
 mod write;
 
+pub use access::{
+    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
+    Rights, TenantConfig, TrustedProxies,
+};
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::EnvLookup;
-pub use name::{ChainName, HeaderName, LabelName, ListenerName, Origin};
+pub use name::{
+    CertificateText, ChainName, ClaimPath, HeaderName, LabelName, ListenerName, Origin, QuotaName,
+    TenantName,
+};
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
 pub use profile::{Moment, Profile, ProfileValues};
 pub use read::Map;
@@ -52,7 +60,7 @@ pub use settings::{
     Settings, Timeouts, Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, CallsOver, KeyFile, LogFilter, TextLine};
+pub use value::{Admin, CallsOver, KeyFile, KeyPlace, LogFilter, TextLine};
 
 use read::{ConfigReader, Setting, SettingWord};
 use wellhead_server::{ClientFiles, TlsFile, TlsFiles};

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use url::form_urlencoded;
 use wellhead_access::Caller;
+use wellhead_dispatch::now;
 use wellhead_proxy::{
     Answer, Ctx, Proxy, Subscriber, SubscriberEvent, SubscriberMessage, Target, WorkerChains,
 };
@@ -13,11 +14,15 @@ use wellhead_server::{
     Identified, OnQueued, RateLimitValues, RequestPath, SessionClose, SessionEvent,
 };
 
+use crate::access::CallerControl;
+
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
 pub(crate) struct WorkerHandler {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) worker: WorkerChains,
+    /// `None` where clients are told apart by their addresses alone.
+    pub(crate) callers: Option<Arc<CallerControl>>,
 }
 
 /// What a WebSocket connection is subscribed to; `None` where its path leads to no chain.
@@ -39,8 +44,11 @@ impl Handler for WorkerHandler {
     type Session = SubscriberSession;
     type Caller = Option<Caller>;
 
-    fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<Option<Caller>>, HttpRefusal> {
-        Ok(Identified { caller: None, path: None })
+    fn identify(&self, head: &ClientHead<'_>) -> Result<Identified<Option<Caller>>, HttpRefusal> {
+        match &self.callers {
+            Some(callers) => callers.identify(head, now()),
+            None => Ok(Identified::as_it_came(None)),
+        }
     }
 
     fn open_session(&self, _caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {

@@ -11,6 +11,7 @@
 //!
 //! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
 
+mod access;
 mod admin;
 mod analyze;
 mod assemble;

@@ -21,14 +21,17 @@ use wellhead_proxy::{Announcer, Proxy, Sweeper};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 use wellhead_telemetry::clock;
 
+use crate::access::{self, CallerControl};
 use crate::admin::{AdminPages, Heartbeats};
 use crate::assemble::{AssembleError, Assembly, share_cache};
-use crate::config::{Admin, CacheRedis, ListenerName, Settings};
+use crate::config::{AccessKeys, Admin, CacheRedis, ListenerName, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::state::State;
 use crate::usage::{Usage, UsageSettings, UsageSetupError};
 
+/// A sweep looks at each meter, of which there may be some hundred thousand.
+const METERS_SWEPT_EVERY: Duration = Duration::from_secs(60);
 /// Workers show that they are not stuck so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const WORKER_NAME: &str = "wellhead-worker";
@@ -95,6 +98,7 @@ pub(crate) struct Running {
     usage: Arc<Usage>,
     admin_hosts: Hosts,
     redis: Option<CacheRedis>,
+    keys: Option<AccessKeys>,
     shutdown_delay: Duration,
 }
 
@@ -121,7 +125,14 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
     let usage = usage(settings)?;
     let (of_server, of_beats) = (Arc::clone(&server), Arc::clone(&beats));
-    let pages = AdminPages::new(&parts, of_server, tls.clone(), of_beats, state.clone(), Arc::clone(&usage));
+    let pages = AdminPages::new(
+        &parts,
+        of_server,
+        tls.clone(),
+        of_beats,
+        state.clone(),
+        Arc::clone(&usage),
+    );
     let pages = Arc::new(pages);
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
@@ -129,6 +140,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         let handler = Arc::new(WorkerHandler {
             proxy: Arc::clone(&parts.proxy),
             worker: parts.worker_chains(&mut rng)?,
+            callers: parts.callers.clone(),
         });
         let (server, shutdown, beats) = (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
         let thread = std::thread::Builder::new()
@@ -152,6 +164,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         usage,
         admin_hosts: hosts(&settings.admin_hosts),
         redis: settings.cache.redis.clone(),
+        keys: settings.access.keys.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
     })
 }
@@ -311,6 +324,12 @@ impl Running {
         if let Some(tls) = &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
         }
+        if let (Some(callers), Some(keys)) = (&self.parts.callers, &self.keys) {
+            if let Some(path) = &keys.file {
+                loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
+            }
+            loops.spawn(sweep_meters(Arc::clone(callers)));
+        }
         if let Some(state) = &self.state {
             loops.spawn(Arc::clone(state).run());
         }
@@ -342,6 +361,14 @@ impl Running {
                 "the disk cache did not close in time: entries not yet written are lost"
             );
         }
+    }
+}
+
+/// Forgets the meters that have nothing to remember, until it is dropped.
+async fn sweep_meters(callers: Arc<CallerControl>) {
+    loop {
+        tokio::time::sleep(METERS_SWEPT_EVERY).await;
+        callers.sweep(wellhead_dispatch::now());
     }
 }
 

@@ -306,7 +306,8 @@ impl<A: AdminHandler> AdminService<A> {
                 return AdminRoute::Page(Page::other_method(&methods.join(", ")));
             }
             ActionMatch::Nothing => {
-                let words = "no such page: try /, /status, /metrics, /livez, /readyz, /explain or /usage";
+                let words =
+                    "no such page: try /, /status, /metrics, /livez, /readyz, /explain or /usage";
                 return AdminRoute::Page(Page::error(StatusCode::NOT_FOUND, words));
             }
         };

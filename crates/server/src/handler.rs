@@ -123,6 +123,15 @@ pub struct Identified<C> {
     pub caller: C,
     /// The path in place of the one that came, where that one held a key.
     pub path: Option<String>,
+    /// The query in place of the one that came, where that one held a key.
+    pub query: Option<String>,
+}
+
+impl<C> Identified<C> {
+    /// The path and the query stay as they came.
+    pub fn as_it_came(caller: C) -> Self {
+        Self { caller, path: None, query: None }
+    }
 }
 
 /// One POST or one message over WebSocket, completely read and decoded.

@@ -111,13 +111,16 @@ impl<H: Handler> RpcService<H> {
         }
         let link = ticket.link();
         let client = ClientHead { peer: link.peer, names: link.names(), head: *head };
-        let Identified { caller, path } = match self.handler.identify(&client) {
+        let Identified { caller, path, query } = match self.handler.identify(&client) {
             Ok(identified) => identified,
             Err(refusal) => return RpcAction::Refused(refusal),
         };
-        let path = match path {
-            None => head.target.path(),
-            Some(path) => RequestPath::read(&path, client.query()),
+        let path = match (&path, &query) {
+            (None, None) => head.target.path(),
+            _ => RequestPath::read(
+                path.as_deref().unwrap_or(client.path()),
+                query.as_deref().or(client.query()),
+            ),
         };
         if is_upgrade {
             return upgrade(head, path, caller);

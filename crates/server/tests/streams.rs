@@ -38,7 +38,7 @@ impl Handler for Large {
     type Caller = ();
 
     fn identify(&self, _head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
-        Ok(Identified { caller: (), path: None })
+        Ok(Identified::as_it_came(()))
     }
 
     fn open_session(&self, _caller: &(), _path: &RequestPath) {}

@@ -23,7 +23,7 @@ pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The first `bytes_max` of a file, or of what comes through a pipe.
-pub(super) fn read_any(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_any(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_within(path, bytes_max, PIPE_WAIT)
 }
 

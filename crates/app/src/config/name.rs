@@ -3,6 +3,8 @@
 //! They travel in paths, headers and metric labels, so each has a form and a
 //! length. Other single values are in `value`.
 
+use wellhead_access::jwt::ClaimPointer;
+use wellhead_access::{CertificateName, KEY_ENV_BYTES_MAX, OriginPattern, parse_network};
 use wellhead_upstream::UpstreamId;
 
 use super::read::{EntryName, SettingWord};
@@ -176,6 +178,69 @@ names! {
             return Err(Wrong::hinted("an origin does not name the usual port", hint));
         }
         Ok(())
+    }
+}
+
+names! {
+    /// What a tenant is called.
+    TenantName, "a tenant's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a tenant's name")
+}
+
+names! {
+    /// What a set of limits is called.
+    QuotaName, "a quota's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a quota's name")
+}
+
+names! {
+    /// The first word of keys.
+    KeyEnv, "a word of a key", "[a-z][a-z0-9]{0,7}", |text| {
+        let tidy = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+        match tidy && first && text.len() <= KEY_ENV_BYTES_MAX {
+            true => Ok(()),
+            false => Err(Wrong::new("expected 1 to 8 small letters and digits, such as `live`")),
+        }
+    }
+}
+
+names! {
+    /// An address or a network of clients.
+    ClientNetwork, "an address or network", r"[0-9a-fA-F.:]+(/[0-9]+)?", |text| {
+        let read = parse_network(text).map(drop);
+        read.map_err(|error| Wrong::hinted(error.to_string(), "write `10.0.0.0/8` or `192.0.2.7`"))
+    }
+}
+
+names! {
+    /// A name in a client certificate.
+    CertificateText, "a name in a certificate", "(uri|dns|cn):.+", |text| {
+        text.parse::<CertificateName>().map(drop).map_err(|error| Wrong::new(error.to_string()))
+    }
+}
+
+names! {
+    /// A claim of a token, as a JSON pointer.
+    ClaimPath, "a claim", "/.+", |text| {
+        let read = ClaimPointer::parse(text).map(drop);
+        read.map_err(|error| Wrong::hinted(error.to_string(), "write `/org/id`"))
+    }
+}
+
+names! {
+    /// The address of a contract.
+    ContractText, "a contract's address", "0x[0-9a-fA-F]{40}", |text| {
+        let digits = text.strip_prefix("0x").unwrap_or_default();
+        match digits.len() == 40 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            true => Ok(()),
+            false => Err(Wrong::new("a contract's address is `0x` and 40 hex digits")),
+        }
+    }
+}
+
+names! {
+    /// Web pages that may use a key.
+    AccessOrigin, "an origin", r"[a-z]+://[^/]+", |text| {
+        text.parse::<OriginPattern>().map(drop).map_err(|error| Wrong::new(error.to_string()))
     }
 }
 

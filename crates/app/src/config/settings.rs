@@ -14,8 +14,9 @@ use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
+use super::access::{Access, QuotaConfig, TenantConfig};
 use super::chain::{Chain, Upstream};
-use super::name::{ChainName, ListenerName, Origin};
+use super::name::{ChainName, ListenerName, Origin, QuotaName, TenantName};
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
@@ -80,6 +81,12 @@ section! {
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser (CORS).
         cors: Cors = default(Cors::default()),
+        /// Which clients may call, and how they are told apart.
+        access: Access = default(Access::default()),
+        /// Those that pay for calls, by name.
+        tenants: Map<TenantName, TenantConfig> = default(Map::default()),
+        /// Sets of limits, by name.
+        quotas: Map<QuotaName, QuotaConfig> = default(Map::default()),
         /// When the circuit breaker of an upstream opens, and for how long.
         health: Health = default(Health::default()),
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_access::{AnonymousRule, EffectClass, KeyHash, KeyId};
 use wellhead_dispatch::{Otherwise, TierScope};
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
@@ -321,6 +322,96 @@ choice!(TierScope, "`best` or `all`", TierScope::Best,
     "best" => TierScope::Best, "all" => TierScope::All);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
+
+choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,
+    "allow" => AnonymousRule::Allow, "deny" => AnonymousRule::Deny);
+choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `query`", KeyPlace::Path,
+    "path" => KeyPlace::Path, "x-api-key" => KeyPlace::ApiKey, "bearer" => KeyPlace::Bearer,
+    "basic" => KeyPlace::Basic, "subprotocol" => KeyPlace::Subprotocol, "query" => KeyPlace::Query);
+
+/// Where a client may put its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// In the path.
+    Path,
+    /// In the header `x-api-key`.
+    ApiKey,
+    /// As Bearer.
+    Bearer,
+    /// As the password of Basic.
+    Basic,
+    /// Among the subprotocols of WebSocket.
+    Subprotocol,
+    /// In the query.
+    Query,
+}
+
+impl SettingWord for KeyId {
+    const EXPECTED: &'static str = "the id of a key";
+
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "key id", pattern: Some("[0-9a-hjkmnp-tv-z]{8}") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text.parse().map_err(|_| {
+            let hint = "it has 8 characters, and stands behind the second `_` of a key";
+            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
+        })
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.to_string())
+    }
+
+    fn blank() -> Self {
+        "00000000".parse().expect("a good id")
+    }
+}
+
+impl SettingWord for KeyHash {
+    const EXPECTED: &'static str = "the hash of a key, 64 hex digits";
+    const HIDE: Option<Hide> = Some(Hide::Whole);
+
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "key hash", pattern: Some("[0-9a-f]{64}") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text.parse().map_err(|_| {
+            let hint = "`wellhead key create` prints it; a key itself must not stand here";
+            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
+        })
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text("***".to_owned())
+    }
+
+    fn blank() -> Self {
+        "0".repeat(64).parse().expect("64 hex digits")
+    }
+}
+
+impl SettingWord for EffectClass {
+    const EXPECTED: &'static str = "`read`, `subscribe`, `broadcast`, `write` or `admin`";
+
+    fn shape() -> ValueShape {
+        ValueShape::Choice(Self::ALL.iter().map(|effect| effect.word()).collect())
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        Self::from_word(text).ok_or_else(|| Wrong::new(format!("expected {}", Self::EXPECTED)))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.word().to_owned())
+    }
+
+    fn blank() -> Self {
+        Self::Read
+    }
+}
 
 impl SettingWord for ChainId {
     const EXPECTED: &'static str = "a chain id such as `1` or `0x1`";

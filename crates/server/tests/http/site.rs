@@ -56,7 +56,7 @@ impl Handler for Scripted {
 
     fn identify(&self, head: &ClientHead<'_>) -> Result<Identified<()>, HttpRefusal> {
         *self.client.lock().unwrap() = Some((head.peer(), head.names().to_vec()));
-        Ok(Identified { caller: (), path: None })
+        Ok(Identified::as_it_came(()))
     }
 
     fn open_session(&self, _caller: &(), _path: &RequestPath) {}

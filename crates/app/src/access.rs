@@ -1,0 +1,161 @@
+//! Callers: what the settings and the stores of keys say, as one table that requests are looked up in.
+//!
+//! The policy (tenants, quotas, networks, issuers) is made once from the settings. Keys come from the
+//! settings, a file and Redis; when one of these changes, a new table is made and swapped in as a whole
+//! ([`sources`]). What was used of the limits is in the book, which all tables share.
+
+pub(crate) mod build;
+pub(crate) mod file;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use wellhead_access::{
+    AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, Denied,
+    IdentifiedClient, KeyRecord, MeterBook, MeterTime,
+};
+use wellhead_proxy::AccessTerms;
+use wellhead_server::{ClientHead, HttpRefusal, Identified};
+use wellhead_telemetry::clock;
+
+pub(crate) use build::{IssuerKeys, PlannedAccess, plan};
+pub(crate) use file::watch;
+
+/// All that decides on callers. Shared by all workers.
+#[derive(Debug)]
+pub(crate) struct CallerControl {
+    table: ArcSwap<AccessTable>,
+    policy: Arc<AccessPolicy>,
+    book: Arc<MeterBook>,
+    epoch: Instant,
+    /// Keys of each source, in the order in which the first record of an id counts.
+    records: Mutex<[Vec<KeyRecord>; KeySource::COUNT]>,
+    /// No source of keys was heard of for too long.
+    is_stale: AtomicBool,
+}
+
+/// Where keys come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    /// `access.keys.list`.
+    Settings,
+    /// `access.keys.file`.
+    File,
+    /// `access.keys.redis`.
+    Redis,
+}
+
+impl KeySource {
+    const COUNT: usize = 3;
+}
+
+impl CallerControl {
+    pub(crate) fn new(policy: Arc<AccessPolicy>, book: Arc<MeterBook>, epoch: Instant) -> Self {
+        let BuiltAccess { table, .. } = AccessTable::build(Arc::clone(&policy), &[]);
+        Self {
+            table: ArcSwap::from_pointee(table),
+            policy,
+            book,
+            epoch,
+            records: Mutex::default(),
+            is_stale: AtomicBool::new(false),
+        }
+    }
+
+    /// Forgets the meters that have nothing to remember.
+    pub(crate) fn sweep(&self, now: Instant) {
+        let at = MeterTime { elapsed: self.elapsed(now), unix_seconds: clock::unix_seconds() };
+        self.book.sweep(at);
+    }
+
+    /// What is used of the limits.
+    pub(crate) fn book(&self) -> &Arc<MeterBook> {
+        &self.book
+    }
+
+    /// The keys in use.
+    pub(crate) fn table(&self) -> Arc<AccessTable> {
+        self.table.load_full()
+    }
+
+    /// Since the epoch of the meters.
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.epoch)
+    }
+
+    /// Takes the keys of one source in the place of those that it had. Returns what is wrong with some of
+    /// them; those are left out.
+    pub(crate) fn take_keys(&self, source: KeySource, keys: Vec<KeyRecord>) -> Vec<String> {
+        let mut records = self.records.lock();
+        records[source as usize] = keys;
+        let all: Vec<KeyRecord> = records.iter().flatten().cloned().collect();
+        let BuiltAccess { table, key_problems } =
+            AccessTable::build(Arc::clone(&self.policy), &all);
+        // Under the lock: a table of older keys must not take the place of a newer one.
+        self.table.store(Arc::new(table));
+        key_problems
+    }
+
+    /// Says whether the keys were not heard of for too long: then requests with keys are refused.
+    pub(crate) fn set_stale(&self, is_stale: bool) {
+        self.is_stale.store(is_stale, Relaxed);
+    }
+
+    /// What a request comes from, at this moment.
+    pub(crate) fn identify(
+        &self,
+        head: &ClientHead<'_>,
+        now: Instant,
+    ) -> Result<Identified<Option<Caller>>, HttpRefusal> {
+        let certificate: Vec<_> = head.names().iter().map(certificate_name).collect();
+        let facts = ClientFacts {
+            peer: head.peer().ip(),
+            path: head.path(),
+            query: head.query(),
+            certificate: &certificate,
+            now: Duration::from_secs(clock::unix_seconds()),
+            elapsed: self.elapsed(now),
+            keys_are_stale: self.is_stale.load(Relaxed),
+        };
+        let table = self.table.load();
+        let IdentifiedClient { caller, target } =
+            table.identify(&facts, head.fields()).map_err(|denied| {
+                tracing::debug!(?denied, peer = %head.peer(), "a request was turned away");
+                refusal(denied)
+            })?;
+        let path = target.path.map(Cow::into_owned);
+        Ok(Identified { caller: Some(caller), path, query: target.query })
+    }
+}
+
+/// The terms by which callers are charged.
+pub(crate) fn terms(settings: &crate::config::Access, epoch: Instant) -> AccessTerms {
+    AccessTerms {
+        prices: build::prices(settings),
+        cached_share: f64::from(settings.cached_percent) / 100.0,
+        epoch,
+    }
+}
+
+fn certificate_name(name: &wellhead_server::ClientName) -> CertificateName {
+    match name {
+        wellhead_server::ClientName::Uri(text) => CertificateName::Uri(text.clone()),
+        wellhead_server::ClientName::Dns(text) => CertificateName::dns(text),
+        wellhead_server::ClientName::Common(text) => CertificateName::CommonName(text.clone()),
+    }
+}
+
+/// What a client is told. The reason is for the log: it would tell which keys exist.
+fn refusal(denied: Denied) -> HttpRefusal {
+    match denied {
+        Denied::NoKey => HttpRefusal::NoKey,
+        Denied::BadKey(_) => HttpRefusal::BadKey,
+        Denied::ManyKeys => HttpRefusal::ManyKeys,
+        Denied::CallerDenied(_) => HttpRefusal::CallerDenied,
+        Denied::KeysUnknown => HttpRefusal::KeysUnknown,
+    }
+}
