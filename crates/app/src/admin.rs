@@ -69,17 +69,25 @@ pub(crate) struct AdminPages {
     draining: AtomicBool,
 }
 
+/// What the pages tell of beside the proxy.
+#[derive(Debug)]
+pub(crate) struct AdminParts {
+    pub(crate) server: Arc<Server>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) beats: Arc<Heartbeats>,
+    pub(crate) state: Option<Arc<State>>,
+    /// Who may see them.
+    pub(crate) access: Arc<AdminAccess>,
+    pub(crate) usage: Arc<Usage>,
+}
+
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
 const ACTIONS: &[AdminAction] = &[];
 
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        server: Arc<Server>,
-        tls: Option<Arc<Tls>>,
-        beats: Arc<Heartbeats>,
-        state: Option<Arc<State>>,
-        usage: Arc<Usage>,
+        AdminParts { server, tls, beats, state, access, usage }: AdminParts,
     ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
@@ -87,7 +95,7 @@ impl AdminPages {
         metrics::register_usage(Arc::clone(&usage), &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
-        let (proxy, access) = (Arc::clone(&parts.proxy), Arc::default());
+        let proxy = Arc::clone(&parts.proxy);
         Self { proxy, connections, server, registry, beats, access, usage, draining }
     }
 

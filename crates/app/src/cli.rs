@@ -12,7 +12,9 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::{Admin, parse_admin, parse_listen};
+use wellhead_server::AdminRole;
+
+use crate::config::{Admin, parse_admin, parse_listen, parse_role};
 
 /// One dependable JSON-RPC endpoint in front of many Ethereum nodes and providers.
 #[derive(Debug, Parser)]
@@ -34,6 +36,8 @@ pub enum Command {
     Check(Check),
     /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
+    /// Make a token for the admin listener; prints it once, with the settings that accept it
+    Token(NewToken),
     /// Measure what a provider delivers: limits, streams, latency; shows the cost first
     Analyze(analyze::Analyze),
     /// Print the JSON schema of the config, for editors
@@ -63,7 +67,7 @@ pub struct Serve {
     /// The address for clients [default: the config's, or 127.0.0.1:4545]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     pub listen: Option<SocketAddr>,
-    /// The address of metrics, health and dashboard, or `off` [default: the config's, or 127.0.0.1:4546]
+    /// The address of metrics, health and dashboard, `unix:/path`, or `off` [default: the config's, or 127.0.0.1:4546]
     #[arg(long, value_name = "ADDR", value_parser = parse_admin)]
     pub admin: Option<Admin>,
 }
@@ -80,7 +84,7 @@ pub struct Demo {
     /// The address for clients
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4545", value_parser = parse_listen)]
     pub listen: SocketAddr,
-    /// The address of metrics, health and dashboard, or `off`
+    /// The address of metrics, health and dashboard, `unix:/path`, or `off`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,
     /// Stop after N seconds [default: run until interrupted]
@@ -116,7 +120,8 @@ pub struct Check {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is sent to an upstream. Among upstreams of equal fitness, tier and cost the order may
-differ for the next call. GET /explain on the admin listener returns this as JSON.
+differ for the next call. GET /explain on the admin listener returns this as JSON. If it needs a
+token, put one with the role `view` into the environment variable WELLHEAD_ADMIN_TOKEN.
 
 Examples:
   wellhead explain eth_getBalance '[\"0x00000000219ab540356cBB839Cbe05303d7705Fa\",\"latest\"]'
@@ -140,12 +145,41 @@ pub struct Explain {
     /// Only upstreams with this label, as in the query of a request; may be given several times
     #[arg(long, value_name = "LABEL=VALUE")]
     pub select: Vec<String>,
-    /// The address of the running wellhead's admin listener
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546")]
-    pub admin: SocketAddr,
+    /// The address of the running wellhead's admin listener, or `unix:/path`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
+    pub admin: Admin,
     /// Print the JSON object unchanged
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `wellhead token`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The token itself is not kept anywhere: the settings have its hash.
+
+Examples:
+  wellhead token prometheus --role view
+      for metrics, status and the dashboard
+  wellhead token ops --role operate --role keys
+      for every action")]
+pub struct NewToken {
+    /// How audit lines name it: letters, digits, `-`, `_` and `.`
+    #[arg(value_name = "NAME", value_parser = token_name)]
+    pub name: String,
+    /// What it may do: `view`, `operate` (includes `view`) or `keys`; may be given several times
+    #[arg(long, value_name = "ROLE", default_value = "view", value_parser = parse_role)]
+    pub role: Vec<AdminRole>,
+}
+
+/// A name that needs no quotes in YAML.
+fn token_name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    match begins && text.len() <= 64 && text.bytes().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("begin with a letter; then letters, digits, `-`, `_` and `.`".to_owned()),
+    }
 }
 
 /// Arguments of `wellhead completions`.

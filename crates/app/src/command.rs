@@ -9,7 +9,7 @@ use wellhead_telemetry::log;
 use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, ProblemReport, Settings};
 use crate::terminal::{CommandError, complain, say};
-use crate::{analyze, demo, explain, serve, state};
+use crate::{analyze, demo, explain, serve, state, token};
 
 /// Exit code of a config or an argument that cannot work.
 const BAD_CONFIG: u8 = 1;
@@ -26,6 +26,7 @@ pub fn run() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
         Command::Explain(arguments) => explain::command(&arguments),
+        Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::schema());
@@ -59,7 +60,7 @@ fn rendered(report: &ProblemReport) -> String {
 }
 
 fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
-    let overrides = Overrides { listen: arguments.listen, admin: arguments.admin };
+    let overrides = Overrides { listen: arguments.listen, admin: arguments.admin.clone() };
     let (settings, warnings) = if arguments.urls.is_empty() {
         let path = config::find(arguments.config.as_deref())
             .map_err(|error| CommandError::Config(error.to_string()))?;
@@ -67,7 +68,7 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
             .map_err(|report| CommandError::Config(rendered(&report)))?;
         (loaded.settings, loaded.warnings)
     } else {
-        Settings::from_urls(&arguments.urls, arguments.listen, arguments.admin)
+        Settings::from_urls(&arguments.urls, arguments.listen, arguments.admin.clone())
             .map_err(|report| CommandError::Config(rendered(&report)))?
     };
     if !warnings.is_empty() {
@@ -80,16 +81,16 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let mut settings = settings(arguments)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     keep_what_is_spent(&mut settings);
-    let system = |error: serve::ServeError| CommandError::System(error.to_string());
+    let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
     let running = serve::start(&settings).map_err(system)?;
-    let addresses = running.addresses;
+    let addresses = running.addresses.clone();
     for chain in running.proxy.chains() {
         let upstreams = chain.roster.upstreams().len();
         tracing::info!(chain = &*chain.name.name, upstreams, "serving chain");
     }
     tracing::info!(
         listen = %addresses.listen,
-        admin = addresses.admin.map(|it| it.to_string()).as_deref().unwrap_or("off"),
+        admin = %addresses.admin,
         version = env!("CARGO_PKG_VERSION"),
         "wellhead is up"
     );

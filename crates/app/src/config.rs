@@ -25,6 +25,7 @@ pub(crate) mod file;
 mod mask;
 mod name;
 mod near;
+mod network;
 mod place;
 mod problem;
 mod profile;
@@ -40,7 +41,7 @@ mod write;
 
 pub use access::{
     Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
-    Rights, TenantConfig, TrustedProxies,
+    Rights, TenantConfig,
 };
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
@@ -51,26 +52,27 @@ pub use name::{
     CertificateText, ChainName, ClaimPath, HeaderName, LabelName, ListenerName, Origin, QuotaName,
     TenantName,
 };
+pub use network::Network;
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
 pub use profile::{Moment, Profile, ProfileValues};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
-    Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits, Log,
-    Settings, Timeouts, Tls, TlsClients,
+    AdminGuard, Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits,
+    Log, NamedCertificate, NamedToken, Proxies, Settings, Timeouts, Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, CallsOver, KeyFile, KeyPlace, LogFilter, TextLine};
+pub use value::{Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, TextLine};
 
 use read::{ConfigReader, Setting, SettingWord};
-use wellhead_server::{ClientFiles, TlsFile, TlsFiles};
+use wellhead_server::{AdminRole, ClientFiles, TlsFile, TlsFiles};
 use write::Yaml;
 
 /// Where a config is looked for when none is named, in this order.
 pub const PLACES: [&str; 2] = ["wellhead.yaml", "/etc/wellhead/wellhead.yaml"];
 
 /// What the command line says over the file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Instead of `listen`.
     pub listen: Option<SocketAddr>,
@@ -315,6 +317,9 @@ impl Settings {
         if let Some(tls) = self.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("tls"), base, problems);
         }
+        if let Some(tls) = self.admin_access.tls.as_mut() {
+            tls.find_files(&SettingPath::root().key("admin_access").key("tls"), base, problems);
+        }
         for (name, chain) in &mut self.chains.0 {
             let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
@@ -423,6 +428,11 @@ impl Tls {
 
 /// Reads an `--admin` argument.
 pub fn parse_admin(text: &str) -> Result<Admin, String> {
+    argument(text)
+}
+
+/// Reads a `--role` argument.
+pub fn parse_role(text: &str) -> Result<AdminRole, String> {
     argument(text)
 }
 

@@ -18,7 +18,7 @@ use wellhead_sim::world::WorldConfig;
 use wellhead_telemetry::{clock, log};
 
 use crate::cli;
-use crate::config::{self, Overrides, Settings};
+use crate::config::{self, Admin, Overrides, Settings};
 use crate::serve;
 use crate::terminal::{CommandError, say};
 use client::Client;
@@ -141,7 +141,8 @@ fn settings(arguments: &cli::Demo, world: &DemoWorld) -> Result<Settings, Comman
             if place + 1 == world.urls.len() { String::new() } else { format!(", ws: \"{ws}\"") };
         yaml.push_str(&format!("      - {{ id: {id}, url: \"{url}\"{feed} }}\n"));
     }
-    let overrides = Overrides { listen: Some(arguments.listen), admin: Some(arguments.admin) };
+    let overrides =
+        Overrides { listen: Some(arguments.listen), admin: Some(arguments.admin.clone()) };
     let loaded = config::parse("the demo's config", &yaml, &|_| None, overrides)
         .map_err(|report| CommandError::System(report.render(false)))?;
     Ok(loaded.settings)
@@ -157,9 +158,9 @@ fn introduce(addresses: &serve::Addresses) {
          \x20 curl -si http://{listen}/ {json} -H 'x-wellhead-trail: 1' -d '{{\"id\":2,\"method\":\"eth_getBlockByNumber\",\"params\":[\"latest\",false]}}'\n\
          \x20 curl -s http://{listen}/ {json} -d '[{{\"id\":3,\"method\":\"eth_chainId\"}},{{\"id\":4,\"method\":\"eth_gasPrice\"}},5]'"
     ));
-    match addresses.admin {
-        Some(admin) => say(&format!("dashboard: http://{admin}/\n")),
-        None => say(""),
+    match &addresses.admin {
+        Admin::At(admin) => say(&format!("dashboard: http://{admin}/\n")),
+        Admin::Unix(_) | Admin::Off => say(""),
     }
 }
 

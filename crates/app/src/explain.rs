@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,10 +14,13 @@ use wellhead_proxy::{Proxy, Thought};
 use wellhead_server::Health;
 
 use crate::cli::Explain;
+use crate::config::Admin;
 use crate::terminal::{CommandError, say};
 
 /// The page is quick; longer means that another program listens there.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The environment variable with the token for the admin listener.
+const TOKEN: &str = "WELLHEAD_ADMIN_TOKEN";
 /// No explanation is longer: 128 upstreams with a line each.
 const ANSWER_MAX: u64 = 1 << 20;
 
@@ -70,8 +74,9 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
 /// Asks a running wellhead, and prints what it says.
 pub(crate) fn command(arguments: &Explain) -> Result<(), CommandError> {
     let target = target(arguments);
-    let (status, body) = get(arguments.admin, &target).map_err(|why| {
-        let admin = arguments.admin;
+    let token = std::env::var(TOKEN).ok();
+    let (status, body) = get(&arguments.admin, &target, token.as_deref()).map_err(|why| {
+        let admin = &arguments.admin;
         CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
     let told: Value = serde_json::from_str(&body).map_err(|_| {
@@ -105,12 +110,42 @@ fn target(arguments: &Explain) -> String {
 }
 
 /// One request on a connection of its own: status and body.
-fn get(admin: SocketAddr, target: &str) -> Result<(u16, String), String> {
+fn get(admin: &Admin, target: &str, token: Option<&str>) -> Result<(u16, String), String> {
     let words = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE).map_err(words)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
-    let request = format!("GET {target} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    match admin {
+        Admin::Off => Err("it is `off`".to_owned()),
+        Admin::At(address) => {
+            let stream = TcpStream::connect_timeout(address, PATIENCE).map_err(words)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
+            stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
+            exchange(stream, &address.to_string(), target, token)
+        }
+        Admin::Unix(path) => {
+            let stream = UnixStream::connect(path).map_err(words)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
+            stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
+            exchange(stream, "localhost", target, token)
+        }
+    }
+}
+
+fn exchange(
+    mut stream: impl Read + Write,
+    host: &str,
+    target: &str,
+    token: Option<&str>,
+) -> Result<(u16, String), String> {
+    let words = |error: std::io::Error| error.to_string();
+    let token = match token {
+        // As a header it would be another request.
+        Some(token) if token.contains(char::is_control) => {
+            return Err(format!("{TOKEN} holds a control character"));
+        }
+        Some(token) => format!("authorization: Bearer {token}\r\n"),
+        None => String::new(),
+    };
+    let request =
+        format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(words)?;
     let mut answer = String::new();
     stream.take(ANSWER_MAX).read_to_string(&mut answer).map_err(words)?;
@@ -239,7 +274,7 @@ heads     how new blocks of each upstream are learnt:
             chain: Some("a b".to_owned()),
             client: None,
             select: vec!["archive=true".to_owned()],
-            admin: ([127, 0, 0, 1], 1).into(),
+            admin: Admin::Off,
             json: false,
         };
         let encoded = "/explain?method=eth_call&\

@@ -3,7 +3,7 @@
 //! - [`config`]: the file, read and checked; known to this crate alone
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
-//! - `admin`, `metrics`: the pages of the admin listener
+//! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `limits`: the limits of each upstream, and their sources
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
@@ -13,6 +13,7 @@
 
 mod access;
 mod admin;
+mod admin_listener;
 mod analyze;
 mod assemble;
 pub mod cli;
@@ -26,8 +27,10 @@ mod metrics;
 mod renew;
 mod secrets;
 mod serve;
+mod serve_error;
 mod state;
 mod terminal;
+mod token;
 mod usage;
 
 pub use command::run;

@@ -14,8 +14,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_server::{
-    ClientProtocol, HandshakeFailure, HttpRefusal, STATUSES, Server, ServerCounts, Tls, TlsFile,
-    WsEnd,
+    ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
+    Tls, TlsFile, WsEnd,
 };
 
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -242,6 +242,13 @@ fn handshakes(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Enc
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for failure in HandshakeFailure::ALL {
         let count = ConstCounter::new(counts.tls_failed(failure));
+        count.encode(family.encode_family(&[("reason", failure.word())])?)?;
+    }
+    let help = "Connections closed before a trusted proxy had named their client, by reason";
+    let name = "wellhead_proxy_headers_failed";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for failure in ProxyFailure::ALL {
+        let count = ConstCounter::new(counts.proxy_failed(failure));
         count.encode(family.encode_family(&[("reason", failure.word())])?)?;
     }
     counter(

@@ -17,18 +17,23 @@ use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
+use wellhead_access::{ProxyTrust, ProxyTrustHeader};
 use wellhead_proxy::{Announcer, Proxy, Sweeper};
-use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
+use wellhead_server::{
+    Compression, Drained, Hosts, Listener, ProxyProtocol, Server, Shutdown, Tls,
+};
 use wellhead_telemetry::clock;
 
 use crate::access::{self, CallerControl};
-use crate::admin::{AdminPages, Heartbeats};
+use crate::admin::{AdminPages, AdminParts, Heartbeats};
+use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, share_cache};
-use crate::config::{AccessKeys, Admin, CacheRedis, ListenerName, Settings};
+use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
+use crate::serve_error::ServeError;
 use crate::state::State;
-use crate::usage::{Usage, UsageSettings, UsageSetupError};
+use crate::usage::{Usage, UsageSettings};
 
 /// A sweep looks at each meter, of which there may be some hundred thousand.
 const METERS_SWEPT_EVERY: Duration = Duration::from_secs(60);
@@ -36,52 +41,14 @@ const METERS_SWEPT_EVERY: Duration = Duration::from_secs(60);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const WORKER_NAME: &str = "wellhead-worker";
 
-/// Why serving could not start.
-#[derive(Debug)]
-pub(crate) enum ServeError {
-    /// An address could not be bound.
-    Bind(&'static str, SocketAddr, io::Error),
-    /// The parts could not be made.
-    Assemble(AssembleError),
-    /// Usage cannot be handed out as the settings say.
-    Usage(UsageSetupError),
-    /// A thread, a runtime or a signal handler could not be made.
-    System(&'static str, io::Error),
-}
-
-impl std::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bind(what, address, error) => {
-                write!(f, "`{what}` cannot listen on {address}: {error}")?;
-                if error.kind() == io::ErrorKind::AddrInUse {
-                    write!(f, "; something else does: choose another with `--{what}`")?;
-                }
-                Ok(())
-            }
-            Self::Assemble(error) => error.fmt(f),
-            Self::Usage(error) => error.fmt(f),
-            Self::System(what, error) => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
-
-impl From<AssembleError> for ServeError {
-    fn from(error: AssembleError) -> Self {
-        Self::Assemble(error)
-    }
-}
-
 /// A disk that hangs does not keep the process from ending.
 const DISK_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where a running proxy listens.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Addresses {
     pub(crate) listen: SocketAddr,
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin: Admin,
 }
 
 /// Listeners bound and workers serving.
@@ -91,12 +58,12 @@ pub(crate) struct Running {
     parts: Assembly,
     workers: Vec<JoinHandle<io::Result<Drained>>>,
     shutdown: Shutdown,
-    admin: Option<(Listener, Arc<AdminPages>)>,
+    admin: Option<AdminListener>,
     pages: Arc<AdminPages>,
-    tls: Option<Arc<Tls>>,
+    /// Certificates that have to be renewed.
+    tls: Vec<Arc<Tls>>,
     state: Option<Arc<State>>,
     usage: Arc<Usage>,
-    admin_hosts: Hosts,
     redis: Option<CacheRedis>,
     keys: Option<AccessKeys>,
     shutdown_delay: Duration,
@@ -110,12 +77,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let listeners = Listener::bind_workers(settings.listen, count)
         .map_err(|error| bind("listen", settings.listen, error))?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
-    let admin_listener = match settings.admin {
-        Admin::Off => None,
-        Admin::At(address) => {
-            Some(Listener::bind(address, false).map_err(|error| bind("admin", address, error))?)
-        }
-    };
+    let admin = AdminListener::bind(settings)?;
     let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
     let tls = tls.map_err(AssembleError::Tls)?;
     let server = Server::with(server_settings(settings), tls.clone());
@@ -124,16 +86,18 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let now = wellhead_dispatch::now();
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
     let usage = usage(settings)?;
-    let (of_server, of_beats) = (Arc::clone(&server), Arc::clone(&beats));
+    let access = Arc::new(admin_access(settings));
     let pages = AdminPages::new(
         &parts,
-        of_server,
-        tls.clone(),
-        of_beats,
-        state.clone(),
-        Arc::clone(&usage),
+        AdminParts {
+            server: Arc::clone(&server),
+            tls: tls.clone(),
+            beats: Arc::clone(&beats),
+            state: state.clone(),
+            access,
+            usage: Arc::clone(&usage),
+        },
     );
-    let pages = Arc::new(pages);
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
@@ -149,20 +113,20 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             .map_err(|error| ServeError::System("a worker thread could not start", error))?;
         workers.push(thread);
     }
-    let admin_address = admin_listener.as_ref().map(Listener::address);
-    let addresses = Addresses { listen, admin: admin_address };
+    let admin_place = admin.as_ref().map_or(Admin::Off, AdminListener::place);
+    let addresses = Addresses { listen, admin: admin_place };
+    let admin_tls = admin.as_ref().and_then(AdminListener::tls).cloned();
     Ok(Running {
         proxy: Arc::clone(&parts.proxy),
         addresses,
         parts,
         workers,
         shutdown,
-        admin: admin_listener.map(|listener| (listener, Arc::clone(&pages))),
-        pages,
-        tls,
+        admin,
+        pages: Arc::new(pages),
+        tls: tls.into_iter().chain(admin_tls).collect(),
         state,
         usage,
-        admin_hosts: hosts(&settings.admin_hosts),
         redis: settings.cache.redis.clone(),
         keys: settings.access.keys.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
@@ -214,16 +178,18 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
             // A listener for other machines is called by unknown names.
             None => Hosts::Any,
         },
+        proxy_protocol: proxy_protocol(settings),
         log_requests: settings.log.requests,
         ..wellhead_server::Settings::default()
     }
 }
 
-fn hosts(listed: &[ListenerName]) -> Hosts {
-    match listed.iter().any(|name| name == "*") {
-        true => Hosts::Any,
-        false => Hosts::Listed(listed.iter().map(|name| name.as_ref().to_owned()).collect()),
-    }
+fn proxy_protocol(settings: &Settings) -> ProxyProtocol {
+    let proxies = &settings.access.proxies;
+    // The settings were checked.
+    let trusted = Network::set(&proxies.trust).unwrap_or_default();
+    let trusted = ProxyTrust::new(trusted, ProxyTrustHeader::XForwardedFor);
+    ProxyProtocol { mode: proxies.protocol, trusted: Arc::new(trusted) }
 }
 
 /// A single-threaded runtime: each worker and the control thread have one.
@@ -267,7 +233,7 @@ impl Running {
         let mut interrupt =
             signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
         let mut loops = self.start_loops()?;
-        let admin = self.start_admin();
+        let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
         tokio::select! {
             _ = terminate.recv() => {
                 tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
@@ -321,7 +287,7 @@ impl Running {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
         loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
-        if let Some(tls) = &self.tls {
+        for tls in &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
         }
         if let (Some(callers), Some(keys)) = (&self.parts.callers, &self.keys) {
@@ -335,17 +301,6 @@ impl Running {
         }
         loops.spawn(Arc::clone(&self.usage).run());
         Ok(loops)
-    }
-
-    /// Serves the admin pages, until the shutdown that is returned begins.
-    fn start_admin(&mut self) -> Option<(Shutdown, task::JoinHandle<io::Result<Drained>>)> {
-        let (listener, pages) = self.admin.take()?;
-        let hosts = self.admin_hosts.clone();
-        let settings = wellhead_server::Settings { hosts, ..wellhead_server::Settings::admin() };
-        let (server, shutdown) = (Server::new(settings), Shutdown::new());
-        let begun = shutdown.clone();
-        let serve = async move { server.serve_admin(listener, pages, &begun).await };
-        Some((shutdown, task::spawn(serve)))
     }
 
     /// Writes what was spent and used, and the cache entries that wait for the disk.

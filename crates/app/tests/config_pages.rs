@@ -36,7 +36,8 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 41] = [
+    const DERIVED: [&str; 42] = [
+        "metrics_open",
         "hosts",
         "profile",
         "calls_window",
@@ -79,7 +80,8 @@ fn the_example_says_true_defaults() {
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 8] = [
+    const TOP_DERIVED: [&str; 9] = [
+        "metrics_open",
         "hosts",
         "workers",
         "tls",
@@ -191,7 +193,14 @@ chains:
     routes:
       - { methods: ['*'], upstreams: ['007'] }
 ";
-    for source in [example.as_str(), odd] {
+    let guarded = "
+admin: unix:/run/wellhead/admin.sock
+admin_access: { socket_mode: 0600, metrics_open: false }
+access: { proxies: { trust: [10.0.0.0/8, '::1'], protocol: require } }
+tls: { certificate: a.pem, key: a.key, clients: { ca: ca.pem, required: false, crl: [crl.pem] } }
+chains: { a: { upstreams: [{ url: 'http://a' }] } }
+";
+    for source in [example.as_str(), odd, guarded] {
         let settings = parse(source).settings;
         let rendered = settings.render();
         assert_eq!(parse(&rendered).settings, settings, "{rendered}");

@@ -11,16 +11,16 @@ use wellhead_access::jwt::{
 };
 use wellhead_access::{
     ANONYMOUS, AccessPolicy, AccessSettings, AnonymousRule, CertificateRule, CredentialSources,
-    KeyRecord, MeterBook, MethodRightsSettings, NetworkAction, NetworkRule, NetworkSet, Pepper,
-    PriceList, PriceRule, ProxyTrust, ProxyTrustHeader, Quota, QuotaBounds, QuotaGroup, QuotaRate,
-    RightsSettings, TenantDirectory, TenantSettings, parse_network,
+    KeyRecord, MeterBook, MethodRightsSettings, NetworkAction, NetworkRule, Pepper, PriceList,
+    PriceRule, ProxyTrust, ProxyTrustHeader, Quota, QuotaBounds, QuotaGroup, QuotaRate,
+    RightsSettings, TenantDirectory, TenantSettings,
 };
 use wellhead_limit::Caps;
 
 use super::{CallerControl, KeySource};
 use crate::config::{
-    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, KeyPlace, QuotaConfig, QuotaGroupConfig,
-    Rights, Settings, TenantConfig, file,
+    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, KeyPlace, Network, Proxies, QuotaConfig,
+    QuotaGroupConfig, Rights, Settings, TenantConfig, file,
 };
 
 /// What the settings say of callers.
@@ -103,7 +103,7 @@ fn tells_callers_apart(settings: &Settings) -> bool {
     let Access { anonymous, keys, jwt, networks, certificates, proxies, .. } = &settings.access;
     anonymous.is_some()
         || keys.is_some()
-        || proxies.is_some()
+        || !proxies.trust.is_empty()
         || !(jwt.is_empty() && networks.is_empty() && certificates.is_empty())
         || settings.tenants.iter().any(|(name, _)| name.as_ref() == ANONYMOUS)
 }
@@ -142,10 +142,9 @@ pub(crate) fn pepper(keys: Option<&AccessKeys>, problems: &mut Vec<String>) -> P
 }
 
 fn trust(access: &Access, problems: &mut Vec<String>) -> ProxyTrust {
-    let Some(proxies) = &access.proxies else { return ProxyTrust::default() };
-    let networks = proxies.trust.iter().filter_map(|text| parse_network(text.as_ref()).ok());
-    match NetworkSet::new(networks.map(|network| (network, ()))) {
-        Ok(trusted) => ProxyTrust::new(trusted, ProxyTrustHeader::named(proxies.header.as_ref())),
+    let Proxies { trust, header, protocol: _ } = &access.proxies;
+    match Network::set(trust) {
+        Ok(trusted) => ProxyTrust::new(trusted, ProxyTrustHeader::named(header.as_ref())),
         Err(errors) => {
             problems.extend(errors.iter().map(|error| format!("access.proxies.trust: {error}")));
             ProxyTrust::default()

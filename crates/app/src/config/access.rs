@@ -12,11 +12,13 @@ use wellhead_telemetry::{Secret, SecretUrl};
 
 use super::chain::Methods;
 use super::name::{
-    AccessOrigin, CertificateText, ChainName, ClaimPath, ClientNetwork, ContractText, HeaderName,
-    KeyEnv, LabelName, QuotaName, TenantName,
+    AccessOrigin, CertificateText, ChainName, ClaimPath, ContractText, KeyEnv, LabelName,
+    QuotaName, TenantName,
 };
+use super::network::Network;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
+use super::settings::Proxies;
 use super::value::{KeyFile, KeyPlace, TextLine};
 
 const fn secs(n: u64) -> Duration {
@@ -52,8 +54,8 @@ section! {
         /// The tenants of names in verified client certificates (`tls.clients`):
         /// `"uri:spiffe://example.org/indexer": acme`, `"dns:app.example.org": acme` or `"cn:app": acme`.
         certificates: Map<CertificateText, TenantName> = default(Map::default()),
-        /// Proxies and load balancers in front of wellhead, which say where a request comes from.
-        proxies: Option<TrustedProxies> = derived("none: the address of a connection is the client"),
+        /// Load balancers and proxies in front of `listen`, which say where a request comes from.
+        proxies: Proxies = default(Proxies::default()),
         /// Credits that calls of some methods cost a client. The first rule that names a method
         /// applies. Without one a call costs 1 (light), 2 (state), 4 (block, call), 5 (write), 12
         /// (logs) or 30 (trace), by its class in docs/methods.md.
@@ -149,24 +151,11 @@ section! {
     /// What is known of one network: either a tenant, or that it is denied.
     AccessNetwork {
         /// An address or a network: `10.0.0.0/8`.
-        cidr: ClientNetwork = required(),
+        cidr: Network = required(),
         /// Clients from there without a key belong to this tenant.
         tenant: Option<TenantName> = derived("none"),
         /// Whether clients from there are refused, whatever they show.
         deny: bool = default(false),
-    }
-}
-
-section! {
-    /// Proxies and load balancers in front of wellhead. Only they are believed: what others send in
-    /// the header is ignored.
-    TrustedProxies {
-        /// Their addresses or networks.
-        trust: Vec<ClientNetwork> = required(),
-        /// The header in which they name the client: `x-forwarded-for`, `forwarded`, or one that
-        /// holds a single address, such as `cf-connecting-ip`. If they use the PROXY protocol, see
-        /// `proxy_protocol`.
-        header: HeaderName = default(HeaderName("x-forwarded-for".to_owned())),
     }
 }
 
@@ -211,7 +200,7 @@ section! {
         /// send any origin, so this protects a public key from other pages, and from nothing else.
         origins: Option<Vec<AccessOrigin>> = derived("all, and programs"),
         /// The addresses and networks from which it may be used.
-        networks: Option<Vec<ClientNetwork>> = derived("all"),
+        networks: Option<Vec<Network>> = derived("all"),
         /// The labels by which it may select upstreams (`?archive=true`); an empty list for none.
         select: Option<Vec<LabelName>> = derived("all"),
         /// Whether it may see the trail of its calls (`x-wellhead-trail`).

@@ -5,6 +5,7 @@
 //! what could not be read; whatever already has a problem is passed over, so that
 //! one mistake is told once. Speaks of paths; their place is found in the tree.
 
+mod listener;
 mod method;
 
 use std::collections::HashMap;
@@ -19,12 +20,12 @@ use wellhead_watch::Mode;
 use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::name::LabelName;
 use super::near::near;
-use super::place::{is_private, overlap, reaches};
+use super::place::{is_private, reaches};
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
 use super::settings::{Settings, Tls};
 use super::tree::Node;
-use super::value::{Admin, CallsOver, TextLine};
+use super::value::{CallsOver, TextLine};
 
 /// More chains than there are in the wild.
 const CHAINS_MAX: usize = 1_000;
@@ -72,6 +73,8 @@ pub(super) fn check(
     let known = problems.len();
     let mut checker = Checker { settings, tree, blanks, problems, known };
     checker.listeners();
+    checker.admin_guard();
+    checker.proxies();
     checker.origins();
     checker.state();
     checker.times();
@@ -144,22 +147,6 @@ impl Checker<'_> {
         self.tree.is_some_and(|tree| tree.has(path))
     }
 
-    fn listeners(&mut self) {
-        let (listen, admin) = (SettingPath::root().key("listen"), SettingPath::root().key("admin"));
-        let Admin::At(address) = self.settings.admin else { return };
-        if self.touched(&listen) || self.touched(&admin) {
-            return;
-        }
-        if overlap(self.settings.listen, address) {
-            let path = if self.given(&admin) { admin } else { listen };
-            self.error(
-                &path,
-                "`listen` and `admin` are the same address",
-                "give one of them another port",
-            );
-        }
-    }
-
     /// A page in a sandboxed frame has this origin, and every page may make one.
     fn origins(&mut self) {
         let path = SettingPath::root().key("cors").key("origins");
@@ -177,7 +164,7 @@ impl Checker<'_> {
     fn state(&mut self) {
         let (path, settings) = (SettingPath::root().key("state"), self.settings);
         let Some(state) = &settings.state else { return self.caps_without_state() };
-        let tls = settings.tls.iter().flat_map(Tls::paths);
+        let tls = settings.tls.iter().chain(&settings.admin_access.tls).flat_map(Tls::paths);
         let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
         if state.as_os_str().as_encoded_bytes().ends_with(b"/") && !self.touched(&path) {
             self.error(

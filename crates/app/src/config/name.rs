@@ -4,7 +4,7 @@
 //! length. Other single values are in `value`.
 
 use wellhead_access::jwt::ClaimPointer;
-use wellhead_access::{CertificateName, KEY_ENV_BYTES_MAX, OriginPattern, parse_network};
+use wellhead_access::{CertificateName, KEY_ENV_BYTES_MAX, OriginPattern};
 use wellhead_upstream::UpstreamId;
 
 use super::read::{EntryName, SettingWord};
@@ -200,14 +200,6 @@ names! {
             true => Ok(()),
             false => Err(Wrong::new("expected 1 to 8 small letters and digits, such as `live`")),
         }
-    }
-}
-
-names! {
-    /// An address or a network of clients.
-    ClientNetwork, "an address or network", r"[0-9a-fA-F.:]+(/[0-9]+)?", |text| {
-        let read = parse_network(text).map(drop);
-        read.map_err(|error| Wrong::hinted(error.to_string(), "write `10.0.0.0/8` or `192.0.2.7`"))
     }
 }
 

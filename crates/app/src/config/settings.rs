@@ -9,18 +9,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Host;
+use wellhead_access::KeyHash;
 use wellhead_dispatch::{Bounds, TierScope};
 use wellhead_proxy::{ByHashMode, ClientVersion};
+use wellhead_server::{AdminRole, ClientName, ProxyMode};
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
 use super::access::{Access, QuotaConfig, TenantConfig};
 use super::chain::{Chain, Upstream};
-use super::name::{ChainName, ListenerName, Origin, QuotaName, TenantName};
+use super::name::{ChainName, HeaderName, ListenerName, Origin, QuotaName, TenantName};
+use super::network::Network;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
-use super::value::{Admin, KeyFile, LogFilter};
+use super::value::{Admin, FileMode, KeyFile, LogFilter, TextLine};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -44,12 +47,16 @@ section! {
             derived("`*` if other machines can reach `listen`, otherwise empty"),
         /// TLS for `listen`. Clients must then connect with `https://`.
         tls: Option<Tls> = derived("none: clients speak plain HTTP"),
-        /// Where metrics, health, status and the dashboard are served, or `off`. It has no
-        /// password: keep it away from the internet.
+        /// Where metrics, health, status and the dashboard are served: an address, the path of a socket
+        /// file (`unix:/run/wellhead/admin.sock`), or `off`. An address that other machines can reach
+        /// needs tokens or client certificates (`admin_access`); on the loopback every program of this
+        /// machine can use it without them.
         admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
         /// The host names that clients may use for `admin`, as in `hosts`: `wellhead` for a Prometheus
         /// that scrapes `http://wellhead:4546/metrics`.
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
+        /// Who may use `admin`, and for what.
+        admin_access: AdminGuard = default(AdminGuard::default()),
         /// A file that keeps the filters of clients and the daily and monthly spending at each upstream across
         /// restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
         /// each wellhead process needs its own file. If it is not set and an upstream
@@ -123,6 +130,65 @@ section! {
         /// certificate and `ca` needs one: without a list, or with a list whose next update is
         /// overdue, its certificates are refused.
         crl: Vec<PathBuf> = default(Vec::new()),
+    }
+}
+
+section! {
+    /// Who may use `admin`, and for what. `view` is for metrics, status and explanations, `operate` for
+    /// actions and all that `view` allows, `keys` for the keys of clients and nothing else. `/livez`,
+    /// `/readyz` and the dashboard's empty page need no role. With a socket file its mode says who
+    /// may connect, and every connection may do everything. Each action leaves a line in the log (target
+    /// `audit`).
+    AdminGuard {
+        /// Tokens, which are sent as `authorization: Bearer TOKEN`. `wellhead token` makes one.
+        tokens: Vec<NamedToken> = default(Vec::new()),
+        /// Names of client certificates, if `tls.clients` asks for them.
+        certificates: Vec<NamedCertificate> = default(Vec::new()),
+        /// Whether `/metrics` needs no token. Otherwise it needs `view`.
+        metrics_open: Option<bool> = derived("`true` if `admin` is on the loopback"),
+        /// The mode of the socket file, in octal.
+        socket_mode: FileMode = default(FileMode(0o660)),
+        /// TLS for `admin`, as `tls` is for `listen`.
+        tls: Option<Tls> = derived("none: plain HTTP"),
+    }
+}
+
+section! {
+    /// A token for `admin`.
+    NamedToken {
+        /// How audit lines name it.
+        name: TextLine = required(),
+        /// What it may do.
+        roles: Vec<AdminRole> = required(),
+        /// The hash of the token in hex, as `wellhead token` prints it. The token itself is not kept.
+        hash: KeyHash = required(),
+    }
+}
+
+section! {
+    /// What the holder of a client certificate may do.
+    NamedCertificate {
+        /// A name in the certificate: `uri:spiffe://example/ops`, `dns:ops.example` or `cn:ops`.
+        name: ClientName = required(),
+        /// What it may do.
+        roles: Vec<AdminRole> = required(),
+    }
+}
+
+section! {
+    /// Load balancers and proxies in front of `listen`, whose word about their clients is believed.
+    Proxies {
+        /// Their addresses or networks: `10.0.0.0/8`.
+        trust: Vec<Network> = default(Vec::new()),
+        /// Whether connections begin with a header of the PROXY protocol (version 1 or 2), before TLS,
+        /// that names the client. `accept`: those from `trust` may. `require`: connections from `trust`
+        /// must, and others are closed. `off`: none does. The named address counts in every limit and
+        /// log line as the client's.
+        protocol: ProxyMode = default(ProxyMode::Off),
+        /// The header in which they name the client, if they do not use the PROXY protocol:
+        /// `x-forwarded-for`, `forwarded`, or one that holds a single address, such as
+        /// `cf-connecting-ip`. It is ignored in requests from other addresses.
+        header: HeaderName = default(HeaderName("x-forwarded-for".to_owned())),
     }
 }
 
@@ -360,8 +426,11 @@ impl Settings {
             Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
             None => false,
         };
-        self.listen.ip().is_loopback() && chain.upstreams.iter().all(is_here)
+        // A proxy on this machine that names its clients has them elsewhere.
+        let is_proxied = self.access.proxies.protocol != ProxyMode::Off;
+        self.listen.ip().is_loopback() && !is_proxied && chain.upstreams.iter().all(is_here)
     }
 }
 
+with_defaults!(AdminGuard, Proxies);
 with_defaults!(Log, Limits, Timeouts, Attempts, Hedging, Cache, Compression, Cors, Health);

@@ -14,6 +14,7 @@ use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_proxy::{ByHashMode, ClientVersion, Level};
 use wellhead_route::Balance;
+use wellhead_server::{AdminRole, ProxyMode};
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
@@ -169,22 +170,50 @@ impl SettingWord for SocketAddr {
 }
 
 /// Where the admin listener is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admin {
     /// There is none.
     Off,
     /// Here.
     At(SocketAddr),
+    /// At this socket file.
+    Unix(PathBuf),
+}
+
+/// What the path of a socket file begins with.
+const UNIX: &str = "unix:";
+
+/// As it is written.
+impl std::fmt::Display for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
 }
 
 impl SettingWord for Admin {
-    const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4546`, or `off`";
+    const EXPECTED: &'static str =
+        "an address with a port such as `127.0.0.1:4546`, `unix:/path`, or `off`";
 
     fn shape() -> ValueShape {
-        ValueShape::Text { name: "address or `off`", pattern: Some("off|.+:[0-9]+") }
+        let pattern = Some("off|unix:/.+|.+:[0-9]+");
+        ValueShape::Text { name: "address, `unix:/path` or `off`", pattern }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            let path = <PathBuf as SettingWord>::parse(path)?;
+            return match path.is_absolute() {
+                true => Ok(Self::Unix(path)),
+                false => {
+                    let hint = "write the whole path: `unix:/run/wellhead/admin.sock`";
+                    Err(Wrong::hinted("the path of the socket does not begin with `/`", hint))
+                }
+            };
+        }
         match text {
             "off" => Ok(Self::Off),
             "false" | "no" | "none" | "disabled" => {
@@ -202,11 +231,69 @@ impl SettingWord for Admin {
             // Plain: YAML 1.1 reads `off` as a flag, but we read the word itself.
             Self::Off => Yaml::Plain("off".to_owned()),
             Self::At(address) => SettingWord::write(address),
+            Self::Unix(_) => Yaml::Text(self.to_string()),
         }
     }
 
     fn blank() -> Self {
         Self::Off
+    }
+}
+
+/// Who may use a file, in octal: owner, group, others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+impl SettingWord for FileMode {
+    const EXPECTED: &'static str = "a mode such as `0660`: owner, group, others";
+
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "file mode", pattern: Some("0?[0-7]{3}") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let digits = text.strip_prefix('0').unwrap_or(text);
+        let is_octal = digits.len() == 3 && digits.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        match u32::from_str_radix(digits, 8) {
+            Ok(mode) if is_octal && mode & 0o600 == 0o600 => Ok(Self(mode)),
+            Ok(_) if is_octal => {
+                Err(Wrong::hinted("the owner could not connect", "begin it with `06`"))
+            }
+            Ok(_) | Err(_) => Err(Wrong::new(format!("expected {}", Self::EXPECTED))),
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(format!("{:04o}", self.0))
+    }
+
+    fn blank() -> Self {
+        Self(0o660)
+    }
+}
+
+impl SettingWord for KeyHash {
+    const EXPECTED: &'static str = "a hash as `wellhead token` prints it: 64 hex digits";
+    // It may be the token itself, by mistake.
+    const HIDE: Option<Hide> = Some(Hide::Whole);
+
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "hash", pattern: Some("[0-9a-f]{64}") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text.parse().map_err(|_| {
+            let hint = "make a token and its hash with `wellhead token`; the token itself does not belong here";
+            Wrong::hinted(format!("expected {}", <Self as SettingWord>::EXPECTED), hint)
+        })
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text("***".to_owned())
+    }
+
+    fn blank() -> Self {
+        "00".repeat(32).parse().expect("64 hex digits")
     }
 }
 
@@ -320,6 +407,10 @@ choice!(Balance, "`cost` or `rendezvous`", Balance::Cost,
     "cost" => Balance::Cost, "rendezvous" => Balance::Rendezvous);
 choice!(TierScope, "`best` or `all`", TierScope::Best,
     "best" => TierScope::Best, "all" => TierScope::All);
+choice!(ProxyMode, "`off`, `accept` or `require`", ProxyMode::Off,
+    "off" => ProxyMode::Off, "accept" => ProxyMode::Accept, "require" => ProxyMode::Require);
+choice!(AdminRole, "`view`, `operate` or `keys`", AdminRole::View,
+    "view" => AdminRole::View, "operate" => AdminRole::Operate, "keys" => AdminRole::Keys);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
@@ -366,30 +457,6 @@ impl SettingWord for KeyId {
 
     fn blank() -> Self {
         "00000000".parse().expect("a good id")
-    }
-}
-
-impl SettingWord for KeyHash {
-    const EXPECTED: &'static str = "the hash of a key, 64 hex digits";
-    const HIDE: Option<Hide> = Some(Hide::Whole);
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "key hash", pattern: Some("[0-9a-f]{64}") }
-    }
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        text.parse().map_err(|_| {
-            let hint = "`wellhead key create` prints it; a key itself must not stand here";
-            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
-        })
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Text("***".to_owned())
-    }
-
-    fn blank() -> Self {
-        "0".repeat(64).parse().expect("64 hex digits")
     }
 }
 
@@ -617,7 +684,9 @@ impl SettingWord for KeyFile {
 #[cfg(test)]
 mod tests {
     use super::super::name::{ChainName, HeaderName, Origin};
+    use super::super::network::Network;
     use super::*;
+    use wellhead_server::ClientName;
 
     /// What is read, written again; or the message and hint.
     fn check<T: SettingWord>(text: &str, written: &str) {
@@ -653,10 +722,48 @@ mod tests {
         }
         check::<Admin>("off", "off");
         check::<Admin>("127.0.0.1:1", "127.0.0.1:1");
+        check::<Admin>("unix:/run/a.sock", "unix:/run/a.sock");
+        check::<Admin>(
+            "unix:a.sock",
+            "the path of the socket does not begin with `/` | write the whole path: `unix:/run/wellhead/admin.sock`",
+        );
         check::<Admin>(
             "none",
-            "expected an address with a port such as `127.0.0.1:4546`, or `off` | write `off`",
+            "expected an address with a port such as `127.0.0.1:4546`, `unix:/path`, or `off` | write `off`",
         );
+    }
+
+    #[test]
+    fn modes_of_files() {
+        check::<FileMode>("0660", "0660");
+        check::<FileMode>("600", "0600");
+        check::<FileMode>("0060", "the owner could not connect | begin it with `06`");
+        for text in ["660u", "0680", "066", "rw", "-660", "00660", "+66"] {
+            check::<FileMode>(text, "expected a mode such as `0660`: owner, group, others");
+        }
+    }
+
+    #[test]
+    fn hashes_are_not_shown_and_tokens_are_none() {
+        check::<KeyHash>(&"ab".repeat(32), "\"***\"");
+        let hint = "make a token and its hash with `wellhead token`; the token itself does not belong here";
+        let expected = "expected a hash as `wellhead token` prints it: 64 hex digits";
+        check::<KeyHash>("wh_admin_ab12", &format!("{expected} | {hint}"));
+    }
+
+    #[test]
+    fn networks_and_names_of_certificates() {
+        check::<Network>("10.0.0.0/8", "\"10.0.0.0/8\"");
+        check::<Network>("::1", "\"::1\"");
+        let expected = "expected a network such as `10.0.0.0/8`, or an address";
+        let hint = "there is more in the address than its prefix: for the whole network write `10.0.0.0/8`";
+        check::<Network>("10.0.0.1/8", &format!("{expected} | {hint}"));
+        check::<ClientName>("uri:spiffe://a/b", "uri:spiffe://a/b");
+        check::<ClientName>("cn:Ops 7", "\"cn:Ops 7\"");
+        for text in ["ops", "cn:", "mail:a@b", ":x"] {
+            let expected = format!("expected {}", <ClientName as SettingWord>::EXPECTED);
+            check::<ClientName>(text, &expected);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
 use super::*;
-use crate::admin::{AdminPages, Heartbeats};
+use crate::admin::{AdminPages, AdminParts, Heartbeats};
 use crate::assemble::Assembly;
 use crate::config::{Loaded, Overrides};
 
@@ -144,7 +144,9 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
 fn limits(parts: &Assembly) -> Vec<Value> {
     let server = wellhead_server::Server::new(wellhead_server::Settings::default());
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
-    let pages = AdminPages::new(parts, server, None, beats, None, crate::usage::Usage::idle());
+    let (access, usage) = (Arc::default(), crate::usage::Usage::idle());
+    let others = AdminParts { server, tls: None, beats, state: None, access, usage };
+    let pages = AdminPages::new(parts, others);
     let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");
     let limits = &status["chains"][0]["upstreams"][0]["limits"];

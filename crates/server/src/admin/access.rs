@@ -353,7 +353,7 @@ mod tests {
         check(&access, Some(&with(&[])), "", "nobody: ");
         // The token decides, where there is one.
         let token = "| authorization: Bearer secret-of-a";
-        check(&access, Some(&with(&[ops.clone()])), token, "token a: view");
+        check(&access, Some(&with(std::slice::from_ref(&ops))), token, "token a: view");
         check(&access, Some(&with(&[ops])), "| authorization: Bearer x", "BadToken");
     }
 

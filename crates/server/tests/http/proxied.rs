@@ -154,12 +154,19 @@ async fn drip(wire: &mut Wire, bytes: &[u8]) {
 
 #[tokio::test]
 async fn headers_arrive_in_pieces() {
-    for header in [V1.to_vec(), V1_UNKNOWN.to_vec(), v2_tcp4(20), v2_tcp6()] {
+    for (header, expected) in [
+        (V1.to_vec(), Some(CLIENT)),
+        (V1_UNKNOWN.to_vec(), None),
+        (v2_tcp4(20), Some(CLIENT)),
+        (v2_tcp6(), Some("[2001:db8::7]:4711")),
+    ] {
         let site = Site::open(settings(ProxyMode::Require, LOOPBACK));
         let mut wire = site.connect().await;
+        let own = wire.stream.local_addr().unwrap();
         drip(&mut wire, &header).await;
         assert_eq!(wire.exchange("/", "", b"{}").await.body, b"{}");
-        assert_eq!(site.handler.client.lock().unwrap().is_some(), true);
+        let (peer, _) = site.handler.client.lock().unwrap().take().unwrap();
+        assert_eq!(peer, expected.map_or(own, |text| text.parse().unwrap()));
     }
 }
 
