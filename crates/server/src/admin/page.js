@@ -167,20 +167,30 @@ function showLogin(asks, why) {
 document.getElementById("login").addEventListener("submit", (event) => {
   event.preventDefault();
   const input = document.getElementById("token");
-  sessionStorage.setItem(TOKEN, input.value.trim());
+  const given = input.value.trim();
   input.value = "";
+  // Other characters cannot be sent in a header.
+  if (/[^\x21-\x7e]/.test(given)) return showLogin(true, "a token has visible ASCII characters alone");
+  sessionStorage.setItem(TOKEN, given);
   refresh();
 });
 
 document.getElementById("forget").addEventListener("click", () => {
   sessionStorage.removeItem(TOKEN);
-  refresh();
+  showLogin(true, "");
 });
 
 async function refresh() {
   const pill = document.getElementById("ready");
   try {
-    const [ready, status] = await Promise.all([ask("readyz"), ask("status")]);
+    // Until there is a token, nothing more is asked for than whether it is ready.
+    const waits = !document.getElementById("login").hidden && !token();
+    const [ready, status] = await Promise.all([ask("readyz"), waits ? null : ask("status")]);
+    if (!status) {
+      pill.textContent = ready.ok ? "ready" : "not ready";
+      pill.className = "pill " + (ready.ok ? "good" : "bad");
+      return;
+    }
     if (status.status === 401 || status.status === 403) {
       const why = token() ? (await status.json()).error : "";
       if (status.status === 401) sessionStorage.removeItem(TOKEN);

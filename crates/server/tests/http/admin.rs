@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use tokio::net::TcpStream;
 use wellhead_access::Pepper;
 use wellhead_server::{
-    AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, AdminRole, AdminToken, Health,
-    Listener, LocalListener, Metrics, Server, Settings, Shutdown, Tls, UsageReport,
+    AdminAccess, AdminAction, AdminCall, AdminCertificate, AdminHandler, AdminReply, AdminRole,
+    AdminToken, ClientName, Health, Listener, LocalListener, Metrics, Server, Settings, Shutdown,
+    Tls, UsageReport,
 };
 
+use crate::certificates::{Authority, Files, VALID};
 use crate::log::Lines;
 use crate::site::GUARD;
 use crate::wire::{Reply, Wire};
@@ -373,6 +376,44 @@ async fn actions_leave_audit_lines() {
     assert_eq!(lines.with("INFO admin action"), 8, "{lines:#?}");
     for secret in ["secret-of", "SECRET", "abcdefghijklmnopqrstuvwxyz"] {
         assert_eq!(lines.with(secret), 0, "{secret}: {lines:#?}");
+    }
+}
+
+/// Over TLS a certificate has the roles of its names; who has none may still send a token.
+#[tokio::test]
+async fn certificates_have_roles() {
+    let ca = Authority::new("admins");
+    let client = ca.issue(7, VALID);
+    let files = Files::new(&ca.pem, &[], false);
+    let certificate = AdminCertificate {
+        name: ClientName::Uri("spiffe://prod.example/indexer".into()),
+        roles: [AdminRole::Operate].into_iter().collect(),
+    };
+    let access = AdminAccess { certificates: vec![certificate], ..guarded() };
+    let (address, _, _shutdown) = open_with(access, Some(Tls::load(files.files()).unwrap()));
+    for (own, more, expected) in [
+        (None, "", [401, 401, 401, 401]),
+        (Some(&client), "", [200, 403, 403, 200]),
+        (None, "authorization: Bearer secret-of-keys\r\n", [403, 200, 403, 403]),
+        (Some(&client), "authorization: Bearer secret-of-keys\r\n", [403, 200, 403, 403]),
+    ] {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = files.own.client(&["http/1.1"], own).connect_over(stream).await.unwrap();
+        let mut wire = Wire::over(stream);
+        let mut statuses = Vec::new();
+        // A browser proves the certificate by itself, so an action needs more.
+        for (method, target, header) in [
+            ("GET", "/status", ""),
+            ("GET", "/keys", ""),
+            ("POST", "/reload", ""),
+            ("POST", "/reload", "x-wellhead-admin: 1\r\n"),
+        ] {
+            let ask = format!(
+                "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n{more}{header}\r\n"
+            );
+            statuses.push(wire.ask(&ask).await.status);
+        }
+        assert_eq!(statuses, expected, "{} {more}", own.is_some());
     }
 }
 

@@ -16,13 +16,13 @@ use crate::tls::{Folder, Pair, fails, told};
 use crate::wire::Wire;
 
 /// An authority of client certificates.
-struct Authority {
-    pem: String,
+pub(crate) struct Authority {
+    pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// All certificates are valid from 2020 to the first day of one of these years.
-const VALID: i32 = 2090;
+pub(crate) const VALID: i32 = 2090;
 const EXPIRED: i32 = 2021;
 
 fn params(common_name: &str, until: i32) -> CertificateParams {
@@ -35,7 +35,7 @@ fn params(common_name: &str, until: i32) -> CertificateParams {
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = Self::params(name);
         let pem = params.self_signed(&key).unwrap().pem();
@@ -58,7 +58,7 @@ impl Authority {
     }
 
     /// A client certificate with this serial number, a URI and a common name.
-    fn issue(&self, serial: u64, until: i32) -> Pair {
+    pub(crate) fn issue(&self, serial: u64, until: i32) -> Pair {
         let mut params = params("indexer", until);
         let uri = Ia5String::try_from("spiffe://prod.example/indexer").unwrap();
         params.subject_alt_names = vec![SanType::URI(uri)];
@@ -89,15 +89,15 @@ impl Authority {
 }
 
 /// The files of a listener whose clients have certificates.
-struct Files {
+pub(crate) struct Files {
     folder: Folder,
-    own: Pair,
+    pub(crate) own: Pair,
     required: bool,
     lists: usize,
 }
 
 impl Files {
-    fn new(ca: &str, lists: &[&str], required: bool) -> Self {
+    pub(crate) fn new(ca: &str, lists: &[&str], required: bool) -> Self {
         let own = Pair::new();
         let folder = Folder::new(&own);
         folder.write("ca", ca);
@@ -107,7 +107,7 @@ impl Files {
         Self { folder, own, required, lists: lists.len() }
     }
 
-    fn files(&self) -> TlsFiles {
+    pub(crate) fn files(&self) -> TlsFiles {
         let crl = ["crl", "more"].iter().take(self.lists);
         let clients = ClientFiles {
             ca: self.folder.path("ca"),

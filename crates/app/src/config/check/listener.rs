@@ -163,11 +163,6 @@ impl Checker<'_> {
         let hint =
             "name the addresses or networks of your load balancers in `access.proxies.trust`";
         match (proxies.protocol, proxies.trust.is_empty()) {
-            (ProxyMode::Off, false) => {
-                let message = "`trust` has no effect: nothing of what a proxy says is read";
-                let hint = "set `access.proxies.protocol`, or remove it";
-                self.key_error(&trust, message, hint);
-            }
             (ProxyMode::Accept, true) => {
                 self.error(&protocol, "`accept` has no effect: no proxy is trusted", hint);
             }
@@ -175,7 +170,7 @@ impl Checker<'_> {
                 let message = "no proxy is trusted: every connection would be closed";
                 self.error(&protocol, message, hint);
             }
-            (ProxyMode::Off, true) | (ProxyMode::Accept | ProxyMode::Require, false) => {}
+            (ProxyMode::Off, _) | (ProxyMode::Accept | ProxyMode::Require, false) => {}
         }
     }
 }
