@@ -500,6 +500,11 @@ impl HeldPlace {
         Self { meters: Vec::new(), is_subscription: true }.filled(meters)
     }
 
+    /// Whether it holds nothing: no meter bounds it.
+    pub fn is_empty(&self) -> bool {
+        self.meters.is_empty()
+    }
+
     fn filled(
         mut self,
         meters: impl IntoIterator<Item = Arc<SubjectMeter>>,

@@ -94,6 +94,17 @@ impl Rights {
         self.limits_calls
     }
 
+    /// Whether an instant from which on nothing may be done has come at `now`, the time since 1970.
+    pub fn has_expired(&self, now: Duration) -> bool {
+        self.limits_heads
+            && self.layers.iter().any(|layer| layer.expires_at.is_some_and(|at| at.is_over(now)))
+    }
+
+    /// Whether searches for logs are bounded: if not, `check_logs_range` need not be called.
+    pub fn limits_logs_range(&self) -> bool {
+        self.logs_range_max.is_some()
+    }
+
     /// Whether a request from this address and web page may be made at `now`, the time since 1970.
     ///
     /// Where origins are limited, a request without `Origin` is refused too: it comes from no page. Origins

@@ -150,6 +150,33 @@ impl AccessTable {
         self.keys.get(id)
     }
 
+    /// The grant as it is now, for a connection that outlives the head that it began with: another one where
+    /// its key was changed, and an error where that was revoked, or the grant has ended.
+    pub fn renewed(
+        &self,
+        grant: &Arc<AccessGrant>,
+        now: Duration,
+    ) -> Result<Arc<AccessGrant>, BadKeyReason> {
+        let current = match grant.kind {
+            GrantKind::Key => {
+                let id = grant.id.parse().map_err(|_| BadKeyReason::Unknown)?;
+                let current = self.keys.get(id).ok_or(BadKeyReason::Unknown)?;
+                if current.check.has_ended(now) {
+                    return Err(BadKeyReason::Ended);
+                }
+                current
+            }
+            GrantKind::Token
+            | GrantKind::Certificate
+            | GrantKind::Network
+            | GrantKind::Anonymous => grant,
+        };
+        if current.rights.has_expired(now) {
+            return Err(BadKeyReason::RightsExpired);
+        }
+        Ok(Arc::clone(current))
+    }
+
     /// What a request comes from. `fields` are all fields of its head, in their order, names in whatever case.
     ///
     /// A key or token counts before a certificate, and a certificate before a network: what says more of

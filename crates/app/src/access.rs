@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, Denied,
     IdentifiedClient, KeyRecord, MeterBook, MeterTime,
@@ -105,6 +106,18 @@ impl CallerControl {
         self.is_stale.store(is_stale, Relaxed);
     }
 
+    /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when
+    /// its key or token has ended.
+    pub(crate) fn renewed(&self, caller: Caller, now: Instant) -> Option<Caller> {
+        let unix = Duration::from_secs(clock::unix_seconds());
+        let table = self.table.load();
+        let grant = table.renewed(&caller.grant, unix).ok()?;
+        if Arc::ptr_eq(&grant, &caller.grant) {
+            return Some(caller);
+        }
+        Some(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
+    }
+
     /// What a request comes from, at this moment.
     pub(crate) fn identify(
         &self,
@@ -133,11 +146,16 @@ impl CallerControl {
 }
 
 /// The terms by which callers are charged.
-pub(crate) fn terms(settings: &crate::config::Access, epoch: Instant) -> AccessTerms {
+pub(crate) fn terms(
+    settings: &crate::config::Access,
+    usage: Option<Arc<UsageTable>>,
+    epoch: Instant,
+) -> AccessTerms {
     AccessTerms {
         prices: build::prices(settings),
         cached_share: f64::from(settings.cached_percent) / 100.0,
         epoch,
+        usage,
     }
 }
 

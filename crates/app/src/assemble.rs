@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use wellhead_access::usage::UsageTable;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Hedging, WorkerUpstreams};
 use wellhead_eth::Data;
@@ -128,7 +129,11 @@ pub(crate) struct UpstreamConnections {
 
 impl Assembly {
     /// Makes the parts. Opens no connection.
-    pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
+    pub(crate) fn new(
+        settings: &Settings,
+        usage: Option<Arc<UsageTable>>,
+        now: Instant,
+    ) -> Result<Self, AssembleError> {
         let cache = cache(&settings.cache, now)?;
         let mut commons = Commons {
             resolver: Arc::new(Resolver::new()),
@@ -144,7 +149,7 @@ impl Assembly {
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
         let proxy = Proxy::new(served, proxy_settings(settings))
             .holding(Arc::clone(&answers))
-            .charging(access::terms(&settings.access, now));
+            .charging(access::terms(&settings.access, usage, now));
         let planned = access::plan(settings, now).map_err(AssembleError::Access)?;
         let (callers, issuers) = planned
             .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
@@ -663,7 +668,7 @@ chains:
         let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
         let settings = loaded.expect("a good config").settings;
         let now = tokio::time::Instant::now().into_std();
-        let parts = Assembly::new(&settings, now).expect("sound");
+        let parts = Assembly::new(&settings, None, now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
         let made = parts.chains[0].reach.iter().map(|reach| {
             let transport = reach.transport(&parts.answers, &mut rng).expect("usable");
@@ -704,7 +709,7 @@ chains:
         });
         let settings = settings.expect("parsed");
         count("parts", &mut || {
-            parts = Some(Assembly::new(&settings, now).expect("sound"));
+            parts = Some(Assembly::new(&settings, None, now).expect("sound"));
             Box::new(())
         });
         let parts = parts.expect("made");

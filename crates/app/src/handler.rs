@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use url::form_urlencoded;
-use wellhead_access::Caller;
+use wellhead_access::{Caller, HeldPlace, LimitDenied};
 use wellhead_dispatch::now;
 use wellhead_proxy::{
     Answer, Ctx, Proxy, Subscriber, SubscriberEvent, SubscriberMessage, Target, WorkerChains,
@@ -25,13 +26,42 @@ pub(crate) struct WorkerHandler {
     pub(crate) callers: Option<Arc<CallerControl>>,
 }
 
-/// What a WebSocket connection is subscribed to; `None` where its path leads to no chain.
+/// What a WebSocket connection keeps between its messages.
 #[derive(Debug)]
-pub(crate) struct SubscriberSession(Option<Subscriber>);
+pub(crate) struct SubscriberSession {
+    /// What it is subscribed to; `None` where its path leads to no chain.
+    subscriber: Option<Subscriber>,
+    /// What its calls come from, as the keys were when it was last looked at.
+    caller: Option<SessionCaller>,
+    /// Its place among the connections of its caller, or none because there is no more.
+    place: Result<HeldPlace, LimitDenied>,
+}
+
+/// The caller of a connection, which may outlive its key.
+#[derive(Debug)]
+struct SessionCaller {
+    callers: Arc<CallerControl>,
+    current: Mutex<Option<Caller>>,
+}
+
+impl SessionCaller {
+    /// The caller as it is now; `None`, and from then on, when its key or token has ended.
+    fn renewed(&self) -> Option<Caller> {
+        let mut current = self.current.lock();
+        *current = current.take().and_then(|caller| self.callers.renewed(caller, now()));
+        current.clone()
+    }
+}
 
 impl ClientSession for SubscriberSession {
     fn poll_event(&self, cx: &mut Context<'_>) -> Poll<SessionEvent> {
-        let Some(subscriber) = &self.0 else { return Poll::Pending };
+        if self.place.is_err() {
+            return Poll::Ready(SessionEvent::Close(SessionClose::OverLimit));
+        }
+        if self.caller.as_ref().is_some_and(|caller| caller.renewed().is_none()) {
+            return Poll::Ready(SessionEvent::Close(SessionClose::KeyEnded));
+        }
+        let Some(subscriber) = &self.subscriber else { return Poll::Pending };
         subscriber.poll_event(cx).map(|event| match event {
             SubscriberEvent::Notification(parts) => SessionEvent::Message(parts),
             SubscriberEvent::TooSlow => SessionEvent::Close(SessionClose::TooSlow),
@@ -51,22 +81,41 @@ impl Handler for WorkerHandler {
         }
     }
 
-    fn open_session(&self, _caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
-        SubscriberSession(self.proxy.open_subscriber(&self.worker, path.chain()))
+    fn open_session(&self, caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
+        let place = match caller {
+            Some(caller) => HeldPlace::connection(caller.meters().cloned()),
+            None => Ok(HeldPlace::default()),
+        };
+        let session_caller = |callers: &Arc<CallerControl>| SessionCaller {
+            callers: Arc::clone(callers),
+            current: Mutex::new(caller.clone()),
+        };
+        SubscriberSession {
+            subscriber: self.proxy.open_subscriber(&self.worker, path.chain()),
+            caller: self.callers.as_ref().map(session_caller),
+            place,
+        }
     }
 
     async fn handle_message(
         &self,
         session: &Arc<SubscriberSession>,
-        request: HttpRequest<Option<Caller>>,
+        mut request: HttpRequest<Option<Caller>>,
     ) -> HttpAnswer {
-        let message = session.0.as_ref().map(SubscriberMessage::new);
+        if let Some(caller) = &session.caller {
+            request.caller = caller.renewed();
+            // The connection is closed next: nothing that its key allowed is done any more.
+            if request.caller.is_none() {
+                return HttpAnswer::default();
+            }
+        }
+        let message = session.subscriber.as_ref().map(SubscriberMessage::new);
         let mut answer = http_answer(self.answer(message.as_ref(), request).await);
         let subscribed = message.map_or_else(Vec::new, SubscriberMessage::into_subscribed);
         if !subscribed.is_empty() {
             let session = Arc::clone(session);
             answer.on_queued = Some(OnQueued(Box::new(move || {
-                if let Some(subscriber) = &session.0 {
+                if let Some(subscriber) = &session.subscriber {
                     subscriber.activate(&subscribed);
                 }
             })));

@@ -71,7 +71,9 @@ pub(crate) struct Running {
 
 /// Binds, starts the workers, and returns; [`Running::control`] does the rest.
 pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
-    let parts = Assembly::new(settings, wellhead_dispatch::now())?;
+    let usage = usage(settings)?;
+    let table = Arc::clone(usage.table());
+    let parts = Assembly::new(settings, Some(table), wellhead_dispatch::now())?;
     let count = settings.workers.unwrap_or_else(default_workers);
     let bind = |what, address, error| ServeError::Bind(what, address, error);
     let listeners = Listener::bind_workers(settings.listen, count)
@@ -85,7 +87,6 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
     let now = wellhead_dispatch::now();
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
-    let usage = usage(settings)?;
     let access = Arc::new(admin_access(settings));
     let pages = AdminPages::new(
         &parts,

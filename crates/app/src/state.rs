@@ -484,7 +484,7 @@ chains:
 "#;
         let loaded = config::parse("test", source, &|_| None, Overrides::default());
         let settings = loaded.expect("a good config").settings;
-        Assembly::new(&settings, now()).expect("parts").proxy
+        Assembly::new(&settings, None, now()).expect("parts").proxy
     }
 
     /// Makes so many calls at the upstream at `place`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_access::LimitDenied;
+use wellhead_access::{LimitDenied, RightDenied};
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_eth::Access;
 use wellhead_jsonrpc::write;
@@ -99,6 +99,8 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 /// EIP-1474: resource unavailable. No upstream could answer.
 pub(crate) const UNAVAILABLE: i64 = -32002;
+/// The caller may not do this; as refusals of the listener for want of a key.
+pub(crate) const NOT_ALLOWED: i64 = -32001;
 /// geth's code for an unknown filter.
 pub(crate) const SERVER_ERROR: i64 = -32000;
 
@@ -263,6 +265,27 @@ impl Refusal {
     /// Whether it says that there was an answer, and no room for it.
     pub(crate) fn is_no_room(&self) -> bool {
         self.message.starts_with(NO_ROOM)
+    }
+
+    /// The caller has no right to this.
+    pub(crate) fn denied(denied: &RightDenied) -> Self {
+        let code = match denied {
+            // As of a method that is not there: libraries know what to do about it.
+            RightDenied::Method | RightDenied::Effect { .. } => METHOD_NOT_FOUND,
+            RightDenied::Expired
+            | RightDenied::Network
+            | RightDenied::Origin
+            | RightDenied::Chain
+            | RightDenied::Contract { .. }
+            | RightDenied::UnnamedContracts { .. }
+            | RightDenied::Select
+            | RightDenied::LogsRange { .. }
+            | RightDenied::BatchItems { .. } => NOT_ALLOWED,
+        };
+        let mut data = br#"{"right":"#.to_vec();
+        write::string(&mut data, denied.right());
+        data.push(b'}');
+        Self { data: Some(data), ..Self::new(403, code, denied.to_string()) }
     }
 
     /// A limit of the caller was reached.

@@ -48,7 +48,7 @@ use crate::state::by_hash::ByHash;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 use crate::steps::cached::{self, CacheTicket, CacheWrite};
-use crate::steps::charge::{self, Charge};
+use crate::steps::charge::{self, CallEnd, Charge};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
 
@@ -102,6 +102,8 @@ struct ItemResult {
     outcome: CallOutcome,
     /// It was answered from the cache.
     is_cached: bool,
+    /// What upstreams charge for it.
+    credits_out: u64,
     /// The upstream that answered, if one did.
     slot: Option<Slot>,
     attempts: usize,
@@ -112,8 +114,17 @@ impl ItemResult {
     /// An item that is answered without an attempt, or not at all.
     fn unasked(place: usize, reply: Option<Reply>, outcome: CallOutcome) -> Self {
         let is_failed = outcome != CallOutcome::Answered;
-        let (slot, attempts, trail) = (None, 0, String::new());
-        Self { place, reply, is_failed, outcome, is_cached: false, slot, attempts, trail }
+        Self {
+            place,
+            reply,
+            is_failed,
+            outcome,
+            is_cached: false,
+            credits_out: 0,
+            slot: None,
+            attempts: 0,
+            trail: String::new(),
+        }
     }
 
     fn refused(place: usize, refusal: Refusal) -> Self {
@@ -239,7 +250,13 @@ impl<'a> Replies<'a> {
 
     fn put(&mut self, item: ItemResult) {
         if let Some(charge) = self.charges.get_mut(item.place) {
-            charge.settle(item.outcome, item.is_cached.then_some(CacheResult::Hit));
+            charge.settle(CallEnd {
+                outcome: item.outcome,
+                found: item.is_cached.then_some(CacheResult::Hit),
+                slot: item.slot,
+                credits_out: item.credits_out,
+                bytes_out: item.reply.as_ref().map_or(0, charge::reply_bytes),
+            });
         }
         self.sums.add(&item);
         self.by_place[item.place] = item.reply;
@@ -256,7 +273,7 @@ impl<'a> Replies<'a> {
                 continue;
             };
             let row = MethodTable::standard().row(call.method());
-            let charge = charge::charge(request, row, call.method()).unwrap_or_else(|refusal| {
+            let charge = charge::charge(request, row, call).unwrap_or_else(|refusal| {
                 let took = now().saturating_duration_since(request.ctx.received_at);
                 request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
                 self.put(ItemResult::refused(place, refusal));
@@ -547,6 +564,7 @@ async fn alone(
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         outcome: report.outcome,
         is_cached: report.noted.found == Some(CacheResult::Hit),
+        credits_out: charge::credits_out(request.chain, report.row, &report.trail),
         slot: report.slot,
         attempts: report.trail.exchanges(),
         trail,
@@ -651,13 +669,14 @@ fn settle(
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
         let place = member.place;
         let reply = Some(reply);
-        let (slot, trail) = (Some(slot), String::new());
+        let (slot_of, slot, trail) = (slot, Some(slot), String::new());
         let item = ItemResult {
             place,
             reply,
             is_failed,
             outcome,
             is_cached: false,
+            credits_out: chain.roster.upstream(slot_of).price(member.row),
             slot,
             attempts,
             trail,

@@ -24,7 +24,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
-use crate::steps::charge;
+use crate::steps::charge::{self, CallEnd};
 
 /// Calls to upstreams that one read of our own may cost.
 const OWN_CALLS_MAX: u32 = 16;
@@ -161,6 +161,18 @@ impl Proxy {
         };
         let chain = &self.chains[index.0];
         closing.leads_to(chain);
+        if let Some(caller) = &closing.ctx.caller {
+            let rights = &caller.grant.rights;
+            let labels = target.select.iter().map(|(label, _)| label);
+            let checked = rights.check_chain(&chain.name.name);
+            let checked = checked
+                .and_then(|()| labels.into_iter().try_for_each(|label| rights.check_select(label)));
+            closing.ctx.want_trail &= rights.shows_trail();
+            if let Err(denied) = checked {
+                let refusal = Refusal::denied(&denied);
+                return (refused(&refusal, body, self.settings.limits), Line::rejected());
+            }
+        }
         let packet = match parse(body, self.settings.limits) {
             Ok(packet) => packet,
             Err(error) => {
@@ -204,6 +216,9 @@ impl Proxy {
                 (Answer { status: 200, body, ..Answer::default() }, Line::rejected())
             }
             Packet::Batch(items) => {
+                if let Err(refusal) = charge::check_batch(&request, items.len()) {
+                    return (refused(&refusal, body, self.settings.limits), Line::rejected());
+                }
                 let parallel = self.settings.batch_parallel.max(1);
                 let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;
                 (Answer { warning: request.warning(), ..answer }, line)
@@ -280,11 +295,17 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (report, ended) = match charge::charge(request, row, call.method()) {
+    let (report, ended) = match charge::charge(request, row, call) {
         Ok(mut charge) => {
             let (report, ended) =
                 handle_and_count(request, call, request.ctx.received_at, may_stream).await;
-            charge.settle(report.outcome, report.noted.found);
+            charge.settle(CallEnd {
+                outcome: report.outcome,
+                found: report.noted.found,
+                slot: report.slot,
+                credits_out: charge::credits_out(request.chain, row, &report.trail),
+                bytes_out: charge::reply_bytes(&report.reply),
+            });
             (report, ended)
         }
         Err(refusal) => refuse_and_count(request, row, refusal),

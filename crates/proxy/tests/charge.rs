@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::{Stage, text};
+use wellhead_access::usage::{UsageMinute, UsageRow};
 use wellhead_access::{
-    AccessGrant, Caller, GrantKind, GrantMeters, MeterBook, MeterTime, Quota, QuotaBounds,
-    QuotaGroup, QuotaPlan, QuotaRate, SubjectKind, SubjectMeter, Tenant,
+    AccessGrant, Caller, GrantKind, GrantMeters, GrantTerms, MeterBook, MeterTime, Quota,
+    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, RightsSettings, SubjectKind, SubjectMeter,
+    Tenant, TenantDirectory, TenantSettings,
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
@@ -29,6 +31,19 @@ fn payer(quota: Quota) -> Payer {
     let grant = AccessGrant::new(GrantKind::Key, "k1", tenant).metered(meters);
     let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), &book, at.elapsed);
     Payer { caller, meter }
+}
+
+/// A caller that may do this, and has no limits.
+fn holder(rights: &str) -> Caller {
+    let rights: RightsSettings = serde_json::from_str(&rights.replace('\'', "\"")).expect("rights");
+    let acme = TenantSettings { name: "acme".to_owned(), rights, ..TenantSettings::default() };
+    let mut problems = Vec::new();
+    let tenants = TenantDirectory::new(&[acme], [], Arc::default(), &mut problems);
+    assert_eq!(problems, [""; 0]);
+    let terms =
+        GrantTerms { kind: GrantKind::Key, id: "k1", tenant: "acme", rights: None, quota: None };
+    let grant = tenants.grant(&terms).expect("a grant");
+    Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), tenants.book(), Duration::ZERO)
 }
 
 fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
@@ -168,4 +183,90 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     let gone = stage.send_as(&payer.caller, &balance);
     assert!(tokio::time::timeout(Duration::from_secs(1), gone).await.is_err());
     assert!(!is_refused(&stage.send_as(&payer.caller, &balance).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_caller_has_no_right_to_is_refused_and_goes_nowhere() {
+    let refused = async |rights: &str, body: &str, code: i64, words: &str| {
+        let stage = Stage::keeping_to_100(1);
+        let answer = stage.send_as(&holder(rights), body).await;
+        let text = text(&answer);
+        assert_eq!(answer.status, 403, "{text}");
+        assert!(text.contains(&format!(r#""code":{code},"#)) && text.contains(words), "{text}");
+        assert!(text.contains(r#""id":7"#) && stage.peer(0).calls() == 0, "{text}");
+    };
+    let logs = |to: &str| {
+        call(
+            "eth_getLogs",
+            &format!(r#"[{{"fromBlock":"0x5a","toBlock":"{to}","address":"0x{:040x}"}}]"#, 1),
+        )
+    };
+    refused("{'methods':{'deny':['eth_get*']}}", &balance(), -32601, r#""right":"methods""#).await;
+    refused("{'effects':['write']}", &balance(), -32601, r#""right":"effects""#).await;
+    refused("{'chains':['base']}", &balance(), -32001, "this chain is not allowed").await;
+    refused("{'logs_range_max':10}", &logs("0x64"), -32001, "over 11 blocks: at most 10").await;
+    refused("{'logs_range_max':10}", &logs("latest"), -32001, "over 11 blocks: at most 10").await;
+    let contract = format!("0x{:040x}", 2);
+    refused(&format!("{{'contracts':['{contract}']}}"), &logs("0x5a"), -32001, "the contract")
+        .await;
+    refused(
+        "{'batch_items_max':1}",
+        &format!("[{},{}]", balance(), balance()),
+        -32001,
+        "a batch of 2",
+    )
+    .await;
+    // And what it has a right to is done.
+    let stage = Stage::keeping_to_100(1);
+    let narrow = "{'methods':{'allow':['eth_get*']},'chains':['ethereum'],'logs_range_max':11,'batch_items_max':2}";
+    let caller = holder(narrow);
+    for body in [balance(), logs("0x64"), format!("[{},{}]", balance(), balance())] {
+        assert_eq!(stage.send_as(&caller, &body).await.status, 200, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trail_is_for_callers_that_may_see_it() {
+    let stage = Stage::upstreams(1);
+    assert!(stage.send_as(&holder("{}"), &balance()).await.trail.is_some());
+    assert!(stage.send_as(&holder("{'trail':false}"), &balance()).await.trail.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_calls_are_counted_by_what_became_of_them() {
+    let (stage, payer) = (Stage::keeping_to_100(1), payer(credits(1.0, 9.0)));
+    stage.peer(0).always("eth_getCode", wellhead_kit::status(503, ""));
+    let code = call("eth_getCode", r#"["0xab","0x5"]"#);
+    let logs = call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x1"}]"#);
+    for body in [balance(), balance(), call("eth_chainId", "[]"), code, logs] {
+        stage.send_as(&payer.caller, &body).await;
+    }
+    let items = format!("[{},{}]", call("eth_getBalance", r#"["0xcd","0x5"]"#), balance());
+    stage.send_as(&payer.caller, &items).await;
+    let mut rows: Vec<_> = stage.usage.take_minute(UsageMinute::MAX).iter().map(in_words).collect();
+    rows.sort();
+    assert_eq!(
+        rows,
+        [
+            "eth_chainId view answered: 1 calls, 1 in, 0 out",
+            "eth_getBalance cache answered: 2 calls, 4 in, 0 out",
+            "eth_getBalance upstream answered: 2 calls, 4 in, 2 out",
+            "eth_getCode upstream failed: 1 calls, 0 in, 3 out",
+            "eth_getLogs refused limited: 1 calls, 0 in, 0 out",
+        ]
+    );
+}
+
+fn in_words(row: &UsageRow) -> String {
+    let (key, amounts) = (&row.key, &row.amounts);
+    assert_eq!((&*key.tenant, &*key.key, &*key.chain), ("acme", "k1", "ethereum"));
+    format!(
+        "{} {} {}: {} calls, {} in, {} out",
+        key.method,
+        key.source.word(),
+        key.outcome.word(),
+        amounts.calls,
+        amounts.credits_in,
+        amounts.credits_out
+    )
 }

@@ -78,6 +78,10 @@ pub enum SessionClose {
     TooSlow,
     /// What it subscribed to cannot be continued without a gap: 1013.
     Resync,
+    /// Its caller has as many connections as it may: 1013.
+    OverLimit,
+    /// Its key or token is no longer valid: 1008.
+    KeyEnded,
 }
 
 /// The head of a request, as far as it may say where the request comes from.

@@ -69,6 +69,25 @@ pub(crate) struct Upgraded<C> {
     pub(crate) caller: C,
 }
 
+/// What a client is told when its session ends the connection.
+fn farewell(close: SessionClose) -> (CloseFrame, WsEnd) {
+    let (code, reason, end) = match close {
+        SessionClose::TooSlow => (CloseCode::POLICY, "the subscriber is too slow", WsEnd::Policy),
+        SessionClose::Resync => {
+            let reason = "blocks were missed: read the chain anew, and subscribe again";
+            (CloseCode::TRY_AGAIN_LATER, reason, WsEnd::Overload)
+        }
+        SessionClose::OverLimit => {
+            let reason = "too many connections are open with this key";
+            (CloseCode::TRY_AGAIN_LATER, reason, WsEnd::Overload)
+        }
+        SessionClose::KeyEnded => {
+            (CloseCode::POLICY, "the key or token is no longer valid", WsEnd::Policy)
+        }
+    };
+    (CloseFrame::new(code, reason), end)
+}
+
 /// One request of the connection until it is answered.
 type CallFuture = Pin<Box<dyn Future<Output = (CallAnswer, Ticket)> + Send>>;
 /// An error: the handler panicked.
@@ -259,16 +278,9 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
                     break;
                 }
                 Poll::Ready(SessionEvent::Message(parts)) => self.outbox.notify(parts),
-                Poll::Ready(SessionEvent::Close(SessionClose::TooSlow)) => {
-                    let frame = CloseFrame::new(CloseCode::POLICY, "the subscriber is too slow");
-                    self.close(frame, WsEnd::Policy);
-                }
-                Poll::Ready(SessionEvent::Close(SessionClose::Resync)) => {
-                    let reason = "blocks were missed: read the chain anew, and subscribe again";
-                    self.close(
-                        CloseFrame::new(CloseCode::TRY_AGAIN_LATER, reason),
-                        WsEnd::Overload,
-                    );
+                Poll::Ready(SessionEvent::Close(close)) => {
+                    let (frame, end) = farewell(close);
+                    self.close(frame, end);
                 }
             }
             taken.has_any = true;

@@ -1,7 +1,9 @@
 //! What callers pay for their calls, and the clock of their limits.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wellhead_access::usage::{UsageMinute, UsageTable};
 use wellhead_access::{MeterTime, PriceList};
 use wellhead_telemetry::clock;
 
@@ -14,12 +16,14 @@ pub struct AccessTerms {
     pub cached_share: f64,
     /// Where the time of the meters begins.
     pub epoch: Instant,
+    /// Where usage is counted, if it is.
+    pub usage: Option<Arc<UsageTable>>,
 }
 
 impl AccessTerms {
     /// Default prices, for answers from the cache too.
     pub fn new(epoch: Instant) -> Self {
-        Self { prices: PriceList::default(), cached_share: 1.0, epoch }
+        Self { prices: PriceList::default(), cached_share: 1.0, epoch, usage: None }
     }
 
     /// The time of the meters at an instant.
@@ -30,6 +34,11 @@ impl AccessTerms {
     /// The time of the meters at an instant, which is about now.
     pub(crate) fn meter_time(&self, at: Instant) -> MeterTime {
         MeterTime { elapsed: self.elapsed(at), unix_seconds: clock::unix_seconds() }
+    }
+
+    /// The minute in which a call that ends now is counted.
+    pub(crate) fn minute(&self) -> UsageMinute {
+        UsageMinute::of(Duration::from_secs(clock::unix_seconds()))
     }
 
     /// What an answer from the cache costs where a call costs `credits`.

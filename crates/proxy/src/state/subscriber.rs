@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use wellhead_access::HeldPlace;
 use wellhead_subscribe::{
     ChainEvent, Cursor, GroupId, MinedCriteria, Notification, PartState, ReceiptCriteria, RingView,
     SubscriptionId,
@@ -50,6 +51,8 @@ struct SubscriberState {
     /// Where it reads, for the metrics, while it has a place.
     position: Option<Arc<AtomicU64>>,
     streams: StreamSubscriptions,
+    /// What subscriptions hold of the limits of their caller, where it has any.
+    held: Vec<(SubscriptionId, HeldPlace)>,
     /// The round that goes on; `None` while there is nothing to tell.
     round: Option<TellRound>,
 }
@@ -261,9 +264,17 @@ impl Subscriber {
         }
     }
 
+    /// Holds the place of a subscription until that ends.
+    pub(crate) fn hold(&self, id: SubscriptionId, place: HeldPlace) {
+        if !place.is_empty() {
+            self.state.lock().held.push((id, place));
+        }
+    }
+
     /// Ends a subscription; false if there is none of this id.
     pub(crate) fn remove(&self, id: &SubscriptionId) -> bool {
         let mut state = self.state.lock();
+        state.held.retain(|(known, _)| known != id);
         if let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) {
             state.round = None;
             let ended = state.subscriptions.remove(place);

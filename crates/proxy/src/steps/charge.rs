@@ -1,38 +1,159 @@
-//! What a caller pays: limits are checked and credits taken before a call is made, and corrected after it.
+//! What a caller may do, and what it pays.
 //!
-//! A call that failed for reasons of the upstreams or of wellhead is free; one that was answered with an error
-//! about itself, such as a revert, is not. An answer from the cache may cost less.
+//! Rights and limits are checked, and credits taken, before a call is made; what is charged is corrected after
+//! it, and usage counted. A call that failed for reasons of the upstreams or of wellhead is free; one that was
+//! answered with an error about itself, such as a revert, is not. An answer from the cache may cost less.
 
-use wellhead_access::{CallCharge, MeteredCall, RequestPlace};
-use wellhead_dispatch::now;
-use wellhead_eth::MethodRow;
+use std::time::Instant;
+
+use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
+use wellhead_access::{CallCharge, Caller, HeldPlace, MeteredCall, RequestPlace, RightDenied};
+use wellhead_chain::View;
+use wellhead_dispatch::{Trail, now};
+use wellhead_eth::{BlockPoint, BlockRef, BlockTag, MethodRow};
+use wellhead_jsonrpc::Call;
+use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
+use crate::request::reply::Reply;
 use crate::state::access::AccessTerms;
+use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 
-/// What a call has taken from the limits of its caller; nothing where it has none.
+/// What a call has taken from the limits of its caller; nothing where calls are not charged.
 #[derive(Debug, Default)]
-pub(crate) struct Charge<'a>(Option<(CallCharge<'a>, &'a AccessTerms)>);
+pub(crate) struct Charge<'a>(Option<PaidCall<'a>>);
 
-/// Takes what a call costs from all limits of its caller, or refuses it.
+#[derive(Debug)]
+struct PaidCall<'a> {
+    payer: Payer<'a>,
+    row: &'static MethodRow,
+    bytes_in: usize,
+    taken: CallCharge<'a>,
+}
+
+/// What pays, and by which terms.
+#[derive(Debug, Clone, Copy)]
+struct Payer<'a> {
+    caller: &'a Caller,
+    terms: &'a AccessTerms,
+    chain: &'a ServedChain,
+    received_at: Instant,
+}
+
+/// What became of a call, as far as its price goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallEnd {
+    pub(crate) outcome: CallOutcome,
+    pub(crate) found: Option<CacheResult>,
+    /// The upstream that answered.
+    pub(crate) slot: Option<Slot>,
+    /// What upstreams charge for it.
+    pub(crate) credits_out: u64,
+    pub(crate) bytes_out: usize,
+}
+
+impl CallEnd {
+    fn source(self) -> UsageSource {
+        match (self.found, self.slot, self.outcome) {
+            (Some(CacheResult::Hit | CacheResult::Joined), ..) => UsageSource::Cache,
+            (_, Some(_), _) => UsageSource::Upstream,
+            (_, None, CallOutcome::Answered) => UsageSource::View,
+            (_, None, CallOutcome::Refused) => UsageSource::Refused,
+            (_, None, CallOutcome::Failed | CallOutcome::UpstreamError) => UsageSource::Upstream,
+        }
+    }
+}
+
+/// What upstreams charge for what was tried.
+pub(crate) fn credits_out(chain: &ServedChain, row: &MethodRow, trail: &Trail) -> u64 {
+    let price = |slot| chain.roster.upstream(slot).price(row);
+    trail.attempts.iter().map(|attempt| price(attempt.slot)).sum()
+}
+
+/// Checks that the caller may make a call, and takes what it costs from all limits; or refuses it.
 pub(crate) fn charge<'a>(
     request: &RequestContext<'a>,
-    row: &MethodRow,
-    method: &str,
+    row: &'static MethodRow,
+    call: &Call,
 ) -> Result<Charge<'a>, Refusal> {
-    let Some((caller, terms)) = request.payer() else { return Ok(Charge::default()) };
-    let mut meters = caller.meters().map(|meter| &**meter).peekable();
-    if meters.peek().is_none() {
-        return Ok(Charge::default());
+    let Some(payer) = payer(request) else { return Ok(Charge::default()) };
+    let bytes_in = call.method().len() + call.params().map_or(0, <[u8]>::len);
+    let credits = payer.terms.prices.credits(row, call.method());
+    let metered = MeteredCall { row, method: call.method(), credits };
+    let meters = payer.caller.meters().map(|meter| &**meter);
+    let taken = check_rights(request, payer.caller, row, call)
+        .map_err(|denied| (Refusal::denied(&denied), UsageOutcome::Refused))
+        .and_then(|()| {
+            let taken = CallCharge::take(meters, metered, payer.terms.meter_time(now()));
+            taken.map_err(|denied| (Refusal::over_limit(denied), UsageOutcome::Limited))
+        });
+    match taken {
+        Ok(taken) => Ok(Charge(Some(PaidCall { payer, row, bytes_in, taken }))),
+        Err((refusal, outcome)) => {
+            let amounts =
+                UsageAmounts { calls: 1, bytes_in: bytes_in as u64, ..UsageAmounts::default() };
+            payer.record(row, (UsageSource::Refused, outcome), amounts);
+            Err(refusal)
+        }
     }
-    let credits = terms.prices.credits(row, method);
-    let call = MeteredCall { row, method, credits };
-    match CallCharge::take(meters, call, terms.meter_time(now())) {
-        Ok(charge) => Ok(Charge(Some((charge, terms)))),
-        Err(denied) => Err(Refusal::over_limit(denied)),
+}
+
+fn payer<'a>(request: &RequestContext<'a>) -> Option<Payer<'a>> {
+    let (caller, terms) = request.payer()?;
+    Some(Payer { caller, terms, chain: request.chain, received_at: request.ctx.received_at })
+}
+
+/// Whether the caller may make this call at all.
+fn check_rights(
+    request: &RequestContext<'_>,
+    caller: &Caller,
+    row: &MethodRow,
+    call: &Call,
+) -> Result<(), RightDenied> {
+    let rights = &caller.grant.rights;
+    if rights.limits_calls() {
+        rights.check_method(row, call.method())?;
+        rights.check_params(row, call.params())?;
     }
+    if rights.limits_logs_range() && row.class.is_heavy() {
+        let block = row.block_ref(call.params());
+        rights.check_logs_range(request.look(|view| blocks(&block, view)))?;
+    }
+    Ok(())
+}
+
+/// Over how many blocks a call searches. Of a range that cannot be read, or ends at a block that is not known
+/// yet, as if it were endless: a bound that is not checked is none.
+fn blocks(block: &BlockRef, view: &View) -> u64 {
+    let number = |point: BlockPoint| match point {
+        BlockPoint::Number(number) => Some(number.0),
+        BlockPoint::Tag(BlockTag::Earliest) => Some(0),
+        BlockPoint::Tag(
+            BlockTag::Latest | BlockTag::Pending | BlockTag::Safe | BlockTag::Finalized,
+        ) => view.latest.map(|head| head.number.0),
+    };
+    match block {
+        BlockRef::Range { from, to } => match (number(*from), number(*to)) {
+            (Some(from), Some(to)) => to.saturating_sub(from).saturating_add(1),
+            (None, _) | (_, None) => u64::MAX,
+        },
+        BlockRef::Unreadable => u64::MAX,
+        BlockRef::None | BlockRef::Number(_) | BlockRef::Tag(_) | BlockRef::Hash(_) => 1,
+    }
+}
+
+/// Whether the caller may send a batch of so many calls.
+pub(crate) fn check_batch(request: &RequestContext<'_>, items: usize) -> Result<(), Refusal> {
+    let Some((caller, _)) = request.payer() else { return Ok(()) };
+    caller.grant.rights.check_batch(items as u64).map_err(|denied| Refusal::denied(&denied))
+}
+
+/// Takes the place of a subscription among those that the caller may have, or refuses it.
+pub(crate) fn hold_subscription(request: &RequestContext<'_>) -> Result<HeldPlace, Refusal> {
+    let Some((caller, _)) = request.payer() else { return Ok(HeldPlace::default()) };
+    HeldPlace::subscription(caller.meters().cloned()).map_err(Refusal::over_limit)
 }
 
 /// Takes the place of a request among those that its caller may have under way, or refuses it.
@@ -42,16 +163,57 @@ pub(crate) fn take_place<'a>(request: &RequestContext<'a>) -> Result<RequestPlac
 }
 
 impl Charge<'_> {
-    /// Corrects the charge by what became of the call.
-    pub(crate) fn settle(&mut self, outcome: CallOutcome, found: Option<CacheResult>) {
-        let Some((charge, terms)) = &mut self.0 else { return };
-        let credits = match outcome {
+    /// Corrects the charge by what became of the call, and counts it.
+    pub(crate) fn settle(&mut self, end: CallEnd) {
+        let Some(PaidCall { payer, row, bytes_in, taken }) = &mut self.0 else { return };
+        let charged = taken.credits();
+        let credits = match end.outcome {
             CallOutcome::Failed | CallOutcome::Refused => 0,
-            CallOutcome::Answered if found == Some(CacheResult::Hit) => {
-                terms.cached_credits(charge.credits())
+            CallOutcome::Answered if end.found == Some(CacheResult::Hit) => {
+                payer.terms.cached_credits(charged)
             }
-            CallOutcome::Answered | CallOutcome::UpstreamError => return,
+            CallOutcome::Answered | CallOutcome::UpstreamError => charged,
         };
-        charge.settle(credits, terms.meter_time(now()));
+        if credits != charged {
+            taken.settle(credits, payer.terms.meter_time(now()));
+        }
+        let outcome = match end.outcome {
+            CallOutcome::Answered => UsageOutcome::Answered,
+            CallOutcome::UpstreamError => UsageOutcome::UpstreamError,
+            CallOutcome::Failed => UsageOutcome::Failed,
+            CallOutcome::Refused => UsageOutcome::Refused,
+        };
+        let took = now().saturating_duration_since(payer.received_at);
+        let amounts = UsageAmounts {
+            calls: 1,
+            credits_in: MilliCredits::whole(credits.into()),
+            credits_out: MilliCredits::whole(end.credits_out),
+            bytes_in: *bytes_in as u64,
+            bytes_out: end.bytes_out as u64,
+            time_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        };
+        payer.record(row, (end.source(), outcome), amounts);
+    }
+}
+
+impl Payer<'_> {
+    fn record(
+        &self,
+        row: &'static MethodRow,
+        (source, outcome): (UsageSource, UsageOutcome),
+        amounts: UsageAmounts,
+    ) {
+        let Some(usage) = &self.terms.usage else { return };
+        let (grant, chain, method) = (&*self.caller.grant, &self.chain.name.name, row.name);
+        let record = UsageRecord { grant, chain, method, source, outcome, amounts };
+        usage.record(&record, self.terms.minute());
+    }
+}
+
+/// Bytes of a reply, its envelope and what flows apart.
+pub(crate) fn reply_bytes(reply: &Reply) -> usize {
+    match reply {
+        Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
+        Reply::Refused(_) => 0,
     }
 }

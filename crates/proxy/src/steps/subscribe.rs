@@ -14,6 +14,7 @@ use crate::state::relays::{PoolForm, RelayTold, RelayTopic, RelayUnavailable};
 use crate::state::streams::StreamTicket;
 use crate::state::subscriber::{SUBSCRIPTIONS_MAX, SubscriberMessage, SubscriptionKind};
 use crate::state::subscriptions::BlockPart;
+use crate::steps::charge;
 
 /// Bytes of the parameters of a kind that is relayed: a filter of some hundred addresses.
 const RELAYED_PARAMS_MAX: usize = 64 << 10;
@@ -30,6 +31,17 @@ pub(crate) async fn subscribe(request: &RequestContext<'_>, job: &Job<'_>) -> Ca
 
 async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
     let message = request.subscriber().ok_or_else(Refusal::notifications_unsupported)?;
+    let place = charge::hold_subscription(request)?;
+    let id = begin_kind(request, job, message).await?;
+    message.subscriber().hold(id, place);
+    Ok(format!("\"{id}\""))
+}
+
+async fn begin_kind(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    message: &SubscriberMessage<'_>,
+) -> Result<SubscriptionId, Refusal> {
     let kind = kind_of(job.params.unwrap_or(b"[]"))?;
     if message.subscriber().is_full() {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
@@ -49,7 +61,7 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     if !message.add_stream(id, ticket) {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
-    Ok(format!("\"{id}\""))
+    Ok(id)
 }
 
 /// Waits until an upstream confirms what only upstreams can tell.
@@ -82,7 +94,7 @@ async fn begin_blocks(
     job: &Job<'_>,
     message: &SubscriberMessage<'_>,
     kind: BlocksAsked,
-) -> Result<String, Refusal> {
+) -> Result<SubscriptionId, Refusal> {
     if let Some(method) = kind.needs() {
         let eligible = request.chain.eligible(MethodTable::standard().row(method), method);
         eligible.map_err(|why| Refusal::not_served(why, method, request.selected()))?;
@@ -117,7 +129,7 @@ async fn begin_blocks(
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
     demanded.keep();
-    Ok(format!("\"{id}\""))
+    Ok(id)
 }
 
 fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {

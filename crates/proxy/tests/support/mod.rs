@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use wellhead_access::Caller;
+use wellhead_access::usage::UsageTable;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId};
@@ -17,8 +18,8 @@ use wellhead_jsonrpc::{ParseLimits, raw};
 use wellhead_kit::{Arrival, ScriptedTransport, named_by, upstream};
 pub(crate) use wellhead_kit::{Step, error, ms, settle};
 use wellhead_proxy::{
-    Announcer, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule,
-    ServedChain, Settings, Subscriber, SubscriberMessage, Target, Tiers, VerifyPool,
+    AccessTerms, Announcer, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy,
+    QuorumRule, ServedChain, Settings, Subscriber, SubscriberMessage, Target, Tiers, VerifyPool,
     VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
@@ -296,6 +297,8 @@ pub(crate) struct Stage {
     /// Below which all answers are held.
     pub(crate) answers: Arc<Ceiling>,
     pub(crate) worker: WorkerChains,
+    /// Where the calls of callers are counted.
+    pub(crate) usage: Arc<UsageTable>,
 }
 
 impl Stage {
@@ -355,8 +358,10 @@ impl Stage {
             upstream_calls: 5_000,
             log_requests: true,
         };
-        let proxy = Arc::new(Proxy::new(chains, settings).holding(Arc::clone(&answers)));
-        Self { proxy, peers, answers, worker: WorkerChains::new(worker) }
+        let usage = Arc::new(UsageTable::new("test"));
+        let terms = AccessTerms { usage: Some(Arc::clone(&usage)), ..AccessTerms::new(now()) };
+        let proxy = Proxy::new(chains, settings).holding(Arc::clone(&answers)).charging(terms);
+        Self { proxy: Arc::new(proxy), peers, answers, worker: WorkerChains::new(worker), usage }
     }
 
     /// Has the blocks of the first chain announced, to a client that subscribes to heads. Both end when
