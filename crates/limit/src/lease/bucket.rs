@@ -1,0 +1,331 @@
+//! A rate with a burst that several replicas share.
+
+use std::time::Duration;
+
+use super::book::BucketTerms;
+use super::side::{LeaseSide, SideTaken, SideTerms};
+use super::{
+    CREDIT, DEPTH, GAP, LEASE, LIFE, LINGER, LeaseAsk, LeaseGrant, LeaseShortage, STOCK, WhenAway,
+    milli,
+};
+use crate::{Bucket, Pace};
+
+/// One replica's part in a bucket that the store keeps for all.
+///
+/// Away, with one replica, until a control loop serves it. See [`super`] for the rules and the
+/// bounds.
+#[derive(Debug)]
+pub struct LeasedBucket {
+    side: LeaseSide,
+    /// Credits a second, and at once.
+    rate: f64,
+    burst: f64,
+    when_away: WhenAway,
+    /// Decides while the store is away or silent.
+    share: Bucket,
+}
+
+impl LeasedBucket {
+    /// `rate` credits a second over all replicas, `burst` at once.
+    pub fn new(rate: f64, burst: f64) -> Self {
+        let rate = rate.max(f64::MIN_POSITIVE);
+        let burst = burst.max(0.0);
+        let depth = milli(burst.max(rate * DEPTH.as_secs_f64())).max(1);
+        let side = LeaseSide::new(SideTerms {
+            smooth: LEASE,
+            stock: STOCK,
+            life: LIFE,
+            gap: GAP,
+            want_max: depth,
+            back_min: milli(rate * LINGER.as_secs_f64()),
+            short_below: 0.5,
+        });
+        Self { side, rate, burst, when_away: WhenAway::Share, share: Bucket::default() }
+    }
+
+    /// What holds while the store is away, instead of [`WhenAway::Share`].
+    #[must_use]
+    pub fn with_when_away(mut self, when_away: WhenAway) -> Self {
+        self.when_away = when_away;
+        self
+    }
+
+    /// Takes `credits`. A call dearer than the whole burst passes when the bucket is full, and those
+    /// after it wait until its debt is paid.
+    ///
+    /// `now` may be behind the control loop's by some milliseconds, not more.
+    pub fn take(&self, credits: f64, now: Duration) -> Result<(), LeaseShortage> {
+        if self.side.away().is_some() {
+            return self.take_away(credits, now);
+        }
+        let price = milli(credits);
+        let part = price.min(self.side.terms.want_max);
+        match self.side.take(price, part, Some(self.credit()), now) {
+            SideTaken::Taken => Ok(()),
+            SideTaken::Refused(wait) => Err(LeaseShortage::Refused(wait)),
+            SideTaken::Unanswered(wait) => Err(LeaseShortage::Unanswered(wait)),
+            SideTaken::Silent => self.take_away(credits, now),
+        }
+    }
+
+    /// Takes `credits` that were spent regardless: later calls wait longer.
+    pub fn charge(&self, credits: f64, now: Duration) {
+        if self.side.away().is_some() {
+            self.share.charge(credits, self.share_pace(), now);
+        } else {
+            self.side.charge(milli(credits), now);
+        }
+    }
+
+    /// Puts back what was taken for a call that was not made after all, or was cheaper than
+    /// thought.
+    pub fn give_back(&self, credits: f64) {
+        if self.side.away().is_some() {
+            self.share.give_back(credits, self.share_pace());
+        } else {
+            self.side.give_back(milli(credits));
+        }
+    }
+
+    /// The rate and the depth of the bucket in the store, in thousandths of credits.
+    pub fn terms(&self) -> BucketTerms {
+        BucketTerms { rate: milli(self.rate).max(1), depth: self.side.terms.want_max }
+    }
+
+    /// What to ask the store for at `now`, if anything. To be followed by [`Self::grant`] or
+    /// [`Self::fail`].
+    pub fn ask(&self, now: Duration) -> Option<LeaseAsk> {
+        // A quiet key at one replica must not hold all there is.
+        let least_max = self.side.terms.want_max / (2 * u64::from(self.side.replicas()));
+        self.side.ask(least_max, now)
+    }
+
+    /// The answer to the last ask.
+    pub fn grant(&self, grant: LeaseGrant, now: Duration) {
+        self.side.grant(grant, now);
+    }
+
+    /// No answer to the last ask came.
+    pub fn fail(&self, now: Duration) {
+        self.side.fail(now);
+    }
+
+    /// When to look again, if it does not ring before; to be called after each look.
+    pub fn due(&self, now: Duration) -> Option<Duration> {
+        self.side.due(now)
+    }
+
+    /// How it calls for a look: at most once until [`Self::due`] was called. The first one set
+    /// stays.
+    pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
+        self.side.set_bell(ring);
+    }
+
+    /// So many replicas share it, this one included.
+    pub fn note_replicas(&self, replicas: u32) {
+        self.side.note_replicas(replicas);
+    }
+
+    /// The store went away, and so many replicas were known last.
+    pub fn note_away(&self, replicas: u32) {
+        self.side.note_away(replicas);
+    }
+
+    /// The store is back.
+    pub fn note_back(&self) {
+        // Not to be given back: the bucket has filled up meanwhile.
+        self.side.pool.clear();
+        self.side.note_back();
+    }
+
+    /// What can be spent at once without the store, and what is owed to it, in credits.
+    pub fn held(&self, now: Duration) -> (f64, f64) {
+        let credits = |milli: u64| milli as f64 / super::MILLI;
+        (credits(self.side.pool.held(crate::nanos(now))), credits(self.side.debt()))
+    }
+
+    /// This replica's share of the credit, in thousandths.
+    fn credit(&self) -> u64 {
+        milli(self.rate * CREDIT.as_secs_f64() / f64::from(self.side.replicas()))
+    }
+
+    #[cold]
+    fn take_away(&self, credits: f64, now: Duration) -> Result<(), LeaseShortage> {
+        match self.when_away {
+            WhenAway::Share => {
+                self.share.take(credits, self.share_pace(), now).map_err(LeaseShortage::Refused)
+            }
+            WhenAway::Open => Ok(()),
+            WhenAway::Closed => Err(LeaseShortage::Refused(LEASE)),
+        }
+    }
+
+    fn share_pace(&self) -> Pace {
+        let replicas = f64::from(self.side.away().unwrap_or(self.side.replicas()));
+        Pace::new(self.rate / replicas, Duration::from_secs(1), self.burst / replicas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    const RING: &str = "!";
+
+    /// Plays steps of `at_ms:act[:number[:number]]` on a bucket of 100/s with a burst of 10, of three
+    /// replicas, and compares what each led to; `!` is a ring.
+    fn check(script: &str, expected: &str) {
+        let bucket = LeasedBucket::new(100.0, 10.0);
+        let rings = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&rings);
+        bucket.set_bell(move || {
+            count.fetch_add(1, Relaxed);
+        });
+        bucket.note_replicas(3);
+        bucket.note_back();
+        let mut found = Vec::new();
+        for step in script.split_whitespace() {
+            let words: Vec<_> = step.split(':').collect();
+            let at = Duration::from_millis(words[0].parse().expect("ms"));
+            let number = |n: usize| words.get(n).map_or(0, |word| word.parse().expect("a number"));
+            found.push(match words[1] {
+                "take" => match bucket.take(f64::from(number(2)), at) {
+                    Ok(()) => "ok".to_owned(),
+                    Err(LeaseShortage::Refused(wait)) => format!("no{}", wait.as_millis()),
+                    Err(LeaseShortage::Unanswered(wait)) => format!("wait{}", wait.as_millis()),
+                },
+                "ask" => bucket.ask(at).map_or("-".to_owned(), |ask| {
+                    format!("{}/{}/{}", ask.want / 1_000, ask.need / 1_000, ask.back / 1_000)
+                }),
+                "grant" => {
+                    let granted = u64::from(number(2)) * 1_000;
+                    let wait = Duration::from_millis(u64::from(number(3)));
+                    bucket.grant(LeaseGrant { granted, wait }, at);
+                    bucket.due(at).map_or("rest".to_owned(), |due| due.as_millis().to_string())
+                }
+                "fail" => {
+                    bucket.fail(at);
+                    bucket.due(at).map_or("rest".to_owned(), |due| due.as_millis().to_string())
+                }
+                "charge" => {
+                    bucket.charge(f64::from(number(2)), at);
+                    format!("{:?}", bucket.held(at))
+                }
+                "back" => {
+                    bucket.give_back(f64::from(number(2)));
+                    format!("{:?}", bucket.held(at))
+                }
+                "away" => {
+                    bucket.note_away(number(2));
+                    String::new()
+                }
+                "here" => {
+                    bucket.note_back();
+                    String::new()
+                }
+                _ => panic!("no such act: {step}"),
+            });
+            (0..rings.swap(0, Relaxed)).for_each(|_| found.push(RING.to_owned()));
+        }
+        let found: Vec<_> = found.into_iter().filter(|word| !word.is_empty()).collect();
+        assert_eq!(found.join(" "), expected, "{script}");
+    }
+
+    #[test]
+    fn the_first_call_of_a_cold_key_is_on_credit_and_the_next_ones_wait_for_the_answer() {
+        check(
+            "1000:take:1 1000:take:1 1005:take:1 1006:ask 1007:grant:7 1007:take:1",
+            "ok ! wait26 wait21 6/1/0 1206 ok",
+        );
+    }
+    #[test]
+    fn what_was_on_credit_is_paid_first() {
+        check(
+            "1000:take:1 1001:ask 1002:grant:5 1002:take:4 1002:take:1",
+            "ok ! 4/1/0 1201 ok ! ok",
+        );
+        check("1000:take:1 1001:ask 1002:grant:5 1002:charge:0", "ok ! 4/1/0 1201 (4.0, 0.0)");
+    }
+    #[test]
+    fn it_asks_when_half_is_left() {
+        check(
+            "1000:take:1 1001:ask 1002:grant:9 1002:take:3 1002:take:1 1003:take:2 1003:ask",
+            "ok ! 4/1/0 1201 ok ok ! ok 1/1/0",
+        );
+    }
+    #[test]
+    fn a_refusal_of_the_store_is_remembered() {
+        check(
+            "1000:take:1 1001:ask 1002:grant:0:30 1003:take:1 1100:take:1 1101:take:1 1102:ask",
+            "ok ! 4/1/0 1101 no98 no1 wait26 4/1/0",
+        );
+        check("1000:take:1 1001:ask 1002:grant:0:300 1003:take:1", "ok ! 4/1/0 1302 no299");
+    }
+    #[test]
+    fn what_is_not_spent_in_time_is_given_back() {
+        check(
+            "1000:take:1 1001:ask 1002:grant:9 1200:take:1 1201:take:8 1201:ask 1202:grant:9",
+            "ok ! 4/1/0 1201 ok ok ! 18/8/7 1401",
+        );
+        check(
+            "1000:take:1 1001:ask 1002:grant:9 1201:ask 1252:grant:0",
+            "ok ! 4/1/0 1201 0/0/8 rest",
+        );
+    }
+    #[test]
+    fn a_store_that_says_nothing_leaves_the_share_to_decide() {
+        // A third of a burst of ten is three, and of a hundred a second one each 30 ms.
+        check(
+            "1000:take:1 1000:ask 1001:take:1 1026:take:1 1026:take:1 1026:take:1 1026:take:1 1027:fail",
+            "ok ! 4/1/0 wait25 ok ok ok no19 1053",
+        );
+    }
+    #[test]
+    fn away_it_goes_by_its_share_and_back_by_the_store() {
+        check(
+            "1000:away:2 1000:take:5 1000:take:1 1020:take:1 1020:ask 1030:here 1030:take:1 1030:ask",
+            "ok no20 ok - ok ! 5/1/0",
+        );
+    }
+    #[test]
+    fn corrections_become_debts() {
+        check(
+            "1000:take:1 1001:ask 1002:grant:9 1003:charge:3 1003:charge:7 1003:back:6 1003:back:3",
+            "ok ! 4/1/0 1201 (5.0, 0.0) (5.0, 7.0) ! (5.0, 1.0) (7.0, 0.0)",
+        );
+    }
+    #[test]
+    fn what_is_dearer_than_the_bucket_takes_all_of_it_and_leaves_a_debt() {
+        check(
+            "1000:take:1 1001:take:50 1001:ask 1002:grant:20 1002:take:19 1002:take:50 1003:ask",
+            "ok ! wait25 26/1/0 1201 ok ! wait26 34/4/0",
+        );
+    }
+
+    #[test]
+    fn open_and_closed() {
+        for (when_away, admits) in [(WhenAway::Open, true), (WhenAway::Closed, false)] {
+            let bucket = LeasedBucket::new(1.0, 1.0).with_when_away(when_away);
+            let now = Duration::from_secs(1);
+            assert!((0..100).all(|_| bucket.take(1.0, now).is_ok() == admits), "{when_away:?}");
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "prints what a take costs, and decides nothing")]
+    fn what_a_take_costs() {
+        let bucket = LeasedBucket::new(1e9, 1e9);
+        bucket.note_back();
+        let now = Duration::from_secs(1);
+        let _first = bucket.take(1.0, now);
+        let _ask = bucket.ask(now);
+        bucket.grant(LeaseGrant { granted: 1_000_000_000_000, wait: Duration::ZERO }, now);
+        let begin = std::time::Instant::now();
+        let taken = (0..1_000_000).filter(|_| bucket.take(1.0, now).is_ok()).count();
+        println!("lease: a take costs {} ns", begin.elapsed().as_nanos() / 1_000_000);
+        assert_eq!(taken, 1_000_000);
+    }
+}
