@@ -56,6 +56,7 @@
 //! and those beside them each time a link ends.
 
 mod disk;
+mod lease;
 mod record;
 mod shared;
 mod stats;
@@ -63,9 +64,23 @@ mod stats;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::task::AbortHandle;
+
 pub use crate::disk::{Disk, DiskBounds, OpenError};
+pub use crate::lease::{
+    LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, LeasedLimit, RegistryFull,
+};
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
+
+/// Ends a task when the last handle is dropped.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// Tells the seconds since 1970, from any thread: `telemetry::clock::unix_seconds`.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;

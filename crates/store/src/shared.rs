@@ -15,8 +15,8 @@
 //! Deliberately absent: Redis Cluster and Sentinel, and trust: anything that can write to
 //! this Redis decides what clients get.
 
-mod breaker;
-mod link;
+pub(crate) mod breaker;
+pub(crate) mod link;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,6 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use wellhead_limit::{Held, Permits};
 use wellhead_telemetry::SecretUrl;
@@ -35,7 +34,7 @@ use wellhead_telemetry::SecretUrl;
 use self::link::{Keeper, Link};
 use crate::record::{self, FORMAT, HEADER, Unusable};
 use crate::stats::{Counters, Snapshot, State};
-use crate::{Clock, Digest};
+use crate::{AbortOnDrop, Clock, Digest};
 
 /// What the shared tier may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,14 +118,6 @@ enum RedisJob {
     Put { digest: Digest, value: Bytes, put: u64, ttl: Duration },
     Forget(Digest),
     Flush(oneshot::Sender<()>),
-}
-
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl SharedTier {

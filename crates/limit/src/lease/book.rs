@@ -115,7 +115,8 @@ impl GateBook {
     /// the smallest first, and none has more than the others have left at this moment. Places in
     /// use cannot be taken away: they are kept on the books until they are left.
     pub fn divide(&mut self, replica: u64, ask: GateAsk, keep: u64, now: u64) -> GateGrant {
-        self.replicas.retain(|_, (_, _, until)| *until > now);
+        // What ends later than any that is written now is of a clock that was set back.
+        self.replicas.retain(|_, (_, _, until)| *until > now && *until <= now + keep);
         let before = self.replicas.get(&replica).map_or(0, |(places, _, _)| *places);
         let others = || self.replicas.iter().filter(|(id, _)| **id != replica).map(|(_, of)| *of);
         let taken: u32 = others().map(|(places, _, _)| places).sum();

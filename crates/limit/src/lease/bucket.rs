@@ -1,5 +1,6 @@
 //! A rate with a burst that several replicas share.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::book::BucketTerms;
@@ -23,6 +24,8 @@ pub struct LeasedBucket {
     when_away: WhenAway,
     /// Decides while the store is away or silent.
     share: Bucket,
+    /// Thousandths of credits that were taken without the store.
+    alone: AtomicU64,
 }
 
 impl LeasedBucket {
@@ -40,7 +43,14 @@ impl LeasedBucket {
             back_min: milli(rate * LINGER.as_secs_f64()),
             short_below: 0.5,
         });
-        Self { side, rate, burst, when_away: WhenAway::Share, share: Bucket::default() }
+        Self {
+            side,
+            rate,
+            burst,
+            when_away: WhenAway::Share,
+            share: Bucket::default(),
+            alone: AtomicU64::new(0),
+        }
     }
 
     /// What holds while the store is away, instead of [`WhenAway::Share`].
@@ -144,6 +154,11 @@ impl LeasedBucket {
         (credits(self.side.pool.held(crate::nanos(now))), credits(self.side.debt()))
     }
 
+    /// Credits that were taken without the store so far, because it was away or silent.
+    pub fn taken_alone(&self) -> f64 {
+        self.alone.load(Relaxed) as f64 / super::MILLI
+    }
+
     /// This replica's share of the credit, in thousandths.
     fn credit(&self) -> u64 {
         milli(self.rate * CREDIT.as_secs_f64() / f64::from(self.side.replicas()))
@@ -153,11 +168,13 @@ impl LeasedBucket {
     fn take_away(&self, credits: f64, now: Duration) -> Result<(), LeaseShortage> {
         match self.when_away {
             WhenAway::Share => {
-                self.share.take(credits, self.share_pace(), now).map_err(LeaseShortage::Refused)
+                self.share.take(credits, self.share_pace(), now).map_err(LeaseShortage::Refused)?;
             }
-            WhenAway::Open => Ok(()),
-            WhenAway::Closed => Err(LeaseShortage::Refused(LEASE)),
+            WhenAway::Open => {}
+            WhenAway::Closed => return Err(LeaseShortage::Refused(LEASE)),
         }
+        self.alone.fetch_add(milli(credits), Relaxed);
+        Ok(())
     }
 
     fn share_pace(&self) -> Pace {
@@ -169,7 +186,7 @@ impl LeasedBucket {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 

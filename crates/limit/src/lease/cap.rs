@@ -53,6 +53,8 @@ pub struct LeasedCap {
     month_left: AtomicU64,
     /// What this replica may still spend while the store is away.
     share: AtomicU64,
+    /// Thousandths of credits that were taken without the store.
+    alone: AtomicU64,
 }
 
 impl LeasedCap {
@@ -77,6 +79,7 @@ impl LeasedCap {
             day_left: unknown(),
             month_left: unknown(),
             share: unknown(),
+            alone: AtomicU64::new(0),
         }
     }
 
@@ -134,6 +137,11 @@ impl LeasedCap {
             left => Some(left / MILLI as u64),
         };
         (told(&self.day_left), told(&self.month_left))
+    }
+
+    /// Credits that were taken without the store so far, because it was away or silent.
+    pub fn taken_alone(&self) -> f64 {
+        self.alone.load(Relaxed) as f64 / MILLI
     }
 
     /// The caps in thousandths of credits.
@@ -226,7 +234,7 @@ impl LeasedCap {
     fn take_away(&self, price: u64, now: Duration, unix: Duration) -> Result<(), LeaseShortage> {
         match self.when_away {
             WhenAway::Open => {
-                self.side.owe(price);
+                self.owe(price);
                 return Ok(());
             }
             WhenAway::Closed => return Err(LeaseShortage::Refused(CAP_LIFE)),
@@ -242,10 +250,15 @@ impl LeasedCap {
         };
         if self.share.fetch_update(Relaxed, Relaxed, less).is_ok() {
             // Told to the store when it is back.
-            self.side.owe(price);
+            self.owe(price);
             return Ok(());
         }
         Err(LeaseShortage::Refused(self.page_end(0, unix).unwrap_or(CAP_LIFE)))
+    }
+
+    fn owe(&self, price: u64) {
+        self.alone.fetch_add(price, Relaxed);
+        self.side.owe(price);
     }
 
     /// This replica's part of what was left when the store was last asked. If it never was, of a

@@ -33,6 +33,8 @@ pub struct LeasedGate {
     expires: AtomicU64,
     /// The most that were wanted at once since the last ask.
     peak: AtomicU32,
+    /// How often one entered without the store.
+    alone: AtomicU64,
     handed: AtomicBool,
     waiting_since: AtomicU64,
     refused_until: AtomicU64,
@@ -58,6 +60,7 @@ impl LeasedGate {
             places: AtomicU32::new(0),
             expires: AtomicU64::new(0),
             peak: AtomicU32::new(0),
+            alone: AtomicU64::new(0),
             handed: AtomicBool::new(false),
             waiting_since: AtomicU64::new(0),
             refused_until: AtomicU64::new(0),
@@ -105,6 +108,11 @@ impl LeasedGate {
         self.gate.inside()
     }
 
+    /// How often one entered without the store so far, because it was away or silent.
+    pub fn entered_alone(&self) -> u64 {
+        self.alone.load(Relaxed)
+    }
+
     #[cold]
     fn beyond(&self, now: u64) -> Result<(), LeaseShortage> {
         // Counted one by one, so that many who are refused at once want as many places.
@@ -127,7 +135,11 @@ impl LeasedGate {
             WhenAway::Open => u32::MAX,
             WhenAway::Closed => 0,
         };
-        if self.gate.enter(max) { Ok(()) } else { Err(LeaseShortage::Refused(REBALANCE)) }
+        if !self.gate.enter(max) {
+            return Err(LeaseShortage::Refused(REBALANCE));
+        }
+        self.alone.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     /// This replica's own places.

@@ -12,10 +12,10 @@ const TRIP_AT: u32 = 5 * FAILURE;
 /// Counts for one connection. Once tripped, it stays so: the next
 /// connection begins a new one.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(AtomicU32);
+pub(crate) struct Breaker(AtomicU32);
 
 impl Breaker {
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         // Nearly always there is nothing to take off, and nothing to write.
         if self.0.load(Ordering::Relaxed) > 0 {
             let less = |score: u32| (score < TRIP_AT).then_some(score.saturating_sub(1));
@@ -24,7 +24,7 @@ impl Breaker {
     }
 
     /// Says whether this failure was one too many; to one caller only.
-    pub(super) fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         let before = self.0.fetch_add(FAILURE, Ordering::Relaxed);
         before < TRIP_AT && before.saturating_add(FAILURE) >= TRIP_AT
     }

@@ -55,7 +55,7 @@ impl Link {
 }
 
 /// What makes connections. The error may quote the URL.
-pub(super) fn client(url: &SecretUrl) -> RedisResult<Client> {
+pub(crate) fn client(url: &SecretUrl) -> RedisResult<Client> {
     // Without this, a get would wait for the answer to the one before it.
     let tcp = TcpSettings::default().set_nodelay(true);
     Client::open(url.expose().as_str().into_connection_info()?.set_tcp_settings(tcp))
@@ -101,27 +101,11 @@ impl Keeper {
     /// Makes a link and proves that it is quick.
     async fn link(&self) -> Result<Link, &'static str> {
         let bounds = &self.inner.bounds;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(bounds.connect_within))
-            // Each command of ours has a limit of its own, and logging in has this one's.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(bounds.gets_max.max(1));
-        let connect = async || {
-            let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-            match timeout(bounds.connect_within, connecting).await {
-                Ok(Ok(connection)) => Ok(connection),
-                Ok(Err(why)) if why.kind() == redis::ErrorKind::AuthenticationFailed => {
-                    Err("Redis refuses the password")
-                }
-                Ok(Err(_)) => Err("it cannot be connected to"),
-                Err(_) => Err("connecting takes too long"),
-            }
-        };
-        let mut reads = Box::pin(connect()).await?;
-        let writes = Box::pin(connect()).await?;
-        for _ in 0..PROOF {
-            ping(&mut reads, bounds.get_within).await?;
-        }
+        let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(bounds.gets_max.max(1));
+        let connect = || Box::pin(connect(&self.client, &config, bounds.connect_within));
+        let mut reads = connect().await?;
+        let writes = connect().await?;
+        prove(&mut reads, bounds.get_within).await?;
         let (breaker, over, ended) = (Breaker::default(), OnceLock::new(), Notify::new());
         Ok(Link { reads, writes, breaker, over, ended })
     }
@@ -156,6 +140,36 @@ impl Keeper {
     }
 }
 
+/// A connection, logged in, or why there is none.
+pub(crate) async fn connect(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+    within: Duration,
+) -> Result<MultiplexedConnection, &'static str> {
+    // Each command of ours has a limit of its own, and logging in has this one's.
+    let config = config.clone().set_connection_timeout(Some(within)).set_response_timeout(None);
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    match timeout(within, connecting).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(why)) if why.kind() == redis::ErrorKind::AuthenticationFailed => {
+            Err("Redis refuses the password")
+        }
+        Ok(Err(_)) => Err("it cannot be connected to"),
+        Err(_) => Err("connecting takes too long"),
+    }
+}
+
+/// Pings in a row, each within the time, that show a new connection to be quick.
+pub(crate) async fn prove(
+    connection: &mut MultiplexedConnection,
+    within: Duration,
+) -> Result<(), &'static str> {
+    for _ in 0..PROOF {
+        ping(connection, within).await?;
+    }
+    Ok(())
+}
+
 async fn ping(
     connection: &mut MultiplexedConnection,
     within: Duration,
@@ -171,6 +185,6 @@ async fn ping(
 }
 
 /// Between half of the pause and all of it, so that replicas do not come together.
-fn spread(pause: Duration, rng: &mut SmallRng) -> Duration {
+pub(crate) fn spread(pause: Duration, rng: &mut SmallRng) -> Duration {
     pause.mul_f64(rng.random_range(0.5..=1.0))
 }

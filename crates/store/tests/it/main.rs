@@ -7,5 +7,6 @@
 mod damage;
 mod disk;
 mod kill;
+mod redis_server;
 mod support;
 mod with_redis;

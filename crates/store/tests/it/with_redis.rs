@@ -5,9 +5,9 @@
 //! frozen, so that no answer can come, and tokio's clock is paused, so that it
 //! passes at once.
 
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
+mod lease;
+mod lease_script;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use wellhead_store::{SharedBounds, SharedTier, State};
 use wellhead_telemetry::SecretUrl;
 
+use crate::redis_server::{Redis, free_port};
 use crate::support::{Time, digest, value};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,81 +26,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// How long something may take that only a broken machine delays for so long, and
 /// longer than any limit of [`bounds`], the patience with a ping included.
 const BROKEN: Duration = Duration::from_secs(120);
-
-/// Kills the command when our end of the pipe closes, however that comes about.
-const SUPERVISOR: &str = r#"
-exec 3<&0
-"$@" </dev/null >/dev/null 2>&1 3<&- &
-pid=$!
-echo "$pid"
-exec >/dev/null
-read -r _ <&3
-kill -9 "$pid" 2>/dev/null
-wait "$pid" 2>/dev/null
-"#;
-
-/// A Redis that ends with the test.
-struct Redis {
-    shell: Child,
-    pid: String,
-    port: u16,
-}
-
-impl Redis {
-    fn start() -> Self {
-        Self::start_at(free_port(), &[])
-    }
-
-    fn start_at(port: u16, options: &[&str]) -> Self {
-        let program = ["redis-server", "valkey-server"]
-            .into_iter()
-            .find(|program| {
-                let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-                version.is_ok_and(|status| status.success())
-            })
-            .expect("redis-server or valkey-server is installed: see `scripts/setup test`");
-        let mut shell = Command::new("sh")
-            .args(["-c", SUPERVISOR, "sh", program, "--bind", "127.0.0.1", "--port"])
-            .arg(port.to_string())
-            .args(["--save", "", "--appendonly", "no", "--dir", "/"])
-            .args(options)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("every system that runs these tests has sh");
-        let mut pid = String::new();
-        let stdout = shell.stdout.take().expect("stdout is piped");
-        BufReader::new(stdout).read_line(&mut pid).expect("the shell prints the pid first");
-        Self { shell, pid: pid.trim().to_owned(), port }
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.pid]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{name} cannot be sent");
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// A connection of the test's own; Redis must be up.
-    async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ended = self.shell.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("it has an address").port()
-}
 
 /// Patient with the machine, and back soon.
 fn bounds() -> SharedBounds {

@@ -1,0 +1,211 @@
+//! The limits that a keeper serves, and the words in which the script is asked for each.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+use wellhead_limit::lease::{
+    GATE_LIFE, GateAsk, GateGrant, LeaseAsk, LeaseGrant, LeasedBucket, LeasedCap, LeasedGate,
+    PageAsk,
+};
+
+/// A limit of this process that shares its bound with other replicas.
+#[derive(Debug, Clone)]
+pub enum LeasedLimit {
+    /// A rate.
+    Bucket(Arc<LeasedBucket>),
+    /// The credits of a day or a month.
+    Cap(Arc<LeasedCap>),
+    /// Calls in flight.
+    Gate(Arc<LeasedGate>),
+}
+
+/// A limit that may be gone.
+#[derive(Debug, Clone)]
+pub(super) enum WeakLimit {
+    Bucket(Weak<LeasedBucket>),
+    Cap(Weak<LeasedCap>),
+    Gate(Weak<LeasedGate>),
+}
+
+/// What is asked for a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asked {
+    Bucket(LeaseAsk),
+    Cap(PageAsk),
+    Gate(GateAsk),
+}
+
+macro_rules! each {
+    ($self:expr, $limit:ident => $do:expr) => {
+        match $self {
+            Self::Bucket($limit) => $do,
+            Self::Cap($limit) => $do,
+            Self::Gate($limit) => $do,
+        }
+    };
+}
+
+impl WeakLimit {
+    pub(super) fn upgrade(&self) -> Option<LeasedLimit> {
+        match self {
+            Self::Bucket(limit) => limit.upgrade().map(LeasedLimit::Bucket),
+            Self::Cap(limit) => limit.upgrade().map(LeasedLimit::Cap),
+            Self::Gate(limit) => limit.upgrade().map(LeasedLimit::Gate),
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        each!(self, limit => limit.strong_count() == 0)
+    }
+}
+
+impl LeasedLimit {
+    pub(super) fn downgrade(&self) -> WeakLimit {
+        match self {
+            Self::Bucket(limit) => WeakLimit::Bucket(Arc::downgrade(limit)),
+            Self::Cap(limit) => WeakLimit::Cap(Arc::downgrade(limit)),
+            Self::Gate(limit) => WeakLimit::Gate(Arc::downgrade(limit)),
+        }
+    }
+
+    pub(super) fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
+        each!(self, limit => limit.set_bell(ring));
+    }
+
+    pub(super) fn note_replicas(&self, replicas: u32) {
+        each!(self, limit => limit.note_replicas(replicas));
+    }
+
+    pub(super) fn note_away(&self, replicas: u32) {
+        each!(self, limit => limit.note_away(replicas));
+    }
+
+    pub(super) fn note_back(&self) {
+        each!(self, limit => limit.note_back());
+    }
+
+    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
+        each!(self, limit => limit.due(now))
+    }
+
+    pub(super) fn fail(&self, now: Duration) {
+        each!(self, limit => limit.fail(now));
+    }
+
+    pub(super) fn ask(&self, now: Duration, unix: Duration) -> Option<Asked> {
+        match self {
+            Self::Bucket(limit) => limit.ask(now).map(Asked::Bucket),
+            Self::Cap(limit) => limit.ask(now, unix).map(Asked::Cap),
+            Self::Gate(limit) => limit.ask(now).map(Asked::Gate),
+        }
+    }
+
+    /// Hands over what the script answered. `Some` says whether anything was granted or nothing
+    /// wanted; `None`: it is no answer.
+    pub(super) fn answer(&self, asked: Asked, answer: &Value, now: Duration) -> Option<bool> {
+        match (self, asked) {
+            (Self::Bucket(limit), Asked::Bucket(ask)) => {
+                let [granted, wait] = numbers(answer)?;
+                let (granted, wait) = (unsigned(granted)?, Duration::from_micros(unsigned(wait)?));
+                limit.grant(LeaseGrant { granted, wait }, now);
+                Some(granted > 0 || ask.want == 0)
+            }
+            (Self::Cap(limit), Asked::Cap(page)) => {
+                let [granted, day, month] = numbers(answer)?;
+                let granted = unsigned(granted)?;
+                let left = |left: i64| u64::try_from(left).unwrap_or(u64::MAX);
+                limit.grant(page, granted, (left(day), left(month)), now);
+                Some(granted > 0 || page.ask.want == 0)
+            }
+            (Self::Gate(limit), Asked::Gate(ask)) => {
+                let [places] = numbers(answer)?;
+                let places = u32::try_from(places).ok()?;
+                limit.grant(ask, GateGrant { places }, now);
+                Some(places > 0 || ask.want == 0)
+            }
+            (Self::Bucket(_) | Self::Cap(_) | Self::Gate(_), _) => None,
+        }
+    }
+
+    /// Adds the call of the script for this ask.
+    pub(super) fn write(&self, asked: Asked, to: &mut ScriptCall<'_>, name: &str) {
+        let ScriptCall { pipeline, sha, cluster, replica, replicas } = to;
+        let call = pipeline.cmd("EVALSHA").arg(*sha);
+        // The braces keep all keys of a limit in one slot of a cluster.
+        let key = format!("wh:{{{cluster}:{name}}}");
+        match (self, asked) {
+            (Self::Bucket(limit), Asked::Bucket(ask)) => {
+                let terms = limit.terms();
+                call.arg(1).arg(key).arg("rate").arg(terms.rate).arg(terms.depth);
+                call.arg(ask.want).arg(ask.need).arg(ask.back);
+            }
+            (Self::Cap(limit), Asked::Cap(PageAsk { ask, day, month })) => {
+                let terms = limit.terms();
+                let cap = |cap: Option<u64>| cap.map_or(-1, |cap| cap.min(EXACT) as i64);
+                call.arg(2).arg(format!("{key}:d{day}")).arg(format!("{key}:m{month}"));
+                call.arg("cap").arg(cap(terms.day)).arg(cap(terms.month)).arg(*replicas);
+                call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
+            }
+            (Self::Gate(_), Asked::Gate(ask)) => {
+                call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*replica);
+                call.arg(ask.places).arg(ask.want).arg(ask.inside);
+                call.arg(GATE_LIFE.as_micros() as u64);
+            }
+            (Self::Bucket(_) | Self::Cap(_) | Self::Gate(_), _) => {
+                debug_assert!(false, "an ask is of its limit");
+            }
+        }
+    }
+}
+
+/// The largest number up to which the script counts exactly.
+const EXACT: u64 = 1 << 53;
+
+/// What the calls of one round have in common.
+pub(super) struct ScriptCall<'a> {
+    pub(super) pipeline: &'a mut Pipeline,
+    pub(super) sha: &'a str,
+    pub(super) cluster: &'a str,
+    pub(super) replica: &'a str,
+    pub(super) replicas: u32,
+}
+
+impl ScriptCall<'_> {
+    /// Adds that this replica is here.
+    pub(super) fn write_here(&mut self, keep: Duration) {
+        self.pipeline
+            .cmd("EVALSHA")
+            .arg(self.sha)
+            .arg(1)
+            .arg(format!("wh:{{{}}}:replicas", self.cluster))
+            .arg("here")
+            .arg(self.replica)
+            .arg(keep.as_micros() as u64);
+    }
+}
+
+/// How many replicas there are, as the script answered.
+pub(super) fn replicas(answer: &Value) -> Option<u32> {
+    let [count] = numbers(answer)?;
+    u32::try_from(count).ok()
+}
+
+/// Numbers that the script wrote as text.
+fn numbers<const N: usize>(answer: &Value) -> Option<[i64; N]> {
+    let Value::Array(items) = answer else { return None };
+    let numbers: Option<Vec<i64>> = items.iter().map(number).collect();
+    numbers?.try_into().ok()
+}
+
+fn number(item: &Value) -> Option<i64> {
+    match item {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+fn unsigned(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()
+}
