@@ -28,12 +28,17 @@
 //! # Bounds
 //!
 //! A token leaves the store before it is spent, and is spent within [`LIFE`]; at most what comes
-//! back in [`LINGER`] is neither spent nor given back. Beyond tokens there is the credit of all replicas together, what comes back in [`CREDIT`], and at least one call
-//! each. With the rate `R`, the burst `B` and `L` = [`LEASE`] = `LIFE + LINGER + DEPTH + CREDIT` any
-//! stretch of `W` admits at most `R·(W + L) + B`, and one call more for each replica where the
-//! credit is less than that. In the long run it is `R` exactly: what was taken on credit is paid
-//! with the tokens of later leases. A store that forgets, or goes away and comes back, adds the
-//! store's bucket each time, and a share of the burst for each replica.
+//! back in [`LINGER`] is neither spent nor given back. Beyond tokens there is the credit of all
+//! replicas together, what comes back in [`CREDIT`], and at least one call each. With the rate `R`,
+//! the burst `B` and `L` = [`LEASE`] = `LIFE + LINGER + DEPTH + CREDIT` any stretch of `W` admits
+//! at most `R·(W + L) + B`, and one call more for each replica where the credit is less than that.
+//! In the long run it is `R` exactly: what was taken on credit is paid with the tokens of later
+//! leases.
+//!
+//! Not within that bound: a store that forgets, or whose clock steps ahead, adds a full bucket each
+//! time; what a replica admits alone, while the store is away or silent, comes on top of what it had
+//! leased; corrections after the call ([`LeasedBucket::charge`]) are paid later. A call dearer than
+//! the burst passes as in [`crate::Bucket`].
 
 mod book;
 mod bucket;

@@ -47,7 +47,7 @@ pub use self::registry::RegistryFull;
 pub use self::status::LeaseStatus;
 
 use self::registry::Registry;
-use self::round::Rounds;
+use self::round::LeaseRounds;
 use self::status::LeaseCounters;
 use crate::shared::link;
 use crate::{AbortOnDrop, Clock, NotRedis};
@@ -144,7 +144,7 @@ impl LeaseKeeper {
             now,
             unix,
         });
-        let rounds = Rounds::new(Arc::clone(&core), client, url.clone(), replica, rng, queue);
+        let rounds = LeaseRounds::new(Arc::clone(&core), client, url.clone(), replica, rng, queue);
         let task = tokio::spawn(rounds.run()).abort_handle();
         Ok(Self { core, rings, _closer: Arc::new(AbortOnDrop(task)) })
     }

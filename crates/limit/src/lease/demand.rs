@@ -10,9 +10,9 @@ const CREDITS: u64 = (1 << CREDIT_BITS) - 1;
 
 /// Counts on the request path.
 #[derive(Debug, Default)]
-pub(super) struct Demand(AtomicU64);
+pub(super) struct LeaseDemand(AtomicU64);
 
-impl Demand {
+impl LeaseDemand {
     pub(super) fn add(&self, price: u64) {
         self.0.fetch_add(1 << CREDIT_BITS | price.min(CREDITS), Relaxed);
     }
@@ -40,7 +40,7 @@ impl DemandRate {
     ///
     /// A new mean counts half once it is as long as `lease`; after a silence of several, the old one
     /// has as good as gone.
-    pub(super) fn update(&mut self, demand: &Demand, lease: Duration, now: Duration) {
+    pub(super) fn update(&mut self, demand: &LeaseDemand, lease: Duration, now: Duration) {
         let (calls, credits) = demand.collect();
         self.credits = self.credits.saturating_add(credits);
         if calls > 0 {
@@ -76,7 +76,7 @@ mod tests {
 
     /// Calls of `price` each at a steady pace for `seconds`; what a second takes then.
     fn rate_after(calls_per_second: u64, price: u64, seconds: u64) -> u64 {
-        let (demand, mut rate) = (Demand::default(), DemandRate::default());
+        let (demand, mut rate) = (LeaseDemand::default(), DemandRate::default());
         for call in 0..calls_per_second * seconds {
             demand.add(price);
             let now = Duration::from_nanos(call * 1_000_000_000 / calls_per_second);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn it_is_forgotten_in_silence() {
-        let (demand, mut rate) = (Demand::default(), DemandRate::default());
+        let (demand, mut rate) = (LeaseDemand::default(), DemandRate::default());
         (0..1_000).for_each(|_| demand.add(1_000));
         rate.update(&demand, LEASE, Duration::from_secs(1));
         assert!(rate.in_stretch(LEASE) > 0);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_mean_price_sets_the_price_of_some_calls() {
-        let (demand, mut rate) = (Demand::default(), DemandRate::default());
+        let (demand, mut rate) = (LeaseDemand::default(), DemandRate::default());
         assert_eq!(rate.price_of(4), 4_000);
         demand.add(20_000);
         demand.add(40_000);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::demand::{Demand, DemandRate};
+use super::demand::{DemandRate, LeaseDemand};
 use super::pool::TokenPool;
 use super::{ANSWER_WITHIN, Bell, LEAST_CALLS, LeaseAsk, LeaseGrant};
 use crate::nanos;
@@ -47,7 +47,7 @@ pub(super) enum SideTaken {
 pub(super) struct LeaseSide {
     pub(super) terms: SideTerms,
     pub(super) pool: TokenPool,
-    demand: Demand,
+    demand: LeaseDemand,
     /// Thousandths of credits that are owed to the store.
     debt: AtomicU64,
     /// Of calls since the last ask that found no tokens, the sum and the dearest.
@@ -74,14 +74,14 @@ pub(super) struct LeaseSide {
 #[derive(Debug, Default)]
 struct AskState {
     rate: DemandRate,
-    asked: Option<Asked>,
+    asked: Option<OpenAsk>,
     next_ask: Duration,
     /// To be given back.
     back: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct OpenAsk {
     at: Duration,
     want: u64,
 }
@@ -92,7 +92,7 @@ impl LeaseSide {
         Self {
             terms,
             pool: TokenPool::default(),
-            demand: Demand::default(),
+            demand: LeaseDemand::default(),
             debt: AtomicU64::new(0),
             unmet: AtomicU64::new(0),
             dearest: AtomicU64::new(0),
@@ -252,7 +252,7 @@ impl LeaseSide {
             return None;
         }
         ask.back = std::mem::take(&mut state.back);
-        state.asked = Some(Asked { at: now, want: ask.want });
+        state.asked = Some(OpenAsk { at: now, want: ask.want });
         Some(ask)
     }
 

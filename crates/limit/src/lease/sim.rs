@@ -15,7 +15,7 @@ const STEP: Duration = Duration::from_micros(250);
 /// How often a control loop sends at most.
 const TICK: Duration = Duration::from_millis(5);
 
-/// The same everywhere: xorshift64*.
+/// Random numbers that a seed decides, on every machine alike: xorshift64*.
 #[derive(Debug, Clone)]
 pub(super) struct Dice(u64);
 

@@ -30,7 +30,7 @@ pub(super) enum WeakLimit {
 
 /// What is asked for a limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum LimitAsk {
     Bucket(LeaseAsk),
     Cap(PageAsk),
     Gate(GateAsk),
@@ -93,32 +93,32 @@ impl LeasedLimit {
         each!(self, limit => limit.fail(now));
     }
 
-    pub(super) fn ask(&self, now: Duration, unix: Duration) -> Option<Asked> {
+    pub(super) fn ask(&self, now: Duration, unix: Duration) -> Option<LimitAsk> {
         match self {
-            Self::Bucket(limit) => limit.ask(now).map(Asked::Bucket),
-            Self::Cap(limit) => limit.ask(now, unix).map(Asked::Cap),
-            Self::Gate(limit) => limit.ask(now).map(Asked::Gate),
+            Self::Bucket(limit) => limit.ask(now).map(LimitAsk::Bucket),
+            Self::Cap(limit) => limit.ask(now, unix).map(LimitAsk::Cap),
+            Self::Gate(limit) => limit.ask(now).map(LimitAsk::Gate),
         }
     }
 
     /// Hands over what the script answered. `Some` says whether anything was granted or nothing
     /// wanted; `None`: it is no answer.
-    pub(super) fn answer(&self, asked: Asked, answer: &Value, now: Duration) -> Option<bool> {
+    pub(super) fn answer(&self, asked: LimitAsk, answer: &Value, now: Duration) -> Option<bool> {
         match (self, asked) {
-            (Self::Bucket(limit), Asked::Bucket(ask)) => {
+            (Self::Bucket(limit), LimitAsk::Bucket(ask)) => {
                 let [granted, wait] = numbers(answer)?;
                 let (granted, wait) = (unsigned(granted)?, Duration::from_micros(unsigned(wait)?));
                 limit.grant(LeaseGrant { granted, wait }, now);
                 Some(granted > 0 || ask.want == 0)
             }
-            (Self::Cap(limit), Asked::Cap(page)) => {
+            (Self::Cap(limit), LimitAsk::Cap(page)) => {
                 let [granted, day, month] = numbers(answer)?;
                 let granted = unsigned(granted)?;
                 let left = |left: i64| u64::try_from(left).unwrap_or(u64::MAX);
                 limit.grant(page, granted, (left(day), left(month)), now);
                 Some(granted > 0 || page.ask.want == 0)
             }
-            (Self::Gate(limit), Asked::Gate(ask)) => {
+            (Self::Gate(limit), LimitAsk::Gate(ask)) => {
                 let [places] = numbers(answer)?;
                 let places = u32::try_from(places).ok()?;
                 limit.grant(ask, GateGrant { places }, now);
@@ -129,25 +129,25 @@ impl LeasedLimit {
     }
 
     /// Adds the call of the script for this ask.
-    pub(super) fn write(&self, asked: Asked, to: &mut ScriptCall<'_>, name: &str) {
+    pub(super) fn write(&self, asked: LimitAsk, to: &mut ScriptCall<'_>, name: &str) {
         let ScriptCall { pipeline, sha, cluster, replica, replicas } = to;
         let call = pipeline.cmd("EVALSHA").arg(*sha);
         // The braces keep all keys of a limit in one slot of a cluster.
         let key = format!("wh:{{{cluster}:{name}}}");
         match (self, asked) {
-            (Self::Bucket(limit), Asked::Bucket(ask)) => {
+            (Self::Bucket(limit), LimitAsk::Bucket(ask)) => {
                 let terms = limit.terms();
                 call.arg(1).arg(key).arg("rate").arg(terms.rate).arg(terms.depth);
                 call.arg(ask.want).arg(ask.need).arg(ask.back);
             }
-            (Self::Cap(limit), Asked::Cap(PageAsk { ask, day, month })) => {
+            (Self::Cap(limit), LimitAsk::Cap(PageAsk { ask, day, month })) => {
                 let terms = limit.terms();
                 let cap = |cap: Option<u64>| cap.map_or(-1, |cap| cap.min(EXACT) as i64);
                 call.arg(2).arg(format!("{key}:d{day}")).arg(format!("{key}:m{month}"));
                 call.arg("cap").arg(cap(terms.day)).arg(cap(terms.month)).arg(*replicas);
                 call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
             }
-            (Self::Gate(_), Asked::Gate(ask)) => {
+            (Self::Gate(_), LimitAsk::Gate(ask)) => {
                 call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*replica);
                 call.arg(ask.places).arg(ask.want).arg(ask.inside);
                 call.arg(GATE_LIFE.as_micros() as u64);

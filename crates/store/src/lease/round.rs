@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
 use super::KeeperCore;
-use super::ask::{self, Asked, LeasedLimit, ScriptCall};
+use super::ask::{self, LeasedLimit, LimitAsk, ScriptCall};
 use crate::shared::breaker::Breaker;
 use crate::shared::link;
 
@@ -27,7 +27,7 @@ const STEP_BACK: Duration = Duration::from_secs(1);
 /// Why a link is over; `None`: the last handle is gone.
 type Over = Option<&'static str>;
 
-pub(super) struct Rounds {
+pub(super) struct LeaseRounds {
     core: Arc<KeeperCore>,
     client: Client,
     /// Prints without its secrets.
@@ -47,7 +47,7 @@ pub(super) struct Rounds {
     paced: (Instant, u64),
 }
 
-struct Served {
+struct LeaseLink {
     connection: MultiplexedConnection,
     sha: String,
     breaker: Breaker,
@@ -60,10 +60,10 @@ struct Pending {
     slot: u32,
     name: Arc<str>,
     limit: LeasedLimit,
-    asked: Asked,
+    asked: LimitAsk,
 }
 
-impl Rounds {
+impl LeaseRounds {
     pub(super) fn new(
         core: Arc<KeeperCore>,
         client: Client,
@@ -116,7 +116,7 @@ impl Rounds {
         }
     }
 
-    async fn connect(&self) -> Result<Served, &'static str> {
+    async fn connect(&self) -> Result<LeaseLink, &'static str> {
         let bounds = &self.core.bounds;
         let config = AsyncConnectionConfig::new();
         let mut connection =
@@ -124,11 +124,11 @@ impl Rounds {
         link::prove(&mut connection, bounds.answer_within).await?;
         let sha = load(&mut connection, bounds.connect_within).await?;
         let now = Instant::now();
-        Ok(Served { connection, sha, breaker: Breaker::default(), next: now, heartbeat: now })
+        Ok(LeaseLink { connection, sha, breaker: Breaker::default(), next: now, heartbeat: now })
     }
 
     /// Serves until the link is over.
-    async fn serve(&mut self, mut served: Served) -> Over {
+    async fn serve(&mut self, mut served: LeaseLink) -> Over {
         // The first round counts the replicas, before any limit goes by the store.
         if let Err(reason) = self.round(&mut served, Vec::new()).await {
             return Some(reason);
@@ -173,7 +173,7 @@ impl Rounds {
     }
 
     /// Those that rang or are due, as soon as there are some and a round may begin.
-    async fn wait(&mut self, served: &Served) -> Option<Vec<u32>> {
+    async fn wait(&mut self, served: &LeaseLink) -> Option<Vec<u32>> {
         let asks_max = self.core.bounds.asks_max.max(1);
         let mut slots = Vec::new();
         let until_due = self.until_due();
@@ -254,7 +254,11 @@ impl Rounds {
     }
 
     /// Asks for all in one pipeline, and hands over what is answered. An error: the link is over.
-    async fn round(&mut self, served: &mut Served, asks: Vec<Pending>) -> Result<(), &'static str> {
+    async fn round(
+        &mut self,
+        served: &mut LeaseLink,
+        asks: Vec<Pending>,
+    ) -> Result<(), &'static str> {
         let begin = Instant::now();
         served.next = begin + self.core.bounds.tick;
         let answers = self.exchange(served, &asks).await;
@@ -292,7 +296,7 @@ impl Rounds {
     /// Sends a round; once more with the script, if the server has forgotten it.
     async fn exchange(
         &self,
-        served: &mut Served,
+        served: &mut LeaseLink,
         asks: &[Pending],
     ) -> Result<Vec<Value>, RoundFailure> {
         let answers = self.send(served, asks).await?;
@@ -312,7 +316,7 @@ impl Rounds {
 
     async fn send(
         &self,
-        served: &mut Served,
+        served: &mut LeaseLink,
         asks: &[Pending],
     ) -> Result<Vec<Value>, RoundFailure> {
         let bounds = &self.core.bounds;

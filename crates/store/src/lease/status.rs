@@ -20,7 +20,7 @@ pub struct LeaseStatus {
     pub asks: u64,
     /// Asks for which the store had nothing.
     pub refused: u64,
-    /// Rounds that had no answer, a late one or a wrong one.
+    /// LeaseRounds that had no answer, a late one or a wrong one.
     pub failures: u64,
     /// How often the store went away.
     pub departures: u64,

@@ -105,6 +105,7 @@ impl Fleet {
             for replica in &self.replicas {
                 replica.keeper.changes().wait_for(|here| *here).await.expect("the task lives");
                 while replica.keeper.status().replicas != REPLICAS {
+                    // Between two looks at a status, which has no waiter; the loop has a limit.
                     sleep(Duration::from_millis(5)).await;
                 }
             }
@@ -139,6 +140,7 @@ impl Fleet {
                     }
                 }
             }
+            // The pace of the demand; nothing is expected after it.
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -349,6 +351,7 @@ async fn places_go_where_they_are_wanted() {
     let all = async {
         for (keeper, _) in &replicas {
             while keeper.status().replicas != REPLICAS {
+                // Between two looks at a status, which has no waiter; the loop has a limit.
                 sleep(Duration::from_millis(5)).await;
             }
         }
@@ -360,6 +363,7 @@ async fn places_go_where_they_are_wanted() {
         // Five are its own, and 15 are divided; the others want none.
         while entered < 20 {
             entered += u32::from(keeper.enter(gate).await.is_ok());
+            // Places are divided anew each second, and nothing tells when.
             sleep(Duration::from_millis(1)).await;
         }
     };
