@@ -1,5 +1,8 @@
-//! Two slow tiers behind a cache of answers: [`Disk`], which outlives a restart,
-//! and [`SharedTier`], a Redis or Valkey that replicas have in common.
+//! What outlives a process or is shared by several: two slow tiers behind a cache of answers,
+//! [`Disk`], which outlives a restart, and [`SharedTier`], a Redis or Valkey that replicas have in
+//! common; and three things more that replicas share through one: limits ([`LeaseKeeper`]), pauses of
+//! upstreams ([`PauseChannel`]) and the keys of callers ([`KeyDirectory`]). Each of these documents
+//! itself; what follows is of the two tiers.
 //!
 //! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
 //! them: what may be kept, for how long and under which digest is for the cache to
@@ -56,10 +59,13 @@
 //! and those beside them each time a link ends.
 
 mod disk;
+mod key_directory;
 mod lease;
+mod pauses;
 mod record;
 mod shared;
 mod stats;
+mod subscription;
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,9 +73,13 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 pub use crate::disk::{Disk, DiskBounds, OpenError};
+pub use crate::key_directory::{
+    DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
+};
 pub use crate::lease::{
     LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, LeasedLimit, RegistryFull,
 };
+pub use crate::pauses::{PauseBounds, PauseChannel, PauseKind, PauseNotice, PauseStatus};
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
 

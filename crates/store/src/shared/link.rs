@@ -7,7 +7,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    RedisResult, Value,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -56,9 +59,20 @@ impl Link {
 
 /// What makes connections. The error may quote the URL.
 pub(crate) fn client(url: &SecretUrl) -> RedisResult<Client> {
+    Client::open(place(url)?)
+}
+
+/// As [`client`], for connections on which messages are pushed: RESP3, a Redis from 6 on.
+pub(crate) fn subscriber(url: &SecretUrl) -> RedisResult<Client> {
+    let place = place(url)?;
+    let settings = place.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    Client::open(place.set_redis_settings(settings))
+}
+
+fn place(url: &SecretUrl) -> RedisResult<ConnectionInfo> {
     // Without this, a get would wait for the answer to the one before it.
     let tcp = TcpSettings::default().set_nodelay(true);
-    Client::open(url.expose().as_str().into_connection_info()?.set_tcp_settings(tcp))
+    Ok(url.expose().as_str().into_connection_info()?.set_tcp_settings(tcp))
 }
 
 /// Opens links, checks and closes them.

@@ -5,8 +5,10 @@
 //! frozen, so that no answer can come, and tokio's clock is paused, so that it
 //! passes at once.
 
+mod key_directory;
 mod lease;
 mod lease_script;
+mod pauses;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -61,7 +61,7 @@ impl Trace {
     }
 }
 
-async fn connect(redis: &Redis) -> MultiplexedConnection {
+pub(super) async fn connect(redis: &Redis) -> MultiplexedConnection {
     let connecting = async {
         loop {
             let client = redis::Client::open(redis.url()).unwrap();

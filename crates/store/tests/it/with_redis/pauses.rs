@@ -1,0 +1,102 @@
+//! What replicas tell each other of upstreams, before a real server.
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use wellhead_store::{PauseBounds, PauseChannel, PauseKind, PauseNotice};
+use wellhead_telemetry::SecretUrl;
+
+use super::BROKEN;
+use crate::redis_server::Redis;
+use crate::support::Time;
+
+const NOW: u64 = 1_800_000_000;
+
+type Received = mpsc::Receiver<PauseNotice>;
+
+fn start(redis: &Redis, seed: u64) -> (PauseChannel, Received) {
+    let bounds = PauseBounds {
+        cluster: "test".to_owned(),
+        waiting_max: 8,
+        answer_within: Duration::from_secs(10),
+        ping_every: Duration::from_millis(20),
+        pause_min: Duration::from_millis(5),
+        pause_max: Duration::from_millis(50),
+        ..PauseBounds::default()
+    };
+    let url = SecretUrl::parse(&redis.url()).unwrap();
+    let (clock, rng) = (Time::at(NOW).clock(), SmallRng::seed_from_u64(seed));
+    PauseChannel::start(&url, bounds, clock, rng).unwrap()
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let seen = async {
+        while !is() {
+            // Between two looks at a status, which has no waiter; the loop has a limit.
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(BROKEN, seen).await.unwrap_or_else(|_| panic!("not seen: {what}"));
+}
+
+fn notice(kind: PauseKind, key: &str, in_s: u64) -> PauseNotice {
+    PauseNotice { kind, key: key.to_owned(), until: Duration::from_secs(NOW + in_s) }
+}
+
+async fn next(received: &mut Received) -> PauseNotice {
+    timeout(BROKEN, received.recv()).await.expect("it comes").expect("the task lives")
+}
+
+#[tokio::test]
+async fn one_tells_the_others_and_not_itself() {
+    let mut redis = Redis::valkey();
+    let (one, mut own) = start(&redis, 1);
+    let (other, mut received) = start(&redis, 2);
+    until("both", || one.status().is_here && other.status().is_here).await;
+    let told = [
+        notice(PauseKind::Pause, "alchemy:ab12", 3),
+        notice(PauseKind::Rate(330.5), "alchemy:ab12 of a team", 600),
+    ];
+    for notice in &told {
+        one.publish(notice.clone());
+        assert_eq!(next(&mut received).await, *notice);
+    }
+    // Too far ahead, and too long a key.
+    one.publish(notice(PauseKind::Pause, "k", 25 * 3_600));
+    one.publish(notice(PauseKind::Pause, &"k".repeat(201), 1));
+    until("malformed", || other.status().malformed == 1).await;
+    assert!(own.try_recv().is_err() && received.try_recv().is_err());
+    let seen = (one.status().published, one.status().dropped, other.status().received);
+    assert_eq!(seen, (3, 1, 2));
+
+    redis.signal("-KILL");
+    until("away", || !one.status().is_here && !other.status().is_here).await;
+    one.publish(told[0].clone());
+    assert_eq!(one.status().dropped, 2, "what is told to nobody is dropped");
+    let port = redis.port;
+    redis = Redis::valkey_at(port);
+    until("back", || one.status().is_here && other.status().is_here).await;
+    one.publish(told[0].clone());
+    assert_eq!(next(&mut received).await, told[0]);
+    drop(redis);
+}
+
+#[tokio::test]
+async fn what_is_not_taken_is_dropped() {
+    let redis = Redis::valkey();
+    let (one, _own) = start(&redis, 1);
+    let (other, mut received) = start(&redis, 2);
+    until("both", || one.status().is_here && other.status().is_here).await;
+    for n in 0..40 {
+        let before = one.status().published;
+        one.publish(notice(PauseKind::Pause, &format!("k{n}"), 1));
+        until("published", || one.status().published > before).await;
+    }
+    until("dropped", || other.status().received == 8 && other.status().dropped > 0).await;
+    let first = next(&mut received).await;
+    assert_eq!(first.key, "k0", "the newest are lost, and the older ones can still be taken");
+    assert_eq!(one.status().malformed, 0);
+}
