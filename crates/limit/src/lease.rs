@@ -16,7 +16,8 @@
 //! # Rules
 //!
 //! - It asks when it has at most half of what it wants, which is what the demand of late takes in
-//!   [`STOCK`], and [`LEAST_CALLS`] calls more.
+//!   [`STOCK`], and [`LEAST_CALLS`] calls more. Of a key with less than a call in [`LIFE`] each
+//!   call goes on credit and is paid for by an ask: a lease would be given back as a whole.
 //! - After less than half of what was wanted it does not ask again for [`GAP`], less by the part
 //!   that was granted, or until the store has what the next call costs; calls are refused
 //!   meanwhile. So a key under attack costs the store at most `2/GAP` asks a second and replica.

@@ -33,6 +33,8 @@ pub(super) struct DemandRate {
     price: f64,
     since: Duration,
     credits: u64,
+    /// What came since then, a second; over a lease at least.
+    fresh: f64,
 }
 
 impl DemandRate {
@@ -54,11 +56,19 @@ impl DemandRate {
             self.smooth = kept * self.smooth + (1.0 - kept) * mean;
             (self.since, self.credits) = (now, 0);
         }
+        let passed = now.saturating_sub(self.since).max(lease);
+        self.fresh = self.credits as f64 / passed.as_secs_f64();
     }
 
     /// Thousandths of credits that `stretch` takes.
     pub(super) fn in_stretch(&self, stretch: Duration) -> u64 {
-        (self.smooth * stretch.as_secs_f64()) as u64
+        (self.smooth.max(self.fresh) * stretch.as_secs_f64()) as u64
+    }
+
+    /// Whether less than a call comes in the life of a lease. All of one would be given back: such
+    /// calls go on credit, and are paid for one by one.
+    pub(super) fn is_slow(&self, life: Duration) -> bool {
+        self.in_stretch(life) < self.price_of(1)
     }
 
     /// What `calls` cost; a credit each, if none was seen.

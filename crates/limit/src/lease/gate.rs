@@ -204,11 +204,9 @@ impl LeasedGate {
             self.handed.store(true, Relaxed);
             return Some(state.next_ask.max(now));
         }
-        // Those that are held are asked for again before they end, or given up.
-        (leased > 0 || self.gate.inside() > own).then(|| {
-            self.handed.store(true, Relaxed);
-            state.next_ask.max(now + REBALANCE)
-        })
+        // Those that are held are asked for again before they end, or given up; a call that needs
+        // more rings before.
+        (leased > 0 || self.gate.inside() > own).then(|| state.next_ask.max(now + REBALANCE))
     }
 
     /// How it calls for a look: at most once until [`Self::due`] was called. The first one set

@@ -165,22 +165,23 @@ impl LeaseSide {
         if now < until {
             return SideTaken::Refused(Duration::from_nanos(until - now));
         }
-        self.unmet.fetch_add(part, Relaxed);
-        self.dearest.fetch_max(part, Relaxed);
-        let first = self.waiting_since.compare_exchange(0, now.max(1), Relaxed, Relaxed);
-        let since = first.unwrap_or_else(|since| since).max(1).min(now.max(1));
-        self.call_attention();
+        let now = now.max(1);
+        let since = self.waiting_since.compare_exchange(0, now, Relaxed, Relaxed);
+        let since = since.map_or_else(|since| since.min(now), |_| now);
         if let Some(credit) = credit {
             // One call at least, or nobody could begin where a replica's share is less than that.
             let more = |debt: u64| {
                 (debt == 0 || debt.saturating_add(price) <= credit).then_some(debt + price)
             };
             if self.debt.fetch_update(Relaxed, Relaxed, more).is_ok() {
+                self.call_attention();
                 return SideTaken::Taken;
             }
         }
-        let since = if first.is_ok() { now } else { since };
-        match ANSWER_WITHIN.checked_sub(Duration::from_nanos(now - since.min(now))) {
+        self.unmet.fetch_add(part, Relaxed);
+        self.dearest.fetch_max(part, Relaxed);
+        self.call_attention();
+        match ANSWER_WITHIN.checked_sub(Duration::from_nanos(now - since)) {
             Some(left) if !left.is_zero() => SideTaken::Unanswered(left),
             _ => SideTaken::Silent,
         }
@@ -270,10 +271,11 @@ impl LeaseSide {
             // The demand fell: what there is will do for longer.
             self.low.store(target / 2, Relaxed);
         }
-        if unmet == 0 && debt == 0 && !self.is_low(now) {
+        let is_slow = unmet == 0 && state.rate.is_slow(terms.life);
+        if unmet == 0 && debt == 0 && (is_slow || !self.is_low(now)) {
             return LeaseAsk::default();
         }
-        let more = target.saturating_sub(held).max(dearest).max(price);
+        let more = if is_slow { 0 } else { target.saturating_sub(held).max(dearest).max(price) };
         let want = more.saturating_add(debt);
         // With its debt paid, it has the credit for one call at least.
         let need = if debt > 0 { debt } else { dearest.max(price) };
@@ -325,7 +327,9 @@ impl LeaseSide {
         // First this, then the look: a call in between rings, or is seen.
         self.handed.store(false, Relaxed);
         let expiry = self.pool.next_expiry();
-        if self.debt() > 0 || self.unmet.load(Relaxed) > 0 || self.is_low(now) {
+        // As `wanted` has it, or the two would go round in a circle.
+        let is_low = self.is_low(now) && !state.rate.is_slow(self.terms.life);
+        if self.debt() > 0 || self.unmet.load(Relaxed) > 0 || is_low {
             self.handed.store(true, Relaxed);
             return Some(expiry.map_or(state.next_ask, |at| at.min(state.next_ask)).max(now));
         }

@@ -404,4 +404,16 @@ mod tests {
             100.0 * most,
         );
     }
+
+    #[test]
+    fn a_slow_key_costs_the_store_an_ask_a_call_and_a_busy_one_less() {
+        for (demand, asks_max) in [(1.0, 1.05), (9.0, 1.0), (36.0, 0.6), (90.0, 0.4)] {
+            let (rate, burst, replicas) = (200.0, 50.0, 3);
+            let scene = Scene { demand, rate, burst, replicas, ..scene() };
+            let played = play(&scene);
+            print("slow", &scene, &played);
+            let asks = played.asks as f64 / played.calls as f64;
+            assert!(asks <= asks_max, "{asks} asks a call: {scene:?}");
+        }
+    }
 }

@@ -215,6 +215,69 @@ async fn a_rate_is_held_over_three_replicas() {
     assert_eq!((status.away_since, status.replicas, status.limits), (None, 3, 2), "{status:?}");
 }
 
+/// What many keys cost the store, and their calls: all below their limits, at three replicas.
+#[tokio::test]
+async fn a_thousand_keys() {
+    const KEYS: usize = 1_000;
+    const SECONDS: u64 = 3;
+    let redis = Redis::valkey();
+    let clock = Stepping::start();
+    let fleet: Vec<(LeaseKeeper, Vec<Arc<LeasedBucket>>)> = (0..REPLICAS)
+        .map(|n| {
+            let keeper = keeper(&redis, &clock, n.into());
+            let bucket = |key: usize| {
+                let bucket = Arc::new(LeasedBucket::new(100.0, 50.0));
+                let limit = LeasedLimit::Bucket(Arc::clone(&bucket));
+                keeper.serve(&format!("key{key}"), &limit).expect("there is room");
+                bucket
+            };
+            let buckets = (0..KEYS).map(bucket).collect();
+            (keeper, buckets)
+        })
+        .collect();
+    for (keeper, _) in &fleet {
+        let mut changes = keeper.changes();
+        let here = changes.wait_for(|here| *here);
+        timeout(BROKEN, here).await.expect("the store is found").expect("the task lives");
+    }
+    let (mut calls, mut waited, mut refused) = (0_u64, 0_u64, 0_u64);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(SECONDS) {
+        // Some 3,000 calls a second over all keys, a few of which are busier.
+        for (keeper, buckets) in &fleet {
+            let among = if calls.is_multiple_of(2) { 20 } else { KEYS };
+            let key = (calls as usize / 2).wrapping_mul(7_919) % among;
+            calls += 1;
+            let taken = buckets[key].take(1.0, clock.now());
+            if matches!(taken, Err(LeaseShortage::Unanswered(_))) {
+                waited += 1;
+                refused += u64::from(keeper.take(&buckets[key], 1.0).await.is_err());
+            }
+            refused += u64::from(matches!(taken, Err(LeaseShortage::Refused(_))));
+        }
+        // The pace of the demand; nothing is expected after it.
+        sleep(Duration::from_millis(1)).await;
+    }
+    let lasted = began.elapsed().as_secs_f64();
+    let status: Vec<_> = fleet.iter().map(|(keeper, _)| keeper.status()).collect();
+    let rounds: u64 = status.iter().map(|status| status.rounds).sum();
+    let asks: u64 = status.iter().map(|status| status.asks).sum();
+    let alone: f64 =
+        fleet.iter().flat_map(|(_, buckets)| buckets).map(|bucket| bucket.taken_alone()).sum();
+    println!(
+        "lease, {KEYS} keys: {calls} calls, {:.0}/s; {:.0} rounds/s and {:.0} asks/s over all \
+         replicas, {waited} waited, {refused} refused, {alone} alone, p50 {:?}, p99 {:?}",
+        calls as f64 / lasted,
+        rounds as f64 / lasted,
+        asks as f64 / lasted,
+        status[0].latency_p50,
+        status[0].latency_p99,
+    );
+    assert_eq!(refused, 0, "none of them is beyond its limit");
+    // A round a tick at each replica, whatever the keys.
+    assert!(rounds as f64 <= 220.0 * f64::from(REPLICAS) * lasted, "{rounds} in {lasted} s");
+}
+
 #[tokio::test]
 async fn frozen_and_thawed() {
     let fleet = Fleet::start().await;
