@@ -81,8 +81,8 @@ pub use key_hash::{
 };
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
-    CallCharge, HeldPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall, QuotaLimit,
-    RequestPlace, SubjectKind, SubjectMeter,
+    CallCharge, HeldPlace, InFlightPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall,
+    QuotaLimit, SubjectKind, SubjectMeter,
 };
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use networks::{

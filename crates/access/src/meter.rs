@@ -452,11 +452,11 @@ impl Drop for CallCharge<'_> {
 
 /// The places of one request among those that its subjects may have under way. Dropped, it gives them back.
 #[derive(Debug, Default)]
-pub struct RequestPlace<'a> {
+pub struct InFlightPlace<'a> {
     meters: [Option<&'a SubjectMeter>; METERS_MAX],
 }
 
-impl<'a> RequestPlace<'a> {
+impl<'a> InFlightPlace<'a> {
     /// Takes a place of each of `meters`, the first [`METERS_MAX`] of them, or none.
     pub fn take(meters: impl IntoIterator<Item = &'a SubjectMeter>) -> Result<Self, LimitDenied> {
         let mut places = Self::default();
@@ -469,7 +469,7 @@ impl<'a> RequestPlace<'a> {
     }
 }
 
-impl Drop for RequestPlace<'_> {
+impl Drop for InFlightPlace<'_> {
     fn drop(&mut self) {
         for meter in self.meters.iter().flatten() {
             meter.all.leave(&meter.quota().bounds);

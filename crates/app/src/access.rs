@@ -34,14 +34,14 @@ pub(crate) struct CallerControl {
     book: Arc<MeterBook>,
     epoch: Instant,
     /// Keys of each source, in the order in which the first record of an id counts.
-    records: Mutex<[Vec<KeyRecord>; KeySource::COUNT]>,
+    records: Mutex<[Vec<KeyRecord>; KeyOrigin::COUNT]>,
     /// No source of keys was heard of for too long.
     is_stale: AtomicBool,
 }
 
 /// Where keys come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeySource {
+pub(crate) enum KeyOrigin {
     /// `access.keys.list`.
     Settings,
     /// `access.keys.file`.
@@ -50,7 +50,7 @@ pub(crate) enum KeySource {
     Redis,
 }
 
-impl KeySource {
+impl KeyOrigin {
     const COUNT: usize = 3;
 }
 
@@ -90,7 +90,7 @@ impl CallerControl {
 
     /// Takes the keys of one source in the place of those that it had. Returns what is wrong with some of
     /// them; those are left out.
-    pub(crate) fn take_keys(&self, source: KeySource, keys: Vec<KeyRecord>) -> Vec<String> {
+    pub(crate) fn take_keys(&self, source: KeyOrigin, keys: Vec<KeyRecord>) -> Vec<String> {
         let mut records = self.records.lock();
         records[source as usize] = keys;
         let all: Vec<KeyRecord> = records.iter().flatten().cloned().collect();

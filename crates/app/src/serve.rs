@@ -72,22 +72,19 @@ pub(crate) struct Running {
 /// Binds, starts the workers, and returns; [`Running::control`] does the rest.
 pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let usage = usage(settings)?;
-    let table = Arc::clone(usage.table());
-    let parts = Assembly::new(settings, Some(table), wellhead_dispatch::now())?;
+    let now = wellhead_dispatch::now();
+    let parts = Assembly::new(settings, Some(Arc::clone(usage.table())), now)?;
     let count = settings.workers.unwrap_or_else(default_workers);
     let bind = |what, address, error| ServeError::Bind(what, address, error);
     let listeners = Listener::bind_workers(settings.listen, count)
         .map_err(|error| bind("listen", settings.listen, error))?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
     let admin = AdminListener::bind(settings)?;
-    let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
-    let tls = tls.map_err(AssembleError::Tls)?;
+    let tls = listener_tls(settings)?;
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
-    let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
-    let now = wellhead_dispatch::now();
+    let beats = Arc::new(Heartbeats::new(listeners.len(), now));
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
-    let access = Arc::new(admin_access(settings));
     let pages = AdminPages::new(
         &parts,
         AdminParts {
@@ -95,7 +92,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             tls: tls.clone(),
             beats: Arc::clone(&beats),
             state: state.clone(),
-            access,
+            access: Arc::new(admin_access(settings)),
             usage: Arc::clone(&usage),
         },
     );
@@ -132,6 +129,11 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         keys: settings.access.keys.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
     })
+}
+
+fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
+    let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
+    tls.map_err(AssembleError::Tls)
 }
 
 /// What becomes of usage: as long as no setting says more, it is kept in memory.

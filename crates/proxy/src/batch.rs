@@ -48,7 +48,7 @@ use crate::state::by_hash::ByHash;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 use crate::steps::cached::{self, CacheTicket, CacheWrite};
-use crate::steps::charge::{self, CallEnd, Charge};
+use crate::steps::charge::{self, CallEnd, ChargedCall};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
 
@@ -239,7 +239,7 @@ struct Replies<'a> {
     by_place: Vec<Option<Reply>>,
     sums: Sums,
     /// By place; empty where the caller is not charged.
-    charges: Vec<Charge<'a>>,
+    charges: Vec<ChargedCall<'a>>,
 }
 
 impl<'a> Replies<'a> {
@@ -269,7 +269,7 @@ impl<'a> Replies<'a> {
         }
         for (place, item) in items.iter().enumerate() {
             let Ok(call) = item else {
-                self.charges.push(Charge::default());
+                self.charges.push(ChargedCall::default());
                 continue;
             };
             let row = MethodTable::standard().row(call.method());
@@ -277,7 +277,7 @@ impl<'a> Replies<'a> {
                 let took = now().saturating_duration_since(request.ctx.received_at);
                 request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
                 self.put(ItemResult::refused(place, refusal));
-                Charge::default()
+                ChargedCall::default()
             });
             self.charges.push(charge);
         }
@@ -419,9 +419,8 @@ fn divide_by<'a>(
     replies: &Replies<'_>,
     view: &View,
 ) -> (Vec<Work<'a>>, CachedItems, Methods) {
-    let (chain, now) = (request.chain, now());
+    let (chain, now, mut lead) = (request.chain, now(), None::<Group<'a>>);
     let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
-    let mut lead: Option<Group<'a>> = None;
     for (place, item) in items.iter().enumerate() {
         let Ok(call) = item else {
             work.push(Work::One(place));
@@ -448,8 +447,8 @@ fn divide_by<'a>(
         };
         let member = BatchMember { place, call, row, pin, ticket };
         let is_fit = |slot: Slot, ask: &PlanRequest<'_>| {
-            let upstream = chain.roster.upstream(slot);
-            upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
+            let it = chain.roster.upstream(slot);
+            it.takes_batches(now) && assess(ask, it, view, now) == Fitness::Fit
         };
         match &mut lead {
             Some(group) if group.last.is_alike(&ask) || is_fit(group.slot, &ask) => {
@@ -462,11 +461,11 @@ fn divide_by<'a>(
             Some(_) => work.push(Work::One(place)),
             None => {
                 let plan = request.worker.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
-                match plan.candidates().first() {
-                    Some(slot) if is_fit(*slot, &ask) => {
+                match plan.candidates().first().filter(|slot| is_fit(**slot, &ask)) {
+                    Some(slot) => {
                         lead = Some(Group { slot: *slot, members: vec![member], last: ask });
                     }
-                    Some(_) | None => work.push(Work::One(place)),
+                    None => work.push(Work::One(place)),
                 }
             }
         }

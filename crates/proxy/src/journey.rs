@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{Effect, MethodTable};
-use wellhead_jsonrpc::{Call, Packet, ParseError, ParseLimits, first_id, parse, write};
+use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refusal};
@@ -153,39 +153,25 @@ impl Proxy {
         body: &Bytes,
         closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
+        let limits = self.settings.limits;
+        let reject = |refusal: &Refusal| (refused(refusal, body, limits), Line::rejected());
         let index = match self.index(target.chain) {
             Ok(index) => index,
-            Err(refusal) => {
-                return (refused(&refusal, body, self.settings.limits), Line::rejected());
-            }
+            Err(refusal) => return reject(&refusal),
         };
         let chain = &self.chains[index.0];
         closing.leads_to(chain);
-        if let Some(caller) = &closing.ctx.caller {
-            let rights = &caller.grant.rights;
-            let labels = target.select.iter().map(|(label, _)| label);
-            let checked = rights.check_chain(&chain.name.name);
-            let checked = checked
-                .and_then(|()| labels.into_iter().try_for_each(|label| rights.check_select(label)));
-            closing.ctx.want_trail &= rights.shows_trail();
-            if let Err(denied) = checked {
-                let refusal = Refusal::denied(&denied);
-                return (refused(&refusal, body, self.settings.limits), Line::rejected());
-            }
+        if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
+            return reject(&refusal);
         }
-        let packet = match parse(body, self.settings.limits) {
+        let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => {
-                return (unreadable(&error, body, self.settings.limits), Line::rejected());
-            }
+            Err(error) => return (unreadable(&error, body, limits), Line::rejected()),
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
             Ok(selection) => selection,
-            Err(why) => {
-                let refusal = Refusal::bad_selection(why);
-                return (refused(&refusal, body, self.settings.limits), Line::rejected());
-            }
+            Err(why) => return reject(&Refusal::bad_selection(why)),
         };
         if !is_of_a_subscription(&packet) {
             chain.pulse.note_call(closing.ctx.received_at);
@@ -200,24 +186,17 @@ impl Proxy {
                 .telling(subscriber);
         let _place = match charge::take_place(&request) {
             Ok(place) => place,
-            Err(refusal) => {
-                return (refused(&refusal, body, self.settings.limits), Line::rejected());
-            }
+            Err(refusal) => return reject(&refusal),
         };
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
                 (Answer { warning: request.warning(), ..answer }, line)
             }
-            Packet::Single(Err(malformed)) => {
-                let mut out = Vec::new();
-                write_malformed(&mut out, &malformed);
-                let body = vec![out.into()];
-                (Answer { status: 200, body, ..Answer::default() }, Line::rejected())
-            }
+            Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected()),
             Packet::Batch(items) => {
                 if let Err(refusal) = charge::check_batch(&request, items.len()) {
-                    return (refused(&refusal, body, self.settings.limits), Line::rejected());
+                    return reject(&refusal);
                 }
                 let parallel = self.settings.batch_parallel.max(1);
                 let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;
@@ -276,6 +255,25 @@ impl Proxy {
         let request = RequestContext::new(chain, upstreams, &ctx, None, total, &progress);
         read_for_itself(&request, method, params).await
     }
+}
+
+/// What is said to something that is no call.
+fn no_call(malformed: &Malformed) -> Answer {
+    let mut out = Vec::new();
+    write_malformed(&mut out, malformed);
+    Answer { status: 200, body: vec![out.into()], ..Answer::default() }
+}
+
+/// Whether the caller may call this chain and select upstreams so; it sees no trail that it may not see.
+fn admit(chain: &ServedChain, target: Target<'_>, ctx: &mut Ctx) -> Result<(), Refusal> {
+    let Some(caller) = &ctx.caller else { return Ok(()) };
+    let rights = &caller.grant.rights;
+    ctx.want_trail &= rights.shows_trail();
+    let mut labels = target.select.iter();
+    rights
+        .check_chain(&chain.name.name)
+        .and_then(|()| labels.try_for_each(|(label, _)| rights.check_select(label)))
+        .map_err(|denied| Refusal::denied(&denied))
 }
 
 /// Whether it begins or ends a subscription, and nothing else. The announcer tells the loops of

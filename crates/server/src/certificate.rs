@@ -52,7 +52,7 @@ pub(crate) fn certificate_end(certificate: &CertificateDer<'_>) -> Option<Durati
 
 /// When the next issue of a revocation list is due, since 1970.
 pub(crate) fn revocation_list_end(list: &CertificateRevocationListDer<'_>) -> Option<Duration> {
-    let mut fields = Der(Der(Der(list).element(SEQUENCE)?).element(SEQUENCE)?);
+    let mut fields = DerReader(DerReader(DerReader(list).element(SEQUENCE)?).element(SEQUENCE)?);
     let _version = fields.element(INTEGER);
     let (_algorithm, _issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
     let _this_update = fields.next()?;
@@ -94,30 +94,31 @@ struct CertificateFields<'a> {
 
 impl<'a> CertificateFields<'a> {
     fn read(certificate: &'a [u8]) -> Option<Self> {
-        let mut fields = Der(Der(Der(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
+        let mut fields =
+            DerReader(DerReader(DerReader(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
         let _version = fields.element(VERSION);
         let _serial = fields.element(INTEGER)?;
         let (_algorithm, _issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
-        let mut validity = Der(fields.element(SEQUENCE)?);
+        let mut validity = DerReader(fields.element(SEQUENCE)?);
         let _not_before = validity.next()?;
         let not_after = moment(validity.next()?);
         let subject = fields.element(SEQUENCE)?;
         let _key = fields.element(SEQUENCE)?;
         let (_issuer_id, _subject_id) = (fields.element(ISSUER_ID), fields.element(SUBJECT_ID));
-        let extensions = fields.element(EXTENSIONS).and_then(|it| Der(it).element(SEQUENCE));
+        let extensions = fields.element(EXTENSIONS).and_then(|it| DerReader(it).element(SEQUENCE));
         Some(Self { not_after, subject, extensions: extensions.unwrap_or_default() })
     }
 }
 
 fn alternative_names(extensions: &[u8], names: &mut Vec<ClientName>) {
-    let found = Der(extensions).filter_map(|(_, extension)| {
-        let mut extension = Der(extension);
+    let found = DerReader(extensions).filter_map(|(_, extension)| {
+        let mut extension = DerReader(extension);
         let id = extension.element(OBJECT_ID)?;
         let _critical = extension.element(BOOLEAN);
         let value = extension.element(OCTETS)?;
-        (id == ALTERNATIVE_NAMES).then(|| Der(value).element(SEQUENCE))?
+        (id == ALTERNATIVE_NAMES).then(|| DerReader(value).element(SEQUENCE))?
     });
-    for (kind, name) in found.flat_map(Der) {
+    for (kind, name) in found.flat_map(DerReader) {
         let named: fn(Box<str>) -> ClientName = match kind {
             URI_NAME => ClientName::Uri,
             DNS_NAME => ClientName::Dns,
@@ -128,9 +129,9 @@ fn alternative_names(extensions: &[u8], names: &mut Vec<ClientName>) {
 }
 
 fn common_names(subject: &[u8], names: &mut Vec<ClientName>) {
-    let sets = Der(subject).filter(|(tag, _)| *tag == SET);
-    for (_, attribute) in sets.flat_map(|(_, set)| Der(set)) {
-        let mut attribute = Der(attribute);
+    let sets = DerReader(subject).filter(|(tag, _)| *tag == SET);
+    for (_, attribute) in sets.flat_map(|(_, set)| DerReader(set)) {
+        let mut attribute = DerReader(attribute);
         if attribute.element(OBJECT_ID) != Some(COMMON_NAME) {
             continue;
         }
@@ -188,9 +189,9 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 const DAYS_BEFORE_1970: i64 = 719_468;
 
 /// Elements of DER that follow each other: their tags and contents. Ends at what cannot be read.
-struct Der<'a>(&'a [u8]);
+struct DerReader<'a>(&'a [u8]);
 
-impl<'a> Der<'a> {
+impl<'a> DerReader<'a> {
     /// The contents of the next element if it has this tag; else it stays the next one.
     fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
         let before = self.0;
@@ -204,7 +205,7 @@ impl<'a> Der<'a> {
     }
 }
 
-impl<'a> Iterator for Der<'a> {
+impl<'a> Iterator for DerReader<'a> {
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -17,7 +17,7 @@ use wellhead_access::{
 };
 use wellhead_limit::Caps;
 
-use super::{CallerControl, KeySource};
+use super::{CallerControl, KeyOrigin};
 use crate::config::{
     Access, AccessKey, AccessKeys, AccessNetwork, Jwt, KeyPlace, Network, Proxies, QuotaConfig,
     QuotaGroupConfig, Rights, Settings, TenantConfig, file,
@@ -75,7 +75,7 @@ pub(crate) fn plan(
     let Some(policy) = policy.filter(|_| problems.is_empty()) else { return Err(problems) };
     let control = CallerControl::new(policy, book, now);
     let listed = access.keys.iter().flat_map(|keys| &keys.list).map(key_record).collect();
-    problems.extend(control.take_keys(KeySource::Settings, listed));
+    problems.extend(control.take_keys(KeyOrigin::Settings, listed));
     let control = Arc::new(control);
     if problems.is_empty() { Ok(Some(PlannedAccess { control, tokens })) } else { Err(problems) }
 }

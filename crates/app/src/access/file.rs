@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use wellhead_access::KeyRecord;
 
-use super::{CallerControl, KeySource};
+use super::{CallerControl, KeyOrigin};
 use crate::config::file::read_any;
 
 /// A change is in use after this time at most.
@@ -65,7 +65,7 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
 
 fn take(control: &CallerControl, records: Vec<KeyRecord>) {
     let count = records.len();
-    for problem in control.take_keys(KeySource::File, records) {
+    for problem in control.take_keys(KeyOrigin::File, records) {
         tracing::error!(%problem, "a key of the file is invalid and not used");
     }
     tracing::info!(keys = count, "the file of keys was read");

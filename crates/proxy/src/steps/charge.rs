@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
-use wellhead_access::{CallCharge, Caller, HeldPlace, MeteredCall, RequestPlace, RightDenied};
+use wellhead_access::{CallCharge, Caller, HeldPlace, InFlightPlace, MeteredCall, RightDenied};
 use wellhead_chain::View;
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, MethodRow};
@@ -23,7 +23,7 @@ use crate::state::counts::{CacheResult, CallOutcome};
 
 /// What a call has taken from the limits of its caller; nothing where calls are not charged.
 #[derive(Debug, Default)]
-pub(crate) struct Charge<'a>(Option<PaidCall<'a>>);
+pub(crate) struct ChargedCall<'a>(Option<PaidCall<'a>>);
 
 #[derive(Debug)]
 struct PaidCall<'a> {
@@ -77,8 +77,8 @@ pub(crate) fn charge<'a>(
     request: &RequestContext<'a>,
     row: &'static MethodRow,
     call: &Call,
-) -> Result<Charge<'a>, Refusal> {
-    let Some(payer) = payer(request) else { return Ok(Charge::default()) };
+) -> Result<ChargedCall<'a>, Refusal> {
+    let Some(payer) = payer(request) else { return Ok(ChargedCall::default()) };
     let bytes_in = call.method().len() + call.params().map_or(0, <[u8]>::len);
     let credits = payer.terms.prices.credits(row, call.method());
     let metered = MeteredCall { row, method: call.method(), credits };
@@ -90,7 +90,7 @@ pub(crate) fn charge<'a>(
             taken.map_err(|denied| (Refusal::over_limit(denied), UsageOutcome::Limited))
         });
     match taken {
-        Ok(taken) => Ok(Charge(Some(PaidCall { payer, row, bytes_in, taken }))),
+        Ok(taken) => Ok(ChargedCall(Some(PaidCall { payer, row, bytes_in, taken }))),
         Err((refusal, outcome)) => {
             let amounts =
                 UsageAmounts { calls: 1, bytes_in: bytes_in as u64, ..UsageAmounts::default() };
@@ -157,12 +157,12 @@ pub(crate) fn hold_subscription(request: &RequestContext<'_>) -> Result<HeldPlac
 }
 
 /// Takes the place of a request among those that its caller may have under way, or refuses it.
-pub(crate) fn take_place<'a>(request: &RequestContext<'a>) -> Result<RequestPlace<'a>, Refusal> {
-    let Some((caller, _)) = request.payer() else { return Ok(RequestPlace::default()) };
-    RequestPlace::take(caller.meters().map(|meter| &**meter)).map_err(Refusal::over_limit)
+pub(crate) fn take_place<'a>(request: &RequestContext<'a>) -> Result<InFlightPlace<'a>, Refusal> {
+    let Some((caller, _)) = request.payer() else { return Ok(InFlightPlace::default()) };
+    InFlightPlace::take(caller.meters().map(|meter| &**meter)).map_err(Refusal::over_limit)
 }
 
-impl Charge<'_> {
+impl ChargedCall<'_> {
     /// Corrects the charge by what became of the call, and counts it.
     pub(crate) fn settle(&mut self, end: CallEnd) {
         let Some(PaidCall { payer, row, bytes_in, taken }) = &mut self.0 else { return };
