@@ -29,7 +29,8 @@
 //! - `rights`: chains, methods, contracts, origins and sizes
 //! - `table`: all keys, tenants and networks as one immutable snapshot, and the look-up in it
 //! - `quota`, `price`: the limits of a subject as the settings name them; what a call costs
-//! - `meter`, `meter_book`: what an address, a key, a tenant has used of its quota
+//! - `meter`, `meter_book`, `denial_counts`: what an address, a key, a tenant has used of its quota, and what it
+//!   was refused
 //! - `usage`: what was used, by tenant, key, chain, method, outcome and minute
 //!
 //! Nothing here opens a socket, reads a clock or a file, sleeps or spawns: the snapshot is built by
@@ -43,6 +44,7 @@
 mod caller;
 mod client_address;
 mod credential;
+mod denial_counts;
 mod effect_class;
 pub mod jwt;
 mod key;
@@ -74,6 +76,7 @@ pub use credential::{
     BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
     CredentialSources, CredentialText, DifferentCredentials,
 };
+pub use denial_counts::DenialCounts;
 pub use effect_class::EffectClass;
 pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey, mask_keys};
 pub use key_hash::{

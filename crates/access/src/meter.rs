@@ -32,6 +32,9 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Address, Self::Key, Self::Tenant];
+
     /// As refusals tell it.
     pub fn word(self) -> &'static str {
         match self {
@@ -62,6 +65,17 @@ pub enum QuotaLimit {
 }
 
 impl QuotaLimit {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 7] = [
+        Self::Calls,
+        Self::Credits,
+        Self::InFlight,
+        Self::Day,
+        Self::Month,
+        Self::Connections,
+        Self::Subscriptions,
+    ];
+
     /// As the settings call it.
     pub fn word(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@
 
 pub(crate) mod build;
 pub(crate) mod file;
+mod metrics;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
-    AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, Denied,
-    IdentifiedClient, KeyRecord, MeterBook, MeterTime,
+    AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
+    Denied, IdentifiedClient, KeyRecord, MeterBook, MeterTime,
 };
 use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified};
@@ -25,6 +26,7 @@ use wellhead_telemetry::clock;
 
 pub(crate) use build::{IssuerKeys, PlannedAccess, plan};
 pub(crate) use file::watch;
+pub(crate) use metrics::CallerSeries;
 
 /// All that decides on callers. Shared by all workers.
 #[derive(Debug)]
@@ -101,6 +103,11 @@ impl CallerControl {
         key_problems
     }
 
+    /// Whether the keys were not heard of for too long.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Relaxed)
+    }
+
     /// Says whether the keys were not heard of for too long: then requests with keys are refused.
     pub(crate) fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
@@ -149,12 +156,14 @@ impl CallerControl {
 pub(crate) fn terms(
     settings: &crate::config::Access,
     usage: Option<Arc<UsageTable>>,
+    denied: Arc<DenialCounts>,
     epoch: Instant,
 ) -> AccessTerms {
     AccessTerms {
         prices: build::prices(settings),
         cached_share: f64::from(settings.cached_percent) / 100.0,
         epoch,
+        denied,
         usage,
     }
 }

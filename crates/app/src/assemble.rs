@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use wellhead_access::DenialCounts;
 use wellhead_access::usage::UsageTable;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Hedging, WorkerUpstreams};
@@ -112,6 +113,8 @@ pub(crate) struct Assembly {
     pub(crate) cache: Option<Arc<Cache>>,
     /// Who may call; `None` where clients are told apart by their addresses alone.
     pub(crate) callers: Option<Arc<CallerControl>>,
+    /// What limits of callers refused.
+    pub(crate) denied: Arc<DenialCounts>,
     /// Of whose keys they are fetched.
     pub(crate) issuers: Option<IssuerKeys>,
     answers: Arc<Ceiling>,
@@ -147,14 +150,15 @@ impl Assembly {
         }
         let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
+        let denied = Arc::default();
         let proxy = Proxy::new(served, proxy_settings(settings))
             .holding(Arc::clone(&answers))
-            .charging(access::terms(&settings.access, usage, now));
+            .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
         let planned = access::plan(settings, now).map_err(AssembleError::Access)?;
         let (callers, issuers) = planned
             .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
         let (proxy, cache) = (Arc::new(proxy), commons.cache);
-        Ok(Self { proxy, cache, callers, issuers, answers, chains })
+        Ok(Self { proxy, cache, callers, denied, issuers, answers, chains })
     }
 
     /// What one more worker reaches the upstreams of all chains with: connections of its own.

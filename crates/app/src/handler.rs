@@ -83,7 +83,8 @@ impl Handler for WorkerHandler {
 
     fn open_session(&self, caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
         let place = match caller {
-            Some(caller) => HeldPlace::connection(caller.meters().cloned()),
+            Some(caller) => HeldPlace::connection(caller.meters().cloned())
+                .inspect_err(|denied| self.proxy.note_denied(denied)),
             None => Ok(HeldPlace::default()),
         };
         let session_caller = |callers: &Arc<CallerControl>| SessionCaller {

@@ -18,6 +18,7 @@ use wellhead_server::{
     Tls, TlsFile, WsEnd,
 };
 
+use crate::access::CallerSeries;
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 use crate::usage::Usage;
@@ -36,6 +37,10 @@ pub(crate) fn register(
     }
     if let Some(state) = state {
         registry.register_collector(Box::new(StateFile(state)));
+    }
+    if let Some(callers) = &parts.callers {
+        let (callers, denied) = (Arc::clone(callers), Arc::clone(&parts.denied));
+        registry.register_collector(Box::new(CallerSeries { callers, denied }));
     }
     registry.register_collector(Box::new(Pools(parts.connections())));
 }
@@ -124,11 +129,11 @@ impl Collector for TlsEnds {
 #[derive(Debug)]
 struct Pools(Vec<UpstreamConnections>);
 
-type EncodeResult = Result<(), fmt::Error>;
+pub(crate) type EncodeResult = Result<(), fmt::Error>;
 
-const NO_LABELS: &[(&str, &str)] = &[];
+pub(crate) const NO_LABELS: &[(&str, &str)] = &[];
 
-fn counter(
+pub(crate) fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -141,7 +146,7 @@ fn counter(
     Ok(())
 }
 
-fn gauge(
+pub(crate) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use wellhead_access::LimitDenied;
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
@@ -96,6 +97,11 @@ impl Proxy {
     /// logged as cut from now on.
     pub fn note_cut(&self) {
         self.is_cut.store(true, Relaxed);
+    }
+
+    /// Counts a connection that a limit of its caller refused.
+    pub fn note_denied(&self, denied: &LimitDenied) {
+        self.terms.denied.count(denied);
     }
 
     pub(crate) fn answers(&self) -> &Ceiling {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wellhead_access::usage::{UsageMinute, UsageTable};
-use wellhead_access::{MeterTime, PriceList};
+use wellhead_access::{DenialCounts, LimitDenied, MeterTime, PriceList};
 use wellhead_telemetry::clock;
+
+use crate::answer::Refusal;
 
 /// How calls of callers are charged.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub struct AccessTerms {
     pub cached_share: f64,
     /// Where the time of the meters begins.
     pub epoch: Instant,
+    /// What limits refused.
+    pub denied: Arc<DenialCounts>,
     /// Where usage is counted, if it is.
     pub usage: Option<Arc<UsageTable>>,
 }
@@ -23,7 +27,13 @@ pub struct AccessTerms {
 impl AccessTerms {
     /// Default prices, for answers from the cache too.
     pub fn new(epoch: Instant) -> Self {
-        Self { prices: PriceList::default(), cached_share: 1.0, epoch, usage: None }
+        Self {
+            prices: PriceList::default(),
+            cached_share: 1.0,
+            epoch,
+            denied: Arc::default(),
+            usage: None,
+        }
     }
 
     /// The time of the meters at an instant.
@@ -34,6 +44,12 @@ impl AccessTerms {
     /// The time of the meters at an instant, which is about now.
     pub(crate) fn meter_time(&self, at: Instant) -> MeterTime {
         MeterTime { elapsed: self.elapsed(at), unix_seconds: clock::unix_seconds() }
+    }
+
+    /// Counts and words a refusal by a limit.
+    pub(crate) fn refuse(&self, denied: LimitDenied) -> Refusal {
+        self.denied.count(&denied);
+        Refusal::over_limit(denied)
     }
 
     /// The minute in which a call that ends now is counted.

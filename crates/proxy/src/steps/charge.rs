@@ -87,7 +87,7 @@ pub(crate) fn charge<'a>(
         .map_err(|denied| (Refusal::denied(&denied), UsageOutcome::Refused))
         .and_then(|()| {
             let taken = CallCharge::take(meters, metered, payer.terms.meter_time(now()));
-            taken.map_err(|denied| (Refusal::over_limit(denied), UsageOutcome::Limited))
+            taken.map_err(|denied| (payer.terms.refuse(denied), UsageOutcome::Limited))
         });
     match taken {
         Ok(taken) => Ok(ChargedCall(Some(PaidCall { payer, row, bytes_in, taken }))),
@@ -152,14 +152,15 @@ pub(crate) fn check_batch(request: &RequestContext<'_>, items: usize) -> Result<
 
 /// Takes the place of a subscription among those that the caller may have, or refuses it.
 pub(crate) fn hold_subscription(request: &RequestContext<'_>) -> Result<HeldPlace, Refusal> {
-    let Some((caller, _)) = request.payer() else { return Ok(HeldPlace::default()) };
-    HeldPlace::subscription(caller.meters().cloned()).map_err(Refusal::over_limit)
+    let Some((caller, terms)) = request.payer() else { return Ok(HeldPlace::default()) };
+    HeldPlace::subscription(caller.meters().cloned()).map_err(|denied| terms.refuse(denied))
 }
 
 /// Takes the place of a request among those that its caller may have under way, or refuses it.
 pub(crate) fn take_place<'a>(request: &RequestContext<'a>) -> Result<InFlightPlace<'a>, Refusal> {
-    let Some((caller, _)) = request.payer() else { return Ok(InFlightPlace::default()) };
-    InFlightPlace::take(caller.meters().map(|meter| &**meter)).map_err(Refusal::over_limit)
+    let Some((caller, terms)) = request.payer() else { return Ok(InFlightPlace::default()) };
+    let meters = caller.meters().map(|meter| &**meter);
+    InFlightPlace::take(meters).map_err(|denied| terms.refuse(denied))
 }
 
 impl ChargedCall<'_> {

@@ -1,0 +1,94 @@
+//! What Prometheus is told of callers.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use wellhead_access::{DenialCounts, QuotaLimit, SubjectKind, SubjectMeter};
+use wellhead_telemetry::clock;
+
+use super::CallerControl;
+use crate::metrics::{EncodeResult, NO_LABELS, counter, gauge};
+
+/// Tenants that have series of their own: those that spent most this month. Usage has all of them.
+const TENANTS_MAX: usize = 500;
+
+const SECONDS_OF_DAY: u64 = 86_400;
+
+/// The series of callers.
+#[derive(Debug)]
+pub(crate) struct CallerSeries {
+    pub(crate) callers: Arc<CallerControl>,
+    pub(crate) denied: Arc<DenialCounts>,
+}
+
+impl Collector for CallerSeries {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let keys = self.callers.table().keys() as u64;
+        gauge(
+            &mut encoder,
+            "wellhead_keys",
+            "Keys of callers, ended ones included",
+            &[(NO_LABELS, keys)],
+        )?;
+        gauge(
+            &mut encoder,
+            "wellhead_keys_stale",
+            "1 if the keys could not be read for longer than `access.keys.stale_max`",
+            &[(NO_LABELS, u64::from(self.callers.is_stale()))],
+        )?;
+        let limits = SubjectKind::ALL.iter().flat_map(|subject| {
+            QuotaLimit::ALL.iter().map(|limit| {
+                let labels = [("subject", subject.word()), ("limit", limit.word())];
+                (labels, self.denied.of(*subject, *limit))
+            })
+        });
+        let limits: Vec<_> = limits.filter(|(_, count)| *count > 0).collect();
+        let rows: Vec<_> = limits.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        counter(
+            &mut encoder,
+            "wellhead_caller_refusals",
+            "Calls, requests, connections and subscriptions that a limit of their caller refused",
+            &rows,
+        )?;
+        self.credits(&mut encoder)
+    }
+}
+
+impl CallerSeries {
+    fn credits(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let today = u32::try_from(clock::unix_seconds() / SECONDS_OF_DAY).unwrap_or(u32::MAX);
+        let mut tenants = self.callers.book().all();
+        tenants.retain(|meter| meter.kind() == SubjectKind::Tenant);
+        let in_month = |meter: &Arc<SubjectMeter>| meter.ledger().in_month(today);
+        tenants.sort_unstable_by_key(|meter| std::cmp::Reverse(in_month(meter)));
+        tenants.truncate(TENANTS_MAX);
+        let spent = tenants.iter().flat_map(|meter| {
+            let (name, ledger) = (&**meter.name(), meter.ledger());
+            let labels = |period| [("tenant", name), ("period", period)];
+            [(labels("day"), ledger.on_day(today)), (labels("month"), ledger.in_month(today))]
+        });
+        let spent: Vec<_> = spent.collect();
+        let rows: Vec<_> = spent.iter().map(|(labels, sum)| (&labels[..], *sum)).collect();
+        gauge(
+            encoder,
+            "wellhead_tenant_credits",
+            "Credits that a tenant with a quota has spent, this day and this month of UTC",
+            &rows,
+        )?;
+        let caps = tenants.iter().flat_map(|meter| {
+            let (name, caps) = (&**meter.name(), meter.quota().caps);
+            let row =
+                |period, cap: Option<u64>| Some(([("tenant", name), ("period", period)], cap?));
+            [row("day", caps.day), row("month", caps.month)].into_iter().flatten()
+        });
+        let caps: Vec<_> = caps.collect();
+        let rows: Vec<_> = caps.iter().map(|(labels, cap)| (&labels[..], *cap)).collect();
+        gauge(
+            encoder,
+            "wellhead_tenant_credits_limit",
+            "Credits that the quota of a tenant allows in a day and a month",
+            &rows,
+        )
+    }
+}
