@@ -252,7 +252,13 @@ impl LearntRate {
             Some(rate) if refuses_all => {
                 let height = f64::from_bits(self.ceiling.load(Ordering::Relaxed));
                 let share = (rate.min(height) * SHARE_AGAIN).max(least) / height;
-                CurveParameters { ceiling: height, share: share.min(1.0), doubles: true, ends }
+                // At most, as a share of 1 never grows: a limit of one call a second would stay.
+                CurveParameters {
+                    ceiling: height,
+                    share: share.min(SHARE_AGAIN),
+                    doubles: true,
+                    ends,
+                }
             }
             Some(rate) => {
                 // After a pause the last second says little.
@@ -527,6 +533,27 @@ mod tests {
             assert!(soon >= 4 * demand, "{demand}/s wanted: {soon} within 8 s");
             assert!(late >= 30 * demand, "{demand}/s wanted: {late} within 28 s");
         }
+    }
+
+    /// An answer between two outages looks like a limit of one call a second, which must not stay.
+    #[test]
+    fn an_answer_between_two_outages_holds_the_rate_for_less_than_a_minute() {
+        let millis = Duration::from_millis;
+        let (rate, mut now) = (LearntRate::default(), secs(10));
+        for round in 0..3 {
+            for _ in 0..12 {
+                now += millis(320);
+                (0..4).for_each(|_| rate.sent(1, now));
+                // Polls do not wait for the end of the pause.
+                rate.refused(1.0, now, now, None);
+            }
+            if round < 2 {
+                rate.answered(now + millis(50));
+            }
+        }
+        assert!(rate.rate(now).is_some_and(|rate| rate <= 2.0), "{:?}", rate.rate(now));
+        let later = rate.rate(now + secs(60));
+        assert!(later.is_none_or(|rate| rate >= 4.0), "{later:?}");
     }
 
     #[test]
