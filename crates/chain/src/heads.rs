@@ -13,6 +13,7 @@ use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
 use crate::agree::{Agreement, AgreementRules};
 use crate::bloom::Blooms;
+use crate::reorg::Canonical;
 use crate::view::{Mark, Tag, UpstreamHead, View};
 
 /// How we heard of a block.
@@ -23,7 +24,8 @@ pub enum Source {
     /// The upstream's own word by a poll that was sent at this moment: what a feed or an answer
     /// told since then is newer and not lowered.
     Polled(Instant),
-    /// An answer that named a block: shows that the upstream holds at least that.
+    /// An answer that named a block: shows that the upstream holds at least that, unless the block was taken
+    /// back meanwhile, as the call may have been sent before that.
     Answer,
 }
 
@@ -196,7 +198,7 @@ impl Heads {
         }
         // Another writer may have been first.
         let is_news = is_news(present.head(slot), &seen, source);
-        if source == Source::Answer && !is_news {
+        if source == Source::Answer && (!is_news || is_taken_back(&present, &seen)) {
             return News::Known;
         }
         writer.hear(&present, slot, seen.number.0, seen.hash, seen.parent, now);
@@ -373,6 +375,14 @@ fn is_late(known: Option<&UpstreamHead>, seen: &Observation, source: Source) -> 
     }
 }
 
+/// Whether a reorg took the block back, and none brought it back.
+fn is_taken_back(view: &View, seen: &Observation) -> bool {
+    seen.hash.is_some_and(|hash| {
+        view.reorgs().orphaned_at(seen.number.0, &hash).is_some()
+            && view.canonical(seen.number, &hash) == Canonical::No
+    })
+}
+
 fn is_news(known: Option<&UpstreamHead>, seen: &Observation, source: Source) -> bool {
     let Some(known) = known else { return true };
     match source {
@@ -453,6 +463,33 @@ mod tests {
         assert_eq!(say(8, Source::Polled(at(20)), 40), Some(9));
         assert_eq!(say(10, Source::Polled(at(20)), 50), Some(10));
         assert_eq!(say(8, Source::Polled(at(60)), 70), Some(8));
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_a_block_back_that_was_taken_back() {
+        let now = origin();
+        let heads = Heads::new(1, None, None);
+        let hash = |number: u64, branch: u8| {
+            let mut hash = [branch; 32];
+            hash[..8].copy_from_slice(&number.to_be_bytes());
+            BlockHash(hash)
+        };
+        let say = |number, branch, on, source| {
+            let (hash, parent) = (Some(hash(number, branch)), Some(hash(number - 1, on)));
+            let seen = Observation { hash, parent, ..seen(number) };
+            heads.observe(Slot(0), seen, source, now);
+            let head = heads.view().latest.expect("a head");
+            (head.number.0, head.hash)
+        };
+        for number in 17..=20 {
+            say(number, 0, 0, Source::Word);
+        }
+        assert_eq!(say(18, 1, 0, Source::Word), (18, Some(hash(18, 1))), "a shorter branch");
+        let stays = (18, Some(hash(18, 1)));
+        assert_eq!(say(20, 0, 0, Source::Answer), stays, "it was asked for before that");
+        assert_eq!(say(19, 1, 1, Source::Answer), (19, Some(hash(19, 1))), "a new block");
+        assert_eq!(say(20, 0, 0, Source::Word), (20, Some(hash(20, 0))), "its own word counts");
+        assert_eq!(say(21, 0, 0, Source::Answer), (21, Some(hash(21, 0))), "and what follows it");
     }
 
     #[test]

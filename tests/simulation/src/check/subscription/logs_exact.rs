@@ -5,8 +5,9 @@
 //! which a log was told. At the end of a story, when nothing has changed for a while, that is all up to
 //! the newest block. A subscription that ended earlier, or whose connection was closed, is owed what is
 //! below the last block of which it was told a log. Not owed is a block that was told to others before
-//! the client subscribed, and it may not be told either, unless an upstream that shows an older block held the
-//! agreed chain down when the client subscribed.
+//! the client subscribed, and it may not be told either, unless it was told to others again after that, as the
+//! agreed chain had left it and came back, or an upstream that shows an older block held the agreed chain down
+//! when the client subscribed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use wellhead_sim::rpc::logs::Criteria;
 use wellhead_sim::world::SimBlock;
 
 use super::Heard;
-use super::stream::{Stream, StreamEnd, StreamKind, left_at, made};
+use super::stream::{Stream, StreamEnd, StreamKind, made};
 use crate::check::Finding;
 use crate::evidence::At;
 use crate::session::{LogNotice, SessionEnd};
@@ -27,13 +28,13 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for chain in 0..heard.evidence.scenario.chains.len() {
         let made = made(heard.evidence, chain);
-        let told_first = told_first(heard, chain);
+        let told_last = told_last(heard, chain);
         for stream in heard.log_streams(chain) {
             let (branch, wrong) = fold(stream);
             findings.extend(wrong);
             let Some(world) = heard.evidence.worlds.get(chain) else { continue };
             findings.extend(untrue(stream, world));
-            findings.extend(early(heard, stream, &told_first));
+            findings.extend(early(heard, stream, &told_last));
             let account = Account { heard, stream, world, made: &made };
             findings.extend(account.check(&branch));
         }
@@ -41,14 +42,24 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
     findings
 }
 
-/// When each block was first told as the newest to a client.
-fn told_first(heard: &Heard<'_>, chain: usize) -> HashMap<B256, At> {
-    let mut first: HashMap<B256, At> = HashMap::new();
-    for told in heard.head_streams(chain).flat_map(Stream::heads) {
-        let at = first.entry(told.notice.hash).or_insert(told.at);
-        *at = told.at.min(*at);
+/// When each block was last told as the newest to a client: by the one that was told the soonest, as others may
+/// be told late. More than once only where the agreed chain had left it.
+fn told_last(heard: &Heard<'_>, chain: usize) -> HashMap<B256, At> {
+    let mut soonest: HashMap<(B256, usize), At> = HashMap::new();
+    for stream in heard.head_streams(chain) {
+        let mut times: HashMap<B256, usize> = HashMap::new();
+        for told in stream.heads() {
+            let time = times.entry(told.notice.hash).or_default();
+            let at = soonest.entry((told.notice.hash, *time)).or_insert(told.at);
+            (*at, *time) = (told.at.min(*at), *time + 1);
+        }
     }
-    first
+    let mut last: HashMap<B256, At> = HashMap::new();
+    for ((hash, _), at) in soonest {
+        let known = last.entry(hash).or_insert(at);
+        *known = at.max(*known);
+    }
+    last
 }
 
 /// What was told and not taken back, and what does not add up.
@@ -96,16 +107,13 @@ fn matching(criteria: &Criteria, block: &SimBlock) -> Vec<Value> {
 }
 
 /// Logs of blocks that were told before the client subscribed.
-fn early(heard: &Heard<'_>, stream: &Stream<'_>, first: &HashMap<B256, At>) -> Option<Finding> {
+fn early(heard: &Heard<'_>, stream: &Stream<'_>, last: &HashMap<B256, At>) -> Option<Finding> {
     let chain = stream.session.chain;
     // The agreed chain may have fallen below what was told.
     if heard.is_held_down(chain, stream.asked, stream.asked) {
         return None;
     }
-    let is_early = |log: &&LogNotice| {
-        first.get(&log.hash).is_some_and(|first| *first < stream.asked)
-            && left_at(heard.evidence, chain, log.hash, At::ZERO).is_none()
-    };
+    let is_early = |log: &&LogNotice| last.get(&log.hash).is_some_and(|last| *last < stream.asked);
     let mut logs = stream.logs().iter().map(|told| told.notice);
     let log = logs.find(|log| is_early(log))?;
     let what = format!("{}: a log of {}, told before it subscribed", stream.name(), log.number);
@@ -229,6 +237,28 @@ mod tests {
         evidence.worlds = vec![world];
         let findings = super::check(&Heard::of(&evidence));
         assert_eq!(findings.len(), found, "{findings:?}");
+    }
+
+    /// Logs of block 7 told to a client that subscribed a second after others were told `heads`, which are told
+    /// one a second.
+    fn check_early(heads: &str, told: &str, found: usize) {
+        let mut late = logs(told);
+        let count = u32::try_from(heads.split_whitespace().count()).expect("a few");
+        // The head at this place is told as the client asks.
+        let asked = OPENED + Duration::from_secs(1) + Duration::from_secs(1) * (count / 2 + 1);
+        late.crossed[0].0 = asked;
+        let evidence = evidence(vec![super::super::sample::heads(heads), late]);
+        let heard = Heard::of(&evidence);
+        let stream = heard.log_streams(0).next().expect("one");
+        let findings = early(&heard, stream, &told_last(&heard, 0));
+        assert_eq!(findings.iter().len(), found, "{heads}, then {told}");
+    }
+
+    #[test]
+    fn what_was_told_before_is_not_told_unless_it_comes_back() {
+        check_early("6a 7a 8a 9a", "7a.0", 1);
+        check_early("6a 7a 8a 9a", "9a.0", 0);
+        check_early("6a 7a 7b<6a 7a<6a", "7a.0", 0);
     }
 
     #[test]
