@@ -211,6 +211,25 @@ async fn a_search_that_blooms_contradict_is_made_again_at_the_next_poll() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_search_by_an_upstream_that_lags_is_made_again_at_the_next_poll() {
+    let stage = Stage::upstreams(1);
+    stage.show_to_100();
+    let id = made(&stage, "eth_newFilter", "[{}]").await;
+    (101..=103).for_each(|number| stage.show_block(0, number, b'a'));
+    let polled = async |head: u64, logs: &[(u64, u8)]| {
+        stage.show_block(0, head, b'a');
+        stage.peer(0).always("eth_getLogs", list(logs));
+        told(&changes(&stage, &id).await)
+    };
+    // It finds what it has.
+    assert_eq!(polled(102, &[(101, b'a')]).await, "");
+    assert_eq!(polled(103, &[(101, b'a'), (103, b'a')]).await, "+0x65 +0x67");
+    // What it says of its head may be older than its logs.
+    (104..=105).for_each(|number| stage.show_block(0, number, b'a'));
+    assert_eq!(polled(104, &[(104, b'a'), (105, b'a')]).await, "+0x68 +0x69");
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_logs_of_a_filter_are_a_search_as_it_was_written() {
     let stage = stage();
     let filter = r#"{"fromBlock":"0x1","toBlock":"0x5"}"#;

@@ -1,4 +1,4 @@
-//! Empty answers to log searches, compared with headers.
+//! Empty and cut off answers to log searches, compared with headers.
 //!
 //! A node that has a block but does not have its logs yet, or has lost them, returns an empty list,
 //! and an indexer continues without them. So an empty answer is **doubtful** if the bloom of a
@@ -15,12 +15,16 @@
 //! was no second opinion, the empty answer is served with a warning: a header (`x-wellhead-warning:
 //! logs-doubted`) and a count.
 //!
+//! An upstream that is not known to hold the last block may also return the logs up to its own head, and no
+//! error. It is called only where no other upstream can be, so such an answer, unless it has a log of the last
+//! block, is served at once with the same warning. It is not kept, and a filter does not go on from it.
+//!
 //! The cost is bounded: no second call is made if a false positive is more likely than not
 //! ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max` or the bound of the
 //! search, and the second call is limited to [`WAIT`]. Without a known bloom nothing changes.
 //!
 //! Not guaranteed: that logs are found if two upstreams lack them, nor that answers which lack only
-//! some logs are detected.
+//! some logs are detected otherwise.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -61,7 +65,8 @@ const WAIT: Duration = Duration::from_secs(5);
 /// The end of a search, or of a part of one.
 pub(crate) struct SearchOutcome {
     pub(crate) outcome: Outcome,
-    /// It found nothing, that is doubtful, and no other upstream could be heard. Not to be kept.
+    /// It found nothing, or nothing in the newest blocks, that is doubtful, and no other upstream could be heard.
+    /// Not to be kept.
     pub(crate) is_doubtful: bool,
     /// And the evidence is strong: the client is to be warned.
     pub(crate) warns: bool,
@@ -72,7 +77,7 @@ impl SearchOutcome {
         Self { outcome, is_doubtful: false, warns: false }
     }
 
-    /// An empty answer that is served for want of a better one.
+    /// An answer that is served for want of a better one.
     fn unconfirmed(chain: &ServedChain, outcome: Outcome, doubt: Doubt) -> Self {
         let warns = doubt.is_strong();
         if warns {
@@ -82,7 +87,7 @@ impl SearchOutcome {
     }
 }
 
-/// Why an empty answer is doubtful.
+/// Why an answer is doubtful.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     /// The upstream that gave it.
@@ -90,6 +95,8 @@ struct Doubt {
     /// How often chance alone would explain the blooms; zero where the upstream is seen not to
     /// hold the block.
     chance: f64,
+    /// It is not empty: logs of the newest blocks may be missing.
+    is_partial: bool,
 }
 
 impl Doubt {
@@ -132,16 +139,17 @@ pub(crate) async fn settled(
     subject: BlockAsk<'_>,
     outcome: Outcome,
 ) -> SearchOutcome {
-    match doubtful(chain, job, subject.block, &outcome) {
-        Some(doubt) => {
-            chain.counts().doubted();
-            Box::pin(second(chain, worker, job, subject.ask, doubt, outcome)).await
-        }
-        None => SearchOutcome::certain(outcome),
+    let Some(doubt) = doubtful(chain, job, subject.block, &outcome) else {
+        return SearchOutcome::certain(outcome);
+    };
+    chain.counts().doubted();
+    match doubt.is_partial {
+        false => Box::pin(second(chain, worker, job, subject.ask, doubt, outcome)).await,
+        true => SearchOutcome::unconfirmed(chain, outcome, doubt),
     }
 }
 
-/// What speaks against an empty answer.
+/// What speaks against an answer.
 fn doubtful(
     chain: &ServedChain,
     job: &Job<'_>,
@@ -156,17 +164,23 @@ fn doubtful(
     else {
         return None;
     };
-    if !is_empty(result) {
-        return None;
-    }
+    let is_partial = !is_empty(result);
     let chance = chain.heads.look(|view| {
         let (first, last) = ends(block, view)?;
-        match is_held(view, *slot, last) {
-            false => Some(0.0),
-            true => may_hold(chain, view, MethodCall::of(job), first..=last),
+        match (is_held(view, *slot, last), is_partial) {
+            (true, true) => None,
+            (true, false) => may_hold(chain, view, MethodCall::of(job), first..=last),
+            (false, true) if has_logs_of(result, last) => None,
+            (false, _) => Some(0.0),
         }
     });
-    chance.map(|chance| Doubt { slot: *slot, chance })
+    chance.map(|chance| Doubt { slot: *slot, chance, is_partial })
+}
+
+/// Whether the last log of a list is of this block or a higher one.
+fn has_logs_of(list: &[u8], block: BlockNumber) -> bool {
+    let number = raw::items(list).last().and_then(|log| raw::field(log, "blockNumber"));
+    number.and_then(raw::quantity).is_some_and(|number| number >= block.0)
 }
 
 /// Whether a list has nothing in it.
