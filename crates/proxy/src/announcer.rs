@@ -11,12 +11,13 @@ mod receipts;
 mod relays;
 mod transactions;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_chain::Observation;
@@ -46,6 +47,12 @@ const BEGIN_BELOW: usize = 4;
 /// Headers that are fetched at one time where many are missing. With 50 ms for an answer, 300 blocks at once
 /// are told after 1 s; one by one that would take 15 s, in which the chain goes on.
 const HEADERS_AT_ONCE: usize = 16;
+/// When the header that is needed next is there, the others of these are waited for as long again, and so long
+/// at least; one that hangs is asked for again when its turn comes.
+const HEADERS_WAIT_MIN: Duration = Duration::from_millis(100);
+/// Blocks of which one part is read at one time, where many came at once: as headers. Each is told when those
+/// before it are there.
+const PARTS_AT_ONCE: usize = 16;
 /// An agreed head that is below the journal for this long is believed: the chain was set back, and
 /// subscribers are closed to begin anew. Until then it is taken for that of an upstream that lags.
 const LOW_MAX: Duration = Duration::from_secs(30);
@@ -84,7 +91,7 @@ impl From<LogsError> for PartUnread {
     }
 }
 
-/// How often a part of the block whose turn it is could not be had.
+/// How often a part of a block could not be had.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartFailures {
     all: u32,
@@ -102,8 +109,8 @@ pub struct Announcer {
     journal: Mutex<ChainJournal>,
     /// The receipts of a block were found, are not needed, or cannot be had now.
     receipts_news: Notify,
-    /// The receipts of the block whose turn it is could not be had.
-    receipts_fail: AtomicBool,
+    /// The events of the blocks whose receipts could not be had.
+    receipts_failing: Mutex<BTreeSet<u64>>,
 }
 
 impl Announcer {
@@ -114,9 +121,9 @@ impl Announcer {
         let announcers = chains.filter_map(|(index, chain)| {
             let journal = Mutex::new(chain.subscriptions.take_journal()?);
             let (proxy, worker) = (Arc::clone(proxy), Arc::clone(&worker));
-            let (receipts_news, receipts_fail) = (Notify::new(), AtomicBool::new(false));
+            let (receipts_news, receipts_failing) = (Notify::new(), Mutex::default());
             let index = ChainIndex(index);
-            Some(Self { proxy, worker, index, journal, receipts_news, receipts_fail })
+            Some(Self { proxy, worker, index, journal, receipts_news, receipts_failing })
         });
         announcers.collect()
     }
@@ -249,11 +256,7 @@ impl Announcer {
                 if let Some(header) = self.told_header(block) {
                     return walk.supply(header);
                 }
-                let below = walk.next_heights(&self.journal.lock(), HEADERS_AT_ONCE - 1);
-                let below = below.into_iter().map(|number| self.fetch_at(number));
-                let (header, below) = join(self.fetch_by_hash(block), join_all(below)).await;
-                below.into_iter().flatten().for_each(|header| walk.supply(header));
-                match header {
+                match self.fetch_with_those_below(block, walk).await {
                     Some(header) => return walk.supply(header),
                     None => {
                         walk.fail(block.hash);
@@ -263,6 +266,34 @@ impl Announcer {
             }
         };
         self.wait(pause).await;
+    }
+
+    /// The header of a block. Those of blocks below it, which will be needed, are fetched at the same time
+    /// and supplied.
+    async fn fetch_with_those_below(
+        &self,
+        block: NumberedBlock,
+        walk: &mut HeadWalk,
+    ) -> Option<Header> {
+        let below = walk.next_heights(&self.journal.lock(), HEADERS_AT_ONCE - 1);
+        let mut below: FuturesUnordered<_> =
+            below.into_iter().map(|number| self.fetch_at(number)).collect();
+        let began = now();
+        let mut needed = std::pin::pin!(self.fetch_by_hash(block));
+        let header = loop {
+            tokio::select! {
+                biased;
+                header = &mut needed => break header,
+                Some(found) = below.next() => {
+                    found.into_iter().for_each(|header| walk.supply(header));
+                }
+            }
+        };
+        let until = now() + now().duration_since(began).max(HEADERS_WAIT_MIN);
+        while let Ok(Some(found)) = tokio::time::timeout_at(until.into(), below.next()).await {
+            found.into_iter().for_each(|header| walk.supply(header));
+        }
+        header
     }
 
     async fn publish(&self, publication: Publication) {
@@ -365,35 +396,54 @@ impl Announcer {
         self.proxy.own_call(&self.worker, self.index, method, params.as_bytes()).await
     }
 
-    /// Settles one part of each block in turn, for as long as it is polled. None is skipped: a block whose
-    /// part cannot be had is tried again until it is there or taken back.
+    /// Settles one part of each block, of the oldest ones first, for as long as it is polled. None is skipped: a
+    /// block whose part cannot be had is tried again until it is there or taken back.
     async fn follow_part<F: Future<Output = Result<(), PartUnread>>>(
         &self,
         is_settled: impl Fn(&AddedBlock) -> bool,
         settle: impl Fn(Arc<AddedBlock>, PartFailures) -> F,
     ) {
         let mut publications = self.chain().subscriptions.publications();
-        let mut failures = PartFailures::default();
+        let (mut begun, mut running) = (BTreeSet::new(), FuturesUnordered::new());
         loop {
             publications.mark_seen();
-            let Some(block) = self.next_without(|block| !is_settled(block)) else {
-                publications.changed().await;
-                continue;
-            };
+            while running.len() < PARTS_AT_ONCE {
+                let lacks = |it: &AddedBlock| !is_settled(it) && !begun.contains(&it.sequence());
+                let Some(block) = self.next_without(lacks) else { break };
+                begun.insert(block.sequence());
+                running.push(self.settle_part(block, &is_settled, &settle));
+            }
+            tokio::select! {
+                // In this order, so that a simulated world has no chance but its own.
+                biased;
+                Some(block) = running.next() => {
+                    begun.remove(&block);
+                }
+                () = publications.changed() => {}
+            }
+        }
+    }
+
+    /// Settles one part of a block, by its event.
+    async fn settle_part<F: Future<Output = Result<(), PartUnread>>>(
+        &self,
+        block: Arc<AddedBlock>,
+        is_settled: &impl Fn(&AddedBlock) -> bool,
+        settle: &impl Fn(Arc<AddedBlock>, PartFailures) -> F,
+    ) -> u64 {
+        let mut publications = self.chain().subscriptions.publications();
+        let mut failures = PartFailures::default();
+        loop {
             let settled = tokio::select! {
                 biased;
                 // It was taken back, or came with another part.
-                () = until_settled(|| is_settled(&block), &mut publications) => continue,
+                () = until_settled(|| is_settled(&block), &mut publications) => Ok(()),
                 settled = settle(Arc::clone(&block), failures) => settled,
             };
-            match settled {
-                Ok(()) => failures = PartFailures::default(),
-                Err(unread) => {
-                    failures.all += 1;
-                    failures.foreign += u32::from(unread.is_foreign);
-                    tokio::time::sleep(pause_after(failures.all)).await;
-                }
-            }
+            let Err(unread) = settled else { return block.sequence() };
+            failures.all += 1;
+            failures.foreign += u32::from(unread.is_foreign);
+            tokio::time::sleep(pause_after(failures.all)).await;
         }
     }
 

@@ -282,6 +282,35 @@ async fn a_filter_is_told_what_subscribers_were_told_without_a_search() {
     assert_eq!(calls(&stage, "eth_getLogs"), cost);
 }
 
+/// The upstream takes a tenth of a second for the logs of a block, and has none of the last one at first.
+#[tokio::test(start_paused = true)]
+async fn logs_of_blocks_that_come_at_once_are_read_side_by_side_and_told_in_order() {
+    let stage = at_100(Plan::default());
+    let connection = Connection::to(&stage);
+    connection.subscribe(r#"["logs"]"#).await;
+    let late = |step: Step, millis| Step::After(Duration::from_millis(millis), Box::new(step));
+    let blocks = (101..=140).map(|number| SimpleBlock { number, branch: b'a', transactions: &[7] });
+    let blocks: Vec<_> = blocks.collect();
+    for block in &blocks {
+        block.have(&stage);
+        // The older ones take longer.
+        let millis = 100 + (140 - block.number);
+        let logs = Step::Result(block.logs(7).to_string());
+        let params = json!([{ "blockHash": block.hash() }]).to_string();
+        stage.peer(0).when("eth_getLogs", &params, late(logs, millis));
+    }
+    stage.show_block(0, 140, b'a');
+    sleep(Duration::from_millis(500)).await;
+    let number = |told: &String| {
+        let log: Value = serde_json::from_str(told).expect("a log");
+        log["blockNumber"].as_str().map(ToOwned::to_owned)
+    };
+    let told: Vec<_> = connection.told().iter().map(number).collect();
+    let expected: Vec<_> = blocks.iter().map(|it| Some(hex::quantity(it.number))).collect();
+    assert_eq!(told, expected);
+    assert_eq!(calls(&stage, "eth_getLogs"), blocks.len(), "one call for each");
+}
+
 /// An upstream that shows a head below the journal lags, or its chain was set back.
 #[tokio::test(start_paused = true)]
 async fn a_head_below_the_journal_closes_no_connection_before_it_is_believed() {

@@ -5,7 +5,6 @@
 //! call for the logs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use wellhead_subscribe::{AddedBlock, BlockLogs, BlockReceipts, LogsReply, LogsState, PartState};
 
@@ -19,7 +18,7 @@ impl Announcer {
     pub(super) async fn follow_receipts(&self) {
         let settle = |block: Arc<AddedBlock>, failures| async move {
             let settled = self.settle_receipts(&block, failures).await;
-            self.receipts_fail.store(settled.is_err(), Relaxed);
+            self.note_receipts(&block, settled.is_err());
             // The loop that waits for logs is told after the logs are there.
             self.receipts_news.notify_waiters();
             settled
@@ -27,12 +26,23 @@ impl Announcer {
         self.follow_part(|block| block.receipts().is_some(), settle).await;
     }
 
+    fn note_receipts(&self, block: &AddedBlock, are_failing: bool) {
+        let oldest = self.chain().subscriptions.reader().load().oldest().sequence();
+        let mut failing = self.receipts_failing.lock();
+        *failing = failing.split_off(&oldest);
+        match are_failing {
+            true => drop(failing.insert(block.sequence())),
+            false => drop(failing.remove(&block.sequence())),
+        }
+    }
+
     /// Resolves when the receipts of a block are known or not needed, or cannot be had now.
     pub(super) async fn receipts_settled(&self, block: &AddedBlock) {
         loop {
             // Made before the check, so that nothing is missed.
             let news = self.receipts_news.notified();
-            if block.receipts().is_some() || self.receipts_fail.load(Relaxed) {
+            let are_failing = self.receipts_failing.lock().contains(&block.sequence());
+            if block.receipts().is_some() || are_failing {
                 return;
             }
             news.await;
