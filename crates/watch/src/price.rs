@@ -81,6 +81,25 @@ impl Watcher {
         }
     }
 
+    /// Lets others have the seat while the upstream is down: its feed may be open, but its word does not count.
+    fn note_if_down(&self) {
+        let now = now();
+        let is_down = match self.upstream().condition(now) {
+            Condition::HalfOpen | Condition::BreakerOpen | Condition::OutOfService => true,
+            Condition::Ready
+            | Condition::Throttled
+            | Condition::Syncing
+            | Condition::Overspent
+            | Condition::Spent
+            | Condition::Draining
+            | Condition::Unverified
+            | Condition::WrongChain => false,
+        };
+        if is_down {
+            self.pulse().seats.note_down(self.upstream().slot(), now);
+        }
+    }
+
     fn is_seated(&self) -> bool {
         self.pulse().seats.is_seated(self.upstream().slot(), now())
     }
@@ -93,6 +112,7 @@ impl Watcher {
             let (woken, called) = (self.pulse().woken(), self.called.notified());
             let changed = seats.changed();
             if self.is_a_feed_worth_it() {
+                self.note_if_down();
                 seats.bid(slot, Some(self.feed_bid()));
                 // The others, which are woken at this moment, too, bid first.
                 tokio::task::yield_now().await;
@@ -119,6 +139,7 @@ impl Watcher {
         let mut worth_it_at: Instant = now();
         loop {
             let changed = seats.changed();
+            self.note_if_down();
             if !self.is_seated() {
                 return;
             }

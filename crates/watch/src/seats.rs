@@ -16,8 +16,8 @@ use wellhead_upstream::{Slot, Tier, UpstreamSet};
 /// Feeds of one chain at most. Feeds that the settings want at any price have a seat in any case
 /// and take these first.
 pub(crate) const FEEDS_MAX: usize = 2;
-/// An upstream whose feed ended by itself ranks behind the others for this long, so that one that
-/// always fails does not close a good one again and again.
+/// An upstream whose feed ended by itself, or that is down, ranks behind the others for this long, so that one
+/// that always fails does not close a good one again and again.
 const DEMOTED_FOR: Duration = Duration::from_secs(600);
 
 /// Of feeds that only tell more together, at most this many, which are free of charge.
@@ -84,6 +84,17 @@ impl FeedSeats {
         let demoted_until = Some(now + DEMOTED_FOR);
         bidders.insert(slot.0, Bidder { bid: None, demoted_until });
         self.changed.notify_waiters();
+    }
+
+    /// Notes that an upstream is down: its word does not count, so another one has its seat if there is one.
+    pub(crate) fn note_down(&self, slot: Slot, now: Instant) {
+        let mut bidders = self.bidders.lock();
+        let bidder = bidders.entry(slot.0).or_default();
+        let was_demoted = bidder.demoted_until.is_some_and(|until| now < until);
+        bidder.demoted_until = Some(now + DEMOTED_FOR);
+        if !was_demoted {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Notes that a feed is open. Where each tells more, it ranks as before its failure; where one replaces
@@ -200,6 +211,26 @@ mod tests {
         check("p0- p20 p50", &[1, 2]);
         check("p0- p20 f50", &[1, 2]);
         check("p0- p20- p50-", &[0, 1]);
+    }
+
+    #[test]
+    fn what_is_down_keeps_its_seat_only_where_no_other_bids() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary moment")]
+        let now = Instant::now();
+        let seats = FeedSeats::default();
+        let bid = FeedBid { is_forced: false, tier: Tier::Primary, price: 0 };
+        let seated =
+            |at| (0..3).filter(|slot| seats.is_seated(Slot(*slot), at)).collect::<Vec<_>>();
+        seats.bid(Slot(0), Some(bid));
+        seats.note_down(Slot(0), now);
+        seats.bid(Slot(1), Some(bid));
+        assert_eq!(seated(now), [0, 1]);
+        seats.bid(Slot(2), Some(FeedBid { tier: Tier::Fallback, ..bid }));
+        assert_eq!(seated(now), [1, 2]);
+        let later = now + DEMOTED_FOR / 2;
+        seats.note_down(Slot(0), later);
+        assert_eq!(seated(now + DEMOTED_FOR), [1, 2], "it was down again");
+        assert_eq!(seated(later + DEMOTED_FOR), [0, 1]);
     }
 
     #[test]

@@ -90,7 +90,7 @@ async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     assert_eq!(stage.asked(0), "verify=1 version=1", "nothing while it is well");
     // Clients find out that it is dead; probes find out that it is back.
     node.feel(Mood::Refuses);
-    fail(&stage, 0);
+    stage.fail(0);
     stage.busy_for(seconds(60), seconds(1)).await;
     assert!(stage.asked[0].get(CallReason::Probe) >= 5, "{}", stage.asked(0));
     node.feel(Mood::Well);
@@ -142,20 +142,11 @@ async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
     stage.follow_checking(&node, None, checks);
     settle().await;
     tell(&stage, 0, 7);
-    fail(&stage, 0);
+    stage.fail(0);
     stage.busy_for(seconds(3), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
     assert_eq!(stage.asked(0), "verify=1 head=1 probe=1 version=2");
     assert_ne!(stage.head(0), Some(7));
-}
-
-/// A client's call that could not connect.
-fn fail(stage: &Stage, place: usize) {
-    use wellhead_transport::{Sent, TransportError, TransportErrorKind};
-    let error = TransportError::new(TransportErrorKind::Connect, Sent::No, "injected");
-    let verdict = wellhead_upstream::Judge::standard().transport(&error);
-    let row = wellhead_eth::MethodTable::standard().row("eth_call");
-    stage.upstreams[place].settle(row, &verdict, now(), now());
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,7 +193,7 @@ async fn when_the_credits_of_a_day_are_spent_nothing_is_asked_until_the_next() {
     assert_eq!(stage.condition(0), Condition::Ready, "that is no reason to leave it out");
     assert_eq!(lines.with("WARN today's credits for checks"), 1, "{lines:?}");
     // It dies. Nothing probes, so a client's call may try when its rest is over.
-    fail(&stage, 0);
+    stage.fail(0);
     assert!(!stage.upstreams[0].takes_trial(now()));
     stage.busy_for(seconds(2), seconds(1)).await;
     assert_eq!(stage.asked[0].credits(), 20);
@@ -271,7 +262,7 @@ async fn a_poll_that_hangs_keeps_no_probe_from_being_sent() {
         stage.busy_for(Duration::from_millis(100), Duration::from_millis(100)).await;
     }
     // The poll hangs; a client's call finds out that it is down, and it comes back.
-    fail(&stage, 0);
+    stage.fail(0);
     stage.busy_for(Duration::from_millis(1500), Duration::from_millis(100)).await;
     assert!(stage.condition(0) > Condition::Ready);
     node.feel(Mood::Well);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::{Connector, Member, Mood, Node, Speaker, Stage, now, pass, seconds, settle};
-use wellhead_upstream::{Budget, BudgetTerms, Provider, Tier};
+use wellhead_upstream::{Budget, BudgetTerms, Condition, Provider, Tier};
 use wellhead_watch::{Checks, FeedUse};
 
 const BLOCK: Duration = Duration::from_secs(12);
@@ -128,6 +128,27 @@ async fn a_feed_that_dies_or_falls_silent_is_replaced() {
         settle().await;
         assert_eq!((cast.fed[1].is_open(), cast.fed[3].is_open()), (true, true), "at once");
     }
+}
+
+/// The feed of an upstream that fails calls may stay open.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_whose_breaker_is_open_gives_its_seat_to_one_that_is_well() {
+    let cast = Cast::of(&["", "infura", "quicknode"]);
+    cast.stage.pulse.note_subscribed(true, now());
+    cast.blocks(10).await;
+    assert_eq!(cast.open(), [0, 1]);
+    let failing = &cast.stage.upstreams[0];
+    while failing.condition(now()) == Condition::Ready {
+        cast.stage.fail(0);
+    }
+    pass(seconds(2)).await;
+    assert_eq!(cast.open(), [1, 2]);
+    // It is well again, and does not close a good one.
+    cast.blocks(10).await;
+    assert_eq!(cast.open(), [1, 2]);
+    assert_eq!(failing.condition(now()), Condition::Ready);
+    cast.blocks(50).await;
+    assert_eq!(cast.open(), [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]

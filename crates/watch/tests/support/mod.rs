@@ -404,6 +404,15 @@ impl Stage {
         drop(self.upstreams[place].admit(row, 1, now()));
     }
 
+    /// A client's call that could not connect.
+    pub(crate) fn fail(&self, place: usize) {
+        use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+        let error = TransportError::new(TransportErrorKind::Connect, Sent::No, "injected");
+        let verdict = wellhead_upstream::Judge::standard().transport(&error);
+        let row = MethodTable::standard().row("eth_call");
+        self.upstreams[place].settle(row, &verdict, now(), now());
+    }
+
     fn watcher_for(
         &mut self,
         node: &Arc<Node>,
