@@ -17,7 +17,8 @@
 //!
 //! An upstream that is not known to hold the last block may also return the logs up to its own head, and no
 //! error. It is called only where no other upstream can be, so such an answer, unless it has a log of the last
-//! block, is served at once with the same warning. It is not kept, and a filter does not go on from it.
+//! block or blooms exclude more logs, is served at once with the same warning. It is not kept, and a filter does
+//! not go on from it.
 //!
 //! The cost is bounded: no second call is made if a false positive is more likely than not
 //! ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max` or the bound of the
@@ -35,7 +36,7 @@ use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Plan, PlanRequest, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
-use wellhead_verify::Filter;
+use wellhead_verify::{Filter, Sieve};
 
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
@@ -170,17 +171,35 @@ fn doubtful(
         match (is_held(view, *slot, last), is_partial) {
             (true, true) => None,
             (true, false) => may_hold(chain, view, MethodCall::of(job), first..=last),
-            (false, true) if has_logs_of(result, last) => None,
+            (false, true) if is_complete(chain, view, job, result, last) => None,
             (false, _) => Some(0.0),
         }
     });
     chance.map(|chance| Doubt { slot: *slot, chance, is_partial })
 }
 
-/// Whether the last log of a list is of this block or a higher one.
-fn has_logs_of(list: &[u8], block: BlockNumber) -> bool {
+/// Whether a list that is not empty has logs of the last block, or the blooms of all blocks above its last log
+/// exclude others. An upstream may have shown an older block after a newer one.
+fn is_complete(
+    chain: &ServedChain,
+    view: &View,
+    job: &Job<'_>,
+    list: &[u8],
+    last: BlockNumber,
+) -> bool {
     let number = raw::items(list).last().and_then(|log| raw::field(log, "blockNumber"));
-    number.and_then(raw::quantity).is_some_and(|number| number >= block.0)
+    let Some(found) = number.and_then(raw::quantity) else { return false };
+    if found >= last.0 {
+        return true;
+    }
+    let MethodCall { row, params } = MethodCall::of(job);
+    let sieve = Filter::read(row, params).and_then(|it| it.sieve(NAMES_MAX));
+    let (mut excluded, above) = (0, BlockNumber(found + 1)..=last);
+    chain.heads.blooms(view, above, |_, bloom| {
+        let is_excluded = |it: &Sieve| !it.sift(&bloom.0).may_fit;
+        excluded += u64::from(bloom.is_empty() || sieve.as_ref().is_some_and(is_excluded));
+    });
+    excluded == last.0 - found
 }
 
 /// Whether a list has nothing in it.
