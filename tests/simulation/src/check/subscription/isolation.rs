@@ -1,8 +1,9 @@
 //! A client that reads nothing, or storms, delays no other one: all that listen are told of a block at one
 //! moment, whatever the others do.
 //!
-//! Judged against the subscription to heads that was told most, and, of logs, against the first
-//! that was told one of the block. Left out: clients that do not read at that moment, and what a stalled
+//! Judged against the subscription to heads that was told most, and, of logs, against the first that was told
+//! one of the block among those that began no later: one that began later does not wait for the logs of blocks
+//! before it, if these cannot be had. Left out: clients that do not read at that moment, and what a stalled
 //! reader holds in memory.
 
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use alloy_primitives::B256;
 
 use super::Heard;
-use super::stream::{Stream, left_at};
+use super::stream::left_at;
 use crate::check::Finding;
 use crate::evidence::At;
 
@@ -52,17 +53,25 @@ fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
 }
 
 fn late_logs(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
-    // A branch that comes back is told anew.
-    let mut first: HashMap<B256, Option<At>> = HashMap::new();
-    for log in heard.log_streams(chain).flat_map(Stream::logs) {
-        let stays = left_at(heard.evidence, chain, log.notice.hash, At::ZERO).is_none();
-        let at = first.entry(log.notice.hash).or_insert_with(|| stays.then_some(log.at));
-        *at = at.map(|at| at.min(log.at));
+    // When each subscription that was told logs of a block began, and was told the first of them. A branch that
+    // comes back is told anew.
+    let mut told: HashMap<B256, Vec<(At, At)>> = HashMap::new();
+    for stream in heard.log_streams(chain) {
+        let mut first: HashMap<B256, At> = HashMap::new();
+        for log in stream.logs() {
+            first.entry(log.notice.hash).or_insert(log.at);
+        }
+        first.retain(|hash, _| left_at(heard.evidence, chain, *hash, At::ZERO).is_none());
+        for (hash, at) in first {
+            told.entry(hash).or_default().push((stream.since, at));
+        }
     }
     let mut findings = Vec::new();
     for stream in heard.log_streams(chain) {
         let late = stream.logs().iter().find(|log| {
-            let first = first.get(&log.notice.hash).copied().flatten();
+            let others = told.get(&log.notice.hash).into_iter().flatten();
+            let others = others.filter(|(since, _)| *since <= stream.since);
+            let first = others.map(|(_, at)| *at).min();
             first.is_some_and(|first| log.at > first + SPREAD && stream.listens(first, log.at))
         });
         findings.extend(late.map(|log| {
@@ -97,6 +106,15 @@ mod tests {
         check(vec![heads("7a 8a 9a"), delayed(heads("7a 8a"), 3, late)], 2);
         check(vec![logs("7a.0 8a.0"), logs("7a.0 8a.0")], 0);
         check(vec![logs("7a.0 8a.0"), delayed(logs("7a.0 8a.0"), 3, late)], 1);
+    }
+
+    #[test]
+    fn a_subscription_to_logs_may_be_told_before_those_that_began_before_it() {
+        let (soon, late) = (Duration::from_secs(10), Duration::from_secs(30));
+        // Answered ten seconds after the other one, which is told of block 8 another twenty seconds later.
+        let second = || delayed(logs("8a.0"), 0, soon);
+        check(vec![delayed(logs("7a.0 8a.0"), 2, late), second()], 0);
+        check(vec![delayed(logs("7a.0 8a.0"), 3, 2 * soon), delayed(second(), 2, late)], 1);
     }
 
     #[test]
