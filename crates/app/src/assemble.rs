@@ -91,6 +91,8 @@ struct UpstreamReach {
     endpoint: Endpoint,
     /// Where the upstream speaks WebSocket.
     feed: Option<Endpoint>,
+    /// It speaks nothing else.
+    is_socket: bool,
     calls_over: CallsOver,
     settings: ClientSettings,
     shared: TransportResources,
@@ -241,6 +243,11 @@ impl UpstreamReach {
     ) -> Result<Arc<dyn Transport>, AssembleError> {
         let settings = self.settings.clone();
         let shared = TransportResources { answers: Arc::clone(answers), ..self.shared.clone() };
+        if self.is_socket {
+            let sockets = WsTransport::alone(&self.endpoint, settings, shared, rng.random())
+                .map_err(|error| self.problem(&error))?;
+            return Ok(Arc::new(sockets));
+        }
         let http =
             HttpTransport::new(&self.endpoint, settings.clone(), shared.clone(), rng.random())
                 .map_err(|error| self.problem(&error))?;
@@ -589,7 +596,9 @@ fn reach_of(
         .map(|(name, value)| (name.as_ref().to_owned(), value.clone()))
         .collect();
     let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
-    let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
+    let is_socket = upstream.is_socket();
+    let feed = upstream.ws.clone().or_else(|| is_socket.then(|| upstream.url.clone()));
+    let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
     // Each transport is told where answers are counted.
     let shared =
         TransportResources::new(Arc::clone(&commons.resolver), commons.tls(upstream, &id)?);
@@ -607,7 +616,18 @@ fn reach_of(
     let (pace, checks) = checks_of(&chain.checks_of(upstream));
     let calls_over = upstream.calls_over;
     let limits = KnownLimits::new(upstream);
-    Ok(UpstreamReach { id, endpoint, feed, calls_over, settings, shared, pace, checks, limits })
+    Ok(UpstreamReach {
+        id,
+        endpoint,
+        feed,
+        is_socket,
+        calls_over,
+        settings,
+        shared,
+        pace,
+        checks,
+        limits,
+    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@
 //! | a single call | yes | while no socket can be opened, or one ended before the call was written |
 //! | a batch; logs and traces ([`Exchange::bulky`]) | no: nothing on a socket can flow or be given up, and one long answer holds up all others | yes |
 //!
+//! An upstream may have WebSocket alone ([`WsTransport::alone`]). Then all goes over sockets: the calls of a batch
+//! as single ones, a few at a time, whose answers are put together; a call fails while no socket can be opened.
+//!
 //! What is bounded: connections, calls on each (those given up count until they are
 //! answered), calls that wait for room, the size of an answer (a socket that brings a
 //! longer one is closed, because its call cannot be identified), the time without a word from the
@@ -35,8 +38,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use tokio::time::Instant;
-use wellhead_jsonrpc::Span;
+use wellhead_jsonrpc::{Span, raw};
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Sent, Shortage, Timing, Transport,
     TransportError, TransportErrorKind, WireReply,
@@ -50,6 +54,10 @@ use crate::ws::{FeedSettings, WsClient};
 use ws_mux::own_id;
 use ws_pool::{Refused, WsPool};
 
+/// Calls of a batch that are on their way at one time where there is no HTTP: one batch does not take all places of
+/// the sockets.
+const BATCH_AT_ONCE: usize = 16;
+
 /// WebSocket and HTTP to one upstream, for one worker thread.
 ///
 /// Must be used within a tokio runtime, where it runs its connections as tasks. The
@@ -58,7 +66,8 @@ use ws_pool::{Refused, WsPool};
 #[derive(Clone)]
 pub struct WsTransport {
     pool: Arc<WsPool>,
-    http: HttpTransport,
+    /// `None` where the upstream has WebSocket alone.
+    http: Option<HttpTransport>,
     stats: Arc<ConnectionStats>,
     answers: Arc<Ceiling>,
 }
@@ -75,6 +84,17 @@ impl WsTransport {
         http: HttpTransport,
         seed: u64,
     ) -> Result<Self, EndpointError> {
+        let alone = Self::alone(endpoint, settings, shared, seed)?;
+        Ok(Self { http: Some(http), ..alone })
+    }
+
+    /// As [`WsTransport::new`], for an upstream without HTTP.
+    pub fn alone(
+        endpoint: &Endpoint,
+        settings: ClientSettings,
+        shared: TransportResources,
+        seed: u64,
+    ) -> Result<Self, EndpointError> {
         let feed = FeedSettings {
             connect_timeout: settings.connect_timeout,
             message_bytes_max: settings.answer_bytes_max,
@@ -83,7 +103,7 @@ impl WsTransport {
         let TransportResources { resolver, tls, stats, answers, .. } = shared;
         let client = WsClient::new(endpoint, feed, resolver, &tls)?;
         let pool = WsPool::new(client, settings, Arc::clone(&stats), seed);
-        Ok(Self { pool, http, stats, answers })
+        Ok(Self { pool, http: None, stats, answers })
     }
 
     async fn run(&self, exchange: Exchange, own: (Span, u64)) -> Result<WireReply, TransportError> {
@@ -101,7 +121,7 @@ impl WsTransport {
         let sent_at = Instant::now();
         let answer = match place.socket().call(&exchange.body, own, sent_at).await {
             Ok(answer) => answer,
-            Err(error) if error.sent == Sent::No => {
+            Err(error) if error.sent == Sent::No && self.http.is_some() => {
                 drop(place);
                 self.stats.note_resent();
                 return self.by_http(exchange, started).await;
@@ -133,6 +153,38 @@ impl WsTransport {
         Ok(share.around(body))
     }
 
+    /// A batch without HTTP: its calls one by one, a few at a time. The first that fails fails the batch.
+    async fn one_by_one(&self, batch: Exchange) -> Result<WireReply, TransportError> {
+        let started = Instant::now();
+        let Exchange { body, deadline, whole_max, bulky } = batch;
+        let items: Vec<_> = match body.first() {
+            Some(b'[') => raw::items(&body).map(|call| body.slice_ref(call)).collect(),
+            _ => Vec::new(),
+        };
+        let calls = items.into_iter().map(|body| async move {
+            let Some(own) = own_id(&body) else {
+                let detail = "a call without an id of ours";
+                return Err(TransportError::new(TransportErrorKind::Protocol, Sent::No, detail));
+            };
+            self.run(Exchange { body, deadline, whole_max: usize::MAX, bulky }, own).await
+        });
+        let answers = futures_util::stream::iter(calls).buffered(BATCH_AT_ONCE);
+        let mut answers = std::pin::pin!(answers);
+        let (mut text, mut timing) = (vec![b'['], Timing::default());
+        while let Some(answer) = answers.next().await {
+            // Calls before it may have been sent.
+            let answer = answer.map_err(|error| TransportError { sent: Sent::Maybe, ..error })?;
+            if text.len() > 1 {
+                text.push(b',');
+            }
+            text.extend_from_slice(&answer.body);
+            timing = Timing { total: started.elapsed(), ..answer.timing };
+        }
+        text.push(b']');
+        let body = self.counted(text.into())?;
+        Ok(WireReply::whole(200, body, timing).shortened(whole_max))
+    }
+
     /// The other way, for a call that waited for a socket since `started`.
     async fn by_http(
         &self,
@@ -140,7 +192,11 @@ impl WsTransport {
         started: Instant,
     ) -> Result<WireReply, TransportError> {
         let waited = started.elapsed();
-        let mut reply = self.http.exchange(exchange).await?;
+        let Some(http) = &self.http else {
+            let detail = "no WebSocket connection can be opened";
+            return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
+        };
+        let mut reply = http.exchange(exchange).await?;
         reply.timing.queued += waited;
         reply.timing.total += waited;
         Ok(reply)
@@ -149,19 +205,20 @@ impl WsTransport {
 
 impl Transport for WsTransport {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        if exchange.bulky {
-            return self.http.exchange(exchange);
-        }
-        match own_id(&exchange.body) {
-            Some(own) => Box::pin(self.run(exchange, own)),
-            None => self.http.exchange(exchange),
+        match (own_id(&exchange.body), &self.http) {
+            (_, Some(http)) if exchange.bulky => http.exchange(exchange),
+            (Some(own), _) => Box::pin(self.run(exchange, own)),
+            (None, Some(http)) => http.exchange(exchange),
+            (None, None) => Box::pin(self.one_by_one(exchange)),
         }
     }
 
     fn has_room(&self, bulky: bool) -> bool {
-        match self.pool.free_places() {
-            Some(free) if !bulky => free > 0,
-            Some(_) | None => self.http.has_room(bulky),
+        match (self.pool.free_places(), &self.http) {
+            (Some(free), http) if !bulky || http.is_none() => free > 0,
+            (_, Some(http)) => http.has_room(bulky),
+            // There is no way now, which the call is to find out.
+            (_, None) => true,
         }
     }
 }

@@ -233,8 +233,9 @@ section! {
     Upstream {
         /// Its name in logs, metrics and answers. Unique within the chain.
         id: UpstreamId = derived("the host of `url`, without labels that look like keys"),
-        /// Where calls are sent: `http://` or `https://`. Shown without path and query, as
-        /// providers put keys there.
+        /// Where calls are sent: `http://` or `https://`; or `ws://` or `wss://` for an upstream with
+        /// WebSocket alone, where wellhead subscribes to new blocks, too. Shown without path and
+        /// query, as providers put keys there.
         url: SecretUrl = required(),
         /// Where wellhead subscribes to new blocks: `ws://` or `wss://`. Without it the upstream is
         /// polled. See also `calls_over`.
@@ -470,7 +471,13 @@ impl Upstream {
     /// text or not public.
     pub fn is_own(&self) -> bool {
         let url = self.url.expose();
-        self.known_provider().is_none() && (url.scheme() != "https" || is_private(url))
+        let is_secure = matches!(url.scheme(), "https" | "wss");
+        self.known_provider().is_none() && (!is_secure || is_private(url))
+    }
+
+    /// Whether it has WebSocket alone.
+    pub fn is_socket(&self) -> bool {
+        matches!(self.url.expose().scheme(), "ws" | "wss")
     }
 
     /// Its provider in the catalogue: the one that `provider` names, or else the one to which the

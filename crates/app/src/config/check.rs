@@ -256,7 +256,7 @@ impl Checker<'_> {
         self.useless_checks(&all, chain.checks.mode);
         let place = all.key("ws");
         if chain.checks.ws == Some(true)
-            && chain.upstreams.iter().all(|upstream| upstream.ws.is_none())
+            && chain.upstreams.iter().all(|upstream| upstream.ws.is_none() && !upstream.is_socket())
             && !self.touched(&place)
             && !self.touched(&own)
         {
@@ -300,10 +300,24 @@ impl Checker<'_> {
     fn socket(&mut self, path: &SettingPath, upstream: &Upstream, checks: &Checks) {
         let (place, ws) = (path.key("calls_over"), path.key("ws"));
         let is_carrier = upstream.calls_over == CallsOver::WebSocket && !self.touched(&place);
-        if self.touched(&ws) {
+        if self.touched(&ws) || self.touched(&path.key("url")) {
             return;
         }
-        if upstream.ws.is_none() {
+        if upstream.is_socket() {
+            if upstream.ws.is_some() {
+                let message = "`ws` has no effect: all calls and subscriptions go to `url`";
+                self.error(
+                    &ws,
+                    message,
+                    "remove it, or give an `http://` or `https://` URL as `url`",
+                );
+            }
+            if upstream.calls_over == CallsOver::Http && self.given(&place) && !self.touched(&place)
+            {
+                let message = "`calls_over` is `http`, but `url` is a WebSocket URL";
+                self.error(&place, message, "leave `calls_over` out");
+            }
+        } else if upstream.ws.is_none() {
             if is_carrier {
                 let message = "`calls_over` is `websocket`, but the upstream has no `ws`";
                 self.error(&place, message, "give it a `ws`, or leave `calls_over` out");
@@ -435,7 +449,8 @@ impl Checker<'_> {
     fn upstream(&mut self, path: &SettingPath, upstream: &Upstream) {
         let url_path = path.key("url");
         if !self.touched(&url_path) {
-            self.url(&url_path, &upstream.url, ["http", "https"], ("ws", "put it under `ws`"));
+            let schemes = if upstream.is_socket() { ["ws", "wss"] } else { ["http", "https"] };
+            self.url(&url_path, &upstream.url, schemes, ("ws", "put it under `ws`"));
             self.own_listener(&url_path, upstream.url.expose());
         }
         let ws_path = path.key("ws");
@@ -608,9 +623,11 @@ impl Checker<'_> {
         }
         let url = upstream.url.expose();
         let secret = upstream.auth.is_some() || !upstream.headers.is_empty();
-        if secret && url.scheme() == "http" && !is_private(url) && !self.touched(&path.key("url")) {
+        let is_clear = matches!(url.scheme(), "http" | "ws");
+        if secret && is_clear && !is_private(url) && !self.touched(&path.key("url")) {
             let message = "credentials are sent in clear text over the internet";
-            self.push(Problem::warning(&path.key("url"), message).hint("use `https://`"));
+            let hint = if url.scheme() == "ws" { "use `wss://`" } else { "use `https://`" };
+            self.push(Problem::warning(&path.key("url"), message).hint(hint));
         }
     }
 

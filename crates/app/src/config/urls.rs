@@ -1,7 +1,7 @@
 //! `wellhead serve URL URL`: settings from a handful of addresses.
 //!
 //! All URLs are of one chain, whose id is asked for later. WebSocket URLs are feeds
-//! of the upstream on the same host. Problems name the position of an argument, not
+//! of the upstream on the same host, or upstreams of their own where there is none. Problems name the position of an argument, not
 //! its text, which may hold a key.
 
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub(super) fn from_urls(
 ) -> Result<(Settings, ProblemReport), ProblemReport> {
     let mut problems = Vec::new();
     let mut upstreams: Vec<Upstream> = Vec::new();
-    let mut feeds: Vec<(SettingPath, SecretUrl)> = Vec::new();
+    let mut feeds: Vec<SecretUrl> = Vec::new();
     for (index, text) in urls.iter().enumerate() {
         let path = SettingPath::root().key(&format!("URL {}", index + 1));
         let url = match <SecretUrl as SettingWord>::parse(text) {
@@ -43,24 +43,23 @@ pub(super) fn from_urls(
         };
         match url.expose().scheme() {
             "http" | "https" => upstreams.push(Upstream { url, ..Upstream::blank() }),
-            "ws" | "wss" => feeds.push((path, url)),
+            "ws" | "wss" => feeds.push(url),
             _ => problems.push(
                 Problem::error(&path, "the URL begins with an unknown scheme")
                     .hint("begin it with `http://`, `https://`, `ws://` or `wss://`"),
             ),
         }
     }
-    for (path, feed) in feeds {
+    for feed in feeds {
         let host = feed.expose().host_str();
         let same = |upstream: &&mut Upstream| {
-            upstream.ws.is_none() && upstream.url.expose().host_str() == host
+            !upstream.is_socket()
+                && upstream.ws.is_none()
+                && upstream.url.expose().host_str() == host
         };
         match upstreams.iter_mut().find(same) {
             Some(upstream) => upstream.ws = Some(feed),
-            None => problems.push(
-                Problem::error(&path, "no upstream is left for this WebSocket to feed")
-                    .hint("give an `http://` or `https://` URL of the same host with it"),
-            ),
+            None => upstreams.push(Upstream { url: feed, ..Upstream::blank() }),
         }
     }
     let chain = Chain { upstreams, ..Chain::blank() };
@@ -119,6 +118,14 @@ mod tests {
     }
 
     #[test]
+    fn a_websocket_that_feeds_none_is_an_upstream() {
+        check(
+            &["ws://b:1", "http://a:8545", "ws://a:8546", "ws://a:8547"],
+            "a http://a:8545 ws://a:8546; b ws://b:1 -; a:8547 ws://a:8547 -",
+        );
+    }
+
+    #[test]
     fn a_key_in_the_host_names_no_upstream() {
         check(
             &["https://a1b2c3d4e5f6.eth.example.com", "https://deadbeefcafe.eth.example.com/v1"],
@@ -134,8 +141,7 @@ mod tests {
             &["a:8545/KEY", "ftp://x", "ws://c:1", "http://"],
             "URL 1: the URL has no scheme; \
              URL 2: the URL begins with an unknown scheme; \
-             URL 4: the URL has no host; \
-             URL 3: no upstream is left for this WebSocket to feed",
+             URL 4: the URL has no host",
         );
         check(
             &["http://127.0.0.1:4545"],

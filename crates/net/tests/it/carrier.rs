@@ -99,6 +99,30 @@ async fn calls_go_over_one_socket_and_none_by_http() {
 }
 
 #[tokio::test]
+async fn where_there_is_no_http_all_goes_over_sockets() {
+    let both = Both::start(|_| {}, |peer, _| echo_messages(peer)).await;
+    let alone = |url: &str| {
+        let endpoint = Endpoint::new(SecretUrl::parse(url).expect("a URL"));
+        let (settings, shared) = (both.upstream.settings.clone(), both.upstream.shared.clone());
+        WsTransport::alone(&endpoint, settings, shared, 1).expect("usable")
+    };
+    let transport = alone(&format!("ws://{}/ws/SECRET", both.sockets.address));
+    let calls: Vec<_> = (1..=40)
+        .map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"echo","params":[{id}]}}"#))
+        .collect();
+    let batch = format!("[{}]", calls.join(","));
+    assert_eq!(answer(&transport, &calls[0]).await, calls[0]);
+    assert_eq!(answer(&transport, &batch).await, batch, "in order");
+    let bulky = ask_bulky_aside(&transport, &calls[1]).await.expect("no panic");
+    assert_eq!(bulky.expect("an answer").body, calls[1]);
+    assert_eq!((both.sockets.accepted(), both.http.accepted()), (1, 0));
+    let nothing = alone("ws://127.0.0.1:1/");
+    for body in [&calls[0], &batch] {
+        assert_eq!(fails(&nothing, body).await.0, Kind::Connect);
+    }
+}
+
+#[tokio::test]
 async fn a_hundred_calls_are_in_flight_on_one_connection() {
     let both = Both::start(
         |settings| (settings.ws_connections_max, settings.ws_calls_max) = (1, 100),
