@@ -12,7 +12,7 @@ use std::time::Duration;
 use alloy_primitives::B256;
 
 use super::Heard;
-use super::stream::left_at;
+use super::stream::{Stream, left_at};
 use crate::check::Finding;
 use crate::evidence::At;
 
@@ -53,9 +53,9 @@ fn late_heads(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
 }
 
 fn late_logs(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
-    // When each subscription that was told logs of a block began, and was told the first of them. A branch that
-    // comes back is told anew.
-    let mut told: HashMap<B256, Vec<(At, At)>> = HashMap::new();
+    // Each subscription that was told logs of a block, and when it was told the first of them. A branch that comes
+    // back is told anew.
+    let mut told: HashMap<B256, Vec<(&Stream<'_>, At)>> = HashMap::new();
     for stream in heard.log_streams(chain) {
         let mut first: HashMap<B256, At> = HashMap::new();
         for log in stream.logs() {
@@ -63,14 +63,17 @@ fn late_logs(heard: &Heard<'_>, chain: usize) -> Vec<Finding> {
         }
         first.retain(|hash, _| left_at(heard.evidence, chain, *hash, At::ZERO).is_none());
         for (hash, at) in first {
-            told.entry(hash).or_default().push((stream.since, at));
+            told.entry(hash).or_default().push((stream, at));
         }
     }
     let mut findings = Vec::new();
     for stream in heard.log_streams(chain) {
         let late = stream.logs().iter().find(|log| {
             let others = told.get(&log.notice.hash).into_iter().flatten();
-            let others = others.filter(|(since, _)| *since <= stream.since);
+            // The answer of one whose client stalls is read long after it began.
+            let began_no_later =
+                |it: &Stream<'_>| it.asked <= stream.asked && it.since <= stream.since;
+            let others = others.filter(|(other, _)| began_no_later(other));
             let first = others.map(|(_, at)| *at).min();
             first.is_some_and(|first| log.at > first + SPREAD && stream.listens(first, log.at))
         });
