@@ -1,10 +1,9 @@
 //! Callers: what the settings and the stores of keys say, as one table that requests are looked up in.
 //!
-//! The policy (tenants, quotas, networks, issuers) is made once from the settings. Keys come from the
+//! The policy (tenants, quotas, networks, issuers) is made once from the settings (`config::callers`). Keys come from the
 //! settings, a file and Redis; when one of these changes, a new table is made and swapped in as a whole
 //! ([`sources`]). What was used of the limits is in the book, which all tables share.
 
-pub(crate) mod build;
 pub(crate) mod file;
 mod metrics;
 
@@ -24,9 +23,30 @@ use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified};
 use wellhead_telemetry::clock;
 
-pub(crate) use build::{IssuerKeys, PlannedAccess, plan};
+use crate::config::callers::{self, IssuerKeys};
+use crate::config::{Access, Settings};
 pub(crate) use file::watch;
 pub(crate) use metrics::CallerSeries;
+
+/// What the settings say of callers.
+#[derive(Debug)]
+pub(crate) struct PlannedAccess {
+    pub(crate) control: Arc<CallerControl>,
+    /// Those whose tokens are accepted.
+    pub(crate) tokens: Option<IssuerKeys>,
+}
+
+/// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
+pub(crate) fn plan(
+    settings: &Settings,
+    now: Instant,
+) -> Result<Option<PlannedAccess>, Vec<String>> {
+    let Some(plan) = callers::plan(settings)? else { return Ok(None) };
+    let control = CallerControl::new(plan.policy, plan.book, now);
+    let problems = control.take_keys(KeyOrigin::Settings, plan.listed);
+    debug_assert!(problems.is_empty(), "the plan has no keys with a problem");
+    Ok(Some(PlannedAccess { control: Arc::new(control), tokens: plan.tokens }))
+}
 
 /// All that decides on callers. Shared by all workers.
 #[derive(Debug)]
@@ -154,13 +174,13 @@ impl CallerControl {
 
 /// The terms by which callers are charged.
 pub(crate) fn terms(
-    settings: &crate::config::Access,
+    settings: &Access,
     usage: Option<Arc<UsageTable>>,
     denied: Arc<DenialCounts>,
     epoch: Instant,
 ) -> AccessTerms {
     AccessTerms {
-        prices: build::prices(settings),
+        prices: callers::prices(settings),
         cached_share: f64::from(settings.cached_percent) / 100.0,
         epoch,
         denied,

@@ -37,7 +37,8 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{CheckCounts, Checks, FeedUse, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
-use crate::access::{self, CallerControl, IssuerKeys, PlannedAccess};
+use crate::access::{self, CallerControl, PlannedAccess};
+use crate::config::callers::IssuerKeys;
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
@@ -574,14 +575,9 @@ fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {
     }
 }
 
-fn reach_of(
-    chain: &config::Chain,
-    upstream: &config::Upstream,
-    settings: &Settings,
-    commons: &mut Commons,
-) -> Result<UpstreamReach, AssembleError> {
-    let id = upstream.id.as_str().to_owned();
-    let auth = match &upstream.auth {
+/// The credentials for an endpoint.
+pub(crate) fn auth_of(auth: Option<&config::Auth>) -> Auth {
+    match auth {
         None => Auth::Url,
         Some(config::Auth { basic: Some(basic), .. }) => Auth::Basic {
             user: wellhead_telemetry::Secret::new(basic.user.0.as_str()),
@@ -589,7 +585,17 @@ fn reach_of(
         },
         Some(config::Auth { bearer: Some(token), .. }) => Auth::Bearer(token.clone()),
         Some(config::Auth { basic: None, bearer: None }) => Auth::Url,
-    };
+    }
+}
+
+fn reach_of(
+    chain: &config::Chain,
+    upstream: &config::Upstream,
+    settings: &Settings,
+    commons: &mut Commons,
+) -> Result<UpstreamReach, AssembleError> {
+    let id = upstream.id.as_str().to_owned();
+    let auth = auth_of(upstream.auth.as_ref());
     let headers: Vec<_> = upstream
         .headers
         .iter()

@@ -17,6 +17,8 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
 pub mod access;
+mod access_files;
+pub(crate) mod callers;
 pub mod chain;
 mod check;
 pub mod docs;
@@ -36,6 +38,7 @@ pub mod settings;
 mod tree;
 mod unit;
 mod urls;
+pub mod usage;
 mod value;
 mod write;
 
@@ -43,14 +46,16 @@ pub use access::{
     Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
     Rights, TenantConfig,
 };
+pub(crate) use access_files::read_keys;
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::EnvLookup;
+pub(crate) use name::is_clickhouse_table;
 pub use name::{
-    CertificateText, ChainName, ClaimPath, HeaderName, LabelName, ListenerName, Origin, QuotaName,
-    TenantName,
+    CertificateText, ChainName, ClaimPath, ClickHouseTable, HeaderName, LabelName, ListenerName,
+    Origin, QuotaName, ReplicaName, TenantName,
 };
 pub use network::Network;
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
@@ -62,7 +67,8 @@ pub use settings::{
     Log, NamedCertificate, NamedToken, Proxies, Settings, Timeouts, Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, TextLine};
+pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
+pub use value::{Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, TextLine, UsageFormat};
 
 use read::{ConfigReader, Setting, SettingWord};
 use wellhead_server::{AdminRole, ClientFiles, TlsFile, TlsFiles};
@@ -255,12 +261,15 @@ impl<'a> ConfigSource<'a> {
         let Some(mut settings) = settings else { return (None, hidden) };
         settings.listen = overrides.listen.unwrap_or(settings.listen);
         settings.admin = overrides.admin.unwrap_or(settings.admin);
+        let mut keys = None;
         if let Some(base) = base {
             settings.find_files(base, problems);
+            keys = settings.access.find_files(base, problems);
+            settings.usage.find_files(base, problems);
             settings.take_profiles(&self.root, base, problems);
         }
         check::name_upstreams(&mut settings);
-        check::check(&settings, Some(&self.root), &blanks, problems);
+        check::check(&settings, Some(&self.root), &blanks, keys, problems);
         for problem in problems.iter_mut().filter(|problem| problem.span.is_none()) {
             problem.span = Some(self.root.span_of(&problem.path));
         }

@@ -136,11 +136,11 @@ fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> 
     tls.map_err(AssembleError::Tls)
 }
 
-/// What becomes of usage: as long as no setting says more, it is kept in memory.
+/// What becomes of usage.
 fn usage(settings: &Settings) -> Result<Arc<Usage>, ServeError> {
-    let wanted = UsageSettings { drain: settings.timeouts.drain, ..UsageSettings::default() };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    Usage::new(&wanted, no_quota, Arc::new(clock::unix_seconds)).map_err(ServeError::Usage)
+    Usage::new(&UsageSettings::of(settings), no_quota, Arc::new(clock::unix_seconds))
+        .map_err(ServeError::Usage)
 }
 
 fn default_workers() -> usize {

@@ -218,6 +218,79 @@ fn files_of_client_certificates_are_looked_at() {
     }
 }
 
+/// Settings of callers with these words for `access`, beside what all cases have.
+fn with_access(access: &str) -> String {
+    format!("access: {access}\ntenants: {{ acme: {{}} }}\n{SMALL}")
+}
+
+#[test]
+fn a_file_of_keys_is_read_and_its_lines_are_told() {
+    let folder = Folder::new("keys");
+    let record = |id: &str, tenant: &str| {
+        format!("{{\"id\":\"{id}\",\"hash\":\"{}\",\"tenant\":\"{tenant}\"}}", "a1".repeat(32))
+    };
+    let config = folder.write("a.yaml", with_access("{ keys: { file: keys.jsonl } }").as_bytes());
+    let found = problems(&config).replace(&folder.0.display().to_string(), "DIR");
+    assert!(found.contains("error: there is no file at `DIR/keys.jsonl`"), "{found}");
+    assert!(found.contains("`wellhead key create`"), "{found}");
+    assert!(found.contains(":1:25\n"), "{found}");
+
+    let good = format!("# keys\n{}\n", record("7c9xk2ma", "acme"));
+    folder.write("keys.jsonl", good.as_bytes());
+    let loaded = config::load(&config, &lookup, Overrides::default()).expect("sound");
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    let file = loaded.settings.access.keys.and_then(|keys| keys.file);
+    assert_eq!(file, Some(folder.0.join("keys.jsonl")));
+
+    // One key of a tenant that is gone keeps the others from nothing.
+    folder.write("keys.jsonl", format!("{good}{}\n", record("7c9xk2mb", "gone")).as_bytes());
+    let loaded = config::load(&config, &lookup, Overrides::default()).expect("sound");
+    let warned = loaded.warnings.render(false);
+    assert!(
+        warned.contains("warning: key 7c9xk2mb: tenant: there is no tenant `gone`"),
+        "{warned}"
+    );
+
+    let key = "wh_live_7c9xk2ma_0123456789abcdefghjkmnpqrs_000000";
+    folder.write("keys.jsonl", format!("{good}{{}}\n{{\"id\":\"{key}\"}}\n").as_bytes());
+    let found = problems(&config);
+    assert!(found.contains("error: line 3: missing field `id`"), "{found}");
+    assert!(found.contains("error: line 4: "), "{found}");
+    assert!(!found.contains("0123456789abc"), "{found}");
+    assert!(found.contains("2 errors"), "{found}");
+}
+
+#[test]
+fn files_of_issuers_and_usage_are_checked() {
+    let folder = Folder::new("issuers");
+    folder.write("none.pem", b"words");
+    let issuer = |keys: &str| {
+        with_access(&format!("{{ jwt: [{{ issuer: a, audience: [me], tenant: acme, {keys} }}] }}"))
+    };
+    for (config, expected) in [
+        (issuer("public_key: gone.pem"), "there is no file at `DIR/gone.pem`"),
+        (
+            issuer("public_key: none.pem"),
+            "`DIR/none.pem` cannot be used: no PEM block `PUBLIC KEY` is in it",
+        ),
+        (issuer("jwks: \"https://a\", ca_file: gone.pem"), "there is no file at `DIR/gone.pem`"),
+        (issuer("jwks: \"https://a\", ca_file: none.pem"), "`DIR/none.pem` cannot be used: "),
+        (
+            format!("usage: {{ file: {{ folder: none.pem }} }}\n{SMALL}"),
+            "`DIR/none.pem` is not a directory",
+        ),
+    ] {
+        let found = problems(&folder.write("a.yaml", config.as_bytes()));
+        let found = found.replace(&folder.0.display().to_string(), "DIR");
+        assert!(found.contains(&format!("error: {expected}")), "{config}\n{found}");
+        assert!(found.contains("1 error in"), "{config}\n{found}");
+    }
+    let config = format!("usage: {{ file: {{ folder: usage }} }}\n{SMALL}");
+    let path = folder.write("a.yaml", config.as_bytes());
+    let loaded = config::load(&path, &lookup, Overrides::default()).expect("sound");
+    assert_eq!(loaded.settings.usage.file.expect("given").folder, folder.0.join("usage"));
+}
+
 #[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();

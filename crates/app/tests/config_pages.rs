@@ -36,7 +36,13 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 42] = [
+    const DERIVED: [&str; 48] = [
+        "anonymous",
+        "keys",
+        "replica",
+        "file",
+        "push",
+        "webhook",
         "metrics_open",
         "hosts",
         "profile",
@@ -80,7 +86,13 @@ fn the_example_says_true_defaults() {
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 9] = [
+    const TOP_DERIVED: [&str; 15] = [
+        "anonymous",
+        "keys",
+        "replica",
+        "file",
+        "push",
+        "webhook",
         "metrics_open",
         "hosts",
         "workers",
@@ -200,7 +212,34 @@ access: { proxies: { trust: [10.0.0.0/8, '::1'], protocol: require } }
 tls: { certificate: a.pem, key: a.key, clients: { ca: ca.pem, required: false, crl: [crl.pem] } }
 chains: { a: { upstreams: [{ url: 'http://a' }] } }
 ";
-    for source in [example.as_str(), odd, guarded] {
+    let callers = "
+access:
+  anonymous: allow
+  from: [path, bearer]
+  keys: { file: keys.jsonl, foreign: false, env: test, stale_max: 1h }
+  jwt:
+    - { issuer: 'https://a', audience: [rpc], jwks: 'https://a/***', tenant: acme, require: { /scope: [rpc] } }
+    - { issuer: b, audience: [rpc], jwks: 'http://[::1]:1', tenant_claim: /org/id, quota_claim: /plan, leeway: 0s }
+  networks: [{ cidr: 10.0.0.0/8, tenant: acme }, { cidr: '::1', deny: true }]
+  certificates: { 'dns:a.example': acme }
+  proxies: { trust: [10.0.0.0/8], header: forwarded }
+  prices: [{ methods: [eth_getLogs], credits: 75 }]
+  cached_percent: 10
+tls: { certificate: a.pem, key: a.key, clients: { ca: ca.pem } }
+tenants:
+  acme: { quota: pro, rights: { chains: [a], effects: [read], select: [], trail: false, batch_items_max: 9 } }
+  anonymous: { address_quota: free, rights: { methods: { allow: ['eth_*'], deny: [eth_getLogs] } } }
+quotas:
+  free: { calls_per_second: 1, burst: 5, groups: [{ methods: ['debug_*'], in_flight: 1 }] }
+  pro: { credits_per_month: 1M, subscriptions: 9 }
+usage:
+  replica: a-1
+  file: { folder: /var/usage, format: jsonl }
+  push: { url: 'http://clickhouse:8123', clickhouse_table: a.b, auth: { bearer: '***' } }
+  webhook: { url: 'http://hooks:1' }
+chains: { a: { upstreams: [{ url: 'http://a' }] } }
+";
+    for source in [example.as_str(), odd, guarded, callers] {
         let settings = parse(source).settings;
         let rendered = settings.render();
         assert_eq!(parse(&rendered).settings, settings, "{rendered}");

@@ -3,7 +3,7 @@
 //! A changed file is read as a whole, and its keys are taken together. A Kubernetes Secret is a link that is
 //! replaced, so the content is compared, not the time of the file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,22 +11,10 @@ use tokio::time::MissedTickBehavior;
 use wellhead_access::KeyRecord;
 
 use super::{CallerControl, KeyOrigin};
-use crate::config::file::read_any;
+use crate::config::read_keys;
 
 /// A change is in use after this time at most.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// Some 300 bytes for each of a million keys.
-const FILE_BYTES_MAX: u64 = 512 << 20;
-
-/// Reads the file. `Err`: why not, or what is wrong with its lines.
-pub(crate) fn read(path: &Path) -> Result<Vec<KeyRecord>, Vec<String>> {
-    let bytes = read_any(path, FILE_BYTES_MAX)
-        .map_err(|error| vec![format!("`{}` cannot be read: {error}", path.display())])?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| vec![format!("`{}` is not UTF-8 text", path.display())])?;
-    KeyRecord::read_file(&text)
-}
 
 /// Looks at the file until it is dropped. `stale_max`: after this time without a good reading, keys are
 /// refused.
@@ -38,7 +26,7 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
         looks.tick().await;
         let from = path.clone();
         // Files may lie on a disk that hangs.
-        let read = tokio::task::spawn_blocking(move || read(&from)).await;
+        let read = tokio::task::spawn_blocking(move || read_keys(&from)).await;
         match read {
             Ok(Ok(records)) => {
                 read_at = tokio::time::Instant::now();

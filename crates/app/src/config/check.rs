@@ -5,12 +5,17 @@
 //! what could not be read; whatever already has a problem is passed over, so that
 //! one mistake is told once. Speaks of paths; their place is found in the tree.
 
+mod access;
+mod jwt;
 mod listener;
 mod method;
+mod tenant;
+mod usage;
 
 use std::collections::HashMap;
 
 use url::Url;
+use wellhead_access::KeyRecord;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_proxy::{Level, QuorumRule};
 use wellhead_telemetry::{SecretUrl, key_in_host};
@@ -63,11 +68,13 @@ fn public_host(url: &Url) -> String {
 
 /// Finds every problem that needs more than one value to be seen.
 ///
-/// `blanks` are the places of what could not be read.
+/// `blanks` are the places of what could not be read, `keys` what stands in the file of keys, if it
+/// was read.
 pub(super) fn check(
     settings: &Settings,
     tree: Option<&Node>,
     blanks: &[SettingPath],
+    keys: Option<Vec<KeyRecord>>,
     problems: &mut Vec<Problem>,
 ) {
     let known = problems.len();
@@ -75,11 +82,14 @@ pub(super) fn check(
     checker.listeners();
     checker.admin_guard();
     checker.proxies();
+    checker.callers(keys);
+    checker.usage();
     checker.origins();
     checker.state();
     checker.times();
     checker.cache();
     checker.chains();
+    checker.chains_like_keys();
     for (name, chain) in settings.chains.iter() {
         let path = SettingPath::root().key("chains").key(name.as_ref());
         checker.chain_methods(&path.key("methods"), &chain.methods);
@@ -174,11 +184,12 @@ impl Checker<'_> {
             );
             return;
         }
-        let mut others = tls.chain(upstreams.filter_map(|upstream| upstream.ca_file.as_ref()));
+        let others = tls.chain(upstreams.filter_map(|upstream| upstream.ca_file.as_ref()));
+        let mut others = others.chain(settings.access.files());
         if others.any(|other| other == state) && !self.touched(&path) {
             self.error(
                 &path,
-                "`state` would overwrite this file, which holds certificates or a key",
+                "`state` would overwrite this file, which holds certificates or keys",
                 "give it a file of its own",
             );
         }
@@ -581,19 +592,7 @@ impl Checker<'_> {
         if let Some(auth) = &upstream.auth
             && !self.touched(&auth_path)
         {
-            match (&auth.basic, &auth.bearer) {
-                (Some(_), Some(_)) => self.error(
-                    &auth_path,
-                    "`auth` has both `basic` and `bearer`",
-                    "keep the one that the upstream asks for",
-                ),
-                (None, None) => self.error(
-                    &auth_path,
-                    "`auth` has neither `basic` nor `bearer`",
-                    "write `auth: { bearer: \"${TOKEN}\" }`, or remove it",
-                ),
-                (Some(_), None) | (None, Some(_)) => {}
-            }
+            self.auth(&auth_path, auth);
             if let Some((name, _)) = upstream
                 .headers
                 .iter()

@@ -220,7 +220,7 @@ names! {
 
 names! {
     /// The address of a contract.
-    ContractText, "a contract's address", "0x[0-9a-fA-F]{40}", |text| {
+    ContractText, "a contract", "0x[0-9a-fA-F]{40}", |text| {
         let digits = text.strip_prefix("0x").unwrap_or_default();
         match digits.len() == 40 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             true => Ok(()),
@@ -233,6 +233,34 @@ names! {
     /// Web pages that may use a key.
     AccessOrigin, "an origin", r"[a-z]+://[^/]+", |text| {
         text.parse::<OriginPattern>().map(drop).map_err(|error| Wrong::new(error.to_string()))
+    }
+}
+
+names! {
+    /// What a wellhead is called beside others.
+    ReplicaName, "a replica's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a replica's name")
+}
+
+/// Whether a text is `table` or `database.table`. It becomes a part of a query.
+pub(crate) fn is_clickhouse_table(text: &str) -> bool {
+    let is_name = |part: &str| {
+        let mut bytes = part.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    text.split('.').count() <= 2 && text.split('.').all(is_name)
+}
+
+names! {
+    /// A table of ClickHouse.
+    ClickHouseTable, "a table", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?", |text| {
+        match is_clickhouse_table(text) {
+            true => Ok(()),
+            false => {
+                let hint = "write `billing.usage`, of letters, digits and `_`";
+                Err(Wrong::hinted("this is not the name of a table", hint))
+            }
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use super::network::Network;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
+use super::usage::UsageConfig;
 use super::value::{Admin, FileMode, KeyFile, LogFilter, TextLine};
 
 const fn ms(n: u64) -> Duration {
@@ -94,6 +95,8 @@ section! {
         tenants: Map<TenantName, TenantConfig> = default(Map::default()),
         /// Sets of limits, by name.
         quotas: Map<QuotaName, QuotaConfig> = default(Map::default()),
+        /// Where usage goes, beside memory.
+        usage: UsageConfig = default(UsageConfig::default()),
         /// When the circuit breaker of an upstream opens, and for how long.
         health: Health = default(Health::default()),
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at
@@ -427,7 +430,8 @@ impl Settings {
             None => false,
         };
         // A proxy on this machine that names its clients has them elsewhere.
-        let is_proxied = self.access.proxies.protocol != ProxyMode::Off;
+        let Proxies { trust, protocol, header: _ } = &self.access.proxies;
+        let is_proxied = *protocol != ProxyMode::Off || !trust.is_empty();
         self.listen.ip().is_loopback() && !is_proxied && chain.upstreams.iter().all(is_here)
     }
 }

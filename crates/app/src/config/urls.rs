@@ -69,7 +69,7 @@ pub(super) fn from_urls(
     settings.admin = admin.unwrap_or(settings.admin);
     check::name_upstreams(&mut settings);
     if problems.is_empty() {
-        check::check(&settings, None, &[], &mut problems);
+        check::check(&settings, None, &[], None, &mut problems);
     }
     let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
     let report = ProblemReport::new("the command line", None, problems);

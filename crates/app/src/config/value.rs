@@ -273,8 +273,9 @@ impl SettingWord for FileMode {
 }
 
 impl SettingWord for KeyHash {
-    const EXPECTED: &'static str = "a hash as `wellhead token` prints it: 64 hex digits";
-    // It may be the token itself, by mistake.
+    const EXPECTED: &'static str =
+        "a hash as `wellhead token` or `wellhead key create` prints it: 64 hex digits";
+    // It may be the token or key itself, by mistake.
     const HIDE: Option<Hide> = Some(Hide::Whole);
 
     fn shape() -> ValueShape {
@@ -283,7 +284,8 @@ impl SettingWord for KeyHash {
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
-            let hint = "make a token and its hash with `wellhead token`; the token itself does not belong here";
+            let hint = "the token or key itself does not belong here: `wellhead token` makes one for `admin`, \
+                 and `wellhead key create` one for a client, each with its hash";
             Wrong::hinted(format!("expected {}", <Self as SettingWord>::EXPECTED), hint)
         })
     }
@@ -414,6 +416,8 @@ choice!(AdminRole, "`view`, `operate` or `keys`", AdminRole::View,
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
+choice!(UsageFormat, "`csv` or `jsonl`", UsageFormat::Csv,
+    "csv" => UsageFormat::Csv, "jsonl" => UsageFormat::Jsonl);
 choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,
     "allow" => AnonymousRule::Allow, "deny" => AnonymousRule::Deny);
 choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `query`", KeyPlace::Path,
@@ -435,6 +439,15 @@ pub enum KeyPlace {
     Subprotocol,
     /// In the query.
     Query,
+}
+
+/// How files of usage are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageFormat {
+    /// `usage-2026-11-25.csv`.
+    Csv,
+    /// `usage-2026-11-25.jsonl`.
+    Jsonl,
 }
 
 impl SettingWord for KeyId {
@@ -746,8 +759,10 @@ mod tests {
     #[test]
     fn hashes_are_not_shown_and_tokens_are_none() {
         check::<KeyHash>(&"ab".repeat(32), "\"***\"");
-        let hint = "make a token and its hash with `wellhead token`; the token itself does not belong here";
-        let expected = "expected a hash as `wellhead token` prints it: 64 hex digits";
+        let hint = "the token or key itself does not belong here: `wellhead token` makes one for `admin`, \
+             and `wellhead key create` one for a client, each with its hash";
+        let expected =
+            "expected a hash as `wellhead token` or `wellhead key create` prints it: 64 hex digits";
         check::<KeyHash>("wh_admin_ab12", &format!("{expected} | {hint}"));
     }
 

@@ -22,7 +22,8 @@ use wellhead_access::usage::{CSV_HEADER, UsageRow, write_csv, write_jsonl};
 
 use super::backlog::OutletBacklog;
 use super::counts::UsageCounts;
-use super::settings::{UsageFileSettings, UsageFormat};
+use super::settings::UsageFileSettings;
+use crate::config::UsageFormat;
 
 /// A disk that took nothing is tried again after so long.
 const RETRY: Duration = Duration::from_secs(10);

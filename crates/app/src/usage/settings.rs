@@ -15,6 +15,8 @@ use wellhead_transport::Transport;
 
 use super::UsageWays;
 use super::deliver::{DeliverySettings, PAUSE_MIN, PushBody};
+use crate::assemble::auth_of;
+use crate::config::{Settings, UsageConfig, UsageFormat, is_clickhouse_table};
 
 /// Where usage goes, and how much of it is kept.
 #[derive(Debug, Clone)]
@@ -46,16 +48,6 @@ impl Default for UsageSettings {
             drain: Duration::from_secs(10),
         }
     }
-}
-
-/// How files are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "the config chooses one"))]
-pub(crate) enum UsageFormat {
-    /// `usage-2026-11-25.csv`.
-    Csv,
-    /// `usage-2026-11-25.jsonl`.
-    Jsonl,
 }
 
 /// Files of usage.
@@ -138,7 +130,44 @@ fn client_settings(timeout: Duration) -> ClientSettings {
     }
 }
 
+/// Rows that wait for a disk or store that takes none: a row has some 300 bytes, so these are 30 MB. That is
+/// an hour for a proxy that fills 1,600 rows a minute; a store that is away for longer loses the oldest.
+const BACKLOG_ROWS: usize = 100_000;
+/// Rows of one request to a store: a body of some 3 MB. ClickHouse asks for few and large inserts, of 1,000
+/// to 100,000 rows.
+const BATCH_ROWS: usize = 10_000;
+
 impl UsageSettings {
+    /// What the config says.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let UsageConfig { replica, file, push, webhook } = &settings.usage;
+        Self {
+            replica: replica.as_ref().map(|name| name.as_ref().to_owned()),
+            file: file.as_ref().map(|file| UsageFileSettings {
+                folder: file.folder.clone(),
+                format: file.format,
+                bytes_max: file.bytes.0,
+                files_max: file.files,
+                backlog_rows: BACKLOG_ROWS,
+            }),
+            push: push.as_ref().map(|push| UsagePushSettings {
+                url: push.url.clone(),
+                auth: auth_of(push.auth.as_ref()),
+                clickhouse_table: push.clickhouse_table.as_ref().map(|it| it.as_ref().to_owned()),
+                batch_rows: BATCH_ROWS,
+                backlog_rows: BACKLOG_ROWS,
+                timeout: push.timeout,
+            }),
+            webhook: webhook.as_ref().map(|webhook| UsageWebhookSettings {
+                url: webhook.url.clone(),
+                auth: auth_of(webhook.auth.as_ref()),
+                timeout: webhook.timeout,
+            }),
+            drain: settings.timeouts.drain,
+            ..Self::default()
+        }
+    }
+
     /// The replica's name in the rows of this run.
     pub(super) fn run_name(&self, started: u64) -> String {
         let host = || std::fs::read_to_string("/etc/hostname").ok();
@@ -211,12 +240,7 @@ impl UsagePushSettings {
     /// that the rows are stored.
     pub(super) fn target(&self) -> Result<SecretUrl, UsageSetupError> {
         let Some(table) = &self.clickhouse_table else { return Ok(self.url.clone()) };
-        let is_name = |part: &str| {
-            let mut bytes = part.bytes();
-            bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
-                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if table.split('.').count() > 2 || !table.split('.').all(is_name) {
+        if !is_clickhouse_table(table) {
             return Err(UsageSetupError::Table);
         }
         let mut url = self.url.expose().clone();
@@ -228,5 +252,54 @@ impl UsagePushSettings {
         };
         url.set_query(Some(&query));
         SecretUrl::parse(url.as_str()).map_err(|_| UsageSetupError::Table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    #[track_caller]
+    fn settings(usage: &str) -> UsageSettings {
+        let source = format!(
+            "usage: {usage}\ntimeouts: {{ drain: 7s }}\n\
+             chains: {{ a: {{ upstreams: [{{ url: \"http://h\" }}] }} }}"
+        );
+        let loaded = parse("test", &source, &|_| None, Overrides::default());
+        UsageSettings::of(&loaded.expect("sound").settings)
+    }
+
+    #[test]
+    fn what_the_config_leaves_out_is_kept_in_memory() {
+        let plain = settings("{}");
+        assert!(plain.replica.is_none() && plain.file.is_none());
+        assert!(plain.push.is_none() && plain.webhook.is_none());
+        assert_eq!(plain.drain, Duration::from_secs(7));
+        assert!(plain.ways().expect("nothing to set up").push.is_none());
+    }
+
+    #[test]
+    fn each_outlet_is_as_the_config_says() {
+        let all = settings(
+            "{ replica: a-1, file: { folder: /u, format: jsonl, bytes: 2MiB, files: 3 }, \
+             push: { url: \"http://c:8123/?user=x\", clickhouse_table: b.usage, timeout: 2s, auth: { bearer: T } }, \
+             webhook: { url: \"https://h/q\", auth: { basic: { user: u, password: p } } } }",
+        );
+        assert_eq!(all.replica.as_deref(), Some("a-1"));
+        let file = all.file.as_ref().expect("given");
+        assert_eq!((&*file.folder, file.format), ("/u".as_ref(), UsageFormat::Jsonl));
+        assert_eq!((file.bytes_max, file.files_max), (2 << 20, 3));
+        let push = all.push.as_ref().expect("given");
+        assert_eq!(push.timeout, Duration::from_secs(2));
+        assert!(matches!(push.auth, Auth::Bearer(_)));
+        let target = push.target().expect("a table");
+        let insert = "http://c:8123/?user=x&query=INSERT%20INTO%20b.usage%20FORMAT%20JSONEachRow";
+        assert!(target.expose().as_str().starts_with(insert), "{}", target.expose());
+        let webhook = all.webhook.as_ref().expect("given");
+        assert_eq!(webhook.timeout, Duration::from_secs(10));
+        assert!(matches!(webhook.auth, Auth::Basic { .. }));
+        let ways = all.ways().expect("good endpoints");
+        assert!(ways.push.is_some() && ways.webhook.is_some());
     }
 }

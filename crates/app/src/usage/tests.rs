@@ -331,7 +331,7 @@ async fn files_have_the_sums_of_what_was_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = settings::UsageFileSettings {
         folder: folder.path().to_owned(),
-        format: settings::UsageFormat::Csv,
+        format: crate::config::UsageFormat::Csv,
         bytes_max: 1 << 20,
         files_max: 3,
         backlog_rows: 100,

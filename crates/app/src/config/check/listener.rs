@@ -1,14 +1,19 @@
 //! Checks of the two listeners: where they are, who may use the admin listener, and which proxies are
 //! believed.
 
+use wellhead_access::parse_network;
 use wellhead_server::ProxyMode;
 
 use super::super::network::Network;
 use super::super::place::overlap;
 use super::super::problem::{Problem, SettingPath};
-use super::super::settings::AdminGuard;
+use super::super::settings::{AdminGuard, Proxies};
 use super::super::value::Admin;
 use super::Checker;
+
+/// The hint at a setting of proxies while none is trusted.
+const TRUST_HINT: &str =
+    "name the addresses or networks of your load balancers in `access.proxies.trust`";
 
 impl Checker<'_> {
     pub(super) fn listeners(&mut self) {
@@ -85,7 +90,8 @@ impl Checker<'_> {
         }
     }
 
-    fn without_effect(&mut self, path: &SettingPath, message: &str, hint: &str) {
+    /// An error about a setting that was written and does nothing.
+    pub(super) fn without_effect(&mut self, path: &SettingPath, message: &str, hint: &str) {
         if self.given(path) && !self.touched(path) {
             self.key_error(path, message, hint);
         }
@@ -160,17 +166,41 @@ impl Checker<'_> {
             }
             return;
         }
-        let hint =
-            "name the addresses or networks of your load balancers in `access.proxies.trust`";
+        self.trusted_by_all(&trust, &proxies.trust);
+        self.proxy_name_header(&path.key("header"), proxies);
         match (proxies.protocol, proxies.trust.is_empty()) {
             (ProxyMode::Accept, true) => {
-                self.error(&protocol, "`accept` has no effect: no proxy is trusted", hint);
+                self.error(&protocol, "`accept` has no effect: no proxy is trusted", TRUST_HINT);
             }
             (ProxyMode::Require, true) => {
                 let message = "no proxy is trusted: every connection would be closed";
-                self.error(&protocol, message, hint);
+                self.error(&protocol, message, TRUST_HINT);
             }
             (ProxyMode::Off, _) | (ProxyMode::Accept | ProxyMode::Require, false) => {}
+        }
+    }
+
+    /// Trusting everybody is trusting clients.
+    fn trusted_by_all(&mut self, path: &SettingPath, trust: &[Network]) {
+        for (index, network) in trust.iter().enumerate() {
+            if parse_network(network.as_ref()).is_ok_and(|network| network.prefix_len() == 0) {
+                let message = "every client would be believed about its own address";
+                let hint = "name the addresses or networks of your load balancers, and no others";
+                self.error(&path.item(index), message, hint);
+            }
+        }
+    }
+
+    /// Whether the header is read. `wellhead check` prints the default.
+    fn proxy_name_header(&mut self, path: &SettingPath, proxies: &Proxies) {
+        if proxies.header == Proxies::default().header {
+            return;
+        }
+        if proxies.trust.is_empty() {
+            self.without_effect(path, "`header` has no effect: no proxy is trusted", TRUST_HINT);
+        } else if proxies.protocol == ProxyMode::Require {
+            let message = "`header` has no effect: the PROXY protocol names the clients";
+            self.without_effect(path, message, "remove it");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! From the settings to the policy.
+//! From the settings of callers to the policy that requests are looked up in.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::Notify;
 use wellhead_access::jwt::{
@@ -10,23 +10,31 @@ use wellhead_access::jwt::{
     JwtAlgorithm, JwtIssuer, JwtVerifier, KeySet, KeySource as TokenKeys, TenantRule, TokenGrants,
 };
 use wellhead_access::{
-    ANONYMOUS, AccessPolicy, AccessSettings, AnonymousRule, CertificateRule, CredentialSources,
-    KeyRecord, MeterBook, MethodRightsSettings, NetworkAction, NetworkRule, Pepper, PriceList,
-    PriceRule, ProxyTrust, ProxyTrustHeader, Quota, QuotaBounds, QuotaGroup, QuotaRate,
-    RightsSettings, TenantDirectory, TenantSettings,
+    ANONYMOUS, AccessPolicy, AccessSettings, AccessTable, AnonymousRule, CertificateRule,
+    CredentialSources, KeyRecord, MeterBook, MethodRightsSettings, NetworkAction, NetworkRule,
+    Pepper, PriceList, PriceRule, ProxyTrust, ProxyTrustHeader, Quota, QuotaBounds, QuotaGroup,
+    QuotaRate, RightsSettings, TenantDirectory, TenantSettings,
 };
 use wellhead_limit::Caps;
 
-use super::{CallerControl, KeyOrigin};
-use crate::config::{
-    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, KeyPlace, Network, Proxies, QuotaConfig,
-    QuotaGroupConfig, Rights, Settings, TenantConfig, file,
+use super::access::{
+    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
+    Rights, TenantConfig,
 };
+use super::file;
+use super::name::{CertificateText, ClaimPath, QuotaName, TenantName};
+use super::network::Network;
+use super::settings::{Proxies, Settings};
+use super::value::KeyPlace;
 
 /// What the settings say of callers.
 #[derive(Debug)]
-pub(crate) struct PlannedAccess {
-    pub(crate) control: Arc<CallerControl>,
+pub(crate) struct CallerPlan {
+    pub(crate) policy: Arc<AccessPolicy>,
+    /// What is used of the limits.
+    pub(crate) book: Arc<MeterBook>,
+    /// The keys that stand in the settings.
+    pub(crate) listed: Vec<KeyRecord>,
     /// Those whose tokens are accepted.
     pub(crate) tokens: Option<IssuerKeys>,
 }
@@ -40,10 +48,7 @@ pub(crate) struct IssuerKeys {
 }
 
 /// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
-pub(crate) fn plan(
-    settings: &Settings,
-    now: Instant,
-) -> Result<Option<PlannedAccess>, Vec<String>> {
+pub(crate) fn plan(settings: &Settings) -> Result<Option<CallerPlan>, Vec<String>> {
     if !tells_callers_apart(settings) {
         return Ok(None);
     }
@@ -73,11 +78,13 @@ pub(crate) fn plan(
         &mut problems,
     );
     let Some(policy) = policy.filter(|_| problems.is_empty()) else { return Err(problems) };
-    let control = CallerControl::new(policy, book, now);
-    let listed = access.keys.iter().flat_map(|keys| &keys.list).map(key_record).collect();
-    problems.extend(control.take_keys(KeyOrigin::Settings, listed));
-    let control = Arc::new(control);
-    if problems.is_empty() { Ok(Some(PlannedAccess { control, tokens })) } else { Err(problems) }
+    let listed: Vec<_> = access.keys.iter().flat_map(|keys| &keys.list).map(key_record).collect();
+    problems.extend(AccessTable::build(Arc::clone(&policy), &listed).key_problems);
+    if problems.is_empty() {
+        Ok(Some(CallerPlan { policy, book, listed, tokens }))
+    } else {
+        Err(problems)
+    }
 }
 
 fn issuer_keys(
@@ -154,8 +161,7 @@ fn trust(access: &Access, problems: &mut Vec<String>) -> ProxyTrust {
 
 fn certificates(access: &Access) -> Vec<CertificateRule> {
     let rule = |(name, tenant): &(_, _)| {
-        let (name, tenant): (&crate::config::CertificateText, &crate::config::TenantName) =
-            (name, tenant);
+        let (name, tenant): (&CertificateText, &TenantName) = (name, tenant);
         let name = name.as_ref().parse().ok()?;
         Some(CertificateRule { name, tenant: tenant.as_ref().to_owned() })
     };
@@ -175,9 +181,7 @@ fn network_rule(network: &AccessNetwork) -> NetworkRule {
 }
 
 fn tenant_settings(name: &str, tenant: &TenantConfig) -> TenantSettings {
-    let quota = |name: &Option<crate::config::QuotaName>| {
-        name.as_ref().map(|name| name.as_ref().to_owned())
-    };
+    let quota = |name: &Option<QuotaName>| name.as_ref().map(|name| name.as_ref().to_owned());
     TenantSettings {
         name: name.to_owned(),
         rights: rights(&tenant.rights),
@@ -258,10 +262,7 @@ fn rate(per_second: Option<u32>, burst: Option<u32>) -> Option<QuotaRate> {
 /// What calls cost.
 pub(crate) fn prices(access: &Access) -> PriceList {
     let rules = access.prices.iter();
-    let rule = |price: &crate::config::Price| PriceRule {
-        methods: price.methods.clone(),
-        credits: price.credits,
-    };
+    let rule = |price: &Price| PriceRule { methods: price.methods.clone(), credits: price.credits };
     PriceList::new(rules.map(rule).collect())
 }
 
@@ -294,9 +295,8 @@ fn issuers(jwt: &[Jwt], problems: &mut Vec<String>) -> Option<JwtVerifier> {
 }
 
 fn issuer(settings: &Jwt) -> Result<JwtIssuer, String> {
-    let pointer = |path: &crate::config::ClaimPath| {
-        ClaimPointer::parse(path.as_ref()).map_err(|error| error.to_string())
-    };
+    let pointer =
+        |path: &ClaimPath| ClaimPointer::parse(path.as_ref()).map_err(|error| error.to_string());
     let tenant = match (&settings.tenant, &settings.tenant_claim) {
         (Some(tenant), _) => TenantRule::Fixed(tenant.as_ref().into()),
         (None, Some(claim)) => TenantRule::Claim(pointer(claim)?),
@@ -308,7 +308,7 @@ fn issuer(settings: &Jwt) -> Result<JwtIssuer, String> {
             AudienceRule::OneOf(settings.audience.iter().map(|it| it.0.as_str().into()).collect())
         }
     };
-    let optional = |path: &Option<crate::config::ClaimPath>| path.as_ref().map(pointer).transpose();
+    let optional = |path: &Option<ClaimPath>| path.as_ref().map(pointer).transpose();
     let required = settings.require.iter().map(|(claim, values)| {
         Ok::<_, String>(ClaimMatcher {
             pointer: pointer(claim)?,
@@ -341,17 +341,21 @@ fn claim_values(text: &str) -> Vec<ClaimValue> {
 fn token_keys(settings: &Jwt) -> Result<TokenKeys, String> {
     let fixed = |keys: KeySet| TokenKeys::Fixed(Arc::new(keys));
     match (&settings.jwks, &settings.public_key, &settings.secret) {
-        (_, Some(path), _) => {
-            let pem = file::read_any(&path.0, PEM_BYTES_MAX)
-                .map_err(|error| format!("public_key: `{}`: {error}", path.0.display()))?;
-            KeySet::from_pem(&pem, None).map(fixed).map_err(|error| format!("public_key: {error}"))
-        }
+        (_, Some(path), _) => public_key(&path.0)
+            .map(fixed)
+            .map_err(|error| format!("public_key: `{}`: {error}", path.0.display())),
         (_, _, Some(secret)) => KeySet::from_secret(secret, JwtAlgorithm::Hs256)
             .map(fixed)
             .map_err(|error| format!("secret: {error}")),
         (Some(_), None, None) => Ok(TokenKeys::Fetched { stale_max: settings.stale_max }),
         (None, None, None) => Err("jwks: there is no key".to_owned()),
     }
+}
+
+/// Reads a public key in PEM. Errors: why not, in words.
+pub(crate) fn public_key(path: &Path) -> Result<KeySet, String> {
+    let pem = file::read_any(path, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
+    KeySet::from_pem(&pem, None).map_err(|error| error.to_string())
 }
 
 /// A public key is far shorter.

@@ -1,0 +1,107 @@
+//! The files that the settings of callers and usage name: keys, public keys, authorities, a folder.
+
+use std::path::{Path, PathBuf};
+
+use wellhead_access::KeyRecord;
+
+use super::access::Access;
+use super::callers;
+use super::file::read_any;
+use super::problem::{Problem, SettingPath};
+use super::usage::UsageConfig;
+use super::{RELATIVE_PATHS, UnusableCertificates, authorities};
+
+impl Access {
+    /// Makes the paths absolute to `base` and reports files that are missing or cannot be used. Returns the
+    /// keys of the file of keys.
+    pub(super) fn find_files(
+        &mut self,
+        base: &Path,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Vec<KeyRecord>> {
+        let path = SettingPath::root().key("access");
+        for (index, issuer) in self.jwt.iter_mut().enumerate() {
+            let item = path.key("jwt").item(index);
+            let public_key = issuer.public_key.as_mut().map(|file| &mut file.0);
+            if let Some(file) = found(public_key, base)
+                && let Err(problem) = callers::public_key(file)
+            {
+                problems.push(unusable(&item.key("public_key"), file, &problem));
+            }
+            if let Some(file) = found(issuer.ca_file.as_mut(), base)
+                && let Err(error) = authorities(file)
+            {
+                let why = match &error {
+                    UnusableCertificates::Missing => String::new(),
+                    UnusableCertificates::Other(why) => why.clone(),
+                };
+                problems.push(unusable(&item.key("ca_file"), file, &why));
+            }
+        }
+        let file = found(self.keys.as_mut()?.file.as_mut(), base)?;
+        let path = path.key("keys").key("file");
+        if !file.exists() {
+            let told = format!("there is no file at `{}`", file.display());
+            let hint = "make it with its first key: `wellhead key create`";
+            problems.push(Problem::error(&path, told).hint(hint).hint(RELATIVE_PATHS));
+            return None;
+        }
+        let read = read_keys(file);
+        let hint = "each line is one key, as `wellhead key` writes it";
+        let told = |problem: &String| Problem::error(&path, problem.as_str()).hint(hint);
+        read.map_err(|wrong| problems.extend(wrong.iter().map(told))).ok()
+    }
+
+    /// All files that are read, and must not be written to.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let keys = self.keys.iter().filter_map(|keys| keys.file.as_ref());
+        keys.chain(self.jwt.iter().flat_map(|jwt| {
+            let public_key = jwt.public_key.as_ref().map(|file| &file.0);
+            public_key.into_iter().chain(&jwt.ca_file)
+        }))
+    }
+}
+
+impl UsageConfig {
+    /// Makes the folder of its files absolute to `base`; it may be made later, but not where a file is.
+    pub(super) fn find_files(&mut self, base: &Path, problems: &mut Vec<Problem>) {
+        let folder = self.file.as_mut().map(|file| &mut file.folder);
+        if let Some(folder) = found(folder, base)
+            && folder.exists()
+            && !folder.is_dir()
+        {
+            let told = format!("`{}` is not a directory", folder.display());
+            let hint =
+                "name the directory for the files of usage; it is created if it does not exist";
+            let path = SettingPath::root().key("usage").key("file").key("folder");
+            problems.push(Problem::error(&path, told).hint(hint));
+        }
+    }
+}
+
+/// Some 300 bytes for each of a million keys.
+const KEYS_BYTES_MAX: u64 = 512 << 20;
+
+/// Reads a file of keys. `Err`: why not, or what is wrong with its lines.
+pub(crate) fn read_keys(path: &Path) -> Result<Vec<KeyRecord>, Vec<String>> {
+    let bytes = read_any(path, KEYS_BYTES_MAX)
+        .map_err(|error| vec![format!("`{}` cannot be read: {error}", path.display())])?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| vec![format!("`{}` is not UTF-8 text", path.display())])?;
+    KeyRecord::read_file(&text)
+}
+
+/// A path as the process sees it; `None` for one that is not given, or could not be read.
+fn found<'p>(path: Option<&'p mut PathBuf>, base: &Path) -> Option<&'p Path> {
+    let path = path.filter(|path| !path.as_os_str().is_empty())?;
+    *path = base.join(&*path);
+    Some(path)
+}
+
+fn unusable(at: &SettingPath, file: &Path, why: &str) -> Problem {
+    let told = match file.exists() {
+        true => format!("`{}` cannot be used: {why}", file.display()),
+        false => format!("there is no file at `{}`", file.display()),
+    };
+    Problem::error(at, told).hint(RELATIVE_PATHS)
+}
