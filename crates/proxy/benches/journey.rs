@@ -27,6 +27,8 @@ fn main() {
     measure("a call that goes upstream", &Bench::answering(balance_reply()), &single, 1);
     measure("a call answered here", &Bench::answering(balance_reply()), &local, 1);
     measure("one of a batch of 100", &Bench::answering(batch_reply(100)), &batch(100), 100);
+    measure("charged, upstream", &Bench::charging(balance_reply()), &single, 1);
+    measure("charged, answered here", &Bench::charging(balance_reply()), &local, 1);
     let kept = Bytes::from(balance_call(7).replace("latest", "0x50"));
     measure("pinned, upstream", &Bench::pinning(balance_reply()), &single, 1);
     measure("verified, upstream", &Bench::verifying(balance_reply()), &single, 1);

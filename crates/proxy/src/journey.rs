@@ -151,6 +151,10 @@ impl Proxy {
         }
     }
 
+    fn reject(&self, refusal: &Refusal, body: &Bytes) -> (Answer, Line) {
+        (refused(refusal, body, self.settings.limits), Line::rejected())
+    }
+
     async fn journey<'a>(
         &'a self,
         worker: &'a WorkerChains,
@@ -159,25 +163,25 @@ impl Proxy {
         body: &Bytes,
         closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
-        let limits = self.settings.limits;
-        let reject = |refusal: &Refusal| (refused(refusal, body, limits), Line::rejected());
         let index = match self.index(target.chain) {
             Ok(index) => index,
-            Err(refusal) => return reject(&refusal),
+            Err(refusal) => return self.reject(&refusal, body),
         };
         let chain = &self.chains[index.0];
         closing.leads_to(chain);
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
-            return reject(&refusal);
+            return self.reject(&refusal, body);
         }
-        let packet = match parse(body, limits) {
+        let packet = match parse(body, self.settings.limits) {
             Ok(packet) => packet,
-            Err(error) => return (unreadable(&error, body, limits), Line::rejected()),
+            Err(error) => {
+                return (unreadable(&error, body, self.settings.limits), Line::rejected());
+            }
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
             Ok(selection) => selection,
-            Err(why) => return reject(&Refusal::bad_selection(why)),
+            Err(why) => return self.reject(&Refusal::bad_selection(why), body),
         };
         if !is_of_a_subscription(&packet) {
             chain.pulse.note_call(closing.ctx.received_at);
@@ -192,7 +196,7 @@ impl Proxy {
                 .telling(subscriber);
         let _place = match charge::take_place(&request) {
             Ok(place) => place,
-            Err(refusal) => return reject(&refusal),
+            Err(refusal) => return self.reject(&refusal, body),
         };
         match packet {
             Packet::Single(Ok(call)) => {
@@ -202,7 +206,7 @@ impl Proxy {
             Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected()),
             Packet::Batch(items) => {
                 if let Err(refusal) = charge::check_batch(&request, items.len()) {
-                    return reject(&refusal);
+                    return self.reject(&refusal, body);
                 }
                 let parallel = self.settings.batch_parallel.max(1);
                 let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;

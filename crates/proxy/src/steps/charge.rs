@@ -21,9 +21,10 @@ use crate::state::access::AccessTerms;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 
-/// What a call has taken from the limits of its caller; nothing where calls are not charged.
+/// What a call has taken from the limits of its caller; nothing where calls are not charged. Boxed, so that
+/// calls that are not charged do not carry the room for it.
 #[derive(Debug, Default)]
-pub(crate) struct ChargedCall<'a>(Option<PaidCall<'a>>);
+pub(crate) struct ChargedCall<'a>(Option<Box<PaidCall<'a>>>);
 
 #[derive(Debug)]
 struct PaidCall<'a> {
@@ -90,7 +91,7 @@ pub(crate) fn charge<'a>(
             taken.map_err(|denied| (payer.terms.refuse(denied), UsageOutcome::Limited))
         });
     match taken {
-        Ok(taken) => Ok(ChargedCall(Some(PaidCall { payer, row, bytes_in, taken }))),
+        Ok(taken) => Ok(ChargedCall(Some(Box::new(PaidCall { payer, row, bytes_in, taken })))),
         Err((refusal, outcome)) => {
             let amounts =
                 UsageAmounts { calls: 1, bytes_in: bytes_in as u64, ..UsageAmounts::default() };
@@ -156,17 +157,25 @@ pub(crate) fn hold_subscription(request: &RequestContext<'_>) -> Result<HeldPlac
     HeldPlace::subscription(caller.meters().cloned()).map_err(|denied| terms.refuse(denied))
 }
 
-/// Takes the place of a request among those that its caller may have under way, or refuses it.
-pub(crate) fn take_place<'a>(request: &RequestContext<'a>) -> Result<InFlightPlace<'a>, Refusal> {
-    let Some((caller, terms)) = request.payer() else { return Ok(InFlightPlace::default()) };
-    let meters = caller.meters().map(|meter| &**meter);
-    InFlightPlace::take(meters).map_err(|denied| terms.refuse(denied))
+/// Takes the place of a request among those that its caller may have under way, or refuses it. `None` where
+/// nothing bounds them.
+pub(crate) fn take_place<'a>(
+    request: &RequestContext<'a>,
+) -> Result<Option<Box<InFlightPlace<'a>>>, Refusal> {
+    let Some((caller, terms)) = request.payer() else { return Ok(None) };
+    let mut meters = caller.meters().map(|meter| &**meter).peekable();
+    if meters.peek().is_none() {
+        return Ok(None);
+    }
+    let place = InFlightPlace::take(meters).map_err(|denied| terms.refuse(denied))?;
+    Ok(Some(Box::new(place)))
 }
 
 impl ChargedCall<'_> {
     /// Corrects the charge by what became of the call, and counts it.
     pub(crate) fn settle(&mut self, end: CallEnd) {
-        let Some(PaidCall { payer, row, bytes_in, taken }) = &mut self.0 else { return };
+        let Some(paid) = &mut self.0 else { return };
+        let PaidCall { payer, row, bytes_in, taken } = &mut **paid;
         let charged = taken.credits();
         let credits = match end.outcome {
             CallOutcome::Failed | CallOutcome::Refused => 0,

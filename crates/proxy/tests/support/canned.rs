@@ -5,14 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use wellhead_access::usage::UsageTable;
+use wellhead_access::{
+    Caller, GrantKind, GrantTerms, Quota, QuotaBounds, QuotaGroup, QuotaRate, TenantDirectory,
+    TenantSettings,
+};
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_kit::{ScriptedTransport, status, verified};
+use wellhead_limit::Caps;
 use wellhead_proxy::{
-    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, Proxy, ServedChain, Settings,
-    VerifyPool, VerifySettings, WorkerChains,
+    AccessTerms, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, Proxy,
+    ServedChain, Settings, VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_transport::Transport;
@@ -26,6 +32,7 @@ const UPSTREAMS: u8 = 3;
 pub(crate) struct Bench {
     proxy: Proxy,
     worker: WorkerChains,
+    caller: Option<Caller>,
 }
 
 impl Bench {
@@ -42,6 +49,39 @@ impl Bench {
     /// As [`Bench::pinning`], where answers are verified at the level `cheap`.
     pub(crate) fn verifying(reply: String) -> Self {
         Self::new(reply, true, None, Level::Cheap)
+    }
+
+    /// As [`Bench::answering`], to a caller with a key: a quota of the key and one of its tenant, each with
+    /// all bounds and a group, none of which is reached, and usage counted.
+    pub(crate) fn charging(reply: String) -> Self {
+        let ample = Some(QuotaRate { per_second: 1e9, burst: 1e9 });
+        let bounds = QuotaBounds { calls: ample, credits: ample, in_flight: Some(1_000) };
+        let methods = vec!["eth_*".parse().expect("a pattern")];
+        let quota = Quota {
+            name: "ample".into(),
+            groups: vec![QuotaGroup { methods, bounds: bounds.clone() }],
+            bounds,
+            caps: Caps { day: Some(u64::MAX), month: Some(u64::MAX) },
+            ..Quota::default()
+        };
+        let ample = || Some("ample".to_owned());
+        let acme = TenantSettings {
+            name: "acme".to_owned(),
+            quota: ample(),
+            key_quota: ample(),
+            ..TenantSettings::default()
+        };
+        let tenants = TenantDirectory::new(&[acme], [quota], Arc::default(), &mut Vec::new());
+        let terms = GrantTerms {
+            kind: GrantKind::Key,
+            id: "k1",
+            tenant: "acme",
+            rights: None,
+            quota: None,
+        };
+        let grant = Arc::new(tenants.grant(&terms).expect("a grant"));
+        let caller = Caller::new(grant, [127, 0, 0, 1].into(), tenants.book(), Duration::ZERO);
+        Self { caller: Some(caller), ..Self::answering(reply) }
     }
 
     /// As a proxy is by default: answers cached, calls coalesced, and states asked for by the hash of
@@ -106,8 +146,10 @@ impl Bench {
             log_requests: false,
             upstream_calls: 5_000,
         };
-        let proxy = Proxy::new(vec![Arc::new(chain)], settings);
-        Self { proxy, worker: WorkerChains::new(vec![upstreams]) }
+        let usage = Some(Arc::new(UsageTable::new("bench")));
+        let terms = AccessTerms { usage, ..AccessTerms::new(now()) };
+        let proxy = Proxy::new(vec![Arc::new(chain)], settings).charging(terms);
+        Self { proxy, worker: WorkerChains::new(vec![upstreams]), caller: None }
     }
 
     /// Answers `body`.
@@ -115,7 +157,7 @@ impl Bench {
         let ctx = Ctx {
             received_at: now(),
             peer: ([127, 0, 0, 1], 1).into(),
-            caller: None,
+            caller: self.caller.clone(),
             want_trail: false,
             may_stream: true,
         };
