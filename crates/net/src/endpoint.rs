@@ -104,9 +104,11 @@ pub(crate) struct Prepared {
     pub(crate) port: u16,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) version: HttpVersion,
-    /// The head of an HTTP/1.1 request as it is written, up to the value of
-    /// `content-length`, which comes last.
+    /// The head of an HTTP/1.1 request as it is written. One with a body ends before the value of
+    /// `content-length`, which comes last; one without before its last line end.
     pub(crate) h1_head: Zeroizing<Vec<u8>>,
+    /// Whether its requests have bodies.
+    pub(crate) has_body: bool,
     /// The headers of an HTTP/2 request but for `content-length`, packed.
     pub(crate) h2_head: Blocks,
     /// The whole URI.
@@ -131,6 +133,8 @@ impl fmt::Debug for Prepared {
 pub(crate) enum Purpose {
     /// POST of JSON; `compression` as in the settings.
     Calls { compression: Option<bool> },
+    /// One GET of JSON on a connection of its own.
+    Document,
     /// A WebSocket handshake.
     Feed,
 }
@@ -173,7 +177,8 @@ impl Prepared {
         let mut h1_headers = headers.clone();
         h1_headers.insert(HOST, HeaderValue::from_str(&written).map_err(|_| EndpointError::Host)?);
         Ok(Self {
-            h1_head: h1_head(&h1_uri, &h1_headers),
+            h1_head: h1_head(purpose, &h1_uri, &h1_headers),
+            has_body: purpose != Purpose::Document,
             secure,
             host,
             port,
@@ -199,9 +204,9 @@ impl Scheme {
         let secure = |name| Self { name, secure: true, default_port: 443 };
         let unsupported = |known| EndpointError::Scheme(name.to_owned(), known);
         match (purpose, name) {
-            (Purpose::Calls { .. }, "http") => Ok(plain("http")),
-            (Purpose::Calls { .. }, "https") => Ok(secure("https")),
-            (Purpose::Calls { .. }, _) => Err(unsupported("http or https")),
+            (Purpose::Calls { .. } | Purpose::Document, "http") => Ok(plain("http")),
+            (Purpose::Calls { .. } | Purpose::Document, "https") => Ok(secure("https")),
+            (Purpose::Calls { .. } | Purpose::Document, _) => Err(unsupported("http or https")),
             (Purpose::Feed, "ws") => Ok(plain("ws")),
             (Purpose::Feed, "wss") => Ok(secure("wss")),
             (Purpose::Feed, _) => Err(unsupported("ws or wss")),
@@ -216,12 +221,19 @@ fn headers(
     secure: bool,
 ) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::with_capacity(8 + endpoint.headers.len());
-    if let Purpose::Calls { compression } = purpose {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if compression.unwrap_or(secure) {
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
+    match purpose {
+        Purpose::Calls { compression } => {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            if compression.unwrap_or(secure) {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
+            }
         }
+        Purpose::Document => {
+            headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        Purpose::Feed => {}
     }
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     if let Some(value) = authorization(endpoint)? {
@@ -234,9 +246,13 @@ fn headers(
     Ok(headers)
 }
 
-fn h1_head(uri: &Uri, headers: &HeaderMap) -> Zeroizing<Vec<u8>> {
+fn h1_head(purpose: Purpose, uri: &Uri, headers: &HeaderMap) -> Zeroizing<Vec<u8>> {
+    let (method, last) = match purpose {
+        Purpose::Document => ("GET ", "connection: close"),
+        Purpose::Calls { .. } | Purpose::Feed => ("POST ", "content-length: "),
+    };
     let mut head = Zeroizing::new(Vec::with_capacity(512));
-    head.extend_from_slice(b"POST ");
+    head.extend_from_slice(method.as_bytes());
     head.extend_from_slice(uri.to_string().as_bytes());
     head.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in headers {
@@ -245,7 +261,7 @@ fn h1_head(uri: &Uri, headers: &HeaderMap) -> Zeroizing<Vec<u8>> {
         head.extend_from_slice(value.as_bytes());
         head.extend_from_slice(b"\r\n");
     }
-    head.extend_from_slice(b"content-length: ");
+    head.extend_from_slice(last.as_bytes());
     head
 }
 

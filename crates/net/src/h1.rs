@@ -20,7 +20,7 @@ use wellhead_http1::{ChunkStep, Chunked, MalformedHttp};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErrorKind};
 
-use crate::body::PIECE;
+use crate::body::{Chunks, PIECE};
 use crate::decimal::put_decimal;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
@@ -249,7 +249,9 @@ impl H1Connection {
     fn begin(&mut self, prepared: &Prepared, body: &Bytes) {
         self.write.clear();
         self.write.extend_from_slice(&prepared.h1_head);
-        put_decimal(&mut self.write, body.len());
+        if prepared.has_body {
+            put_decimal(&mut self.write, body.len());
+        }
         self.write.extend_from_slice(b"\r\n\r\n");
         let length = self.write.len() + body.len();
         if body.len() <= JOINED_BODY_MAX {
@@ -603,6 +605,20 @@ impl H1Connection {
         if self.write.capacity() > KEPT_BUFFER_MAX {
             self.write = Vec::new();
         }
+    }
+}
+
+impl Chunks for H1Connection {
+    fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_least: usize,
+    ) -> Poll<Option<Result<Bytes, TransportError>>> {
+        Self::poll_chunk(self, cx, at_least)
+    }
+
+    fn is_end(&self) -> bool {
+        Self::is_end(self)
     }
 }
 

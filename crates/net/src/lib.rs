@@ -8,7 +8,8 @@
 //! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
 //! becomes bytes, `incoming` how a long one is read on demand, `journal` what is noted of all
 //! that for measurements. `carrier` is the other way:
-//! plain calls over a few WebSocket connections, many at a time.
+//! plain calls over a few WebSocket connections, many at a time. `fetch` gets single documents
+//! by the parts of both.
 
 mod body;
 mod caps;
@@ -18,6 +19,7 @@ mod decimal;
 mod detect;
 mod dial;
 mod endpoint;
+mod fetch;
 mod frame;
 mod h1;
 mod h2;
@@ -41,6 +43,7 @@ pub use crate::carrier::WsTransport;
 pub use crate::detect::LearntProtocol;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
+pub use crate::fetch::{DocumentFetcher, FetchError, FetchLimits, FetchedDocument};
 pub use crate::http::{HttpTransport, TransportResources};
 pub use crate::journal::{Event, ExchangeTimeline, Happening, Journal, SetUp};
 pub use crate::mux::STREAM_WINDOW;

@@ -4,24 +4,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::body::{BodyLimits, Chunks, receive};
+use crate::body::{BodyLimits, receive};
 use crate::endpoint::{Endpoint, Purpose};
 use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
 use wellhead_telemetry::SecretUrl;
-
-impl Chunks for H1Connection {
-    fn poll_chunk(
-        &mut self,
-        cx: &mut Context<'_>,
-        at_least: usize,
-    ) -> Poll<Option<Result<Bytes, TransportError>>> {
-        Self::poll_chunk(self, cx, at_least)
-    }
-
-    fn is_end(&self) -> bool {
-        Self::is_end(self)
-    }
-}
 
 fn prepared() -> Prepared {
     let url = SecretUrl::parse("http://localhost/").expect("a URL");

@@ -6,6 +6,7 @@ mod caps;
 mod carrier;
 mod ceiling;
 mod detect;
+mod fetch;
 mod h1;
 mod h2;
 mod journal;
