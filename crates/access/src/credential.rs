@@ -29,6 +29,13 @@ const PROTOCOLS_MAX: usize = 16;
 const PROTOCOL_PREFIX: &str = "wellhead.key.";
 const QUERY_NAME: &str = "key";
 
+/// Whether a subprotocol of WebSocket is made to carry a secret, in whatever case: it must not be named
+/// in an answer.
+pub fn is_secret_protocol(name: &str) -> bool {
+    let prefix = name.as_bytes().get(..PROTOCOL_PREFIX.len());
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(PROTOCOL_PREFIX.as_bytes()))
+}
+
 /// Where secrets are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CredentialSources {

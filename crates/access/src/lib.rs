@@ -74,7 +74,7 @@ pub use caller::{AccessGrant, Caller, GrantKind, GrantMeters, Tenant};
 pub use client_address::{PROXY_HOPS_MAX, ProxyTrust, ProxyTrustHeader};
 pub use credential::{
     BareTarget, CREDENTIAL_BYTES_MAX, Credential, CredentialFinder, CredentialKind,
-    CredentialSources, CredentialText, DifferentCredentials,
+    CredentialSources, CredentialText, DifferentCredentials, is_secret_protocol,
 };
 pub use denial_counts::DenialCounts;
 pub use effect_class::EffectClass;

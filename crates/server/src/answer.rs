@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue,
-    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, UPGRADE, VARY, WWW_AUTHENTICATE,
+    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, UPGRADE, VARY, WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 use wellhead_transport::Rest;
@@ -215,14 +215,26 @@ pub(crate) fn refuse_upgrade(error: HandshakeError, ticket: Ticket) -> HttpRespo
     respond(status, fields, body.into(), ticket)
 }
 
+/// What is agreed on with a client that upgrades to WebSocket.
+#[derive(Debug)]
+pub(crate) struct UpgradeAnswer {
+    pub(crate) key: AcceptKey,
+    /// The subprotocol.
+    pub(crate) protocol: Option<HeaderValue>,
+}
+
 /// Accepts an upgrade to WebSocket.
-pub(crate) fn upgrade(key: AcceptKey, ticket: Ticket) -> HttpResponse {
-    let mut fields = ResponseHeaders::with_capacity(4);
+pub(crate) fn upgrade(
+    UpgradeAnswer { key, protocol }: UpgradeAnswer,
+    ticket: Ticket,
+) -> HttpResponse {
+    let mut fields = ResponseHeaders::with_capacity(5);
     fields.push((UPGRADE, const { HeaderValue::from_static("websocket") }));
     fields.push((CONNECTION, const { HeaderValue::from_static("upgrade") }));
     if let Ok(key) = HeaderValue::from_bytes(key.as_bytes()) {
         fields.push((SEC_WEBSOCKET_ACCEPT, key));
     }
+    fields.extend(protocol.map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     respond(StatusCode::SWITCHING_PROTOCOLS, fields, AnswerBody::default(), ticket)
 }
 

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
+use wellhead_access::is_secret_protocol;
 use wellhead_websocket::handshake::{
-    AcceptKey, HandshakeError, UpgradeRequest, accept, asks_for_websocket,
+    HandshakeError, UpgradeRequest, accept, asks_for_websocket, select_protocol,
 };
 
-use crate::answer::{self, HttpResponse};
+use crate::answer::{self, HttpResponse, UpgradeAnswer};
 use crate::end::ConnectionEnd;
 use crate::head::RequestHead;
 use crate::headers::ResponseHeaders;
@@ -44,7 +45,7 @@ enum RpcAction<C> {
     Call(CallHead, C),
     /// A browser asks what a page may send.
     Preflight(ResponseHeaders),
-    Upgrade(AcceptKey, RequestPath, C),
+    Upgrade(UpgradeAnswer, RequestPath, C),
     BadUpgrade(HandshakeError),
     Refused(HttpRefusal),
 }
@@ -147,7 +148,12 @@ fn upgrade<C>(head: &RequestHead<'_>, path: Option<RequestPath>, caller: C) -> R
     let request =
         UpgradeRequest { method: head.method, newest: true, fields: head.headers.fields() };
     match accept(request) {
-        Ok(key) => RpcAction::Upgrade(key, path, caller),
+        Ok(key) => {
+            // Any but one that is a secret: calls are the same in all of them.
+            let protocol = select_protocol(head.headers.fields(), |name| !is_secret_protocol(name));
+            let protocol = protocol.and_then(|name| HeaderValue::from_str(name).ok());
+            RpcAction::Upgrade(UpgradeAnswer { key, protocol }, path, caller)
+        }
         Err(error) => RpcAction::BadUpgrade(error),
     }
 }
@@ -231,9 +237,9 @@ impl<H: Handler> HttpService for RpcService<H> {
                 link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
-            RpcAction::Upgrade(key, path, caller) => {
+            RpcAction::Upgrade(agreed, path, caller) => {
                 upgraded = Some(Box::new(Upgraded { path, caller }));
-                answer::upgrade(key, ticket)
+                answer::upgrade(agreed, ticket)
             }
             RpcAction::BadUpgrade(error) => answer::refuse_upgrade(error, ticket),
             RpcAction::Refused(refusal) => {

@@ -1,7 +1,8 @@
 //! The opening handshake as a server sees it (RFC 6455, section 4.2).
 //!
-//! Extensions and subprotocols that a client offers are declined by not naming them in the
-//! answer, so their fields are not read. The path, the origin and access are the caller's business.
+//! Extensions that a client offers are declined by not naming them in the answer, so their fields are
+//! not read. [`select_protocol`] finds a subprotocol. The path, the origin and access are the caller's
+//! business.
 
 use std::fmt;
 use std::str::from_utf8;
@@ -20,6 +21,8 @@ const VERSION: &[u8] = b"13";
 const KEY_BYTES: usize = 16;
 /// A key as base64.
 const KEY_DIGITS: usize = 24;
+/// The longest subprotocol that is selected; names in use have a third of it.
+pub const PROTOCOL_BYTES_MAX: usize = 64;
 /// A SHA-1 as base64.
 const ACCEPT_DIGITS: usize = 28;
 
@@ -89,6 +92,31 @@ pub fn accept<'a>(
         FieldValue::Once(key) if is_key(key) => Ok(AcceptKey::new(key)),
         FieldValue::Once(_) => Err(HandshakeError::KeyMalformed),
     }
+}
+
+/// The first of the subprotocols that a client offers which `may_select` allows. Named in the answer, as
+/// it was offered, it is agreed on; an answer without one declines them all.
+///
+/// Browsers fail a connection that offered some and got none; all clients must fail one that got what
+/// they did not offer (RFC 6455, section 4.1). What is no name of at most [`PROTOCOL_BYTES_MAX`] is
+/// never selected.
+pub fn select_protocol<'a>(
+    fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    may_select: impl Fn(&str) -> bool,
+) -> Option<&'a str> {
+    fields
+        .into_iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-protocol"))
+        .flat_map(|(_, list)| list.split(|byte| *byte == b','))
+        .filter_map(|name| protocol_name(name.trim_ascii()))
+        .find(|name| may_select(name))
+}
+
+/// A name as it may stand in an answer: a token (RFC 9110, section 5.6.2) that is not too long.
+fn protocol_name(name: &[u8]) -> Option<&str> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let fits = (1..=PROTOCOL_BYTES_MAX).contains(&name.len()) && name.iter().all(is_token);
+    from_utf8(name).ok().filter(|_| fits)
 }
 
 /// The value of `Sec-WebSocket-Accept`, which proves that the key was read.

@@ -9,8 +9,8 @@
 //! What RFC 6455 forbids is refused with a typed [`FrameError`], which knows the close code to
 //! answer with. Left to the caller: sockets, when to ping and to give up, how often a client may
 //! ping, the closing handshake (the answer to a close, no frame after it), origins, and the memory
-//! of unfinished messages in all ([`MessageDecoder::held_bytes`]). There are no extensions and
-//! no subprotocols: what a client offers is declined.
+//! of unfinished messages in all ([`MessageDecoder::held_bytes`]). There are no extensions: what a
+//! client offers is declined. Which of the subprotocols that it offers is selected is for the caller.
 //!
 //! ```
 //! use wellhead_websocket::{

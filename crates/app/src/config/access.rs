@@ -36,8 +36,10 @@ section! {
             derived("`deny` if keys or tokens are set up here, otherwise `allow`"),
         /// Where a client may put its key or token. `path`: `/KEY` or `/CHAIN/KEY`. `x-api-key` and
         /// `bearer`: headers. `basic`: as password. `subprotocol`: `wellhead.key.KEY` among the
-        /// WebSocket subprotocols, for browsers. `query`: `?key=KEY`; it ends up in the logs of
-        /// proxies, so it is off by default.
+        /// WebSocket subprotocols, for browsers, which must offer another one as well:
+        /// `new WebSocket(url, ["wellhead", "wellhead.key.KEY"])`. The first that is no key is
+        /// selected; the key is never sent back, and browsers close a connection whose subprotocols are all
+        /// declined. `query`: `?key=KEY`; it ends up in the logs of proxies, so it is off by default.
         from: Vec<KeyPlace> = default(vec![
             KeyPlace::Path,
             KeyPlace::ApiKey,

@@ -133,6 +133,56 @@ async fn frames_may_follow_the_upgrade_at_once() {
     assert_eq!(wire.bytes(10).await, b"\x81\x08{\"id\":1}");
 }
 
+/// Offers these fields, and says which subprotocol was selected.
+async fn selected(site: &Site, offers: &str) -> Option<String> {
+    let mut wire = site.connect().await;
+    wire.send(upgrade("/", offers)).await;
+    let reply = wire.reply().await;
+    assert_eq!(reply.status, 101, "{offers}");
+    assert!(reply.headers("sec-websocket-protocol").count() <= 1, "{offers}");
+    reply.header("sec-websocket-protocol").map(str::to_owned)
+}
+
+#[tokio::test]
+async fn the_first_subprotocol_that_is_no_key_is_selected() {
+    let site = Site::open(Settings::default());
+    let long = "x".repeat(65);
+    for (offered, expected) in [
+        (&["wellhead, wellhead.key.K"][..], Some("wellhead")),
+        (&["wellhead.key.K, wellhead"], Some("wellhead")),
+        (&["wellhead.key.K", "wellhead"], Some("wellhead")),
+        (&["wellhead.key.K,\t a , b"], Some("a")),
+        (&["json-rpc"], Some("json-rpc")),
+        // Nothing else may be selected, and a key is not sent back, even if it is written otherwise.
+        (&["wellhead.key.K"], None),
+        (&["wellhead.key.", "Wellhead.Key.K, WELLHEAD.KEY.K"], None),
+        (&["wellhead.keys"], Some("wellhead.keys")),
+        (&[""], None),
+        (&[], None),
+        // No names.
+        (&["a b, c/d, \"e\", f"], Some("f")),
+        (&[&long, "short"], Some("short")),
+        (&[&long[1..]], Some(&long[1..])),
+    ] {
+        let fields: Vec<_> =
+            offered.iter().map(|value| format!("Sec-WebSocket-Protocol: {value}\r\n")).collect();
+        assert_eq!(selected(&site, &fields.concat()).await.as_deref(), expected, "{offered:?}");
+    }
+}
+
+/// A library that fails as browsers do.
+#[tokio::test]
+async fn a_client_with_a_key_and_another_subprotocol_connects() {
+    let site = Site::open(Settings::default());
+    for (offered, connects) in [("wellhead, wellhead.key.K", true), ("wellhead.key.K", false)] {
+        let stream = TcpStream::connect(site.address).await.unwrap();
+        let mut request = format!("ws://{}/", site.address).into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", offered.parse().unwrap());
+        let connected = client_async(request, stream).await;
+        assert_eq!(connected.is_ok(), connects, "{offered}");
+    }
+}
+
 #[tokio::test]
 async fn upgrades_are_judged() {
     let site = Site::open(Settings {
