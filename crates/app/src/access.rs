@@ -5,6 +5,7 @@
 //! ([`sources`]). What was used of the limits is in the book, which all tables share.
 
 pub(crate) mod file;
+mod jwks;
 mod metrics;
 
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ use wellhead_telemetry::clock;
 use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
 pub(crate) use file::watch;
+pub(crate) use jwks::{JwksCounts, JwksSource, fetch_first, jwks_sources};
 pub(crate) use metrics::CallerSeries;
 
 /// What the settings say of callers.

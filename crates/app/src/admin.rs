@@ -15,6 +15,7 @@ use wellhead_server::{
     ServerCounts, Tls, UsageReport, WsEnd,
 };
 
+use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 use crate::usage::Usage;
@@ -61,6 +62,7 @@ impl Heartbeats {
 pub(crate) struct AdminPages {
     proxy: Arc<Proxy>,
     connections: Vec<UpstreamConnections>,
+    issuers: Vec<Arc<JwksSource>>,
     server: Arc<Server>,
     registry: Registry,
     beats: Arc<Heartbeats>,
@@ -94,15 +96,16 @@ impl AdminPages {
         metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
         metrics::register_usage(Arc::clone(&usage), &mut registry);
         let draining = AtomicBool::new(false);
-        let connections = parts.connections();
+        let (connections, issuers) = (parts.connections(), parts.issuers.clone());
         let proxy = Arc::clone(&parts.proxy);
-        Self { proxy, connections, server, registry, beats, access, usage, draining }
+        Self { proxy, connections, issuers, server, registry, beats, access, usage, draining }
     }
 
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
         let mut status = self.proxy.status();
         status.websocket = Some(websocket_status(&self.server.counts()));
+        status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let served = self.proxy.chains();
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {

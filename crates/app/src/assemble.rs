@@ -4,7 +4,7 @@
 //! worker, since each has its own pools ([`Assembly::worker_chains`]).
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{CheckCounts, Checks, FeedUse, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
-use crate::access::{self, CallerControl, PlannedAccess};
+use crate::access::{self, CallerControl, JwksSource, PlannedAccess};
 use crate::config::callers::IssuerKeys;
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
@@ -118,8 +118,8 @@ pub(crate) struct Assembly {
     pub(crate) callers: Option<Arc<CallerControl>>,
     /// What limits of callers refused.
     pub(crate) denied: Arc<DenialCounts>,
-    /// Of whose keys they are fetched.
-    pub(crate) issuers: Option<IssuerKeys>,
+    /// The issuers of tokens whose keys are fetched.
+    pub(crate) issuers: Vec<Arc<JwksSource>>,
     answers: Arc<Ceiling>,
     chains: Vec<ChainParts>,
 }
@@ -158,8 +158,12 @@ impl Assembly {
             .holding(Arc::clone(&answers))
             .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
         let planned = access::plan(settings, now).map_err(AssembleError::Access)?;
-        let (callers, issuers) = planned
+        let (callers, tokens) = planned
             .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
+        let issuers = match &tokens {
+            Some(keys) => commons.issuers(&settings.access.jwt, keys)?,
+            None => Vec::new(),
+        };
         let (proxy, cache) = (Arc::new(proxy), commons.cache);
         Ok(Self { proxy, cache, callers, denied, issuers, answers, chains })
     }
@@ -287,34 +291,35 @@ struct Commons {
 }
 
 impl Commons {
-    fn tls(
-        &mut self,
-        upstream: &config::Upstream,
-        id: &str,
-    ) -> Result<Arc<TlsClient>, AssembleError> {
-        let key = (upstream.ca_file.clone(), upstream.ca_file_adds);
+    /// A client that trusts the authorities in a file, or the public ones, or both.
+    fn tls(&mut self, ca_file: Option<&Path>, adds: bool) -> Result<Arc<TlsClient>, String> {
+        let key = (ca_file.map(Path::to_owned), adds);
         if let Some(client) = self.tls.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let pem = match &upstream.ca_file {
-            Some(path) => {
-                Some(config::authorities(path).map_err(|why| AssembleError::Upstream {
-                    id: id.to_owned(),
-                    problem: format!("`ca_file` `{}`: {why}", path.display()),
-                })?)
-            }
-            None => None,
+        let read = |path: &Path| {
+            let pem = config::authorities(path);
+            pem.map_err(|why| format!("`ca_file` `{}`: {why}", path.display()))
         };
+        let pem = ca_file.map(read).transpose()?;
         let roots = match &pem {
-            Some(pem) if upstream.ca_file_adds => TrustedRoots::PublicAnd(pem),
+            Some(pem) if adds => TrustedRoots::PublicAnd(pem),
             Some(pem) => TrustedRoots::Only(pem),
             None => TrustedRoots::Public,
         };
-        let client = TlsClient::new(roots).map_err(|error| AssembleError::Upstream {
-            id: id.to_owned(),
-            problem: error.to_string(),
-        })?;
+        let client = TlsClient::new(roots).map_err(|error| error.to_string())?;
         Ok(Arc::clone(self.tls.entry(key).or_insert(Arc::new(client))))
+    }
+
+    /// The issuers of tokens whose keys are fetched.
+    fn issuers(
+        &mut self,
+        settings: &[config::Jwt],
+        keys: &IssuerKeys,
+    ) -> Result<Vec<Arc<JwksSource>>, AssembleError> {
+        let resolver = Arc::clone(&self.resolver);
+        access::jwks_sources(settings, keys, &resolver, |ca_file| self.tls(ca_file, false))
+            .map_err(AssembleError::Access)
     }
 }
 
@@ -606,8 +611,10 @@ fn reach_of(
     let feed = upstream.ws.clone().or_else(|| is_socket.then(|| upstream.url.clone()));
     let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
     // Each transport is told where answers are counted.
-    let shared =
-        TransportResources::new(Arc::clone(&commons.resolver), commons.tls(upstream, &id)?);
+    let tls = commons
+        .tls(upstream.ca_file.as_deref(), upstream.ca_file_adds)
+        .map_err(|problem| AssembleError::Upstream { id: id.clone(), problem })?;
+    let shared = TransportResources::new(Arc::clone(&commons.resolver), tls);
     let usual = ClientSettings::default();
     let settings = ClientSettings {
         connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),

@@ -322,35 +322,49 @@ impl Settings {
     /// Makes the paths of files absolute to the config's directory and reports those that
     /// are missing or cannot be used.
     fn find_files(&mut self, base: &FilePath, problems: &mut Vec<Problem>) {
-        let hint = RELATIVE_PATHS;
         if let Some(tls) = self.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("tls"), base, problems);
         }
         if let Some(tls) = self.admin_access.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("admin_access").key("tls"), base, problems);
         }
+        let issuers = SettingPath::root().key("access").key("jwt");
+        for (index, issuer) in self.access.jwt.iter_mut().enumerate() {
+            if let Some(file) = issuer.public_key.as_mut() {
+                file.0 = base.join(&file.0);
+            }
+            let path = issuers.item(index).key("ca_file");
+            find_authorities(issuer.ca_file.as_mut(), &path, base, problems);
+        }
         for (name, chain) in &mut self.chains.0 {
             let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
-                let Some(file) = upstream.ca_file.as_mut() else { continue };
-                if file.as_os_str().is_empty() {
-                    continue;
-                }
-                *file = base.join(&*file);
-                let told = match authorities(file) {
-                    Ok(_) => continue,
-                    Err(UnusableCertificates::Missing) => {
-                        format!("there is no file at `{}`", file.display())
-                    }
-                    Err(UnusableCertificates::Other(why)) => {
-                        format!("`{}` cannot be used: {why}", file.display())
-                    }
-                };
                 let path = upstreams.item(index).key("ca_file");
-                problems.push(Problem::error(&path, told).hint(hint));
+                find_authorities(upstream.ca_file.as_mut(), &path, base, problems);
             }
         }
     }
+}
+
+/// Makes the path of a file of certificates absolute, and reports it if it cannot be used.
+fn find_authorities(
+    file: Option<&mut PathBuf>,
+    path: &SettingPath,
+    base: &FilePath,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) else { return };
+    *file = base.join(&*file);
+    let told = match authorities(file) {
+        Ok(_) => return,
+        Err(UnusableCertificates::Missing) => {
+            format!("there is no file at `{}`", file.display())
+        }
+        Err(UnusableCertificates::Other(why)) => {
+            format!("`{}` cannot be used: {why}", file.display())
+        }
+    };
+    problems.push(Problem::error(path, told).hint(RELATIVE_PATHS));
 }
 
 /// Why a file of certificates cannot be used.

@@ -18,7 +18,7 @@ use wellhead_server::{
     Tls, TlsFile, WsEnd,
 };
 
-use crate::access::CallerSeries;
+use crate::access::{CallerSeries, JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 use crate::usage::Usage;
@@ -42,7 +42,40 @@ pub(crate) fn register(
         let (callers, denied) = (Arc::clone(callers), Arc::clone(&parts.denied));
         registry.register_collector(Box::new(CallerSeries { callers, denied }));
     }
+    if !parts.issuers.is_empty() {
+        registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
+    }
     registry.register_collector(Box::new(Pools(parts.connections())));
+}
+
+/// There are few: each is a row of the settings.
+#[derive(Debug)]
+struct IssuersOfTokens(Vec<Arc<JwksSource>>);
+
+impl Collector for IssuersOfTokens {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let help = "Time since the keys of an issuer of tokens came; absent before the first time";
+        let name = "wellhead_jwks_age_seconds";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for issuer in &self.0 {
+            let Some(age) = issuer.age() else { continue };
+            let labels = [("issuer", issuer.name())];
+            ConstGauge::new(age.as_secs()).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Fetches of the keys of an issuer of tokens: `fetched`, `failed` without a \
+                    document, or `invalid`: a document without keys";
+        let name = "wellhead_jwks_fetches";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for issuer in &self.0 {
+            let JwksCounts { fetched, failed, invalid } = issuer.counts();
+            for (result, count) in [("fetched", fetched), ("failed", failed), ("invalid", invalid)]
+            {
+                let labels = [("issuer", issuer.name()), ("result", result)];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Adds what becomes of usage to `registry`.

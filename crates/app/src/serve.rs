@@ -74,10 +74,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let usage = usage(settings)?;
     let now = wellhead_dispatch::now();
     let parts = Assembly::new(settings, Some(Arc::clone(usage.table())), now)?;
-    let count = settings.workers.unwrap_or_else(default_workers);
-    let bind = |what, address, error| ServeError::Bind(what, address, error);
-    let listeners = Listener::bind_workers(settings.listen, count)
-        .map_err(|error| bind("listen", settings.listen, error))?;
+    fetch_keys(&parts)?;
+    let listeners = bind(settings)?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
     let admin = AdminListener::bind(settings)?;
     let tls = listener_tls(settings)?;
@@ -134,6 +132,27 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
 fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
     let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
     tls.map_err(AssembleError::Tls)
+}
+
+/// Binds the address of clients, once for each worker.
+fn bind(settings: &Settings) -> Result<Vec<Listener>, ServeError> {
+    let count = settings.workers.unwrap_or_else(default_workers);
+    Listener::bind_workers(settings.listen, count)
+        .map_err(|error| ServeError::Bind("listen", settings.listen, error))
+}
+
+/// Fetches the keys of issuers before anybody can call: where no address is bound yet, clients go to
+/// other replicas meanwhile.
+fn fetch_keys(parts: &Assembly) -> Result<(), ServeError> {
+    if parts.issuers.is_empty() {
+        return Ok(());
+    }
+    let runtime =
+        runtime().map_err(|error| ServeError::System("a runtime could not start", error))?;
+    runtime.block_on(access::fetch_first(&parts.issuers));
+    // A name server that hangs would else hold it up beyond the time of a fetch.
+    runtime.shutdown_background();
+    Ok(())
 }
 
 /// What becomes of usage.
@@ -298,6 +317,9 @@ impl Running {
                 loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
             }
             loops.spawn(sweep_meters(Arc::clone(callers)));
+        }
+        for issuer in &self.parts.issuers {
+            loops.spawn(Arc::clone(issuer).run());
         }
         if let Some(state) = &self.state {
             loops.spawn(Arc::clone(state).run());

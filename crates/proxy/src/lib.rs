@@ -50,7 +50,7 @@ pub use state::tiers::Tiers;
 pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, EndStatus, FeedStatus,
-    FoundStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness, ReorgStatus,
+    FoundStatus, IssuerStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness, ReorgStatus,
     RequestStatus, Status, SubscriptionStatus, UpstreamStatus, VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;

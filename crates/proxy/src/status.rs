@@ -37,8 +37,23 @@ pub struct Status {
     pub websocket: Option<WebSocketStatus>,
     /// Answers that are kept; none where the settings say so.
     pub cache: Option<CacheStatus>,
+    /// The issuers of tokens whose keys are fetched; the owner of these fills this in.
+    pub issuers: Vec<IssuerStatus>,
     /// Chain by chain.
     pub chains: Vec<ChainStatus>,
+}
+
+/// An issuer of tokens whose keys are fetched.
+#[derive(Debug, Clone, Serialize)]
+pub struct IssuerStatus {
+    /// The claim `iss` of its tokens.
+    pub name: String,
+    /// Keys that verify tokens now.
+    pub keys: usize,
+    /// Since keys came for the last time; none before the first.
+    pub fetched_seconds_ago: Option<u64>,
+    /// Why the last fetch brought none, if it did not.
+    pub last_error: Option<String>,
 }
 
 /// How requests went. Quantiles are upper bounds: the end of a histogram's bucket.
@@ -417,6 +432,7 @@ impl Proxy {
             },
             websocket: None,
             cache: self.cache().map(cache_status),
+            issuers: Vec::new(),
             chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
         }
     }

@@ -212,6 +212,7 @@ mod tests {
             answers,
             websocket: None,
             cache: None,
+            issuers: Vec::new(),
             chains: vec![chain],
         }
     }
