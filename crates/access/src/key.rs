@@ -76,25 +76,32 @@ impl<'a> ApiKey<'a> {
     /// Two of 100,000 keys have one id with a probability of 0.5 %: the caller compares it with those that
     /// exist, and generates another.
     pub fn generate(env: &str, rng: &mut impl CryptoRng) -> Result<NewKey, KeyTextError> {
+        let mut id = KeyId([0; ID_BYTES]);
+        fill_digits(&mut id.0, rng);
+        Self::generate_for(id, env, rng)
+    }
+
+    /// A new key with the id of one that exists, whose place it takes.
+    pub fn generate_for(
+        id: KeyId,
+        env: &str,
+        rng: &mut impl CryptoRng,
+    ) -> Result<NewKey, KeyTextError> {
         check_env(env.as_bytes())?;
-        let mut random = Zeroizing::new([0; ID_BYTES + SECRET_BYTES]);
-        rng.fill_bytes(random.as_mut_slice());
-        for byte in random.iter_mut() {
-            *byte = ALPHABET[usize::from(*byte & 31)];
-        }
-        let (id, secret) = random.split_at(ID_BYTES);
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        fill_digits(secret.as_mut_slice(), rng);
         // Reserved as a whole, so that growing leaves no copy of a part behind.
         let mut text = String::with_capacity(KEY_PREFIX.len() + env.len() + TAIL_BYTES);
         text.push_str(KEY_PREFIX);
         text.push_str(env);
-        for part in [id, secret] {
+        for part in [&id.0[..], &secret[..]] {
             text.push('_');
             text.extend(part.iter().map(|byte| char::from(*byte)));
         }
         text.push('_');
         let check = check_sum(text.as_bytes());
         text.extend(check.map(char::from));
-        Ok(NewKey { id: KeyId::of(id)?, text: Secret::new(text) })
+        Ok(NewKey { id, text: Secret::new(text) })
     }
 
     /// The public id.
@@ -252,6 +259,13 @@ fn field(text: &[u8], bytes: usize) -> Result<(&[u8], &[u8]), KeyTextError> {
     if field.iter().all(is_digit) { Ok((field, rest)) } else { Err(KeyTextError::Character) }
 }
 
+fn fill_digits(digits: &mut [u8], rng: &mut impl CryptoRng) {
+    rng.fill_bytes(digits);
+    for digit in digits {
+        *digit = ALPHABET[usize::from(*digit & 31)];
+    }
+}
+
 fn is_digit(byte: &u8) -> bool {
     const IS_DIGIT: [bool; 256] = {
         let mut table = [false; 256];
@@ -350,6 +364,10 @@ mod tests {
         }
         assert!(format!("{read:?}").contains(one.id.as_str()));
         assert_eq!(ApiKey::generate("Live", &mut rng).unwrap_err(), KeyTextError::Env);
+        let next = ApiKey::generate_for(one.id, "live", &mut rng).unwrap();
+        let read = ApiKey::parse(next.text.expose()).unwrap();
+        assert_eq!((next.id, read.id()), (one.id, one.id));
+        assert_ne!(next.text, one.text);
     }
 
     #[test]

@@ -167,6 +167,11 @@ impl AccessPolicy {
         })
     }
 
+    /// The tenants and the sets of limits.
+    pub fn tenants(&self) -> &Arc<TenantDirectory> {
+        &self.tenants
+    }
+
     /// Which proxies are believed.
     pub fn trust(&self) -> &ProxyTrust {
         &self.trust
@@ -354,10 +359,10 @@ mod tests {
             &[
                 "access.foreign_keys: keys that were not made here can be guessed from their hashes: set a pepper",
                 "access.networks: `10.0.0.1/8`: there is more in the address than its prefix: for the whole network write `10.0.0.0/8`",
-                "access.networks: `::1/128`: tenant: there is no tenant `acne`",
+                "access.networks: `::1/128`: tenant: there is no tenant `acne`: there are acme",
                 "access.networks: the network `::2/128` is there twice",
                 "access.certificates: `cn:a` is there twice",
-                "access.certificates: `cn:a`: tenant: there is no tenant `acne`",
+                "access.certificates: `cn:a`: tenant: there is no tenant `acne`: there are acme",
             ],
         );
     }

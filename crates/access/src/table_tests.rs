@@ -330,7 +330,7 @@ fn records_with_a_problem_are_left_out() {
     assert_eq!(
         built.key_problems,
         [
-            "key 00000002: tenant: there is no tenant `acne`",
+            "key 00000002: tenant: there is no tenant `acne`: there are acme, inside, old, pages",
             "key 00000002: quota: there is no quota `gold`: there are pro",
             "key 00000002: rights.chains: ``: a name is not empty",
             "key 00000001: there are two keys with this id: the first counts",

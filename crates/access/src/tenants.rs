@@ -2,6 +2,11 @@
 //!
 //! Built before keys, networks and tokens, which name tenants: a verifier of tokens holds this to make
 //! grants of its own.
+//!
+//! Where the settings name tenants, a key to any other one is a problem: it may be a typing error, and would
+//! have no limits. Where they name none there is nothing to mistype, and each tenant that a key, a
+//! network or a certificate names exists, without limits ([`TenantDirectory::open`]). The claims of a token
+//! are written by others, and make no tenants.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,6 +22,9 @@ use crate::rights_settings::RightsSettings;
 pub const ANONYMOUS: &str = "anonymous";
 /// Longest name of a tenant, in bytes. Names are labels of metrics.
 pub const TENANT_BYTES_MAX: usize = 64;
+
+/// Names that a problem lists at most.
+const NAMES_TOLD_MAX: usize = 10;
 
 /// A tenant as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +47,7 @@ pub struct TenantDirectory {
     tenants: HashMap<Arc<str>, TenantEntry>,
     quotas: BTreeMap<Arc<str>, Arc<QuotaPlan>>,
     book: Arc<MeterBook>,
+    is_open: bool,
 }
 
 #[derive(Debug)]
@@ -76,7 +85,7 @@ impl TenantDirectory {
     ) -> Self {
         let plan = |quota: Quota| (Arc::clone(&quota.name), Arc::new(QuotaPlan::new(quota)));
         let quotas = quotas.into_iter().map(plan).collect();
-        let mut directory = Self { tenants: HashMap::new(), quotas, book };
+        let mut directory = Self { tenants: HashMap::new(), quotas, book, is_open: false };
         let anonymous = TenantSettings { name: ANONYMOUS.to_owned(), ..TenantSettings::default() };
         directory.insert(&anonymous, problems);
         let mut names = BTreeSet::new();
@@ -92,11 +101,8 @@ impl TenantDirectory {
 
     fn insert(&mut self, settings: &TenantSettings, problems: &mut Vec<String>) {
         let place = format!("tenants.{}", settings.name);
-        let is_plain = settings.name.bytes().all(|byte| byte.is_ascii_graphic());
-        if settings.name.is_empty() || settings.name.len() > TENANT_BYTES_MAX || !is_plain {
-            problems.push(format!(
-                "{place}: the name of a tenant has 1 to {TENANT_BYTES_MAX} visible ASCII characters"
-            ));
+        if let Err(problem) = check_name(&settings.name) {
+            problems.push(format!("{place}: {problem}"));
         }
         let rights = match settings.rights.is_empty() {
             true => Rights::unlimited(),
@@ -118,12 +124,19 @@ impl TenantDirectory {
         self.tenants.insert(Arc::clone(&tenant.name), entry);
     }
 
+    /// A tenant that a key, a network or a certificate names exists from now on, without limits, also where
+    /// the settings do not name it.
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self { is_open: true, ..self }
+    }
+
     /// What is used of the limits.
     pub fn book(&self) -> &Arc<MeterBook> {
         &self.book
     }
 
-    /// Whether there is a tenant of this name.
+    /// Whether the settings have a tenant of this name.
     pub fn has(&self, tenant: &str) -> bool {
         self.tenants.contains_key(tenant)
     }
@@ -131,10 +144,15 @@ impl TenantDirectory {
     /// A grant to a tenant. Errors: the problems of the terms, each beginning with the name of the term.
     pub fn grant(&self, terms: &GrantTerms<'_>) -> Result<AccessGrant, Vec<String>> {
         let mut problems = Vec::new();
-        let entry = self.tenants.get(terms.tenant);
-        if entry.is_none() {
-            problems.push(format!("tenant: there is no tenant `{}`", terms.tenant));
-        }
+        let implied;
+        let entry = match self.tenants.get(terms.tenant) {
+            Some(entry) => Some(entry),
+            None => {
+                let entry = self.implied(terms);
+                implied = entry.map_err(|problem| problems.push(format!("tenant: {problem}"))).ok();
+                implied.as_ref()
+            }
+        };
         let quota = terms.quota.map(|name| self.quota(name)).transpose();
         let quota = quota.map_err(|problem| problems.push(format!("quota: {problem}")));
         let quota = quota.ok().flatten();
@@ -156,15 +174,55 @@ impl TenantDirectory {
         Ok(grant)
     }
 
+    /// A tenant that the settings do not name. Nothing of it is kept: its number is the hash of its name.
+    fn implied(&self, terms: &GrantTerms<'_>) -> Result<TenantEntry, String> {
+        let makes_tenants = match terms.kind {
+            GrantKind::Key | GrantKind::Certificate | GrantKind::Network => self.is_open,
+            GrantKind::Token | GrantKind::Anonymous => false,
+        };
+        if !makes_tenants {
+            return Err(self.no_tenant(terms.tenant));
+        }
+        check_name(terms.tenant)?;
+        Ok(TenantEntry {
+            tenant: Arc::new(Tenant::new(terms.tenant)),
+            rights: Rights::unlimited(),
+            meter: None,
+            key_quota: None,
+            address_quota: None,
+        })
+    }
+
+    fn no_tenant(&self, name: &str) -> String {
+        let mut names: Vec<_> = self.tenants.keys().filter(|name| &***name != ANONYMOUS).collect();
+        names.sort_unstable();
+        let names: Vec<_> = names.into_iter().take(NAMES_TOLD_MAX).map(|name| &**name).collect();
+        match names.is_empty() {
+            true => format!("there is no tenant `{name}`: none are named"),
+            false => format!("there is no tenant `{name}`: there are {}", names.join(", ")),
+        }
+    }
+
     fn quota(&self, name: &str) -> Result<Arc<QuotaPlan>, String> {
         let quota = self.quotas.get(name).cloned();
         quota.ok_or_else(|| match self.quotas.is_empty() {
             true => format!("there is no quota `{name}`: none are named"),
             false => {
-                let names: Vec<_> = self.quotas.keys().take(10).map(|it| &**it).collect();
+                let names: Vec<_> =
+                    self.quotas.keys().take(NAMES_TOLD_MAX).map(|it| &**it).collect();
                 format!("there is no quota `{name}`: there are {}", names.join(", "))
             }
         })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+    match (1..=TENANT_BYTES_MAX).contains(&name.len()) && is_plain {
+        true => Ok(()),
+        false => Err(format!(
+            "the name of a tenant has 1 to {TENANT_BYTES_MAX} visible ASCII characters"
+        )),
     }
 }
 
@@ -262,11 +320,39 @@ mod tests {
         assert_eq!(
             directory.grant(&terms).unwrap_err(),
             [
-                "tenant: there is no tenant `acme`",
+                "tenant: there is no tenant `acme`: none are named",
                 "quota: there is no quota `gold`: there are free, pro",
                 "rights.chains: ``: a name is not empty",
             ]
         );
+    }
+
+    #[test]
+    fn where_no_tenants_are_named_keys_make_them() {
+        let directory = check(&[], &[]).open();
+        let grant = |kind, tenant| {
+            let terms = GrantTerms { kind, id: "x", tenant, rights: None, quota: Some("free") };
+            directory.grant(&terms).map(|grant| (grant.tenant.number, grant.quota.is_some()))
+        };
+        let acme = Tenant::new("acme").number;
+        assert_eq!(grant(GrantKind::Key, "acme"), Ok((acme, true)));
+        assert_eq!(grant(GrantKind::Network, "acme"), Ok((acme, true)));
+        assert_eq!(grant(GrantKind::Certificate, "acme"), Ok((acme, true)));
+        let problem = "tenant: there is no tenant `acme`: none are named".to_owned();
+        assert_eq!(grant(GrantKind::Token, "acme"), Err(vec![problem]));
+        let problem =
+            "tenant: the name of a tenant has 1 to 64 visible ASCII characters".to_owned();
+        assert_eq!(grant(GrantKind::Key, "a b"), Err(vec![problem.clone()]));
+        assert_eq!(grant(GrantKind::Key, ""), Err(vec![problem]));
+    }
+
+    #[test]
+    fn a_tenant_that_is_not_named_is_told_those_that_are() {
+        let directory = check(&[tenant("b", None, &[]), tenant("a", None, &[])], &[]);
+        let terms =
+            GrantTerms { kind: GrantKind::Key, id: "x", tenant: "c", rights: None, quota: None };
+        let problems = directory.grant(&terms).unwrap_err();
+        assert_eq!(problems, ["tenant: there is no tenant `c`: there are a, b"]);
     }
 
     #[test]
