@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::form_urlencoded;
+use wellhead_access::mask_keys;
 use wellhead_proxy::{Proxy, Thought};
 use wellhead_server::Health;
 
@@ -28,7 +29,8 @@ const ANSWER_MAX: u64 = 1 << 20;
 pub(crate) fn page(proxy: &Proxy, query: &str) -> Health {
     let (well, body) = match explain(proxy, query) {
         Ok(explanation) => (true, explanation),
-        Err(why) => (false, json!({ "error": why })),
+        // A key may stand where the name of a chain should.
+        Err(why) => (false, json!({ "error": mask_keys(&why) })),
     };
     Health { well, body: Bytes::from(body.to_string()) }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_access::{LimitDenied, RightDenied};
+use wellhead_access::{LimitDenied, RightDenied, mask_keys};
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_eth::Access;
 use wellhead_jsonrpc::write;
@@ -543,11 +543,12 @@ fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
     }
 }
 
-/// The beginning of a name that a client wrote.
+/// The beginning of a name that a client wrote, which may be a key in the wrong place.
 fn shown(name: &str) -> std::borrow::Cow<'_, str> {
+    let name = mask_keys(name);
     match name.char_indices().nth(NAME_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &name[..end]).into(),
-        None => name.into(),
+        None => name,
     }
 }
 

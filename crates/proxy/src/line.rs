@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_access::mask_keys;
 use wellhead_dispatch::{Allowance, Progress, now};
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Packet};
@@ -166,8 +167,12 @@ impl<'a> Closing<'a> {
         });
     }
 
-    fn chain(&self) -> &str {
-        self.chain.map_or_else(|| self.named.unwrap_or("-"), |chain| &chain.name.name)
+    /// The chain, or what the path names in its place, which may be a key.
+    fn chain(&self) -> Cow<'_, str> {
+        match self.chain {
+            Some(chain) => Cow::Borrowed(&*chain.name.name),
+            None => mask_keys(self.named.unwrap_or("-")),
+        }
     }
 
     /// The request was answered.
@@ -183,7 +188,7 @@ impl<'a> Closing<'a> {
             peer = %self.ctx.peer,
             tenant = self.ctx.tenant_name(),
             key = self.ctx.key_id(),
-            chain = self.chain(),
+            chain = &*self.chain(),
             method = line.method.as_ref(),
             methods = batch.map(|(batch, _)| batch.methods.words()),
             calls = line.calls,
@@ -220,7 +225,7 @@ impl Drop for Closing<'_> {
             peer = %self.ctx.peer,
             tenant = self.ctx.tenant_name(),
             key = self.ctx.key_id(),
-            chain = self.chain(),
+            chain = &*self.chain(),
             method = self.method.as_deref().unwrap_or("-"),
             status,
             reason,
@@ -233,10 +238,14 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// What a call is named in the log: by the table, as a client's own words are without number.
+/// What a call is named in the log: by the table, as a client's own words are without number, and may be a
+/// key in the wrong place.
 pub(crate) fn method_of(row: &MethodRow, call: &Call) -> Cow<'static, str> {
     match row.is_unknown() {
-        true => call.method().chars().take(METHOD_CHARS_MAX).collect::<String>().into(),
+        true => {
+            let named = mask_keys(call.method());
+            named.chars().take(METHOD_CHARS_MAX).collect::<String>().into()
+        }
         false => row.name.into(),
     }
 }

@@ -29,6 +29,8 @@ pub(super) fn page(history: &Mutex<UsageHistory>, now: u64, query: &str) -> Usag
             UsageReport { well: true, content_type, body: body.into() }
         }
         Err(why) => {
+            // A key may stand where a parameter should.
+            let why = wellhead_access::mask_keys(&why);
             let body = Bytes::from(json!({ "error": why }).to_string());
             UsageReport { well: false, content_type: "application/json", body }
         }

@@ -141,8 +141,9 @@ fn label<'a>(upstream: &'a Upstream, key: &str) -> Option<&'a str> {
     upstream.identity().labels.get(key).map(String::as_str)
 }
 
+/// The beginning of a word that a client wrote, which may be a key in the wrong place.
 fn cut(word: &str) -> String {
-    word.chars().take(WORD_CHARS_MAX).collect()
+    wellhead_access::mask_keys(word).chars().take(WORD_CHARS_MAX).collect()
 }
 
 fn listed(words: BTreeSet<&str>) -> String {
