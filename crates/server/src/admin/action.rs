@@ -19,7 +19,7 @@ pub struct AdminAction {
     pub name: &'static str,
     /// `GET`, which may change nothing and leaves no audit line, or `POST`, `PUT`, `PATCH`, `DELETE`.
     pub method: &'static str,
-    /// As it begins with `/`; one that ends with `/*` has a subject as its last segment.
+    /// As it begins with `/`; one with a segment `*` has a subject there: `/keys/*`, `/keys/*/rotate`.
     pub path: &'static str,
     /// What it needs.
     pub role: AdminRole,
@@ -59,10 +59,10 @@ impl AdminAction {
 
     /// The subject in `path`, if this is its path; `Some(None)` where it has none.
     fn matches<'p>(&self, path: &'p str) -> Option<Option<&'p str>> {
-        match self.path.strip_suffix('*') {
+        match self.path.split_once('*') {
             None => (path == self.path).then_some(None),
-            Some(before) => {
-                let subject = path.strip_prefix(before)?;
+            Some((before, after)) => {
+                let subject = path.strip_prefix(before)?.strip_suffix(after)?;
                 (!subject.is_empty() && !subject.contains('/')).then_some(Some(subject))
             }
         }
@@ -188,6 +188,7 @@ mod tests {
         row("show", "GET", "/keys/*"),
         row("revoke", "DELETE", "/keys/*"),
         row("import", "POST", "/keys/import"),
+        row("rotate", "POST", "/keys/*/rotate"),
     ];
 
     #[track_caller]
@@ -212,6 +213,11 @@ mod tests {
         check("POST", "/keys/import", "import");
         check("DELETE", "/keys/import", "revoke import");
         check("POST", "/keys/ab12", "allow GET DELETE");
+        check("POST", "/keys/ab12/rotate", "rotate ab12");
+        check("GET", "/keys/ab12/rotate", "allow POST");
+        check("POST", "/keys//rotate", "nothing");
+        check("POST", "/keys/rotate", "allow GET DELETE");
+        check("POST", "/keys/ab/12/rotate", "nothing");
         check("GET", "/keys/", "nothing");
         check("GET", "/keys/ab/12", "nothing");
         check("GET", "/key", "nothing");
