@@ -7,6 +7,8 @@
 pub(crate) mod file;
 mod jwks;
 mod metrics;
+#[cfg(test)]
+mod secrecy_tests;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
@@ -26,7 +28,7 @@ use wellhead_telemetry::clock;
 
 use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
-pub(crate) use file::watch;
+pub(crate) use file::{begin, watch};
 pub(crate) use jwks::{JwksCounts, JwksSource, fetch_first, jwks_sources};
 pub(crate) use metrics::CallerSeries;
 
@@ -59,6 +61,8 @@ pub(crate) struct CallerControl {
     epoch: Instant,
     /// Keys of each source, in the order in which the first record of an id counts.
     records: Mutex<[Vec<KeyRecord>; KeyOrigin::COUNT]>,
+    /// Held while the file of keys is read or written, and its keys are taken.
+    file_turn: Mutex<()>,
     /// No source of keys was heard of for too long.
     is_stale: AtomicBool,
 }
@@ -75,7 +79,17 @@ pub(crate) enum KeyOrigin {
 }
 
 impl KeyOrigin {
-    const COUNT: usize = 3;
+    const ALL: [Self; 3] = [Self::Settings, Self::File, Self::Redis];
+    const COUNT: usize = Self::ALL.len();
+
+    /// As pages about keys name it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Settings => "config",
+            Self::File => "file",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 impl CallerControl {
@@ -87,6 +101,7 @@ impl CallerControl {
             book,
             epoch,
             records: Mutex::default(),
+            file_turn: Mutex::default(),
             is_stale: AtomicBool::new(false),
         }
     }
@@ -128,6 +143,30 @@ impl CallerControl {
     /// Whether the keys were not heard of for too long.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
+    }
+
+    /// The keys that are wanted, each with its source, in the order in which the first of an id counts. Looks
+    /// at all of them.
+    pub(crate) fn records(
+        &self,
+        is_wanted: impl Fn(&KeyRecord) -> bool,
+    ) -> Vec<(KeyOrigin, KeyRecord)> {
+        let records = self.records.lock();
+        let of = |source: KeyOrigin| {
+            let wanted = records[source as usize].iter().filter(|record| is_wanted(record));
+            wanted.map(move |record| (source, record.clone()))
+        };
+        KeyOrigin::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// The turn to read or write the file of keys. Waits while another has it: not for a worker.
+    pub(crate) fn file_turn(&self) -> MutexGuard<'_, ()> {
+        self.file_turn.lock()
+    }
+
+    /// What the settings say of callers.
+    pub(crate) fn policy(&self) -> &AccessPolicy {
+        &self.policy
     }
 
     /// Says whether the keys were not heard of for too long: then requests with keys are refused.

@@ -1,5 +1,7 @@
 //! What the admin listener tells: metrics, life, readiness, status, explanations.
 
+mod keys;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 use crate::usage::Usage;
 use crate::{explain, limits, metrics};
+
+pub(crate) use keys::KeyAdmin;
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -68,6 +72,7 @@ pub(crate) struct AdminPages {
     beats: Arc<Heartbeats>,
     access: Arc<AdminAccess>,
     usage: Arc<Usage>,
+    keys: KeyAdmin,
     draining: AtomicBool,
 }
 
@@ -81,15 +86,16 @@ pub(crate) struct AdminParts {
     /// Who may see them.
     pub(crate) access: Arc<AdminAccess>,
     pub(crate) usage: Arc<Usage>,
+    pub(crate) keys: KeyAdmin,
 }
 
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
-const ACTIONS: &[AdminAction] = &[];
+const ACTIONS: &[AdminAction] = &keys::ACTIONS;
 
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        AdminParts { server, tls, beats, state, access, usage }: AdminParts,
+        AdminParts { server, tls, beats, state, access, usage, keys }: AdminParts,
     ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
@@ -98,7 +104,7 @@ impl AdminPages {
         let draining = AtomicBool::new(false);
         let (connections, issuers) = (parts.connections(), parts.issuers.clone());
         let proxy = Arc::clone(&parts.proxy);
-        Self { proxy, connections, issuers, server, registry, beats, access, usage, draining }
+        Self { proxy, connections, issuers, server, registry, beats, access, usage, keys, draining }
     }
 
     /// The proxy's status, with what is known of sockets.
@@ -168,9 +174,7 @@ impl AdminHandler for AdminPages {
     }
 
     async fn act(&self, call: AdminCall) -> AdminReply {
-        // Only rows of the table come here, and each has an arm.
-        tracing::error!(action = call.action.name, "an admin action has no code");
-        AdminReply { status: 501, body: Bytes::from_static(b"{}"), subject: None }
+        self.keys.act(call).await
     }
 
     fn metrics(&self) -> Metrics {

@@ -202,7 +202,10 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
         });
         // The text is not quoted: it may hold a key.
         let url = url.map_err(|why| CommandError::Config(format!("URL {}: {why}", index + 1)))?;
-        Ok(Goal::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
+        Ok::<_, CommandError>(Goal::new(
+            name.map_or_else(|| summary::given(index), str::to_owned),
+            url,
+        ))
     };
     let goals: Vec<Goal> = urls.iter().enumerate().map(goal).collect::<Result<_, _>>()?;
     for (index, goal) in goals.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! Only shapes and texts; `serve` and its neighbours do the work.
 
 pub mod analyze;
+pub mod key;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +37,9 @@ pub enum Command {
     Check(Check),
     /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
+    /// Make, list, revoke, rotate and import the keys of clients
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Make a token for the admin listener; prints it once, with the settings that accept it
     Token(NewToken),
     /// Measure what a provider delivers: limits, streams, latency; shows the cost first
@@ -55,6 +59,8 @@ Examples:
       of the upstream on that host
   wellhead serve -c wellhead.yaml --listen 0.0.0.0:4545
       the config, with another listen address
+  wellhead serve http://geth:8545 --keys keys.jsonl
+      only for clients with a key of that file, which `wellhead key create --file keys.jsonl` makes
   wellhead serve
       ./wellhead.yaml, or /etc/wellhead/wellhead.yaml")]
 pub struct Serve {
@@ -64,6 +70,10 @@ pub struct Serve {
     /// The config file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// A file of keys: clients need one of them. Every tenant that it names exists, without limits;
+    /// for limits write a config
+    #[arg(long, value_name = "FILE", requires = "urls")]
+    pub keys: Option<PathBuf>,
     /// The address for clients [default: the config's, or 127.0.0.1:4545]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     pub listen: Option<SocketAddr>,

@@ -1,15 +1,14 @@
 //! The subcommands: arguments in, exit code out.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
 use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
-use crate::config::{self, Overrides, ProblemReport, Settings};
-use crate::terminal::{CommandError, complain, say};
-use crate::{analyze, demo, explain, serve, state, token};
+use crate::config::{self, Overrides, Settings};
+use crate::terminal::{CommandError, complain, environment, rendered, say};
+use crate::{analyze, demo, explain, key, serve, state, token};
 
 /// Exit code of a config or an argument that cannot work.
 const BAD_CONFIG: u8 = 1;
@@ -26,6 +25,7 @@ pub fn run() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
         Command::Explain(arguments) => explain::command(&arguments),
+        Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),
         Command::Schema => {
@@ -51,16 +51,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-fn rendered(report: &ProblemReport) -> String {
-    report.render(std::io::stderr().is_terminal())
-}
-
 fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
-    let overrides = Overrides { listen: arguments.listen, admin: arguments.admin.clone() };
+    let overrides = Overrides {
+        listen: arguments.listen,
+        admin: arguments.admin.clone(),
+        ..Overrides::default()
+    };
     let (settings, warnings) = if arguments.urls.is_empty() {
         let path = config::find(arguments.config.as_deref())
             .map_err(|error| CommandError::Config(error.to_string()))?;
@@ -74,7 +70,17 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     if !warnings.is_empty() {
         complain(&rendered(&warnings));
     }
-    Ok(settings)
+    let Some(file) = &arguments.keys else { return Ok(settings) };
+    // Without a key in it nobody could call, and nothing would say why.
+    let keys = crate::config::read_keys(file)
+        .map_err(|problems| CommandError::Config(format!("--keys: {}", problems.join("\n"))))?;
+    if keys.is_empty() {
+        complain(&format!(
+            "--keys: there is no key in `{}`: `wellhead key create` makes one",
+            file.display()
+        ));
+    }
+    Ok(settings.with_keys(file.clone()))
 }
 
 fn serve_command(arguments: &Serve) -> Result<(), CommandError> {

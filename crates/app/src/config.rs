@@ -24,10 +24,12 @@ mod check;
 pub mod docs;
 mod env;
 pub(crate) mod file;
+mod lifetime;
 mod mask;
 mod name;
 mod near;
 mod network;
+mod nodecore;
 mod place;
 mod problem;
 mod profile;
@@ -46,18 +48,20 @@ pub use access::{
     Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
     Rights, TenantConfig,
 };
-pub(crate) use access_files::read_keys;
+pub(crate) use access_files::{KEYS_BYTES_MAX, read_keys};
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::EnvLookup;
+pub use lifetime::{lifetime, overlap};
 pub(crate) use name::is_clickhouse_table;
 pub use name::{
     CertificateText, ChainName, ClaimPath, ClickHouseTable, HeaderName, LabelName, ListenerName,
     Origin, QuotaName, ReplicaName, TenantName,
 };
 pub use network::Network;
+pub(crate) use nodecore::{NodecoreKey, nodecore_keys};
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
 pub use profile::{Moment, Profile, ProfileValues};
 pub use read::Map;
@@ -84,6 +88,8 @@ pub struct Overrides {
     pub listen: Option<SocketAddr>,
     /// Instead of `admin`.
     pub admin: Option<Admin>,
+    /// The file of keys may be missing: the command makes it.
+    pub may_lack_keys: bool,
 }
 
 /// Settings without an error, and the warnings.
@@ -264,7 +270,7 @@ impl<'a> ConfigSource<'a> {
         let mut keys = None;
         if let Some(base) = base {
             settings.find_files(base, problems);
-            keys = settings.access.find_files(base, problems);
+            keys = settings.access.find_files(base, overrides.may_lack_keys, problems);
             settings.usage.find_files(base, problems);
             settings.take_profiles(&self.root, base, problems);
         }
@@ -319,11 +325,22 @@ impl Settings {
         urls::from_urls(urls, listen, admin)
     }
 
+    /// With the keys of this file, beside nothing else that is said of callers.
+    #[must_use]
+    pub fn with_keys(mut self, file: PathBuf) -> Self {
+        self.access.keys = Some(AccessKeys { file: Some(file), ..AccessKeys::default() });
+        self
+    }
+
     /// Makes the paths of files absolute to the config's directory and reports those that
     /// are missing or cannot be used.
     fn find_files(&mut self, base: &FilePath, problems: &mut Vec<Problem>) {
         if let Some(tls) = self.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("tls"), base, problems);
+        }
+        if let Some(file) = self.access.keys.as_mut().and_then(|keys| keys.file.as_mut()) {
+            // It may be missing: the first key makes it.
+            *file = base.join(&*file);
         }
         if let Some(tls) = self.admin_access.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("admin_access").key("tls"), base, problems);

@@ -141,8 +141,11 @@ fn settings(arguments: &cli::Demo, world: &DemoWorld) -> Result<Settings, Comman
             if place + 1 == world.urls.len() { String::new() } else { format!(", ws: \"{ws}\"") };
         yaml.push_str(&format!("      - {{ id: {id}, url: \"{url}\"{feed} }}\n"));
     }
-    let overrides =
-        Overrides { listen: Some(arguments.listen), admin: Some(arguments.admin.clone()) };
+    let overrides = Overrides {
+        listen: Some(arguments.listen),
+        admin: Some(arguments.admin.clone()),
+        ..Overrides::default()
+    };
     let loaded = config::parse("the demo's config", &yaml, &|_| None, overrides)
         .map_err(|report| CommandError::System(report.render(false)))?;
     Ok(loaded.settings)

@@ -7,6 +7,7 @@
 //! - `limits`: the limits of each upstream, and their sources
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
+//! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
 //!
 //! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
@@ -22,6 +23,7 @@ pub mod config;
 mod demo;
 mod explain;
 mod handler;
+mod key;
 mod limits;
 mod metrics;
 mod renew;

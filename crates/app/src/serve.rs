@@ -25,7 +25,7 @@ use wellhead_server::{
 use wellhead_telemetry::clock;
 
 use crate::access::{self, CallerControl};
-use crate::admin::{AdminPages, AdminParts, Heartbeats};
+use crate::admin::{AdminPages, AdminParts, Heartbeats, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, share_cache};
 use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings};
@@ -83,6 +83,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), now));
     let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
+    let keys = keys(settings, parts.callers.as_ref());
     let pages = AdminPages::new(
         &parts,
         AdminParts {
@@ -92,6 +93,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             state: state.clone(),
             access: Arc::new(admin_access(settings)),
             usage: Arc::clone(&usage),
+            keys,
         },
     );
     let mut rng = SmallRng::from_os_rng();
@@ -153,6 +155,15 @@ fn fetch_keys(parts: &Assembly) -> Result<(), ServeError> {
     // A name server that hangs would else hold it up beyond the time of a fetch.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Takes the file of keys into use, and lets it be changed.
+fn keys(settings: &Settings, callers: Option<&Arc<CallerControl>>) -> KeyAdmin {
+    let file = settings.access.keys.as_ref().and_then(|keys| keys.file.as_deref());
+    if let (Some(callers), Some(path)) = (callers, file) {
+        access::begin(callers, path);
+    }
+    KeyAdmin::new(settings, callers.cloned())
 }
 
 /// What becomes of usage.

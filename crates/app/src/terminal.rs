@@ -1,6 +1,8 @@
 //! What a subcommand leaves behind: text on standard output and error, and why it failed.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write as _};
+
+use crate::config::ProblemReport;
 
 /// Why a command could not be done, in words for the person at the terminal.
 pub(crate) enum CommandError {
@@ -20,4 +22,14 @@ pub(crate) fn say(text: &str) {
 /// Prints everything else on standard error. A closed pipe is no error.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+}
+
+/// A variable of the environment, if it is text.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The problems of a config for standard error.
+pub(crate) fn rendered(report: &ProblemReport) -> String {
+    report.render(std::io::stderr().is_terminal())
 }

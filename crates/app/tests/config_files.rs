@@ -68,7 +68,11 @@ fn a_file_is_loaded_and_the_command_line_wins() {
     let folder = Folder::new("loaded");
     let path = folder.write("wellhead.yaml", format!("listen: 127.0.0.1:1\n{SMALL}").as_bytes());
     assert_eq!(config::find(Some(&path)), Ok(path.clone()));
-    let overrides = Overrides { listen: "127.0.0.1:2".parse().ok(), admin: Some(Admin::Off) };
+    let overrides = Overrides {
+        listen: "127.0.0.1:2".parse().ok(),
+        admin: Some(Admin::Off),
+        ..Overrides::default()
+    };
     let loaded = config::load(&path, &lookup, overrides).expect("sound");
     assert_eq!(loaded.settings.listen.port(), 2);
     assert_eq!(loaded.settings.admin, Admin::Off);

@@ -260,4 +260,4 @@ section! {
     }
 }
 
-with_defaults!(Access, Rights);
+with_defaults!(Access, AccessKeys, Rights);

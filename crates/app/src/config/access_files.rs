@@ -17,6 +17,7 @@ impl Access {
     pub(super) fn find_files(
         &mut self,
         base: &Path,
+        may_lack_keys: bool,
         problems: &mut Vec<Problem>,
     ) -> Option<Vec<KeyRecord>> {
         let path = SettingPath::root().key("access");
@@ -40,6 +41,9 @@ impl Access {
         }
         let file = found(self.keys.as_mut()?.file.as_mut(), base)?;
         let path = path.key("keys").key("file");
+        if !file.exists() && may_lack_keys {
+            return None;
+        }
         if !file.exists() {
             let told = format!("there is no file at `{}`", file.display());
             let hint = "make it with its first key: `wellhead key create`";
@@ -80,7 +84,7 @@ impl UsageConfig {
 }
 
 /// Some 300 bytes for each of a million keys.
-const KEYS_BYTES_MAX: u64 = 512 << 20;
+pub(crate) const KEYS_BYTES_MAX: u64 = 512 << 20;
 
 /// Reads a file of keys. `Err`: why not, or what is wrong with its lines.
 pub(crate) fn read_keys(path: &Path) -> Result<Vec<KeyRecord>, Vec<String>> {

@@ -54,14 +54,7 @@ pub(crate) fn plan(settings: &Settings) -> Result<Option<CallerPlan>, Vec<String
     }
     let access = &settings.access;
     let (book, mut problems) = (Arc::new(MeterBook::default()), Vec::new());
-    let tenants: Vec<_> = settings
-        .tenants
-        .iter()
-        .map(|(name, tenant)| tenant_settings(name.as_ref(), tenant))
-        .collect();
-    let quotas = settings.quotas.iter().map(|(name, quota)| quota_of(name.as_ref(), quota));
-    let directory = TenantDirectory::new(&tenants, quotas, Arc::clone(&book), &mut problems);
-    let directory = Arc::new(directory);
+    let directory = tenants(settings, Arc::clone(&book), &mut problems);
     let tokens = issuers(&access.jwt, &mut problems)
         .map(|verifier| issuer_keys(verifier, Arc::clone(&directory), settings));
     let policy = AccessPolicy::new(
@@ -85,6 +78,22 @@ pub(crate) fn plan(settings: &Settings) -> Result<Option<CallerPlan>, Vec<String
     } else {
         Err(problems)
     }
+}
+
+/// The tenants and quotas of the settings. Where they name no tenant, each that a key names exists.
+pub(crate) fn tenants(
+    settings: &Settings,
+    book: Arc<MeterBook>,
+    problems: &mut Vec<String>,
+) -> Arc<TenantDirectory> {
+    let tenants: Vec<_> = settings
+        .tenants
+        .iter()
+        .map(|(name, tenant)| tenant_settings(name.as_ref(), tenant))
+        .collect();
+    let quotas = settings.quotas.iter().map(|(name, quota)| quota_of(name.as_ref(), quota));
+    let directory = TenantDirectory::new(&tenants, quotas, book, problems);
+    Arc::new(if tenants.is_empty() { directory.open() } else { directory })
 }
 
 fn issuer_keys(

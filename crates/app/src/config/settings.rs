@@ -91,7 +91,8 @@ section! {
         cors: Cors = default(Cors::default()),
         /// Which clients may call, and how they are told apart.
         access: Access = default(Access::default()),
-        /// Those that pay for calls, by name.
+        /// Those that pay for calls, by name. Without any, every tenant that a key, a network or a
+        /// certificate names exists, without limits; with some, others are an error.
         tenants: Map<TenantName, TenantConfig> = default(Map::default()),
         /// Sets of limits, by name.
         quotas: Map<QuotaName, QuotaConfig> = default(Map::default()),

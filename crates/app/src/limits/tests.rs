@@ -145,7 +145,8 @@ fn limits(parts: &Assembly) -> Vec<Value> {
     let server = wellhead_server::Server::new(wellhead_server::Settings::default());
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
     let (access, usage) = (Arc::default(), crate::usage::Usage::idle());
-    let others = AdminParts { server, tls: None, beats, state: None, access, usage };
+    let keys = crate::admin::KeyAdmin::none();
+    let others = AdminParts { server, tls: None, beats, state: None, access, usage, keys };
     let pages = AdminPages::new(parts, others);
     let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");

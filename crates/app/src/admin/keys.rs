@@ -1,0 +1,239 @@
+//! Keys over the admin listener: listed, shown, made, revoked, rotated.
+//!
+//! A change is written to the file of keys and is in use when it is answered. The secret of a key is in the
+//! answer to its making and to its rotation, and nowhere else.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+use wellhead_access::{KeyId, KeyRecord};
+use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
+use wellhead_telemetry::clock;
+
+use crate::access::{CallerControl, KeyOrigin};
+use crate::config::Settings;
+use crate::key::{
+    ChainNames, ChangedKeys, KeyList, KeyOrder, KeyProblem, KeyRules, KeyStore, ROTATION_OVERLAP,
+    ShownKey, change, key_id, overlap_from_json, view,
+};
+
+const fn row(name: &'static str, method: &'static str, path: &'static str) -> AdminAction {
+    AdminAction { name, method, path, role: AdminRole::Keys }
+}
+
+/// What can be done: a row here, and an arm in [`KeyDesk::act`].
+pub(super) const ACTIONS: [AdminAction; 5] = [
+    row("key.list", "GET", "/keys"),
+    row("key.create", "POST", "/keys"),
+    row("key.show", "GET", "/keys/*"),
+    row("key.revoke", "DELETE", "/keys/*"),
+    row("key.rotate", "POST", "/keys/*/rotate"),
+];
+
+/// Keys of one page of the list, if the query does not say.
+const PAGE_KEYS: usize = 1000;
+/// Keys of one page at most.
+const PAGE_KEYS_MAX: usize = 10_000;
+
+/// The actions on keys; without callers that are told apart there are none.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyAdmin(Option<Arc<KeyDesk>>);
+
+/// All that is needed to change keys.
+#[derive(Debug)]
+struct KeyDesk {
+    control: Arc<CallerControl>,
+    rules: KeyRules,
+    /// Where keys are written; without it they can be looked at.
+    store: Option<KeyStore>,
+}
+
+/// What becomes of an action, and the key that it was done to.
+struct KeyAnswer {
+    status: u16,
+    body: Value,
+    id: Option<KeyId>,
+}
+
+impl KeyAdmin {
+    /// Without callers that are told apart.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// As the settings say.
+    pub(crate) fn new(settings: &Settings, control: Option<Arc<CallerControl>>) -> Self {
+        Self(settings.access.keys.as_ref().zip(control).map(|(keys, control)| {
+            let rules = KeyRules {
+                tenants: Arc::clone(control.policy().tenants()),
+                pepper: control.policy().pepper().clone(),
+                env: keys.env.as_ref().to_owned(),
+                chains: Some(ChainNames::of(settings)),
+                knows_quotas: true,
+            };
+            Arc::new(KeyDesk { control, rules, store: keys.file.clone().map(KeyStore::File) })
+        }))
+    }
+
+    /// Carries out one of [`ACTIONS`].
+    pub(super) async fn act(&self, call: AdminCall) -> AdminReply {
+        let Some(desk) = self.0.clone() else { return failed(&no_file()) };
+        let AdminCall { action, subject, query, body, .. } = call;
+        let act = move || desk.act(action.name, subject.as_deref(), query.as_deref(), &body);
+        // Files may lie on a disk that hangs.
+        match tokio::task::spawn_blocking(act).await {
+            Ok(Ok(KeyAnswer { status, body, id })) => {
+                let subject = id.map(|id| id.to_string());
+                AdminReply { status, body: Bytes::from(body.to_string()), subject }
+            }
+            Ok(Err(problem)) => failed(&problem),
+            Err(error) => failed(&KeyProblem::System(error.to_string())),
+        }
+    }
+}
+
+fn failed(problem: &KeyProblem) -> AdminReply {
+    let body = json!({ "error": problem.to_string() });
+    AdminReply { status: problem.status(), body: Bytes::from(body.to_string()), subject: None }
+}
+
+fn no_file() -> KeyProblem {
+    let words = "there is no file of keys to write to: set `access.keys.file`";
+    KeyProblem::Conflict(words.to_owned())
+}
+
+impl KeyDesk {
+    fn act(
+        &self,
+        action: &str,
+        subject: Option<&str>,
+        query: Option<&str>,
+        body: &[u8],
+    ) -> Result<KeyAnswer, KeyProblem> {
+        let now = clock::unix_seconds();
+        let id = || key_id(subject.unwrap_or_default());
+        match action {
+            "key.list" => self.list(query.unwrap_or_default(), now),
+            "key.show" => self.show(id()?, now),
+            "key.create" => self.create(body, now),
+            "key.revoke" => self.revoke(id()?, now),
+            "key.rotate" => self.rotate(id()?, body, now),
+            other => {
+                let words = format!("the admin action `{other}` has no code");
+                Err(KeyProblem::System(words))
+            }
+        }
+    }
+
+    fn list(&self, query: &str, now: u64) -> Result<KeyAnswer, KeyProblem> {
+        let (mut tenant, mut after, mut limit) = (None, None, PAGE_KEYS);
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "tenant" => tenant = Some(value.into_owned()),
+                "after" => after = Some(key_id(&value)?),
+                "limit" => match value.parse() {
+                    Ok(number) if (1..=PAGE_KEYS_MAX).contains(&number) => limit = number,
+                    Ok(_) | Err(_) => {
+                        let words = format!("`limit` is a number from 1 to {PAGE_KEYS_MAX}");
+                        return Err(KeyProblem::Wrong(words));
+                    }
+                },
+                _ => {
+                    let words = "known parameters are `tenant`, `after` and `limit`";
+                    return Err(KeyProblem::Wrong(words.to_owned()));
+                }
+            }
+        }
+        let mut records = self.control.records(|record| {
+            tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
+                && after.is_none_or(|after| record.id > after)
+        });
+        // Stable: of two keys with one id the one that counts stays first.
+        records.sort_by_key(|(_, record)| record.id);
+        records.dedup_by_key(|(_, record)| record.id);
+        let next = records.get(limit).is_some().then(|| records[limit - 1].1.id);
+        let keys: Vec<_> =
+            records.iter().take(limit).map(|(source, it)| shown(*source, it, now)).collect();
+        let mut body = json!({ "keys": keys });
+        if let Some(next) = next {
+            body["next"] = json!(next);
+        }
+        Ok(KeyAnswer { status: 200, body, id: None })
+    }
+
+    fn show(&self, id: KeyId, now: u64) -> Result<KeyAnswer, KeyProblem> {
+        let (source, record) = self.known(id).ok_or_else(|| change::no_key(id))?;
+        Ok(KeyAnswer { status: 200, body: shown(source, &record, now), id: Some(id) })
+    }
+
+    fn known(&self, id: KeyId) -> Option<(KeyOrigin, KeyRecord)> {
+        self.control.records(|record| record.id == id).into_iter().next()
+    }
+
+    fn create(&self, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
+        let order = KeyOrder::from_json(body)?;
+        let mut rng = StdRng::from_os_rng();
+        let made = self.change(|list| change::create(list, &order, &self.rules, now, &mut rng))?;
+        Ok(with_secret(201, &made, now))
+    }
+
+    fn revoke(&self, id: KeyId, now: u64) -> Result<KeyAnswer, KeyProblem> {
+        self.check_source(id)?;
+        let record = self.change(|list| change::revoke(list, id, now))?;
+        let body = shown(KeyOrigin::File, &record, now);
+        Ok(KeyAnswer { status: 200, body, id: Some(id) })
+    }
+
+    fn rotate(&self, id: KeyId, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
+        self.check_source(id)?;
+        let overlap = overlap_from_json(body)?.unwrap_or(ROTATION_OVERLAP);
+        let mut rng = StdRng::from_os_rng();
+        let rules = &self.rules;
+        let made = self.change(|list| change::rotate(list, id, overlap, rules, now, &mut rng))?;
+        Ok(with_secret(200, &made, now))
+    }
+
+    /// A key of the settings is changed there.
+    fn check_source(&self, id: KeyId) -> Result<(), KeyProblem> {
+        match self.known(id) {
+            Some((KeyOrigin::Settings, _)) => Err(KeyProblem::Conflict(format!(
+                "the key {id} stands in the config: change it in `access.keys.list`"
+            ))),
+            Some((KeyOrigin::File | KeyOrigin::Redis, _)) | None => Ok(()),
+        }
+    }
+
+    /// Changes the file, and takes its keys into use.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut KeyList) -> Result<T, KeyProblem>,
+    ) -> Result<T, KeyProblem> {
+        let store = self.store.as_ref().ok_or_else(no_file)?;
+        let _turn = self.control.file_turn();
+        let ChangedKeys { outcome, records } = store.change(change)?;
+        for problem in self.control.take_keys(KeyOrigin::File, records) {
+            tracing::error!(%problem, "a key of the file is invalid and not used");
+        }
+        Ok(outcome)
+    }
+}
+
+fn shown(source: KeyOrigin, record: &KeyRecord, now: u64) -> Value {
+    let mut value = view::json(record, now);
+    value["source"] = json!(source.word());
+    value
+}
+
+fn with_secret(status: u16, made: &ShownKey, now: u64) -> KeyAnswer {
+    let mut body = shown(KeyOrigin::File, &made.record, now);
+    body["key"] = json!(made.text.expose());
+    KeyAnswer { status, body, id: Some(made.record.id) }
+}
+
+#[cfg(test)]
+mod tests;

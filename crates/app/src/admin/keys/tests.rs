@@ -1,0 +1,168 @@
+//! Keys over the admin listener, on a file.
+
+use wellhead_access::{AccessTable, ApiKey};
+
+use super::*;
+use crate::access::plan;
+use crate::config::{self, Overrides};
+
+struct Bench {
+    desk: Arc<KeyDesk>,
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+}
+
+fn bench(keys: &str) -> Bench {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.jsonl");
+    let keys = keys.replace("FILE", &path.display().to_string());
+    let yaml = format!(
+        "chains: {{ ethereum: {{ id: 1, upstreams: [{{ url: \"http://a\" }}] }} }}\n\
+         tenants: {{ acme: {{}} }}\naccess: {{ keys: {{ {keys} }} }}"
+    );
+    let loaded = config::parse("test", &yaml, &|_| None, Overrides::default());
+    let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+    let planned = plan(&settings, wellhead_dispatch::now()).unwrap().expect("keys are set up");
+    let KeyAdmin(desk) = KeyAdmin::new(&settings, Some(planned.control));
+    Bench { desk: desk.expect("keys are set up"), _folder: folder, path }
+}
+
+impl Bench {
+    /// The status and the body of an answer.
+    fn act(&self, action: &str, subject: Option<&str>, query: &str, body: &str) -> (u16, Value) {
+        let body = body.replace('\'', "\"");
+        match self.desk.act(action, subject, Some(query), body.as_bytes()) {
+            Ok(answer) => (answer.status, answer.body),
+            Err(problem) => (problem.status(), json!({ "error": problem.to_string() })),
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, action: &str, subject: &str, body: &str, want: (u16, &str)) {
+        let (status, answer) = self.act(action, Some(subject), "", body);
+        assert_eq!((status, answer["error"].as_str().unwrap_or_default()), want);
+    }
+
+    fn table(&self) -> Arc<AccessTable> {
+        self.desk.control.table()
+    }
+}
+
+#[test]
+fn a_change_is_in_the_file_and_in_use_when_it_is_answered() {
+    let bench = bench("file: \"FILE\", env: test");
+    let (status, made) = bench.act(
+        "key.create",
+        None,
+        "",
+        "{'tenant':'acme','note':'n','expires':'90d','rights':{'methods':{'deny':['debug_*']}}}",
+    );
+    assert_eq!(status, 201, "{made}");
+    let key = made["key"].as_str().unwrap().to_owned();
+    let id = made["id"].as_str().unwrap().to_owned();
+    assert!(key.starts_with(&format!("wh_test_{id}_")));
+    assert_eq!(bench.table().keys(), 1);
+    assert!(bench.table().grant_of(id.parse().unwrap()).is_some());
+    assert!(std::fs::read_to_string(&bench.path).unwrap().contains(&id));
+
+    let (status, rotated) = bench.act("key.rotate", Some(&id), "", "{'overlap':'1h'}");
+    assert_eq!(status, 200, "{rotated}");
+    let next = rotated["key"].as_str().unwrap();
+    assert!(next != key && ApiKey::parse(next).unwrap().id().as_str() == id);
+    assert!(rotated["previous"]["valid_until"].is_u64());
+
+    let (status, revoked) = bench.act("key.revoke", Some(&id), "", "");
+    assert_eq!((status, revoked["state"].as_str()), (200, Some("revoked")));
+    let (_, shown) = bench.act("key.show", Some(&id), "", "");
+    let (_, list) = bench.act("key.list", None, "", "");
+    assert_eq!(list["keys"][0], shown);
+    assert_eq!((shown["source"].as_str(), shown["note"].as_str()), (Some("file"), Some("n")));
+    let file = std::fs::read_to_string(&bench.path).unwrap();
+    for page in [revoked.to_string(), shown.to_string(), list.to_string(), file] {
+        assert!(!page.contains(&key[17..]) && !page.contains(&next[17..]), "{page}");
+    }
+    let conflict = format!("the key {id} is revoked: make a new one");
+    bench.check("key.rotate", &id, "", (409, &conflict));
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    let bench = bench("file: \"FILE\"");
+    bench.check(
+        "key.create",
+        "",
+        "{'tenant':'acne'}",
+        (400, "tenant: there is no tenant `acne`: there are acme"),
+    );
+    bench.check(
+        "key.create",
+        "",
+        "",
+        (400, "the body is not JSON: EOF while parsing a value at line 1 column 0"),
+    );
+    bench.check("key.show", "00000000", "", (404, "there is no key 00000000"));
+    bench.check("key.revoke", "00000000", "", (404, "there is no key 00000000"));
+    bench.check(
+        "key.rotate",
+        "00000000",
+        "{'overlap':'1'}",
+        (400, "`overlap`: expected a time such as `90d`, `12h` or `1h30m`"),
+    );
+    let key = "wh_live_7c9xk2ma_0123456789abcdefghjkmnpqrs_6axtey";
+    let (status, answer) = bench.act("key.revoke", Some(key), "", "");
+    assert!(status == 400 && !answer.to_string().contains("0123456789"), "{answer}");
+    let (status, answer) = bench.act("key.list", None, "limit=0", "");
+    assert_eq!(
+        (status, answer["error"].as_str()),
+        (400, Some("`limit` is a number from 1 to 10000"))
+    );
+    assert!(!bench.path.exists(), "nothing was written");
+}
+
+#[test]
+fn keys_of_the_config_are_shown_and_changed_there() {
+    let hash = "00".repeat(32);
+    let bench = bench(&format!("list: [{{ id: \"00000001\", hash: \"{hash}\", tenant: acme }}]"));
+    let (_, list) = bench.act("key.list", None, "", "");
+    assert_eq!(list["keys"][0]["source"], "config");
+    bench.check(
+        "key.revoke",
+        "00000001",
+        "",
+        (409, "the key 00000001 stands in the config: change it in `access.keys.list`"),
+    );
+    bench.check(
+        "key.create",
+        "",
+        "{'tenant':'acme'}",
+        (409, "there is no file of keys to write to: set `access.keys.file`"),
+    );
+}
+
+#[test]
+fn a_long_list_has_pages() {
+    let bench = bench("file: \"FILE\"");
+    let ids: Vec<_> = (0..3)
+        .map(|_| bench.act("key.create", None, "", "{'tenant':'acme'}").1["id"].clone())
+        .collect();
+    let mut found = Vec::new();
+    let mut query = "limit=2".to_owned();
+    loop {
+        let (_, page) = bench.act("key.list", None, &query, "");
+        found.extend(page["keys"].as_array().unwrap().iter().map(|key| key["id"].clone()));
+        let Some(next) = page["next"].as_str() else { break };
+        query = format!("limit=2&after={next}");
+    }
+    let mut sorted = ids;
+    sorted.sort_by_key(|id| id.as_str().unwrap().to_owned());
+    assert_eq!(found, sorted);
+    let (_, none) = bench.act("key.list", None, "tenant=other", "");
+    assert_eq!(none["keys"], json!([]));
+}
+
+#[test]
+fn without_keys_the_answer_says_what_to_set() {
+    let reply = failed(&no_file());
+    assert_eq!(reply.status, 409);
+    assert!(std::str::from_utf8(&reply.body).unwrap().contains("set `access.keys.file`"));
+}

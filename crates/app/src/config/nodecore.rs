@@ -1,0 +1,83 @@
+//! The keys in a config of nodecore, for `wellhead key import`.
+//!
+//! Here because the YAML parser is known to this module alone. Nothing else of such a config is read.
+
+use std::ops::Range;
+
+use wellhead_telemetry::Secret;
+
+use super::tree::{self, Node, NodeKind};
+
+/// One key of nodecore.
+#[derive(Debug)]
+pub(crate) struct NodecoreKey {
+    pub(crate) line: usize,
+    pub(crate) id: Option<String>,
+    pub(crate) secret: Secret,
+    pub(crate) networks: Vec<String>,
+    pub(crate) allowed: Vec<String>,
+    pub(crate) forbidden: Vec<String>,
+    pub(crate) contracts: Vec<String>,
+}
+
+/// The keys of `auth.key-management`, and problems with their lines, which quote nothing.
+pub(crate) fn nodecore_keys(source: &str) -> (Vec<NodecoreKey>, Vec<String>) {
+    let line_of = |span: &Range<usize>| {
+        source.as_bytes()[..span.start.min(source.len())].iter().filter(|it| **it == b'\n').count()
+            + 1
+    };
+    let (mut problems, mut dropped) = (Vec::new(), Vec::new());
+    let root = tree::parse(source, &mut problems, &mut dropped);
+    if !problems.is_empty() {
+        let told = problems.iter().map(|problem| {
+            let line = problem.span.as_ref().map_or(1, line_of);
+            format!("line {line}: {}", problem.message)
+        });
+        return (Vec::new(), told.collect());
+    }
+    let listed = root.as_ref().and_then(|root| at(root, &["auth", "key-management"]));
+    let (mut keys, mut wrong) = (Vec::new(), Vec::new());
+    let Some(NodeKind::List(items)) = listed.map(|node| &node.kind) else { return (keys, wrong) };
+    for item in items {
+        let Some((place, secret)) =
+            at(item, &["local", "key"]).and_then(|it| Some((it, text(it)?)))
+        else {
+            let line = line_of(&item.span);
+            wrong.push(format!(
+                "line {line}: there is no `local.key`: keys of another type are not in the file"
+            ));
+            continue;
+        };
+        let texts = |path: &[&str]| at(item, path).map(texts).unwrap_or_default();
+        keys.push(NodecoreKey {
+            line: line_of(&place.span),
+            id: at(item, &["id"]).and_then(text),
+            secret: Secret::new(secret),
+            networks: texts(&["local", "settings", "allowed-ips"]),
+            allowed: texts(&["local", "settings", "methods", "allowed"]),
+            forbidden: texts(&["local", "settings", "methods", "forbidden"]),
+            contracts: texts(&["local", "settings", "contracts", "allowed"]),
+        });
+    }
+    (keys, wrong)
+}
+
+fn at<'n>(node: &'n Node, path: &[&str]) -> Option<&'n Node> {
+    path.iter().try_fold(node, |node, key| node.get(key).map(|entry| &entry.value))
+}
+
+fn text(node: &Node) -> Option<String> {
+    match &node.kind {
+        NodeKind::Scalar { text, .. } => Some(text.clone()),
+        NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => None,
+    }
+}
+
+fn texts(node: &Node) -> Vec<String> {
+    match &node.kind {
+        NodeKind::List(items) => items.iter().filter_map(text).collect(),
+        NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::Map(_) | NodeKind::Broken => {
+            Vec::new()
+        }
+    }
+}
