@@ -17,7 +17,7 @@ mod problem;
 mod store;
 pub(crate) mod view;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
