@@ -40,6 +40,7 @@ mod tests {
                     quota: "pro".into(),
                     most: 1.0,
                     retry_after: Duration::ZERO,
+                    is_unanswered: false,
                 };
                 counts.count(&denied);
                 assert_eq!(counts.of(subject, limit), 1, "{subject:?} {limit:?}");

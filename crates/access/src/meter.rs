@@ -6,14 +6,24 @@
 //!
 //! Rates are exact. Caps are checked and spent in two steps, so that calls on several threads at one moment can
 //! each pass a cap that has room for one of them: a cap is passed by at most what those calls cost.
+//!
+//! Rates and caps of keys and tenants may be shared with other replicas ([`QuotaSharing`]). A call that finds
+//! no tokens before the store has said whether there are any is *unanswered*: a try a little later has an
+//! answer, or the replica goes by its own share.
+
+mod shared;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_eth::MethodRow;
-use wellhead_limit::{Bucket, Cap, Caps, Gate, Ledger, days_left_in_month};
+use wellhead_limit::lease::{LeaseShortage, LeasedCap};
+use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
 
-use crate::quota::{QuotaBounds, QuotaPlan, QuotaRate};
+use self::shared::{LimitSharer, RateMeter};
+use crate::quota::{QuotaBounds, QuotaPlan};
+
+pub use self::shared::{QuotaSharing, SharedQuotaLimit};
 
 const DAY_SECONDS: u64 = 86_400;
 
@@ -35,7 +45,7 @@ impl SubjectKind {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::Address, Self::Key, Self::Tenant];
 
-    /// As refusals tell it.
+    /// As refusals and the state file tell it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Address => "address",
@@ -115,6 +125,9 @@ pub struct LimitDenied {
     pub most: f64,
     /// When the call may be worth repeating.
     pub retry_after: Duration,
+    /// Nobody has said no: the store that replicas share was not heard yet. It will have been heard, or given
+    /// up, after [`Self::retry_after`], some milliseconds.
+    pub is_unanswered: bool,
 }
 
 /// The moment of a call, by both clocks.
@@ -155,8 +168,8 @@ pub struct MeteredCall<'a> {
 /// What of one set of bounds is used.
 #[derive(Debug, Default)]
 struct BoundsMeter {
-    calls: Bucket,
-    credits: Bucket,
+    calls: RateMeter,
+    credits: RateMeter,
     in_flight: Gate,
 }
 
@@ -166,32 +179,48 @@ struct BoundReached {
     limit: QuotaLimit,
     most: f64,
     wait: Duration,
+    is_unanswered: bool,
+}
+
+impl BoundReached {
+    fn new(limit: QuotaLimit, most: f64, shortage: LeaseShortage) -> Self {
+        let is_unanswered = matches!(shortage, LeaseShortage::Unanswered(_));
+        Self { limit, most, wait: shortage.retry_after(), is_unanswered }
+    }
+
+    fn held(limit: QuotaLimit, most: u32) -> Self {
+        Self::new(limit, f64::from(most), LeaseShortage::Refused(PLACE_WAIT))
+    }
 }
 
 impl BoundsMeter {
+    fn shared(sharer: LimitSharer<'_>, bounds: &QuotaBounds, group: Option<usize>) -> Self {
+        let [calls, credits] = sharer.rates(bounds, group);
+        Self { calls, credits, in_flight: Gate::default() }
+    }
+
     /// Takes a call and its credits, or neither.
     fn take(&self, bounds: &QuotaBounds, credits: u32, at: Duration) -> Result<(), BoundReached> {
-        take_rate(&self.calls, bounds.calls, 1, at).map_err(|wait| {
+        self.calls.take(bounds.calls, 1, at).map_err(|shortage| {
             let most = bounds.calls.map_or(0.0, |rate| rate.per_second);
-            BoundReached { limit: QuotaLimit::Calls, most, wait }
+            BoundReached::new(QuotaLimit::Calls, most, shortage)
         })?;
-        take_rate(&self.credits, bounds.credits, credits, at).map_err(|wait| {
-            give_back(&self.calls, bounds.calls, 1);
+        self.credits.take(bounds.credits, credits, at).map_err(|shortage| {
+            self.calls.give_back(bounds.calls, 1);
             let most = bounds.credits.map_or(0.0, |rate| rate.per_second);
-            BoundReached { limit: QuotaLimit::Credits, most, wait }
+            BoundReached::new(QuotaLimit::Credits, most, shortage)
         })
     }
 
     fn give_back(&self, bounds: &QuotaBounds, credits: u32) {
-        give_back(&self.calls, bounds.calls, 1);
-        give_back(&self.credits, bounds.credits, credits);
+        self.calls.give_back(bounds.calls, 1);
+        self.credits.give_back(bounds.credits, credits);
     }
 
     fn enter(&self, bounds: &QuotaBounds) -> Result<(), BoundReached> {
         match bounds.in_flight {
             Some(most) if !self.in_flight.enter(most) => {
-                let (limit, most) = (QuotaLimit::InFlight, f64::from(most));
-                Err(BoundReached { limit, most, wait: PLACE_WAIT })
+                Err(BoundReached::held(QuotaLimit::InFlight, most))
             }
             Some(_) | None => Ok(()),
         }
@@ -205,24 +234,6 @@ impl BoundsMeter {
     }
 }
 
-fn take_rate(
-    bucket: &Bucket,
-    rate: Option<QuotaRate>,
-    credits: u32,
-    at: Duration,
-) -> Result<(), Duration> {
-    match rate {
-        Some(rate) => bucket.take(f64::from(credits), rate.pace(), at),
-        None => Ok(()),
-    }
-}
-
-fn give_back(bucket: &Bucket, rate: Option<QuotaRate>, credits: u32) {
-    if let Some(rate) = rate {
-        bucket.give_back(f64::from(credits), rate.pace());
-    }
-}
-
 /// What of its quota a subject has used. Shared by all workers.
 #[derive(Debug)]
 pub struct SubjectMeter {
@@ -233,6 +244,8 @@ pub struct SubjectMeter {
     all: BoundsMeter,
     groups: Box<[BoundsMeter]>,
     ledger: Ledger,
+    /// The caps, where all replicas share them; the ledger then tells what this one spent.
+    shared_caps: Option<Arc<LeasedCap>>,
     connections: Gate,
     subscriptions: Gate,
 }
@@ -247,9 +260,27 @@ impl SubjectMeter {
             all: BoundsMeter::default(),
             groups,
             ledger: Ledger::default(),
+            shared_caps: None,
             connections: Gate::default(),
             subscriptions: Gate::default(),
         }
+    }
+
+    /// One whose rates and caps are those of all replicas together.
+    pub(crate) fn shared(
+        kind: SubjectKind,
+        name: Arc<str>,
+        plan: Arc<QuotaPlan>,
+        sharing: &dyn QuotaSharing,
+    ) -> Self {
+        let quota = plan.quota();
+        let sharer = LimitSharer { sharing, kind, subject: &name };
+        let all = BoundsMeter::shared(sharer, &quota.bounds, None);
+        let groups = quota.groups.iter().enumerate();
+        let groups =
+            groups.map(|(place, group)| BoundsMeter::shared(sharer, &group.bounds, Some(place)));
+        let (groups, shared_caps) = (groups.collect(), sharer.caps(quota.caps));
+        Self { all, groups, shared_caps, ..Self::new(kind, Arc::clone(&name), Arc::clone(&plan)) }
     }
 
     /// What it belongs to.
@@ -288,12 +319,9 @@ impl SubjectMeter {
     /// Whether nothing holds a place of it, and its rates are as if nothing had been taken.
     pub(crate) fn is_idle(&self, at: Duration) -> bool {
         let is_full = |bounds: &QuotaBounds, meter: &BoundsMeter| {
-            let is_full = |bucket: &Bucket, rate: Option<QuotaRate>| {
-                rate.is_none_or(|rate| bucket.wait(rate.burst, rate.pace(), at).is_zero())
-            };
             meter.in_flight.inside() == 0
-                && is_full(&meter.calls, bounds.calls)
-                && is_full(&meter.credits, bounds.credits)
+                && meter.calls.is_full(bounds.calls, at)
+                && meter.credits.is_full(bounds.credits, at)
         };
         let quota = self.quota();
         let mut groups = quota.groups.iter().zip(&self.groups);
@@ -304,9 +332,9 @@ impl SubjectMeter {
     }
 
     fn denied(&self, reached: BoundReached) -> LimitDenied {
-        let BoundReached { limit, most, wait } = reached;
+        let BoundReached { limit, most, wait, is_unanswered } = reached;
         let quota = Arc::clone(&self.quota().name);
-        LimitDenied { subject: self.kind, limit, quota, most, retry_after: wait }
+        LimitDenied { subject: self.kind, limit, quota, most, retry_after: wait, is_unanswered }
     }
 
     /// Takes what the call costs from all bounds that apply, or from none. Returns its groups.
@@ -315,12 +343,9 @@ impl SubjectMeter {
         self.all.take(&quota.bounds, credits, at.elapsed).map_err(|why| self.denied(why))?;
         let groups = self.plan.groups(call.row, call.method);
         let taken = self.take_groups(groups, credits, at.elapsed);
-        let taken = taken.and_then(|()| match self.cap_passed(credits, at) {
-            None => Ok(()),
-            Some(reached) => {
-                self.give_back_groups(groups, credits);
-                Err(reached)
-            }
+        let taken = taken.and_then(|()| {
+            let taken = self.take_of_caps(credits, at);
+            taken.inspect_err(|_| self.give_back_groups(groups, credits))
         });
         match taken {
             Ok(()) => {
@@ -362,15 +387,24 @@ impl SubjectMeter {
             .map(|(place, (group, meter))| (place, &group.bounds, meter))
     }
 
-    fn cap_passed(&self, credits: u32, at: MeterTime) -> Option<BoundReached> {
+    /// Of caps of its own it only looks whether there is room.
+    fn take_of_caps(&self, credits: u32, at: MeterTime) -> Result<(), BoundReached> {
         let caps = self.quota().caps;
-        let cap = self.ledger.passed(caps, credits.into(), at.day())?;
+        let (cap, shortage) = match &self.shared_caps {
+            Some(shared) => match shared::take_of_cap(shared, caps, credits, at) {
+                Ok(()) => return Ok(()),
+                Err(short) => short,
+            },
+            None => match self.ledger.passed(caps, credits.into(), at.day()) {
+                None => return Ok(()),
+                Some(cap) => (cap, LeaseShortage::Refused(at.left_of(cap))),
+            },
+        };
         let (limit, most) = match cap {
             Cap::Day => (QuotaLimit::Day, caps.day),
             Cap::Month => (QuotaLimit::Month, caps.month),
         };
-        let most = most.unwrap_or_default() as f64;
-        Some(BoundReached { limit, most, wait: at.left_of(cap) })
+        Err(BoundReached::new(limit, most.unwrap_or_default() as f64, shortage))
     }
 
     fn leave_groups(&self, groups: u32) {
@@ -382,6 +416,9 @@ impl SubjectMeter {
         self.give_back_groups(groups, credits);
         self.all.give_back(&self.quota().bounds, credits);
         self.ledger.give_back(credits.into(), at.day());
+        if let Some(caps) = &self.shared_caps {
+            caps.give_back(f64::from(credits));
+        }
     }
 
     /// Corrects what a call was charged: `credits` were right instead of `charged`.
@@ -389,15 +426,25 @@ impl SubjectMeter {
         let correct = |bounds: &QuotaBounds, meter: &BoundsMeter| {
             let Some(rate) = bounds.credits else { return };
             match credits.checked_sub(charged) {
-                Some(more) => meter.credits.charge(f64::from(more), rate.pace(), at.elapsed),
-                None => meter.credits.give_back(f64::from(charged - credits), rate.pace()),
+                Some(more) => meter.credits.charge(rate, more, at.elapsed),
+                None => meter.credits.give_back(Some(rate), charged - credits),
             }
         };
         correct(&self.quota().bounds, &self.all);
         self.each(groups).for_each(|(_, bounds, meter)| correct(bounds, meter));
         match credits.checked_sub(charged) {
-            Some(more) => self.ledger.spend(more.into(), at.day()),
-            None => self.ledger.give_back((charged - credits).into(), at.day()),
+            Some(more) => {
+                self.ledger.spend(more.into(), at.day());
+                if let Some(caps) = &self.shared_caps {
+                    caps.charge(f64::from(more), at.elapsed);
+                }
+            }
+            None => {
+                self.ledger.give_back((charged - credits).into(), at.day());
+                if let Some(caps) = &self.shared_caps {
+                    caps.give_back(f64::from(charged - credits));
+                }
+            }
         }
     }
 }
@@ -530,8 +577,7 @@ impl HeldPlace {
                     true => QuotaLimit::Subscriptions,
                     false => QuotaLimit::Connections,
                 };
-                let most = f64::from(most);
-                return Err(meter.denied(BoundReached { limit, most, wait: PLACE_WAIT }));
+                return Err(meter.denied(BoundReached::held(limit, most)));
             }
             self.meters.push(meter);
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wellhead_limit::Pages;
+use wellhead_limit::{Ledger, Pages, month_of};
 
-use crate::meter::{MeterTime, SubjectKind, SubjectMeter};
+use crate::meter::{MeterTime, QuotaSharing, SubjectKind, SubjectMeter};
 use crate::quota::QuotaPlan;
 
 /// Addresses with a meter of their own, at most. Beyond it one that has used nothing lately gives its place to
@@ -35,12 +35,22 @@ type SubjectName = (SubjectKind, Arc<str>);
 /// What tells one address's meter from others: whose quota it is, and the address or /64.
 type AddressKey = (u64, u128);
 
+/// The meters of keys and tenants.
+#[derive(Debug, Default)]
+struct NamedMeters {
+    meters: HashMap<SubjectName, Arc<SubjectMeter>>,
+    /// What those spent before a restart that have no meter yet.
+    kept: HashMap<SubjectName, Ledger>,
+}
+
 /// Where all meters are found. Shared by all workers.
 #[derive(Debug)]
 pub struct MeterBook {
-    named: Mutex<HashMap<SubjectName, Arc<SubjectMeter>>>,
+    named: Mutex<NamedMeters>,
     addresses: [Mutex<HashMap<AddressKey, Arc<SubjectMeter>>>; SHARDS],
     addresses_max: usize,
+    /// By which replicas share the limits of keys and tenants.
+    sharing: Option<Arc<dyn QuotaSharing>>,
     /// With a seed of this process: no client can choose addresses that share a shard.
     hasher: RandomState,
 }
@@ -65,8 +75,14 @@ impl MeterBook {
             named: Mutex::default(),
             addresses: Default::default(),
             addresses_max,
+            sharing: None,
             hasher: RandomState::new(),
         }
+    }
+
+    /// A book whose keys and tenants share their rates and caps with those of other replicas.
+    pub fn sharing(sharing: Arc<dyn QuotaSharing>) -> Self {
+        Self { sharing: Some(sharing), ..Self::default() }
     }
 
     /// The meter of a key or a tenant: the one that is there if its quota is this one.
@@ -77,21 +93,41 @@ impl MeterBook {
         plan: &Arc<QuotaPlan>,
     ) -> Arc<SubjectMeter> {
         let mut named = self.named.lock();
+        let NamedMeters { meters, kept } = &mut *named;
         let key = (kind, Arc::clone(name));
-        let known = named.get(&key);
+        let known = meters.get(&key);
         if let Some(known) = known
             && known.quota() == plan.quota()
         {
             return Arc::clone(known);
         }
-        let meter = SubjectMeter::new(kind, Arc::clone(name), Arc::clone(plan));
-        if let Some(known) = known {
-            let pages = known.ledger().pages();
+        let (own_name, plan) = (Arc::clone(name), Arc::clone(plan));
+        let meter = match &self.sharing {
+            Some(sharing) => SubjectMeter::shared(kind, own_name, plan, &**sharing),
+            None => SubjectMeter::new(kind, own_name, plan),
+        };
+        let before = kept.remove(&key).map(|ledger| ledger.pages());
+        if let Some(pages) = known.map(|known| known.ledger().pages()).or(before) {
             meter.ledger().restore(pages, pages.day);
         }
         let meter = Arc::new(meter);
-        named.insert(key, Arc::clone(&meter));
+        meters.insert(key, Arc::clone(&meter));
         meter
+    }
+
+    /// Adds what a key or a tenant spent before a restart, now or when it has a meter. Pages of days and months
+    /// that are over, or to come, say nothing; beyond [`NAMED_MAX`] of those without a meter it is lost.
+    pub fn restore(&self, kind: SubjectKind, name: &Arc<str>, pages: Pages, at: MeterTime) {
+        let mut named = self.named.lock();
+        let NamedMeters { meters, kept } = &mut *named;
+        let key = (kind, Arc::clone(name));
+        if let Some(meter) = meters.get(&key) {
+            meter.ledger().restore(pages, at.day());
+        } else if pages.month == month_of(at.day())
+            && (kept.len() < NAMED_MAX || kept.contains_key(&key))
+        {
+            kept.entry(key).or_default().restore(pages, at.day());
+        }
     }
 
     /// The meter of an address that uses what `holder` grants.
@@ -120,28 +156,32 @@ impl MeterBook {
         meter
     }
 
-    /// What each key and tenant with a cap has spent, to be kept over a restart.
-    pub fn pages(&self) -> Vec<(SubjectKind, Arc<str>, Pages)> {
+    /// What each key and tenant with a cap has spent that still counts, to be kept over a restart.
+    pub fn pages(&self, at: MeterTime) -> Vec<(SubjectKind, Arc<str>, Pages)> {
         let named = self.named.lock();
-        let spent = named.values().filter(|meter| meter.has_cap());
-        spent
-            .map(|meter| (meter.kind(), Arc::clone(meter.name()), meter.ledger().pages()))
-            .collect()
+        let spent = named.meters.values().filter(|meter| meter.has_spent(at));
+        let spent =
+            spent.map(|meter| (meter.kind(), Arc::clone(meter.name()), meter.ledger().pages()));
+        let kept = named.kept.iter().filter(|(_, ledger)| ledger.in_month(at.day()) > 0);
+        let kept = kept.map(|((kind, name), ledger)| (*kind, Arc::clone(name), ledger.pages()));
+        spent.chain(kept).collect()
     }
 
     /// All keys and tenants that have a meter.
     pub fn all(&self) -> Vec<Arc<SubjectMeter>> {
-        self.named.lock().values().map(Arc::clone).collect()
+        self.named.lock().meters.values().map(Arc::clone).collect()
     }
 
     /// Forgets meters that no grant holds and that have nothing to remember.
     pub fn sweep(&self, at: MeterTime) {
         let mut named = self.named.lock();
         let is_held = |meter: &Arc<SubjectMeter>| Arc::strong_count(meter) > 1;
-        named
+        named.kept.retain(|_, ledger| ledger.in_month(at.day()) > 0);
+        let meters = &mut named.meters;
+        meters
             .retain(|_, meter| is_held(meter) || meter.has_spent(at) || !meter.is_idle(at.elapsed));
-        if named.len() > NAMED_MAX {
-            named.retain(|_, meter| is_held(meter));
+        if meters.len() > NAMED_MAX {
+            meters.retain(|_, meter| is_held(meter));
         }
         drop(named);
         for meters in &self.addresses {
@@ -211,8 +251,39 @@ mod tests {
         assert!(is_let_through(&after, NOW));
         let later = MeterTime { elapsed: NOW.elapsed * 2, ..NOW };
         assert!(!is_let_through(&after, later), "eight credits of the day are spent");
-        assert_eq!(book.pages().len(), 1);
+        assert_eq!(book.pages(NOW).len(), 1);
         assert_eq!(book.all().len(), 1);
+    }
+
+    #[test]
+    fn what_was_spent_before_a_restart_counts_when_its_meter_is_there() {
+        let (before, after) = (MeterBook::default(), MeterBook::default());
+        let named = |book: &MeterBook, name: &str| {
+            book.named(SubjectKind::Key, &name.into(), &plan(Some(8), 1.0))
+        };
+        for name in ["early", "late", "never"] {
+            assert!(is_let_through(&named(&before, name), NOW));
+        }
+        named(&before, "unused");
+        let mut pages = before.pages(NOW);
+        pages.sort_unstable_by(|(_, one, _), (_, other, _)| one.cmp(other));
+        assert_eq!(pages.len(), 3, "of what spent nothing nothing is kept");
+        let early = named(&after, "early");
+        for (kind, name, pages) in &pages {
+            after.restore(*kind, name, *pages, NOW);
+        }
+        let spent = |meter: &SubjectMeter| meter.ledger().on_day(NOW.day());
+        assert_eq!((spent(&early), spent(&named(&after, "late"))), (4, 4));
+        assert_eq!(spent(&named(&after, "late")), 4, "once");
+        let mut again = after.pages(NOW);
+        again.sort_unstable_by(|(_, one, _), (_, other, _)| one.cmp(other));
+        assert_eq!(again, pages, "also of the one that never came");
+        let december = MeterTime { unix_seconds: NOW.unix_seconds + 4 * 86_400, ..NOW };
+        after.sweep(december);
+        assert!(after.pages(december).is_empty());
+        let stale = MeterBook::default();
+        stale.restore(SubjectKind::Key, &"early".into(), pages[0].2, december);
+        assert_eq!(spent(&named(&stale, "early")), 0);
     }
 
     #[test]

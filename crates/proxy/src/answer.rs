@@ -290,7 +290,7 @@ impl Refusal {
 
     /// A limit of the caller was reached.
     pub(crate) fn over_limit(denied: LimitDenied) -> Self {
-        let LimitDenied { subject, limit, quota, most, retry_after } = &denied;
+        let LimitDenied { subject, limit, quota, most, retry_after, is_unanswered: _ } = &denied;
         let (subject, limit) = (subject.word(), limit.word());
         let seconds = retry_after.as_secs_f64();
         let message = format!(

@@ -263,7 +263,7 @@ impl<'a> Replies<'a> {
     }
 
     /// Charges each call, in order; those that the caller may not make are refused.
-    fn charge(&mut self, request: &RequestContext<'a>, items: &[Item]) {
+    async fn charge(&mut self, request: &RequestContext<'a>, items: &[Item]) {
         if request.payer().is_none() {
             return;
         }
@@ -273,7 +273,7 @@ impl<'a> Replies<'a> {
                 continue;
             };
             let row = MethodTable::standard().row(call.method());
-            let charge = charge::charge(request, row, call).unwrap_or_else(|refusal| {
+            let charge = charge::charge(request, row, call).await.unwrap_or_else(|refusal| {
                 let took = now().saturating_duration_since(request.ctx.received_at);
                 request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
                 self.put(ItemResult::refused(place, refusal));
@@ -303,7 +303,7 @@ pub(crate) async fn answer(
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(request, wanted)).await;
     }
-    replies.charge(request, items);
+    replies.charge(request, items).await;
     let (work, kept, methods) = divide(request, items, &replies);
     for item in kept {
         replies.put(from_memory(request, item, &pile));

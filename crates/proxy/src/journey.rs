@@ -303,7 +303,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (report, ended) = match charge::charge(request, row, call) {
+    let (report, ended) = match charge::charge(request, row, call).await {
         Ok(mut charge) => {
             let (report, ended) =
                 handle_and_count(request, call, request.ctx.received_at, may_stream).await;

@@ -5,7 +5,7 @@ use super::*;
 use wellhead_eth::MethodTable;
 use wellhead_limit::Caps;
 
-use crate::quota::{Quota, QuotaGroup};
+use crate::quota::{Quota, QuotaGroup, QuotaRate};
 
 /// 2026-11-29 12:00 UTC: a day and a half before December.
 const NOON: u64 = 20_786 * DAY_SECONDS + DAY_SECONDS / 2;

@@ -4,10 +4,13 @@
 //! it, and usage counted. A call that failed for reasons of the upstreams or of wellhead is free; one that was
 //! answered with an error about itself, such as a revert, is not. An answer from the cache may cost less.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
-use wellhead_access::{CallCharge, Caller, HeldPlace, InFlightPlace, MeteredCall, RightDenied};
+use wellhead_access::{
+    CallCharge, Caller, HeldPlace, InFlightPlace, LimitDenied, MeteredCall, RightDenied,
+};
 use wellhead_chain::View;
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, MethodRow};
@@ -20,6 +23,11 @@ use crate::request::reply::Reply;
 use crate::state::access::AccessTerms;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
+
+/// Limits that replicas share may have no answer yet for a call that comes after a pause: it is tried again
+/// after each of these. A store that is well answers within the first; after both of them together, which are
+/// longer than `limit::lease::ANSWER_WITHIN`, the limit goes by its share, and says yes or no.
+const ANSWER_WAITS: [Duration; 2] = [Duration::from_millis(7), Duration::from_millis(20)];
 
 /// What a call has taken from the limits of its caller; nothing where calls are not charged. Boxed, so that
 /// calls that are not charged do not carry the room for it.
@@ -73,8 +81,9 @@ pub(crate) fn credits_out(chain: &ServedChain, row: &MethodRow, trail: &Trail) -
     trail.attempts.iter().map(|attempt| price(attempt.slot)).sum()
 }
 
-/// Checks that the caller may make a call, and takes what it costs from all limits; or refuses it.
-pub(crate) fn charge<'a>(
+/// Checks that the caller may make a call, and takes what it costs from all limits; or refuses it. Waits only
+/// for a shared limit that has no answer yet, some milliseconds.
+pub(crate) async fn charge<'a>(
     request: &RequestContext<'a>,
     row: &'static MethodRow,
     call: &Call,
@@ -83,13 +92,17 @@ pub(crate) fn charge<'a>(
     let bytes_in = call.method().len() + call.params().map_or(0, <[u8]>::len);
     let credits = payer.terms.prices.credits(row, call.method());
     let metered = MeteredCall { row, method: call.method(), credits };
-    let meters = payer.caller.meters().map(|meter| &**meter);
-    let taken = check_rights(request, payer.caller, row, call)
-        .map_err(|denied| (Refusal::denied(&denied), UsageOutcome::Refused))
-        .and_then(|()| {
-            let taken = CallCharge::take(meters, metered, payer.terms.meter_time(now()));
+    let taken = match check_rights(request, payer.caller, row, call) {
+        Ok(()) => {
+            let taken = match payer.take(metered) {
+                // Boxed, as it is seldom.
+                Err(denied) if denied.is_unanswered => Box::pin(payer.take_later(metered)).await,
+                taken => taken,
+            };
             taken.map_err(|denied| (payer.terms.refuse(denied), UsageOutcome::Limited))
-        });
+        }
+        Err(denied) => Err((Refusal::denied(&denied), UsageOutcome::Refused)),
+    };
     match taken {
         Ok(taken) => Ok(ChargedCall(Some(Box::new(PaidCall { payer, row, bytes_in, taken })))),
         Err((refusal, outcome)) => {
@@ -203,6 +216,26 @@ impl ChargedCall<'_> {
             time_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         };
         payer.record(row, (end.source(), outcome), amounts);
+    }
+}
+
+impl<'a> Payer<'a> {
+    fn take(&self, call: MeteredCall<'_>) -> Result<CallCharge<'a>, LimitDenied> {
+        let meters = self.caller.meters().map(|meter| &**meter);
+        CallCharge::take(meters, call, self.terms.meter_time(now()))
+    }
+
+    /// The first try had no answer.
+    async fn take_later(&self, call: MeteredCall<'_>) -> Result<CallCharge<'a>, LimitDenied> {
+        let [first, second] = ANSWER_WAITS;
+        sleep(first).await;
+        match self.take(call) {
+            Err(denied) if denied.is_unanswered => {
+                sleep(second).await;
+                self.take(call)
+            }
+            taken => taken,
+        }
     }
 }
 

@@ -1,0 +1,293 @@
+//! Limits of a meter that replicas share.
+//!
+//! Where a book shares, the rates and caps of its keys and tenants are leased from a store: see
+//! `limit::lease`. Addresses, and what is held (requests, connections, subscriptions), are counted by
+//! each replica for itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, WhenAway};
+use wellhead_limit::{Bucket, Cap, Caps};
+
+use super::{MeterTime, SubjectKind};
+use crate::quota::{QuotaBounds, QuotaRate};
+
+/// A limit of a key or a tenant that replicas share.
+#[derive(Debug, Clone)]
+pub enum SharedQuotaLimit {
+    /// Calls or credits a second.
+    Rate(Arc<LeasedBucket>),
+    /// Credits of the day and the month.
+    Caps(Arc<LeasedCap>),
+}
+
+/// What serves limits that replicas share.
+pub trait QuotaSharing: fmt::Debug + Send + Sync {
+    /// What holds while the store is away.
+    fn when_away(&self) -> WhenAway;
+
+    /// Serves a limit from now on, under the name that it has at all replicas. One that is never served
+    /// goes by the share of an only replica: a rate by the whole, of a cap only the part that
+    /// [`LeasedCap`] lends without having heard of the store.
+    ///
+    /// Called with the book locked: it must not wait, and not look into the book.
+    fn share(&self, name: &str, limit: SharedQuotaLimit);
+}
+
+/// The name of a limit in the store: `tenant:acme:calls`, `key:h7xk2m9q:group-0:credits`.
+fn limit_name(kind: SubjectKind, subject: &str, limit: &str) -> String {
+    // Subjects of tokens are any text: one must not end as the limit of another does.
+    let subject = subject.replace('%', "%25").replace(':', "%3A");
+    format!("{}:{subject}:{limit}", kind.word())
+}
+
+/// Makes the shared limits of one subject.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LimitSharer<'a> {
+    pub(super) sharing: &'a dyn QuotaSharing,
+    pub(super) kind: SubjectKind,
+    pub(super) subject: &'a str,
+}
+
+impl LimitSharer<'_> {
+    /// The meters of calls and credits; `group`: of which group, if not of all.
+    pub(super) fn rates(self, bounds: &QuotaBounds, group: Option<usize>) -> [RateMeter; 2] {
+        let rate = |rate: Option<QuotaRate>, word: &str| {
+            let Some(QuotaRate { per_second, burst }) = rate else { return RateMeter::default() };
+            let bucket = LeasedBucket::new(per_second, burst.max(1.0))
+                .with_when_away(self.sharing.when_away());
+            let bucket = Arc::new(bucket);
+            let limit = match group {
+                Some(place) => format!("group-{place}:{word}"),
+                None => word.to_owned(),
+            };
+            let name = limit_name(self.kind, self.subject, &limit);
+            self.sharing.share(&name, SharedQuotaLimit::Rate(Arc::clone(&bucket)));
+            RateMeter::Shared(bucket)
+        };
+        [rate(bounds.calls, "calls"), rate(bounds.credits, "credits")]
+    }
+
+    pub(super) fn caps(self, caps: Caps) -> Option<Arc<LeasedCap>> {
+        if caps == Caps::default() {
+            return None;
+        }
+        let cap = Arc::new(LeasedCap::new(caps).with_when_away(self.sharing.when_away()));
+        let name = limit_name(self.kind, self.subject, "caps");
+        self.sharing.share(&name, SharedQuotaLimit::Caps(Arc::clone(&cap)));
+        Some(cap)
+    }
+}
+
+/// What of a rate is used.
+#[derive(Debug)]
+pub(super) enum RateMeter {
+    /// By this process alone.
+    Own(Bucket),
+    /// By all replicas.
+    Shared(Arc<LeasedBucket>),
+}
+
+impl Default for RateMeter {
+    fn default() -> Self {
+        Self::Own(Bucket::default())
+    }
+}
+
+impl RateMeter {
+    /// A shared one lets a call through on credit while the store has not said; beyond the credit the
+    /// call is worth another try soon, as [`LeaseShortage::Unanswered`] says.
+    pub(super) fn take(
+        &self,
+        rate: Option<QuotaRate>,
+        credits: u32,
+        at: Duration,
+    ) -> Result<(), LeaseShortage> {
+        let Some(rate) = rate else { return Ok(()) };
+        match self {
+            Self::Own(bucket) => {
+                bucket.take(f64::from(credits), rate.pace(), at).map_err(LeaseShortage::Refused)
+            }
+            Self::Shared(bucket) => bucket.take(f64::from(credits), at),
+        }
+    }
+
+    pub(super) fn give_back(&self, rate: Option<QuotaRate>, credits: u32) {
+        let Some(rate) = rate else { return };
+        match self {
+            Self::Own(bucket) => bucket.give_back(f64::from(credits), rate.pace()),
+            Self::Shared(bucket) => bucket.give_back(f64::from(credits)),
+        }
+    }
+
+    pub(super) fn charge(&self, rate: QuotaRate, credits: u32, at: Duration) {
+        match self {
+            Self::Own(bucket) => bucket.charge(f64::from(credits), rate.pace(), at),
+            Self::Shared(bucket) => bucket.charge(f64::from(credits), at),
+        }
+    }
+
+    /// Whether it is as if nothing had been taken.
+    pub(super) fn is_full(&self, rate: Option<QuotaRate>, at: Duration) -> bool {
+        let Some(rate) = rate else { return true };
+        match self {
+            Self::Own(bucket) => bucket.wait(rate.burst, rate.pace(), at).is_zero(),
+            // Tokens that are held would be lost, and a debt forgotten.
+            Self::Shared(bucket) => bucket.held(at) == (0.0, 0.0),
+        }
+    }
+}
+
+/// Takes credits from a shared cap. `Err`: which cap refused, and when to try again.
+pub(super) fn take_of_cap(
+    cap: &LeasedCap,
+    caps: Caps,
+    credits: u32,
+    at: MeterTime,
+) -> Result<(), (Cap, LeaseShortage)> {
+    let unix = Duration::from_secs(at.unix_seconds);
+    cap.take(f64::from(credits), at.elapsed, unix).map_err(|shortage| {
+        let only = if caps.day.is_some() { Cap::Day } else { Cap::Month };
+        (cap.reached(f64::from(credits)).unwrap_or(only), shortage)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use wellhead_eth::MethodTable;
+    use wellhead_limit::lease::LeaseGrant;
+
+    use super::*;
+    use crate::meter::{CallCharge, LimitDenied, MeteredCall, QuotaLimit, SubjectMeter};
+    use crate::quota::{Quota, QuotaGroup, QuotaPlan};
+
+    /// Keeps what it should serve.
+    #[derive(Debug, Default)]
+    struct SharingOfTest(Mutex<Vec<(String, SharedQuotaLimit)>>);
+
+    impl QuotaSharing for SharingOfTest {
+        fn when_away(&self) -> WhenAway {
+            WhenAway::Share
+        }
+
+        fn share(&self, name: &str, limit: SharedQuotaLimit) {
+            self.0.lock().unwrap().push((name.to_owned(), limit));
+        }
+    }
+
+    impl SharingOfTest {
+        fn names(&self) -> Vec<String> {
+            self.0.lock().unwrap().iter().map(|(name, _)| name.clone()).collect()
+        }
+
+        fn bucket(&self, name: &str) -> Arc<LeasedBucket> {
+            let limits = self.0.lock().unwrap();
+            let found = limits.iter().find_map(|(it, limit)| match limit {
+                SharedQuotaLimit::Rate(bucket) if it == name => Some(Arc::clone(bucket)),
+                SharedQuotaLimit::Rate(_) | SharedQuotaLimit::Caps(_) => None,
+            });
+            found.expect("a rate of this name")
+        }
+
+        fn meter(&self, kind: SubjectKind, name: &str, quota: Quota) -> SubjectMeter {
+            SubjectMeter::shared(kind, name.into(), Arc::new(QuotaPlan::new(quota)), self)
+        }
+    }
+
+    fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
+        Some(QuotaRate { per_second, burst })
+    }
+
+    fn calls(per_second: f64, burst: f64) -> QuotaBounds {
+        QuotaBounds { calls: rate(per_second, burst), ..QuotaBounds::default() }
+    }
+
+    fn at(ms: u64) -> MeterTime {
+        MeterTime { elapsed: Duration::from_millis(ms), unix_seconds: 20_786 * 86_400 + ms / 1000 }
+    }
+
+    fn take(meters: &[SubjectMeter], ms: u64) -> Result<(), LimitDenied> {
+        let row = MethodTable::standard().row("eth_call");
+        let call = MeteredCall { row, method: "eth_call", credits: 2 };
+        CallCharge::take(meters, call, at(ms)).map(drop)
+    }
+
+    #[test]
+    fn each_limit_has_a_name_of_its_own() {
+        let sharing = SharingOfTest::default();
+        let group = QuotaGroup {
+            methods: vec!["eth_*".parse().unwrap()],
+            bounds: QuotaBounds { credits: rate(5.0, 5.0), ..QuotaBounds::default() },
+        };
+        let caps = Caps { day: Some(9), month: None };
+        let quota =
+            Quota { bounds: calls(1.0, 1.0), groups: vec![group], caps, ..Quota::default() };
+        sharing.meter(SubjectKind::Tenant, "acme", quota);
+        sharing.meter(SubjectKind::Key, "token:acme/x:calls", Quota { caps, ..Quota::default() });
+        sharing.meter(SubjectKind::Key, "free", Quota::default());
+        assert_eq!(
+            sharing.names(),
+            [
+                "tenant:acme:calls",
+                "tenant:acme:group-0:credits",
+                "tenant:acme:caps",
+                "key:token%3Aacme/x%3Acalls:caps",
+            ]
+        );
+    }
+
+    #[test]
+    fn until_it_is_served_a_limit_goes_by_itself() {
+        let sharing = SharingOfTest::default();
+        // Six for an hour.
+        let caps = Caps { day: Some(24 * 6), month: None };
+        let quota = Quota { bounds: calls(10.0, 2.0), caps, ..Quota::default() };
+        let meters = [sharing.meter(SubjectKind::Tenant, "acme", quota)];
+        assert_eq!((take(&meters, 0), take(&meters, 0)), (Ok(()), Ok(())));
+        let denied = take(&meters, 0).unwrap_err();
+        assert_eq!((denied.limit, denied.retry_after.as_millis()), (QuotaLimit::Calls, 100));
+        assert!(!denied.is_unanswered);
+        assert_eq!(take(&meters, 1_000), Ok(()));
+        assert_eq!(take(&meters, 2_000).unwrap_err().limit, QuotaLimit::Day);
+        assert_eq!(meters[0].ledger().on_day(at(0).day()), 6);
+    }
+
+    #[test]
+    fn what_the_store_has_not_said_is_unanswered_and_takes_nothing_from_the_others() {
+        let sharing = SharingOfTest::default();
+        let key = Quota { bounds: calls(1_000.0, 1_000.0), ..Quota::default() };
+        let tenant = Quota { bounds: calls(10.0, 10.0), ..Quota::default() };
+        let meters = [
+            SubjectMeter::new(SubjectKind::Address, "a".into(), Arc::new(QuotaPlan::new(key))),
+            sharing.meter(SubjectKind::Tenant, "acme", tenant),
+        ];
+        let bucket = sharing.bucket("tenant:acme:calls");
+        bucket.note_replicas(3);
+        bucket.note_back();
+        assert_eq!(take(&meters, 0), Ok(()), "one call on credit");
+        let denied = take(&meters, 0).unwrap_err();
+        assert!(denied.is_unanswered && denied.retry_after <= Duration::from_millis(26));
+        let ask = bucket.ask(at(1).elapsed).expect("it wants tokens");
+        bucket.grant(LeaseGrant { granted: ask.want, wait: Duration::ZERO }, at(2).elapsed);
+        assert_eq!(take(&meters, 2), Ok(()));
+        let mut taken = 2;
+        while take(&meters, 2).is_ok() {
+            taken += 1;
+        }
+        let ask = bucket.ask(at(3).elapsed).expect("it wants more");
+        let wait = Duration::from_millis(300);
+        bucket.grant(LeaseGrant { granted: 0, wait }, at(4).elapsed);
+        assert!(ask.want > 0);
+        let denied = take(&meters, 5).unwrap_err();
+        assert!(!denied.is_unanswered, "the store said no");
+        assert_eq!((denied.subject, denied.limit), (SubjectKind::Tenant, QuotaLimit::Calls));
+        assert_eq!(denied.retry_after, Duration::from_millis(299));
+        // The address has paid for those alone that were let through.
+        let back = at(5 + taken);
+        assert!(meters[0].is_idle(back.elapsed), "{taken} come back in as many ms");
+    }
+}
