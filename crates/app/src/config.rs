@@ -57,8 +57,8 @@ pub use env::EnvLookup;
 pub use lifetime::{lifetime, overlap};
 pub(crate) use name::is_clickhouse_table;
 pub use name::{
-    CertificateText, ChainName, ClaimPath, ClickHouseTable, HeaderName, LabelName, ListenerName,
-    Origin, QuotaName, ReplicaName, TenantName,
+    CertificateText, ChainName, ClaimPath, ClickHouseTable, ClusterName, HeaderName, LabelName,
+    ListenerName, Origin, QuotaName, ReplicaName, TenantName,
 };
 pub use network::Network;
 pub(crate) use nodecore::{NodecoreKey, nodecore_keys};
@@ -68,7 +68,7 @@ pub use read::Map;
 pub use schema::schema;
 pub use settings::{
     AdminGuard, Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits,
-    Log, NamedCertificate, NamedToken, Proxies, Settings, Timeouts, Tls, TlsClients,
+    Log, NamedCertificate, NamedToken, Proxies, Settings, SharedStore, Timeouts, Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
@@ -284,9 +284,12 @@ impl<'a> ConfigSource<'a> {
 }
 
 impl Settings {
-    /// Whether what some upstream may spend in a day or a month has a cap.
+    /// Whether what some upstream, tenant or key may spend in a day or a month has a cap.
     pub fn has_caps(&self) -> bool {
-        self.capped().is_some()
+        let is_capped = |quota: &QuotaConfig| {
+            quota.credits_per_day.is_some() || quota.credits_per_month.is_some()
+        };
+        self.capped().is_some() || self.quotas.iter().any(|(_, quota)| is_capped(quota))
     }
 
     /// The first upstream with such a cap.

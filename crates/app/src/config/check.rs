@@ -9,6 +9,7 @@ mod access;
 mod jwt;
 mod listener;
 mod method;
+mod shared;
 mod tenant;
 mod usage;
 
@@ -88,6 +89,7 @@ pub(super) fn check(
     checker.state();
     checker.times();
     checker.cache();
+    checker.shared();
     checker.chains();
     checker.chains_like_keys();
     for (name, chain) in settings.chains.iter() {
@@ -217,13 +219,8 @@ impl Checker<'_> {
                 self.key_error(&place, message, "remove it, or set `cache.enabled: true`");
             }
         }
-        let place = path.key("redis").key("url");
-        if let Some(redis) = &cache.redis
-            && !["redis", "rediss"].contains(&redis.url.expose().scheme())
-            && !self.touched(&place)
-        {
-            let message = "expected a URL that begins with `redis://` or `rediss://`";
-            self.error(&place, message, "a Redis at its usual port: `redis://host:6379/0`");
+        if let Some(redis) = &cache.redis {
+            self.redis_url(&path.key("redis").key("url"), &redis.url);
         }
     }
 

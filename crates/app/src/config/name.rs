@@ -192,6 +192,11 @@ names! {
 }
 
 names! {
+    /// What wellheads that share have in common.
+    ClusterName, "a cluster's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a cluster's name")
+}
+
+names! {
     /// The first word of keys.
     KeyEnv, "a word of a key", "[a-z][a-z0-9]{0,7}", |text| {
         let tidy = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());

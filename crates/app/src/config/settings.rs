@@ -11,6 +11,7 @@ use std::time::Duration;
 use url::Host;
 use wellhead_access::KeyHash;
 use wellhead_dispatch::{Bounds, TierScope};
+use wellhead_limit::lease::WhenAway;
 use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_server::{AdminRole, ClientName, ProxyMode};
 use wellhead_telemetry::SecretUrl;
@@ -18,7 +19,9 @@ use wellhead_telemetry::log::Format;
 
 use super::access::{Access, QuotaConfig, TenantConfig};
 use super::chain::{Chain, Upstream};
-use super::name::{ChainName, HeaderName, ListenerName, Origin, QuotaName, TenantName};
+use super::name::{
+    ChainName, ClusterName, HeaderName, ListenerName, Origin, QuotaName, TenantName,
+};
 use super::network::Network;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
@@ -58,12 +61,12 @@ section! {
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
         /// Who may use `admin`, and for what.
         admin_access: AdminGuard = default(AdminGuard::default()),
-        /// A file that keeps the filters of clients and the daily and monthly spending at each upstream across
-        /// restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
+        /// A file that keeps the filters of clients and the daily and monthly spending, at each upstream and of
+        /// each tenant and key, across restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
         /// each wellhead process needs its own file. If it is not set and an upstream
-        /// has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
+        /// or a quota has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
         /// `wellhead` in $XDG_STATE_HOME or ~/.local/state.
-        state: Option<PathBuf> = derived("a default file if an upstream has a cap"),
+        state: Option<PathBuf> = derived("a default file if an upstream or a quota has a cap"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
         /// What `web3_clientVersion` returns. `upstream`: the version of the first ready upstream,
@@ -96,6 +99,8 @@ section! {
         tenants: Map<TenantName, TenantConfig> = default(Map::default()),
         /// Sets of limits, by name.
         quotas: Map<QuotaName, QuotaConfig> = default(Map::default()),
+        /// What several wellheads share, and through which Redis.
+        shared: Option<SharedStore> = derived("none: each wellhead counts for itself"),
         /// Where usage goes, beside memory.
         usage: UsageConfig = default(UsageConfig::default()),
         /// When the circuit breaker of an upstream opens, and for how long.
@@ -371,6 +376,22 @@ section! {
         /// The longest time for a look-up. A slower one is a miss; if many are slower, Redis is not
         /// used until it is fast again.
         get_timeout: Duration = default(ms(2)).within(ms(1), secs(1)),
+    }
+}
+
+section! {
+    /// A Redis or Valkey through which several wellheads share the rates and quotas of tenants and keys,
+    /// and, with `access.keys.redis`, the keys. No request waits for it as a rule: each wellhead takes a
+    /// small stock of calls in advance. Addresses and calls in progress are counted by each for itself.
+    SharedStore {
+        /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
+        redis: SecretUrl = required(),
+        /// The wellheads of one name share; those of another name in the same Redis do not.
+        cluster: ClusterName = default(ClusterName("wellhead".to_owned())),
+        /// What holds while Redis is away. `share`: each wellhead goes on with its part of every limit,
+        /// divided by the wellheads known last. `open`: no shared limit. `closed`: calls with a shared
+        /// limit are refused.
+        when_away: WhenAway = default(WhenAway::Share),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use wellhead_access::{AnonymousRule, EffectClass, KeyHash, KeyId};
 use wellhead_dispatch::{Otherwise, TierScope};
 use wellhead_eth::{ChainId, MethodGlob};
+use wellhead_limit::lease::WhenAway;
 use wellhead_net::HttpVersion;
 use wellhead_proxy::{ByHashMode, ClientVersion, Level};
 use wellhead_route::Balance;
@@ -420,6 +421,8 @@ choice!(UsageFormat, "`csv` or `jsonl`", UsageFormat::Csv,
     "csv" => UsageFormat::Csv, "jsonl" => UsageFormat::Jsonl);
 choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,
     "allow" => AnonymousRule::Allow, "deny" => AnonymousRule::Deny);
+choice!(WhenAway, "`share`, `open` or `closed`", WhenAway::Share,
+    "share" => WhenAway::Share, "open" => WhenAway::Open, "closed" => WhenAway::Closed);
 choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `query`", KeyPlace::Path,
     "path" => KeyPlace::Path, "x-api-key" => KeyPlace::ApiKey, "bearer" => KeyPlace::Bearer,
     "basic" => KeyPlace::Basic, "subprotocol" => KeyPlace::Subprotocol, "query" => KeyPlace::Query);

@@ -75,12 +75,6 @@ impl Checker<'_> {
             let hint = "name a file: `keys: { file: keys.jsonl }`, which `wellhead key create` writes; or remove `keys`";
             self.key_error(path, "`keys` does not say where the keys are", hint);
         }
-        if *redis && !self.touched(&path.key("redis")) {
-            let hint = "use `file`; `wellhead key` writes it, and a change is in use within 2 s";
-            let message =
-                "keys in Redis need the section `shared`, which this version does not have";
-            self.error(&path.key("redis"), message, hint);
-        }
         let place = path.key("stale_max");
         let default = AccessKeys::blank().stale_max;
         if file.is_none() && !redis && *stale_max != default && self.given(&place) {
