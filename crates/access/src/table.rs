@@ -63,7 +63,7 @@ pub struct ClientFacts<'a> {
     pub now: Duration,
     /// Since the epoch of the meters.
     pub elapsed: Duration,
-    /// Whether the keys were not heard of for too long.
+    /// Whether a source of keys was not heard of for too long, or not yet: a key that is not known may be one of it.
     pub keys_are_stale: bool,
 }
 
@@ -88,7 +88,7 @@ pub enum Denied {
     ManyKeys,
     /// It may not call from its address or web page.
     CallerDenied(CallerDeniedReason),
-    /// The keys were not heard of for too long.
+    /// Whether its key is valid cannot be said: a source of keys was not heard of.
     KeysUnknown,
 }
 
@@ -235,12 +235,12 @@ impl AccessTable {
                 (self.keys.get(hash.id()), hash)
             }
         };
-        if facts.keys_are_stale {
-            return Err(Denied::KeysUnknown);
-        }
         let fits = grant.map_or(&KeyCheck::NONE, |grant| &grant.check).fits(&hash, facts.now);
         let Some(grant) = grant.filter(|_| fits) else {
-            return Err(Denied::BadKey(BadKeyReason::Unknown));
+            return Err(match facts.keys_are_stale {
+                true => Denied::KeysUnknown,
+                false => Denied::BadKey(BadKeyReason::Unknown),
+            });
         };
         if grant.check.has_ended(facts.now) {
             return Err(Denied::BadKey(BadKeyReason::Ended));

@@ -306,10 +306,10 @@ fn certificates() {
 }
 
 #[test]
-fn stale_keys_are_not_used() {
+fn while_a_source_of_keys_is_stale_no_key_is_called_wrong() {
     let scene = Scene::new(AnonymousRule::Deny);
     let told = |head: &str| scene.identify(head, |facts| facts.keys_are_stale = true);
-    assert_eq!(told("192.0.2.1|/GOOD"), "KeysUnknown");
+    assert_eq!(told("192.0.2.1|/GOOD"), "acme key 192.0.2.1 /");
     assert_eq!(told("192.0.2.1|/UNKNOWN"), "KeysUnknown");
     assert_eq!(told("192.0.2.1|/wh_live_typo"), "Malformed");
     assert_eq!(told("10.0.0.1|/a"), "inside network 10.0.0.1");

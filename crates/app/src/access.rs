@@ -2,8 +2,13 @@
 //!
 //! The policy (tenants, quotas, networks, issuers) is made once from the settings (`config::callers`). Keys come from the
 //! settings, a file and Redis; when one of these changes, a new table is made and swapped in as a whole
-//! ([`sources`]). What was used of the limits is in the book, which all tables share.
+//! ([`KeyOrigin`]). What was used of the limits is in the book, which all tables share.
+//!
+//! Each source is *stale* by itself: when it was not heard of for too long, or not yet. Its keys are then left
+//! out, and those of the others stay valid. While a source is stale, a key that is not known is not called
+//! wrong: it may be one of that source (503, not 401).
 
+pub(crate) mod directory;
 pub(crate) mod file;
 mod jwks;
 mod metrics;
@@ -20,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
-    Denied, IdentifiedClient, KeyRecord, MeterBook, MeterTime,
+    Denied, IdentifiedClient, KeyRecord, MeterBook, MeterTime, QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified};
@@ -41,14 +46,23 @@ pub(crate) struct PlannedAccess {
 }
 
 /// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
+///
+/// `sharing`: with whom limits are shared, if with any.
 pub(crate) fn plan(
     settings: &Settings,
+    sharing: Option<Arc<dyn QuotaSharing>>,
     now: Instant,
 ) -> Result<Option<PlannedAccess>, Vec<String>> {
-    let Some(plan) = callers::plan(settings)? else { return Ok(None) };
+    let book = sharing.map_or_else(MeterBook::default, MeterBook::sharing);
+    let Some(plan) = callers::plan(settings, book)? else { return Ok(None) };
     let control = CallerControl::new(plan.policy, plan.book, now);
     let problems = control.take_keys(KeyOrigin::Settings, plan.listed);
     debug_assert!(problems.is_empty(), "the plan has no keys with a problem");
+    if let Some(keys) = &settings.access.keys {
+        // Until they are read for the first time.
+        control.set_stale(KeyOrigin::File, keys.file.is_some());
+        control.set_stale(KeyOrigin::Redis, keys.redis);
+    }
     Ok(Some(PlannedAccess { control: Arc::new(control), tokens: plan.tokens }))
 }
 
@@ -59,11 +73,11 @@ pub(crate) struct CallerControl {
     policy: Arc<AccessPolicy>,
     book: Arc<MeterBook>,
     epoch: Instant,
-    /// Keys of each source, in the order in which the first record of an id counts.
-    records: Mutex<[Vec<KeyRecord>; KeyOrigin::COUNT]>,
+    /// In the order in which the first record of an id counts.
+    sources: Mutex<[SourceKeys; KeyOrigin::COUNT]>,
     /// Held while the file of keys is read or written, and its keys are taken.
     file_turn: Mutex<()>,
-    /// No source of keys was heard of for too long.
+    /// Whether a source is stale.
     is_stale: AtomicBool,
 }
 
@@ -92,6 +106,13 @@ impl KeyOrigin {
     }
 }
 
+/// What a source of keys said last.
+#[derive(Debug, Default)]
+struct SourceKeys {
+    records: Vec<KeyRecord>,
+    is_stale: bool,
+}
+
 impl CallerControl {
     pub(crate) fn new(policy: Arc<AccessPolicy>, book: Arc<MeterBook>, epoch: Instant) -> Self {
         let BuiltAccess { table, .. } = AccessTable::build(Arc::clone(&policy), &[]);
@@ -100,7 +121,7 @@ impl CallerControl {
             policy,
             book,
             epoch,
-            records: Mutex::default(),
+            sources: Mutex::default(),
             file_turn: Mutex::default(),
             is_stale: AtomicBool::new(false),
         }
@@ -130,19 +151,37 @@ impl CallerControl {
     /// Takes the keys of one source in the place of those that it had. Returns what is wrong with some of
     /// them; those are left out.
     pub(crate) fn take_keys(&self, source: KeyOrigin, keys: Vec<KeyRecord>) -> Vec<String> {
-        let mut records = self.records.lock();
-        records[source as usize] = keys;
-        let all: Vec<KeyRecord> = records.iter().flatten().cloned().collect();
-        let BuiltAccess { table, key_problems } =
-            AccessTable::build(Arc::clone(&self.policy), &all);
-        // Under the lock: a table of older keys must not take the place of a newer one.
-        self.table.store(Arc::new(table));
-        key_problems
+        let mut sources = self.sources.lock();
+        sources[source as usize].records = keys;
+        self.rebuild(&sources)
     }
 
-    /// Whether the keys were not heard of for too long.
-    pub(crate) fn is_stale(&self) -> bool {
+    /// Says whether a source was not heard of for too long, or not yet: then its keys are not used.
+    pub(crate) fn set_stale(&self, source: KeyOrigin, is_stale: bool) {
+        let mut sources = self.sources.lock();
+        if std::mem::replace(&mut sources[source as usize].is_stale, is_stale) == is_stale {
+            return;
+        }
+        let any = sources.iter().any(|source| source.is_stale);
+        // At no moment is a key of a stale source called wrong.
+        self.is_stale.fetch_or(any, Relaxed);
+        self.rebuild(&sources);
+        self.is_stale.store(any, Relaxed);
+    }
+
+    /// Whether some keys may be valid that are not known here.
+    pub(crate) fn has_stale_source(&self) -> bool {
         self.is_stale.load(Relaxed)
+    }
+
+    /// Under the lock of the sources: a table of older keys must not take the place of a newer one.
+    fn rebuild(&self, sources: &[SourceKeys; KeyOrigin::COUNT]) -> Vec<String> {
+        let fresh = sources.iter().filter(|source| !source.is_stale);
+        let all: Vec<KeyRecord> = fresh.flat_map(|source| &source.records).cloned().collect();
+        let BuiltAccess { table, key_problems } =
+            AccessTable::build(Arc::clone(&self.policy), &all);
+        self.table.store(Arc::new(table));
+        key_problems
     }
 
     /// The keys that are wanted, each with its source, in the order in which the first of an id counts. Looks
@@ -151,10 +190,10 @@ impl CallerControl {
         &self,
         is_wanted: impl Fn(&KeyRecord) -> bool,
     ) -> Vec<(KeyOrigin, KeyRecord)> {
-        let records = self.records.lock();
-        let of = |source: KeyOrigin| {
-            let wanted = records[source as usize].iter().filter(|record| is_wanted(record));
-            wanted.map(move |record| (source, record.clone()))
+        let sources = self.sources.lock();
+        let of = |origin: KeyOrigin| {
+            let wanted = sources[origin as usize].records.iter().filter(|record| is_wanted(record));
+            wanted.map(move |record| (origin, record.clone()))
         };
         KeyOrigin::ALL.into_iter().flat_map(of).collect()
     }
@@ -167,11 +206,6 @@ impl CallerControl {
     /// What the settings say of callers.
     pub(crate) fn policy(&self) -> &AccessPolicy {
         &self.policy
-    }
-
-    /// Says whether the keys were not heard of for too long: then requests with keys are refused.
-    pub(crate) fn set_stale(&self, is_stale: bool) {
-        self.is_stale.store(is_stale, Relaxed);
     }
 
     /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when
@@ -200,7 +234,7 @@ impl CallerControl {
             certificate: &certificate,
             now: Duration::from_secs(clock::unix_seconds()),
             elapsed: self.elapsed(now),
-            keys_are_stale: self.is_stale.load(Relaxed),
+            keys_are_stale: self.has_stale_source(),
         };
         let table = self.table.load();
         let IdentifiedClient { caller, target } =

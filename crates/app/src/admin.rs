@@ -11,14 +11,19 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
-use wellhead_proxy::{ConnectionStatus, EndStatus, Proxy, Readiness, Status, WebSocketStatus};
+use wellhead_proxy::{
+    ConnectionStatus, EndStatus, Proxy, Readiness, SharedStatus, Status, WebSocketStatus,
+};
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
     ServerCounts, Tls, UsageReport, WsEnd,
 };
+use wellhead_store::LeaseStatus;
+use wellhead_telemetry::clock;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
 use crate::{explain, limits, metrics};
@@ -73,6 +78,7 @@ pub(crate) struct AdminPages {
     access: Arc<AdminAccess>,
     usage: Arc<Usage>,
     keys: KeyAdmin,
+    shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
 }
 
@@ -101,10 +107,26 @@ impl AdminPages {
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
         metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
         metrics::register_usage(Arc::clone(&usage), &mut registry);
+        let shared = parts.shared.clone();
+        if let Some(shared) = &shared {
+            metrics::register_shared(Arc::clone(shared), &mut registry);
+        }
         let draining = AtomicBool::new(false);
         let (connections, issuers) = (parts.connections(), parts.issuers.clone());
         let proxy = Arc::clone(&parts.proxy);
-        Self { proxy, connections, issuers, server, registry, beats, access, usage, keys, draining }
+        Self {
+            proxy,
+            connections,
+            issuers,
+            server,
+            registry,
+            beats,
+            access,
+            usage,
+            keys,
+            shared,
+            draining,
+        }
     }
 
     /// The proxy's status, with what is known of sockets.
@@ -112,6 +134,8 @@ impl AdminPages {
         let mut status = self.proxy.status();
         status.websocket = Some(websocket_status(&self.server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
+        let sharing = self.shared.as_ref().and_then(|shared| shared.status());
+        status.shared = sharing.map(|sharing| shared_status(&sharing, clock::unix_seconds()));
         let served = self.proxy.chains();
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
@@ -143,6 +167,16 @@ fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {
             .filter(|(_, connections)| *connections > 0)
             .map(|(end, connections)| EndStatus { by: end.word(), connections })
             .collect(),
+    }
+}
+
+fn shared_status(sharing: &LeaseStatus, unix: u64) -> SharedStatus {
+    SharedStatus {
+        away_s: sharing.away_since.map(|since| unix.saturating_sub(since)),
+        replicas: sharing.replicas,
+        limits: sharing.limits,
+        asks_per_second: sharing.asks_per_second,
+        latency_p99_ms: sharing.latency_p99.map(|took| took.as_secs_f64() * 1_000.0),
     }
 }
 

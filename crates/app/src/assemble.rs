@@ -42,6 +42,7 @@ use crate::config::callers::IssuerKeys;
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
+use crate::shared::SharedLimits;
 
 /// Calls of one batch that run at one time. Most batches share one exchange; the others are bounded
 /// by what their upstreams admit, long before this.
@@ -118,6 +119,8 @@ pub(crate) struct Assembly {
     pub(crate) callers: Option<Arc<CallerControl>>,
     /// What limits of callers refused.
     pub(crate) denied: Arc<DenialCounts>,
+    /// Where limits are shared with other wellheads.
+    pub(crate) shared: Option<Arc<SharedLimits>>,
     /// The issuers of tokens whose keys are fetched.
     pub(crate) issuers: Vec<Arc<JwksSource>>,
     answers: Arc<Ceiling>,
@@ -157,7 +160,9 @@ impl Assembly {
         let proxy = Proxy::new(served, proxy_settings(settings))
             .holding(Arc::clone(&answers))
             .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
-        let planned = access::plan(settings, now).map_err(AssembleError::Access)?;
+        let shared = settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now)));
+        let sharing = shared.as_ref().map(|it| Arc::clone(it) as _);
+        let planned = access::plan(settings, sharing, now).map_err(AssembleError::Access)?;
         let (callers, tokens) = planned
             .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
         let issuers = match &tokens {
@@ -165,7 +170,7 @@ impl Assembly {
             None => Vec::new(),
         };
         let (proxy, cache) = (Arc::new(proxy), commons.cache);
-        Ok(Self { proxy, cache, callers, denied, issuers, answers, chains })
+        Ok(Self { proxy, cache, callers, denied, shared, issuers, answers, chains })
     }
 
     /// What one more worker reaches the upstreams of all chains with: connections of its own.

@@ -30,6 +30,7 @@ mod renew;
 mod secrets;
 mod serve;
 mod serve_error;
+mod shared;
 mod state;
 mod terminal;
 mod token;

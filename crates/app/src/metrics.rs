@@ -20,6 +20,7 @@ use wellhead_server::{
 
 use crate::access::{CallerSeries, JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
 
@@ -81,6 +82,58 @@ impl Collector for IssuersOfTokens {
 /// Adds what becomes of usage to `registry`.
 pub(crate) fn register_usage(usage: Arc<Usage>, registry: &mut Registry) {
     registry.register_collector(Box::new(UsageOutlets(usage)));
+}
+
+/// Adds how limits are shared to `registry`.
+pub(crate) fn register_shared(shared: Arc<SharedLimits>, registry: &mut Registry) {
+    registry.register_collector(Box::new(SharedStoreUse(shared)));
+}
+
+#[derive(Debug)]
+struct SharedStoreUse(Arc<SharedLimits>);
+
+impl Collector for SharedStoreUse {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let Some(status) = self.0.status() else { return Ok(()) };
+        let gauges = [
+            (
+                "wellhead_shared_limits_away",
+                "1 while the store of shared limits is away, otherwise 0",
+                u64::from(status.away_since.is_some()),
+            ),
+            (
+                "wellhead_shared_limits_replicas",
+                "Wellheads that share limits, this one included, as counted last",
+                status.replicas.into(),
+            ),
+            ("wellhead_shared_limits_served", "Limits that are shared", status.limits as u64),
+        ];
+        for (name, help, value) in gauges {
+            gauge(&mut encoder, name, help, &[(NO_LABELS, value)])?;
+        }
+        let granted = status.asks.saturating_sub(status.refused);
+        counter(
+            &mut encoder,
+            "wellhead_shared_limits_asks",
+            "Asks for tokens of shared limits, by whether the store had any",
+            &[(&[("result", "granted")], granted), (&[("result", "refused")], status.refused)],
+        )?;
+        counter(
+            &mut encoder,
+            "wellhead_shared_limits_rounds",
+            "Pipelines of asks to the store of shared limits, by whether the answer was right and in time",
+            &[
+                (&[("result", "answered")], status.rounds.saturating_sub(status.failures)),
+                (&[("result", "failed")], status.failures),
+            ],
+        )?;
+        counter(
+            &mut encoder,
+            "wellhead_shared_limits_departures",
+            "Times that the store of shared limits went away",
+            &[(NO_LABELS, status.departures)],
+        )
+    }
 }
 
 #[derive(Debug)]

@@ -24,11 +24,11 @@ use wellhead_server::{
 };
 use wellhead_telemetry::clock;
 
-use crate::access::{self, CallerControl};
+use crate::access::{self, CallerControl, directory};
 use crate::admin::{AdminPages, AdminParts, Heartbeats, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, share_cache};
-use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings};
+use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::serve_error::ServeError;
@@ -66,6 +66,7 @@ pub(crate) struct Running {
     usage: Arc<Usage>,
     redis: Option<CacheRedis>,
     keys: Option<AccessKeys>,
+    store: Option<SharedStore>,
     shutdown_delay: Duration,
 }
 
@@ -127,6 +128,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         usage,
         redis: settings.cache.redis.clone(),
         keys: settings.access.keys.clone(),
+        store: settings.shared.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
     })
 }
@@ -323,10 +325,11 @@ impl Running {
         for tls in &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
         }
-        if let (Some(callers), Some(keys)) = (&self.parts.callers, &self.keys) {
-            if let Some(path) = &keys.file {
-                loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
-            }
+        if let (Some(shared), Some(store)) = (&self.parts.shared, &self.store) {
+            shared.start(store, SmallRng::from_os_rng());
+        }
+        if let Some(callers) = &self.parts.callers {
+            self.follow_keys(callers, &mut loops);
             loops.spawn(sweep_meters(Arc::clone(callers)));
         }
         for issuer in &self.parts.issuers {
@@ -337,6 +340,19 @@ impl Running {
         }
         loops.spawn(Arc::clone(&self.usage).run());
         Ok(loops)
+    }
+
+    fn follow_keys(&self, callers: &Arc<CallerControl>, loops: &mut JoinSet<()>) {
+        let Some(keys) = &self.keys else { return };
+        if let Some(path) = &keys.file {
+            loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
+        }
+        // The config check has seen to it that there is a store.
+        if let Some(store) = self.store.as_ref().filter(|_| keys.redis)
+            && let Some(directory) = directory::open(store, SmallRng::from_os_rng())
+        {
+            loops.spawn(directory::follow(Arc::clone(callers), directory, keys.stale_max));
+        }
     }
 
     /// Writes what was spent and used, and the cache entries that wait for the disk.

@@ -51,7 +51,8 @@ pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, EndStatus, FeedStatus,
     FoundStatus, IssuerStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness, ReorgStatus,
-    RequestStatus, Status, SubscriptionStatus, UpstreamStatus, VoidStatus, WebSocketStatus,
+    RequestStatus, SharedStatus, Status, SubscriptionStatus, UpstreamStatus, VoidStatus,
+    WebSocketStatus,
 };
 pub use sweeper::Sweeper;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

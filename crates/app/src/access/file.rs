@@ -23,6 +23,7 @@ pub(crate) fn begin(control: &CallerControl, path: &Path) {
     if let Ok(records) = read_keys(path) {
         // Told with the next reading.
         let _ = control.take_keys(KeyOrigin::File, records);
+        control.set_stale(KeyOrigin::File, false);
     }
 }
 
@@ -36,13 +37,14 @@ enum FileLook {
     Invalid(Vec<String>),
 }
 
-/// Looks at the file until it is dropped. `stale_max`: after this time without a good reading, keys are
-/// refused.
+/// Looks at the file until it is dropped. `stale_max`: after this time without a good reading, its keys
+/// are not used.
 pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max: Duration) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let known = Arc::new(Mutex::new(None));
     let (mut told, mut read_at) = (Vec::new(), tokio::time::Instant::now());
+    let mut was_read = !control.has_stale_source();
     loop {
         looks.tick().await;
         let (from, own, known) = (path.clone(), Arc::clone(&control), Arc::clone(&known));
@@ -56,11 +58,14 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
                     }
                     told = problems;
                 }
-                control.set_stale(read_at.elapsed() > stale_max);
+                // Before the first good reading its keys are not known, which is no better.
+                let is_stale = !was_read || read_at.elapsed() > stale_max;
+                control.set_stale(KeyOrigin::File, is_stale);
             }
             Ok(look) => {
                 read_at = tokio::time::Instant::now();
-                control.set_stale(false);
+                was_read = true;
+                control.set_stale(KeyOrigin::File, false);
                 told.clear();
                 if let FileLook::Taken(keys, problems) = look {
                     for problem in problems {

@@ -34,8 +34,8 @@ impl Collector for CallerSeries {
         gauge(
             &mut encoder,
             "wellhead_keys_stale",
-            "1 if the keys could not be read for longer than `access.keys.stale_max`",
-            &[(NO_LABELS, u64::from(self.callers.is_stale()))],
+            "1 if a file of keys or the shared keys were not read for longer than `access.keys.stale_max`, or not yet",
+            &[(NO_LABELS, u64::from(self.callers.has_stale_source()))],
         )?;
         let limits = SubjectKind::ALL.iter().flat_map(|subject| {
             QuotaLimit::ALL.iter().map(|limit| {

@@ -48,12 +48,17 @@ pub(crate) struct IssuerKeys {
 }
 
 /// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
-pub(crate) fn plan(settings: &Settings) -> Result<Option<CallerPlan>, Vec<String>> {
+///
+/// `book`: what is used of the limits.
+pub(crate) fn plan(
+    settings: &Settings,
+    book: MeterBook,
+) -> Result<Option<CallerPlan>, Vec<String>> {
     if !tells_callers_apart(settings) {
         return Ok(None);
     }
     let access = &settings.access;
-    let (book, mut problems) = (Arc::new(MeterBook::default()), Vec::new());
+    let (book, mut problems) = (Arc::new(book), Vec::new());
     let directory = tenants(settings, Arc::clone(&book), &mut problems);
     let tokens = issuers(&access.jwt, &mut problems)
         .map(|verifier| issuer_keys(verifier, Arc::clone(&directory), settings));

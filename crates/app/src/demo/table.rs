@@ -211,6 +211,7 @@ mod tests {
             requests,
             answers,
             websocket: None,
+            shared: None,
             cache: None,
             issuers: Vec::new(),
             chains: vec![chain],

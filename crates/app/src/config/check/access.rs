@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use wellhead_access::{AccessTable, AnonymousRule, KEY_PREFIX, KeyRecord, Pepper, parse_network};
+use wellhead_access::{
+    AccessTable, AnonymousRule, KEY_PREFIX, KeyRecord, MeterBook, Pepper, parse_network,
+};
 
 use super::super::access::{AccessKeys, AccessNetwork};
 use super::super::callers::{anonymous, plan};
@@ -47,7 +49,7 @@ impl Checker<'_> {
         if self.problems.iter().any(is_known) || self.blanks.iter().any(is_ours) {
             return;
         }
-        match plan(self.settings) {
+        match plan(self.settings, MeterBook::default()) {
             Err(problems) => {
                 for problem in problems {
                     self.push(Problem::error(path, problem));
