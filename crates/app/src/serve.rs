@@ -83,7 +83,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), now));
-    let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
+    let state = restore(settings, &parts, now);
     let keys = keys(settings, parts.callers.as_ref());
     let pages = AdminPages::new(
         &parts,
@@ -166,6 +166,12 @@ fn keys(settings: &Settings, callers: Option<&Arc<CallerControl>>) -> KeyAdmin {
         access::begin(callers, path);
     }
     KeyAdmin::new(settings, callers.cloned())
+}
+
+/// What was spent before, as the state file says.
+fn restore(settings: &Settings, parts: &Assembly, now: Instant) -> Option<Arc<State>> {
+    let book = parts.callers.as_ref().map(|callers| Arc::clone(callers.book()));
+    settings.state.as_deref().map(|path| State::restore(path, &parts.proxy, book, now))
 }
 
 /// What becomes of usage.

@@ -1,4 +1,5 @@
-//! What was spent in the day and the month, and the filters of clients, kept in a file over a restart.
+//! What was spent in the day and the month, at upstreams and by tenants and keys, and the filters of clients,
+//! kept in a file over a restart.
 //!
 //! Budgets are for money, so a restart must not begin at zero. The file is written beside
 //! the old one, synced and renamed over it, every [`WRITE_EVERY`] when something was spent
@@ -16,11 +17,16 @@
 //! ```text
 //! wellhead state 2 5f3a09c1
 //! {"spending":[{"chain":"ethereum","upstream":"alchemy","day":20777,"day_credits":1200, ...}],
+//!  "callers":[{"kind":"tenant","name":"acme","day":20777,"day_credits":40, ...}],
 //!  "filters":[{"chain":"ethereum","filters":[{"id":"0xf117e200...", ...}]}]}
 //! ```
 //!
 //! The first line says the version and a CRC-32 of what follows. Days and months are counted
-//! from 1970, as in `limit::Ledger`. A file of version 1 is the list of spending alone.
+//! from 1970, as in `limit::Ledger`. A file of version 1 is the list of spending alone; one of version 2 may
+//! have no `callers`. What tenants and keys spent of limits that several wellheads share is known to their
+//! store; the file then says what this one spent of it.
+
+mod callers;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -32,9 +38,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
+use wellhead_access::MeterBook;
 use wellhead_proxy::{Proxy, ServedChain};
 use wellhead_upstream::{Pages, Upstream};
 
+use self::callers::{CallerRow, CallerSpending};
 use crate::config::file::read_regular;
 
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
@@ -71,6 +79,7 @@ struct FilterRow {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct StateContent {
     spending: Vec<SpendingRow>,
+    callers: Vec<CallerRow>,
     filters: Vec<FilterRow>,
 }
 
@@ -145,13 +154,19 @@ pub(crate) struct State {
     added: Mutex<Vec<SpendingRow>>,
     /// Rows of upstreams that the settings do not name any more: they may come back.
     others: Mutex<Vec<SpendingRow>>,
+    callers: CallerSpending,
     written: AtomicU64,
     failed: AtomicU64,
 }
 
 impl State {
-    /// Reads `path` and gives the upstreams of `proxy` what they had spent.
-    pub(crate) fn restore(path: &Path, proxy: &Arc<Proxy>, now: Instant) -> Arc<Self> {
+    /// Reads `path` and gives the upstreams of `proxy`, and the callers of `book`, what they had spent.
+    pub(crate) fn restore(
+        path: &Path,
+        proxy: &Arc<Proxy>,
+        book: Option<Arc<MeterBook>>,
+        now: Instant,
+    ) -> Arc<Self> {
         // What is wrong with the folder is told when the file is written.
         let claimed = claim(path).unwrap_or(None);
         let state = Arc::new(Self {
@@ -160,6 +175,7 @@ impl State {
             lock: Arc::new(Mutex::new(claimed)),
             added: Mutex::default(),
             others: Mutex::default(),
+            callers: CallerSpending::of(book),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
@@ -169,7 +185,7 @@ impl State {
 
     /// Gives the upstreams what the file says that they spent, less what it said before, and takes in the filters.
     fn add(&self, read: Result<StateContent, Unreadable>, now: Instant) {
-        let StateContent { spending: rows, filters } = match read {
+        let StateContent { spending: rows, callers, filters } = match read {
             Ok(content) => content,
             Err(why) => {
                 tell(&self.path, &why);
@@ -181,6 +197,7 @@ impl State {
             let restored = chain.map_or(0, |chain| chain.restore_filters(&row.filters, now));
             tracing::info!(chain = row.chain, restored, "filters of clients go on");
         }
+        self.callers.add(callers);
         let mut added = self.added.lock();
         let mut others = Vec::new();
         for row in &rows {
@@ -276,7 +293,11 @@ impl State {
             (!filters.is_empty()).then_some(FilterRow { chain, filters })
         };
         let chains = self.proxy.chains().iter().filter(|_| with_filters);
-        StateContent { spending: self.rows(), filters: chains.filter_map(filters_of).collect() }
+        StateContent {
+            spending: self.rows(),
+            callers: self.callers.rows(),
+            filters: chains.filter_map(filters_of).collect(),
+        }
     }
 
     fn rows(&self) -> Vec<SpendingRow> {
@@ -366,15 +387,21 @@ fn parse(text: &[u8]) -> Result<StateContent, Unreadable> {
     }
     let body: Value = serde_json::from_slice(body).map_err(|_| damaged("it holds no JSON"))?;
     let list = |value: &'_ Value| value.as_array().cloned().ok_or(damaged("it holds no list"));
-    let (spending, filters) = match with_filters {
-        Some(_) => (list(&body["spending"])?, list(&body["filters"])?),
-        None => (list(&body)?, Vec::new()),
+    let (spending, callers, filters) = match with_filters {
+        Some(_) => {
+            let callers =
+                if body["callers"].is_null() { Vec::new() } else { list(&body["callers"])? };
+            (list(&body["spending"])?, callers, list(&body["filters"])?)
+        }
+        None => (list(&body)?, Vec::new(), Vec::new()),
     };
     let incomplete = || damaged("a row is incomplete");
     let spending = spending.iter().map(|row| row_of(row).ok_or_else(incomplete));
+    let callers = callers.iter().map(|row| CallerRow::read(row).ok_or_else(incomplete));
     let filters = filters.iter().map(|row| filters_of(row).ok_or_else(incomplete));
     Ok(StateContent {
         spending: spending.collect::<Result<_, _>>()?,
+        callers: callers.collect::<Result<_, _>>()?,
         filters: filters.collect::<Result<_, _>>()?,
     })
 }
@@ -386,14 +413,17 @@ fn filters_of(row: &Value) -> Option<FilterRow> {
 
 fn row_of(row: &Value) -> Option<SpendingRow> {
     let text = |key: &str| row[key].as_str().map(str::to_owned);
+    Some(SpendingRow { chain: text("chain")?, upstream: text("upstream")?, pages: pages_of(row)? })
+}
+
+fn pages_of(row: &Value) -> Option<Pages> {
     let small = |key: &str| row[key].as_u64().and_then(|number| u32::try_from(number).ok());
-    let pages = Pages {
+    Some(Pages {
         day: small("day")?,
         day_credits: row["day_credits"].as_u64()?,
         month: small("month")?,
         month_credits: row["month_credits"].as_u64()?,
-    };
-    Some(SpendingRow { chain: text("chain")?, upstream: text("upstream")?, pages })
+    })
 }
 
 fn render(content: &StateContent) -> Vec<u8> {
@@ -410,9 +440,10 @@ fn render(content: &StateContent) -> Vec<u8> {
         let filters = filters.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
         json!({ "chain": chain, "filters": filters.collect::<Vec<_>>() })
     };
-    let StateContent { spending, filters: of_chains } = content;
+    let StateContent { spending, callers, filters: of_chains } = content;
     let body = json!({
         "spending": spending.iter().map(row).collect::<Vec<_>>(),
+        "callers": callers.iter().map(CallerRow::write).collect::<Vec<_>>(),
         "filters": of_chains.iter().map(filters).collect::<Vec<_>>(),
     });
     let body = body.to_string();
@@ -467,6 +498,10 @@ fn write(path: &Path, content: &StateContent) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use wellhead_access::{Quota, QuotaPlan, SubjectKind};
+    use wellhead_limit::Caps;
+    use wellhead_telemetry::clock;
+
     use super::*;
     use crate::assemble::Assembly;
     use crate::config::{self, Overrides};
@@ -510,24 +545,53 @@ chains:
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let before = proxy();
-        let state = State::restore(&path, &before, now());
+        let state = State::restore(&path, &before, None, now());
         spend(&before, 0, 7);
         spend(&before, 1, 3);
         spend(&before, 2, 5);
         Arc::clone(&state).end().await;
         assert_eq!(state.writes(), (1, 0));
         let after = proxy();
-        let state = State::restore(&path, &after, now());
+        let state = State::restore(&path, &after, None, now());
         assert_eq!(spent(&after), [(Some(7), Some(7)), (Some(3), Some(3)), (None, None)]);
         spend(&after, 0, 1);
         state.end().await;
         let last = proxy();
-        State::restore(&path, &last, now());
+        State::restore(&path, &last, None, now());
         assert_eq!(spent(&last)[0], (Some(8), Some(8)));
         let left = fs::read_dir(folder.path()).expect("a folder");
         let mut left: Vec<_> = left.map(|it| it.expect("an entry").file_name()).collect();
         left.sort();
         assert_eq!(left, ["state", "state.lock"], "nothing else is left beside it");
+    }
+
+    #[tokio::test]
+    async fn what_callers_spent_survives_a_restart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let acme: Arc<str> = "acme".into();
+        let meter = |book: &MeterBook| {
+            let caps = Caps { day: Some(100), month: None };
+            let plan = QuotaPlan::new(Quota { caps, ..Quota::default() });
+            book.named(SubjectKind::Tenant, &acme, &Arc::new(plan))
+        };
+        let today = (clock::unix_seconds() / 86_400) as u32;
+        let spent = |book: &MeterBook| meter(book).ledger().in_month(today);
+        let books = [(); 3].map(|()| Arc::new(MeterBook::default()));
+        let restore =
+            |book: &Arc<MeterBook>| State::restore(&path, &proxy(), Some(Arc::clone(book)), now());
+        let state = restore(&books[0]);
+        meter(&books[0]).ledger().spend(7, today);
+        state.end().await;
+        let state = restore(&books[1]);
+        assert_eq!(spent(&books[1]), 7);
+        meter(&books[1]).ledger().spend(2, today);
+        state.end().await;
+        // A process that tells no callers apart leaves them in the file.
+        let state = State::restore(&path, &proxy(), None, now());
+        state.end().await;
+        restore(&books[2]);
+        assert_eq!(spent(&books[2]), 9);
     }
 
     #[test]
@@ -549,11 +613,11 @@ chains:
             content.spending.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
         };
         let (old, new) = (proxy(), proxy());
-        let first = State::restore(&path, &old, now());
+        let first = State::restore(&path, &old, None, now());
         spend(&old, 0, 5);
         let wrote = first.write_aside(first.content(false)).await;
         assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
-        let second = State::restore(&path, &new, now());
+        let second = State::restore(&path, &new, None, now());
         assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
         spend(&new, 0, 2);
         spend(&old, 0, 10);
@@ -608,7 +672,7 @@ chains:
         let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
         let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
         write(&path, &content).expect("written");
-        State::restore(&path, &proxy(), now()).end().await;
+        State::restore(&path, &proxy(), None, now()).end().await;
         assert!(read(&path).expect("good").spending.contains(&gone));
     }
 
@@ -618,7 +682,8 @@ chains:
         let row = SpendingRow { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
         let filters = vec![r#"{"id":"0x1"}"#.to_owned()];
         let filters = vec![FilterRow { chain: "ethereum".to_owned(), filters }];
-        let content = StateContent { spending: vec![row], filters };
+        let callers = vec![CallerRow { kind: SubjectKind::Tenant, name: "acme".into(), pages }];
+        let content = StateContent { spending: vec![row], callers, filters };
         let good = render(&content);
         assert_eq!(parse(&good).expect("good"), content);
         for cut in 0..good.len() {
@@ -639,6 +704,10 @@ chains:
         for body in ["", "{}", "[1]", r#"[{"chain":"a"}]"#, "[\u{0}]", r#"{"spending":[]}"#] {
             assert!(parse(sealed(body).as_bytes()).is_err(), "{body}");
         }
+        for callers in ["1", "[1]", r#"[{"kind":"address","name":"a"}]"#] {
+            let body = format!(r#"{{"spending":[],"callers":{callers},"filters":[]}}"#);
+            assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
+        }
         for filters in ["1", "[1]", r#"[{"chain":"a"}]"#, r#"[{"filters":[]}]"#] {
             let body = format!(r#"{{"spending":[],"filters":{filters}}}"#);
             assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
@@ -648,17 +717,17 @@ chains:
         for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
             fs::write(&path, bytes).expect("written");
             let proxy = proxy();
-            State::restore(&path, &proxy, now());
+            State::restore(&path, &proxy, None, now());
             assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
         }
         // What is no file at all.
-        State::restore(folder.path(), &proxy(), now());
+        State::restore(folder.path(), &proxy(), None, now());
     }
 
     #[tokio::test]
     async fn a_path_that_cannot_be_written_is_counted_and_harms_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let state = State::restore(&folder.path().join("no/such/folder"), &proxy(), now());
+        let state = State::restore(&folder.path().join("no/such/folder"), &proxy(), None, now());
         for _ in 0..2 {
             Arc::clone(&state).end().await;
         }
