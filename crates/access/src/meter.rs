@@ -269,20 +269,18 @@ impl SubjectMeter {
     /// One whose rates and caps are those of all replicas together.
     pub(crate) fn shared(
         kind: SubjectKind,
-        name: Arc<str>,
-        plan: Arc<QuotaPlan>,
+        name: &Arc<str>,
+        plan: &Arc<QuotaPlan>,
         sharing: &dyn QuotaSharing,
     ) -> Self {
-        let mut meter = Self::new(kind, name, plan);
-        let quota = meter.plan.quota();
-        let sharer = LimitSharer { sharing, kind, subject: &meter.name };
+        let quota = plan.quota();
+        let sharer = LimitSharer { sharing, kind, subject: name };
+        let all = BoundsMeter::shared(sharer, &quota.bounds, None);
         let groups = quota.groups.iter().enumerate();
         let groups =
             groups.map(|(place, group)| BoundsMeter::shared(sharer, &group.bounds, Some(place)));
-        let (all, groups) = (BoundsMeter::shared(sharer, &quota.bounds, None), groups.collect());
-        let shared_caps = sharer.caps(quota.caps);
-        (meter.all, meter.groups, meter.shared_caps) = (all, groups, shared_caps);
-        meter
+        let (groups, shared_caps) = (groups.collect(), sharer.caps(quota.caps));
+        Self { all, groups, shared_caps, ..Self::new(kind, Arc::clone(name), Arc::clone(plan)) }
     }
 
     /// What it belongs to.

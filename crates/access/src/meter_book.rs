@@ -101,10 +101,9 @@ impl MeterBook {
         {
             return Arc::clone(known);
         }
-        let (own_name, plan) = (Arc::clone(name), Arc::clone(plan));
         let meter = match &self.sharing {
-            Some(sharing) => SubjectMeter::shared(kind, own_name, plan, &**sharing),
-            None => SubjectMeter::new(kind, own_name, plan),
+            Some(sharing) => SubjectMeter::shared(kind, name, plan, &**sharing),
+            None => SubjectMeter::new(kind, Arc::clone(name), Arc::clone(plan)),
         };
         let before = kept.remove(&key).map(|ledger| ledger.pages());
         if let Some(pages) = known.map(|known| known.ledger().pages()).or(before) {

@@ -97,21 +97,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             keys,
         },
     );
-    let mut rng = SmallRng::from_os_rng();
-    let mut workers = Vec::new();
-    for (number, listener) in listeners.into_iter().enumerate() {
-        let handler = Arc::new(WorkerHandler {
-            proxy: Arc::clone(&parts.proxy),
-            worker: parts.worker_chains(&mut rng)?,
-            callers: parts.callers.clone(),
-        });
-        let (server, shutdown, beats) = (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
-        let thread = std::thread::Builder::new()
-            .name(format!("{WORKER_NAME}-{number}"))
-            .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
-            .map_err(|error| ServeError::System("a worker thread could not start", error))?;
-        workers.push(thread);
-    }
+    let workers = spawn_workers(&parts, &server, listeners, &shutdown, &beats)?;
     let admin_place = admin.as_ref().map_or(Admin::Off, AdminListener::place);
     let addresses = Addresses { listen, admin: admin_place };
     let admin_tls = admin.as_ref().and_then(AdminListener::tls).cloned();
@@ -166,6 +152,32 @@ fn keys(settings: &Settings, callers: Option<&Arc<CallerControl>>) -> KeyAdmin {
         access::begin(callers, path);
     }
     KeyAdmin::new(settings, callers.cloned())
+}
+
+/// Starts a thread for each listener.
+fn spawn_workers(
+    parts: &Assembly,
+    server: &Arc<Server>,
+    listeners: Vec<Listener>,
+    shutdown: &Shutdown,
+    beats: &Arc<Heartbeats>,
+) -> Result<Vec<JoinHandle<io::Result<Drained>>>, ServeError> {
+    let mut rng = SmallRng::from_os_rng();
+    let mut workers = Vec::new();
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let handler = Arc::new(WorkerHandler {
+            proxy: Arc::clone(&parts.proxy),
+            worker: parts.worker_chains(&mut rng)?,
+            callers: parts.callers.clone(),
+        });
+        let (server, shutdown, beats) = (Arc::clone(server), shutdown.clone(), Arc::clone(beats));
+        let thread = std::thread::Builder::new()
+            .name(format!("{WORKER_NAME}-{number}"))
+            .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
+            .map_err(|error| ServeError::System("a worker thread could not start", error))?;
+        workers.push(thread);
+    }
+    Ok(workers)
 }
 
 /// What was spent before, as the state file says.

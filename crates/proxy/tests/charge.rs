@@ -2,18 +2,19 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Stage, text};
 use wellhead_access::usage::{UsageMinute, UsageRow};
 use wellhead_access::{
     AccessGrant, Caller, GrantKind, GrantMeters, GrantTerms, MeterBook, MeterTime, Quota,
-    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, RightsSettings, SubjectKind, SubjectMeter,
-    Tenant, TenantDirectory, TenantSettings,
+    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, QuotaSharing, RightsSettings, SharedQuotaLimit,
+    SubjectKind, SubjectMeter, Tenant, TenantDirectory, TenantSettings,
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
+use wellhead_limit::lease::{LeasedCap, WhenAway};
 use wellhead_proxy::Answer;
 
 /// A caller whose tenant has this quota.
@@ -23,14 +24,62 @@ struct Payer {
 }
 
 fn payer(quota: Quota) -> Payer {
-    let (book, tenant) = (MeterBook::default(), Arc::new(Tenant::new("acme")));
+    payer_in(&MeterBook::default(), quota)
+}
+
+fn payer_in(book: &MeterBook, quota: Quota) -> Payer {
+    let tenant = Arc::new(Tenant::new("acme"));
     let plan = Arc::new(QuotaPlan::new(quota));
     let at = MeterTime { elapsed: Duration::ZERO, unix_seconds: 0 };
     let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan);
     let meters = GrantMeters { tenant: Some(Arc::clone(&meter)), ..GrantMeters::default() };
     let grant = AccessGrant::new(GrantKind::Key, "k1", tenant).metered(meters);
-    let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), &book, at.elapsed);
+    let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), book, at.elapsed);
     Payer { caller, meter }
+}
+
+/// Keeps the caps that it should serve, for the test to play the store.
+#[derive(Debug, Default)]
+struct CapsOfTest(Mutex<Vec<Arc<LeasedCap>>>);
+
+impl QuotaSharing for CapsOfTest {
+    fn when_away(&self) -> WhenAway {
+        WhenAway::Closed
+    }
+
+    fn share(&self, _name: &str, limit: SharedQuotaLimit) {
+        if let SharedQuotaLimit::Caps(cap) = limit {
+            self.0.lock().unwrap().push(cap);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_the_store_that_replicas_share_but_not_for_long() {
+    let (sharing, began) = (Arc::new(CapsOfTest::default()), tokio::time::Instant::now());
+    let book = MeterBook::sharing(Arc::clone(&sharing) as Arc<dyn QuotaSharing>);
+    let caps = Caps { day: Some(1_000), month: None };
+    let (stage, payer) =
+        (Stage::upstreams(1), payer_in(&book, Quota { caps, ..quota(QuotaBounds::default()) }));
+    let cap = Arc::clone(&sharing.0.lock().unwrap()[0]);
+    cap.note_back();
+    let unix = Duration::from_secs(wellhead_telemetry::clock::unix_seconds());
+    let answered = async {
+        // The first call of a cold key asks; the store says yes a little later.
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        let asked = cap.ask(began.elapsed(), unix).expect("a call wants credits");
+        cap.grant(asked, 2_000, (998_000, u64::MAX), began.elapsed());
+    };
+    let body = balance();
+    let (answer, ()) = tokio::join!(stage.send_as(&payer.caller, &body), answered);
+    assert_eq!(answer.status, 200, "{}", text(&answer));
+    assert!(began.elapsed() < Duration::from_millis(20), "{:?}", began.elapsed());
+    // Nobody answers any more: refused, as the settings say for a store that is away.
+    let began = tokio::time::Instant::now();
+    let answer = stage.send_as(&payer.caller, &call("eth_getBalance", r#"["0xac","0x5"]"#)).await;
+    assert_eq!(answer.status, 429);
+    assert!(began.elapsed() < Duration::from_millis(40), "{:?}", began.elapsed());
+    assert_eq!((stage.peer(0).calls(), spent(&payer)), (1, 2));
 }
 
 /// A caller that may do this, and has no limits.

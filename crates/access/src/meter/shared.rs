@@ -194,7 +194,7 @@ mod tests {
         }
 
         fn meter(&self, kind: SubjectKind, name: &str, quota: Quota) -> SubjectMeter {
-            SubjectMeter::shared(kind, name.into(), Arc::new(QuotaPlan::new(quota)), self)
+            SubjectMeter::shared(kind, &name.into(), &Arc::new(QuotaPlan::new(quota)), self)
         }
     }
 
