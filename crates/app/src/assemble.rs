@@ -149,6 +149,7 @@ impl Assembly {
             tls: HashMap::new(),
             cache,
             verify_pool: Arc::new(VerifyPool::new(verify_threads())),
+            shared: settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now))),
         };
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
@@ -160,7 +161,7 @@ impl Assembly {
         let proxy = Proxy::new(served, proxy_settings(settings))
             .holding(Arc::clone(&answers))
             .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
-        let shared = settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now)));
+        let shared = commons.shared.clone();
         let sharing = shared.as_ref().map(|it| Arc::clone(it) as _);
         let planned = access::plan(settings, sharing, now).map_err(AssembleError::Access)?;
         let (callers, tokens) = planned
@@ -293,6 +294,8 @@ struct Commons {
     cache: Option<Arc<Cache>>,
     /// Where answers are looked at that take long.
     verify_pool: Arc<VerifyPool>,
+    /// Where limits are shared with other wellheads.
+    shared: Option<Arc<SharedLimits>>,
 }
 
 impl Commons {
@@ -391,12 +394,17 @@ fn chain_parts(
     for (place, upstream) in chain.upstreams.iter().enumerate() {
         // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
-        upstreams.push(Arc::new(
-            Upstream::new(identity(upstream), slot, breaker(settings), now)
-                .hiding(Redactor::of(&secrets::of(upstream)))
-                .within(budget(upstream))
-                .reaching(history(&upstream.history)),
-        ));
+        let made = Upstream::new(identity(upstream), slot, breaker(settings), now)
+            .hiding(Redactor::of(&secrets::of(upstream)))
+            .within(budget(upstream))
+            .reaching(history(&upstream.history));
+        let made = match &commons.shared {
+            Some(shared) => made.sharing(|word, bucket| {
+                shared.share_rate(&format!("up:{name}:{}:{word}", upstream.id.as_str()), bucket);
+            }),
+            None => made,
+        };
+        upstreams.push(Arc::new(made));
         reach.push(reach_of(chain, upstream, settings, commons)?);
     }
     let count = upstreams.len();

@@ -1,4 +1,5 @@
-//! What this wellhead shares with others through a Redis: the limits of its callers.
+//! What this wellhead shares with others through a Redis: the limits of its callers, and the rates of its
+//! upstreams.
 //!
 //! Limits are made before any task can run, when the settings are read, and later whenever keys are
 //! read; a keeper serves them from the start of the control loops on. Until then, and where no more
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use wellhead_access::{QuotaSharing, SharedQuotaLimit};
-use wellhead_limit::lease::WhenAway;
+use wellhead_limit::lease::{LeasedBucket, WhenAway};
 use wellhead_store::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, LeasedLimit};
 use wellhead_telemetry::clock;
 
@@ -69,6 +70,19 @@ impl SharedLimits {
         Arc::new(move || elapsed(epoch))
     }
 
+    /// Shares a rate of an upstream. While the store is away it goes by its share, whatever holds for callers:
+    /// an upstream that is not asked serves nobody.
+    pub(crate) fn share_rate(&self, name: &str, bucket: &Arc<LeasedBucket>) {
+        self.share_limit(name, LeasedLimit::Bucket(Arc::clone(bucket)));
+    }
+
+    fn share_limit(&self, name: &str, limit: LeasedLimit) {
+        match &mut *self.serving.lock() {
+            LimitServing::Waiting(limits) => limits.push((name.to_owned(), limit)),
+            LimitServing::By(keeper) => serve(keeper, name, &limit),
+        }
+    }
+
     /// How sharing goes; `None` before it began.
     pub(crate) fn status(&self) -> Option<LeaseStatus> {
         match &*self.serving.lock() {
@@ -84,14 +98,13 @@ impl QuotaSharing for SharedLimits {
     }
 
     fn share(&self, name: &str, limit: SharedQuotaLimit) {
-        let limit = match limit {
-            SharedQuotaLimit::Rate(bucket) => LeasedLimit::Bucket(bucket),
-            SharedQuotaLimit::Caps(cap) => LeasedLimit::Cap(cap),
-        };
-        match &mut *self.serving.lock() {
-            LimitServing::Waiting(limits) => limits.push((name.to_owned(), limit)),
-            LimitServing::By(keeper) => serve(keeper, name, &limit),
-        }
+        self.share_limit(
+            name,
+            match limit {
+                SharedQuotaLimit::Rate(bucket) => LeasedLimit::Bucket(bucket),
+                SharedQuotaLimit::Caps(cap) => LeasedLimit::Cap(cap),
+            },
+        );
     }
 }
 

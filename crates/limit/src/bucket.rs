@@ -48,6 +48,16 @@ impl Pace {
         Self::new(0.95 * credits, window, 0.05 * credits)
     }
 
+    /// Credits that come back in a second.
+    pub fn per_second(&self) -> f64 {
+        1e9 / self.nanos_per_credit
+    }
+
+    /// Credits at once.
+    pub fn burst(&self) -> f64 {
+        self.burst_nanos / self.nanos_per_credit
+    }
+
     /// The time that `credits` take to come back.
     pub fn time_of(&self, credits: f64) -> Duration {
         Duration::from_nanos((credits * self.nanos_per_credit) as u64)

@@ -49,7 +49,7 @@ impl QuotaSharing for CapsOfTest {
 
     fn share(&self, _name: &str, limit: SharedQuotaLimit) {
         if let SharedQuotaLimit::Caps(cap) = limit {
-            self.0.lock().unwrap().push(cap);
+            self.0.lock().expect("no panic").push(cap);
         }
     }
 }
@@ -61,7 +61,7 @@ async fn a_call_waits_for_the_store_that_replicas_share_but_not_for_long() {
     let caps = Caps { day: Some(1_000), month: None };
     let (stage, payer) =
         (Stage::upstreams(1), payer_in(&book, Quota { caps, ..quota(QuotaBounds::default()) }));
-    let cap = Arc::clone(&sharing.0.lock().unwrap()[0]);
+    let cap = Arc::clone(&sharing.0.lock().expect("no panic")[0]);
     cap.note_back();
     let unix = Duration::from_secs(wellhead_telemetry::clock::unix_seconds());
     let answered = async {

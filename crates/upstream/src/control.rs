@@ -6,12 +6,14 @@
 //! bounds in [`Budget`]. Nothing waits here: a call that is not admitted gets the reason and the
 //! time to wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
+use wellhead_limit::lease::{LeaseShortage, LeasedBucket};
 use wellhead_limit::{
-    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, Ledger, Pages, days_left_in_month,
+    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, Ledger, Pace, Pages, days_left_in_month,
 };
 
 use crate::bound::{Bound, LimitedBy};
@@ -23,6 +25,10 @@ use crate::refusal::{RateRefusal, Refusals};
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// How soon to look again, where replicas share a rate and their store has not said yet whether there is
+/// something left: a store that is well answers within this.
+const ANSWER_WAIT: Duration = Duration::from_millis(6);
 
 /// One in this many of the calls at once that were learnt is kept for calls whose answers are
 /// short: else a few clients that ask for megabytes hold all of them until the first megabytes have
@@ -102,6 +108,19 @@ impl Controls {
         }
     }
 
+    /// Makes the rates those of all replicas together: `share` gets each, with a word for it. Rates that are
+    /// counted in windows, and learnt ones, stay as they are.
+    pub(crate) fn share_rates(&mut self, mut share: impl FnMut(&'static str, &Arc<LeasedBucket>)) {
+        let mut shared = |rate: Option<BudgetRate>, word| {
+            let Some(BudgetRate::Paced(pace)) = rate else { return None };
+            let bucket = Arc::new(LeasedBucket::new(pace.per_second(), pace.burst()));
+            share(word, &bucket);
+            Some(bucket)
+        };
+        self.credits.shared = shared(self.budget.credits, "credits");
+        self.calls.shared = shared(self.budget.calls, "calls");
+    }
+
     /// Lets the calls of `rows` go in one exchange, or says what keeps them. `latency` is what an
     /// answer is expected to take; `is_bulky` says that it is long.
     pub(crate) fn admit<'a>(
@@ -160,10 +179,10 @@ impl Controls {
     pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
         if let Some(BudgetRate::Paced(pace)) = self.budget.credits {
-            self.credits.bucket.charge(price.throughput, pace, now);
+            self.credits.charge(pace, price.throughput, now);
         }
         if let Some(BudgetRate::Paced(pace)) = self.budget.calls {
-            self.calls.bucket.charge(price.calls, pace, now);
+            self.calls.charge(pace, price.calls, now);
         }
         self.spend(std::iter::once(row), price, now);
     }
@@ -454,6 +473,8 @@ impl Controls {
 struct RateState {
     bucket: Bucket,
     window: FixedWindow,
+    /// In the place of the bucket, where replicas share it.
+    shared: Option<Arc<LeasedBucket>>,
 }
 
 impl RateState {
@@ -466,7 +487,14 @@ impl RateState {
     ) -> Result<(), LimitedBy> {
         let (taken, pace) = match rate {
             BudgetRate::Paced(pace) => {
-                (self.bucket.take(credits, pace, now), pace.time_of(credits))
+                let taken = match &self.shared {
+                    None => self.bucket.take(credits, pace, now),
+                    Some(shared) => shared.take(credits, now).map_err(|short| match short {
+                        LeaseShortage::Refused(wait) => wait,
+                        LeaseShortage::Unanswered(wait) => wait.min(ANSWER_WAIT),
+                    }),
+                };
+                (taken, pace.time_of(credits))
             }
             BudgetRate::Counted { credits: most, window } => {
                 let taken = self.window.take(credits as u64, most, window, now);
@@ -476,16 +504,29 @@ impl RateState {
         taken.map_err(|wait| LimitedBy { bound, wait, pace })
     }
 
+    fn charge(&self, pace: Pace, credits: f64, now: Duration) {
+        match &self.shared {
+            None => self.bucket.charge(credits, pace, now),
+            Some(shared) => shared.charge(credits, now),
+        }
+    }
+
     fn give_back(&self, rate: BudgetRate, credits: f64) {
         match rate {
-            BudgetRate::Paced(pace) => self.bucket.give_back(credits, pace),
+            BudgetRate::Paced(pace) => match &self.shared {
+                None => self.bucket.give_back(credits, pace),
+                Some(shared) => shared.give_back(credits),
+            },
             BudgetRate::Counted { .. } => self.window.give_back(credits as u64),
         }
     }
 
     fn wait(&self, rate: BudgetRate, credits: f64, now: Duration) -> Duration {
         match rate {
-            BudgetRate::Paced(pace) => self.bucket.wait(credits, pace, now),
+            BudgetRate::Paced(pace) => match &self.shared {
+                None => self.bucket.wait(credits, pace, now),
+                Some(shared) => shared.wait(credits, now),
+            },
             BudgetRate::Counted { credits: most, window } => {
                 self.window.wait(credits as u64, most, window, now)
             }
@@ -496,6 +537,7 @@ impl RateState {
 #[cfg(test)]
 mod tests {
     use wellhead_eth::MethodTable;
+    use wellhead_limit::lease::LeaseGrant;
 
     use super::*;
     use crate::budget::BudgetTerms;
@@ -541,6 +583,36 @@ mod tests {
         check(&controls, "0:eth_call 0:eth_call*1000 0:eth_getLogs", "ok ok ok");
         assert_eq!(controls.spending(Duration::ZERO).total, 1_002);
         assert_eq!(controls.spending(Duration::ZERO).day, None);
+    }
+
+    #[test]
+    fn a_rate_that_replicas_share_is_asked_for_and_held_like_any_other() {
+        let terms = BudgetTerms { calls_per_second: Some(100), calls_burst: Some(10), ..terms() };
+        let mut controls = controls("", &terms);
+        let mut shared = Vec::new();
+        controls.share_rates(|word, bucket| shared.push((word, Arc::clone(bucket))));
+        let (word, bucket) = shared.pop().expect("the rate of calls");
+        assert_eq!((word, shared.len()), ("calls", 0), "there is no other");
+        // Nobody serves it: the whole is its own, 95 a second and 9 at once.
+        check(&controls, "0:eth_call*9 0:eth_call", "ok calls/10ms");
+        bucket.note_replicas(3);
+        bucket.note_back();
+        check(&controls, "1:eth_call 1:eth_call", "ok calls/6ms");
+        let ms = Duration::from_millis;
+        let ask = bucket.ask(ms(2)).expect("it owes one, and wants another");
+        let grant = |granted, wait| LeaseGrant { granted, wait: ms(wait) };
+        bucket.grant(grant(ask.want, 0), ms(3));
+        check(&controls, "3:eth_call", "ok");
+        while controls.calls.take(terms_rate(&controls), 1.0, ms(4), Bound::Calls).is_ok() {}
+        bucket.ask(ms(5)).expect("it wants more");
+        bucket.grant(grant(0, 300), ms(6));
+        check(&controls, "7:eth_call", "calls/299ms");
+        let row = MethodTable::standard().row("eth_call");
+        assert_eq!(controls.rate_wait(row, ms(7)), ms(299));
+    }
+
+    fn terms_rate(controls: &Controls) -> BudgetRate {
+        controls.budget.calls.expect("a rate of calls")
     }
 
     #[test]

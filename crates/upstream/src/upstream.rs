@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow};
+use wellhead_limit::lease::LeasedBucket;
 
 use crate::breaker::{BreakerBounds, BreakerState, CircuitBreaker, TrialClaim};
 use crate::budget::Budget;
@@ -245,6 +246,13 @@ impl Upstream {
     #[must_use]
     pub fn within(mut self, budget: Budget) -> Self {
         self.controls = Controls::new(budget);
+        self
+    }
+
+    /// With the rates of its budget shared by replicas: `share` gets each, with a word for it, and has it served.
+    #[must_use]
+    pub fn sharing(mut self, share: impl FnMut(&'static str, &Arc<LeasedBucket>)) -> Self {
+        self.controls.share_rates(share);
         self
     }
 

@@ -381,16 +381,17 @@ section! {
 
 section! {
     /// A Redis or Valkey through which several wellheads share the rates and quotas of tenants and keys,
-    /// and, with `access.keys.redis`, the keys. No request waits for it as a rule: each wellhead takes a
-    /// small stock of calls in advance. Addresses and calls in progress are counted by each for itself.
+    /// the rates of `budget` of upstreams, and, with `access.keys.redis`, the keys. No request waits for it
+    /// as a rule: each wellhead takes a small stock of calls in advance. Calls per address, calls in
+    /// progress, and caps and learnt rates of upstreams are counted by each wellhead for itself.
     SharedStore {
         /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
         redis: SecretUrl = required(),
         /// The wellheads of one name share; those of another name in the same Redis do not.
         cluster: ClusterName = default(ClusterName("wellhead".to_owned())),
-        /// What holds while Redis is away. `share`: each wellhead goes on with its part of every limit,
-        /// divided by the wellheads known last. `open`: no shared limit. `closed`: calls with a shared
-        /// limit are refused.
+        /// What holds for tenants and keys while Redis is away. `share`: each wellhead goes on with its
+        /// part of every limit, divided by the wellheads known last. `open`: no shared limit. `closed`:
+        /// calls with a shared limit are refused. Upstreams are always asked by the part.
         when_away: WhenAway = default(WhenAway::Share),
     }
 }

@@ -47,7 +47,10 @@ tenants: {{ acme: {{ quota: pro }}, capped: {{ quota: capped }} }}
 quotas:
   pro: {{ calls_per_second: {RATE}, burst: {BURST} }}
   capped: {{ credits_per_day: 1000 }}
-chains: {{ ethereum: {{ id: 1, upstreams: [{{ url: "http://127.0.0.1:9" }}] }} }}
+chains:
+  ethereum:
+    id: 1
+    upstreams: [{{ id: a, url: "http://127.0.0.1:9", budget: {{ calls_per_second: {RATE}, calls_burst: {BURST} }} }}]
 "#
     );
     config::parse("test", &text, &|_| None, Overrides::default()).expect("a good config").settings
@@ -197,6 +200,35 @@ async fn a_tenant_has_its_rate_over_all_replicas_and_a_part_of_it_at_each_while_
     let before = alone();
     let found = hunt(&fleet).await;
     check_shared("shared again", found, alone() - before);
+}
+
+#[tokio::test]
+async fn the_rate_of_an_upstream_is_that_of_all_replicas() {
+    let redis = RedisOfTest::start();
+    let fleet = start(&redis);
+    until_here(&fleet).await;
+    let row = MethodTable::standard().row("eth_call");
+    let begin = wellhead_dispatch::now();
+    let mut passed = vec![0.0; fleet.len()];
+    while begin.elapsed() < WINDOW {
+        for (replica, passed) in fleet.iter().zip(&mut passed) {
+            let upstream = &replica.parts.proxy.chains()[0].roster.upstreams()[0];
+            for _ in 0..4 {
+                let admitted = upstream.admit(row, 1, wellhead_dispatch::now());
+                *passed += f64::from(u8::from(admitted.is_ok()));
+            }
+        }
+        // The keepers' turns between the calls, which the window bounds.
+        sleep(Duration::from_millis(1)).await;
+    }
+    let (took, sum) = (begin.elapsed().as_secs_f64(), passed.iter().sum::<f64>());
+    let alone = fleet.iter().map(SharingReplica::alone).sum::<f64>();
+    let most = RATE * (took + LEASE.as_secs_f64()) + BURST;
+    println!(
+        "upstream: {passed:?} = {sum} in {took:.2} s, {alone} of them alone, at most {most:.0}"
+    );
+    assert!(sum - alone <= most);
+    assert!(sum >= 0.75 * RATE * took, "a pace leaves 5 % of the rate");
 }
 
 #[tokio::test]

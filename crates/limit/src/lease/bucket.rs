@@ -78,6 +78,23 @@ impl LeasedBucket {
         }
     }
 
+    /// How long a call of `credits` would be refused, as far as is known; takes none. Zero where it would be
+    /// taken, or the store has not said.
+    pub fn wait(&self, credits: f64, now: Duration) -> Duration {
+        if self.side.away().is_some() {
+            return match self.when_away {
+                WhenAway::Share => self.share.wait(credits, self.share_pace(), now),
+                WhenAway::Open => Duration::ZERO,
+                WhenAway::Closed => LEASE,
+            };
+        }
+        let part = milli(credits).min(self.side.terms.want_max);
+        match self.side.pool.held(crate::nanos(now)) >= part {
+            true => Duration::ZERO,
+            false => self.side.refused_for(now),
+        }
+    }
+
     /// Takes `credits` that were spent regardless: later calls wait longer.
     pub fn charge(&self, credits: f64, now: Duration) {
         if self.side.away().is_some() {
@@ -189,6 +206,32 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
+
+    #[test]
+    fn the_wait_is_what_a_refusal_would_say() {
+        let bucket = LeasedBucket::new(100.0, 10.0);
+        let at = Duration::from_millis;
+        let check = |credits: f64, now: u64, wait: u64| {
+            assert_eq!(bucket.wait(credits, at(now)), at(wait), "at {now} ms");
+            if wait > 0 {
+                let refused = LeaseShortage::Refused(at(wait));
+                assert_eq!(bucket.take(credits, at(now)), Err(refused), "at {now} ms");
+            }
+        };
+        check(10.0, 0, 0);
+        assert_eq!(bucket.take(10.0, at(0)), Ok(()));
+        check(3.0, 0, 30);
+        bucket.note_back();
+        check(3.0, 1, 0);
+        assert_eq!(bucket.take(1.0, at(1)), Ok(()), "on credit");
+        let ask = bucket.ask(at(2)).expect("it owes one");
+        bucket.grant(LeaseGrant { granted: ask.want, wait: Duration::ZERO }, at(3));
+        check(1.0, 3, 0);
+        while bucket.take(1.0, at(3)).is_ok() {}
+        bucket.ask(at(4)).expect("it wants more");
+        bucket.grant(LeaseGrant { granted: 0, wait: at(200) }, at(5));
+        check(1.0, 6, 199);
+    }
 
     const RING: &str = "!";
 

@@ -187,6 +187,11 @@ impl LeaseSide {
         }
     }
 
+    /// How long the store's word holds that there is nothing.
+    pub(super) fn refused_for(&self, now: Duration) -> Duration {
+        Duration::from_nanos(self.refused_until.load(Relaxed).saturating_sub(nanos(now)))
+    }
+
     fn call_attention(&self) {
         if !self.handed.load(Relaxed) && !self.handed.swap(true, Relaxed) {
             self.bell.ring();

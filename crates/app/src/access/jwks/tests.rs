@@ -66,7 +66,7 @@ fn settings(jwks: &str, more: &str) -> Settings {
 }
 
 fn keys(settings: &Settings) -> IssuerKeys {
-    let planned = plan(settings, wellhead_dispatch::now()).expect("they fit together");
+    let planned = plan(settings, None, wellhead_dispatch::now()).expect("they fit together");
     planned.and_then(|it| it.tokens).expect("an issuer")
 }
 

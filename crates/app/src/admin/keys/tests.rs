@@ -22,7 +22,8 @@ fn bench(keys: &str) -> Bench {
     );
     let loaded = config::parse("test", &yaml, &|_| None, Overrides::default());
     let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
-    let planned = plan(&settings, wellhead_dispatch::now()).unwrap().expect("keys are set up");
+    let planned =
+        plan(&settings, None, wellhead_dispatch::now()).unwrap().expect("keys are set up");
     let KeyAdmin(desk) = KeyAdmin::new(&settings, Some(planned.control));
     Bench { desk: desk.expect("keys are set up"), _folder: folder, path }
 }
