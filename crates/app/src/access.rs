@@ -11,7 +11,6 @@
 pub(crate) mod directory;
 pub(crate) mod file;
 mod jwks;
-mod metrics;
 #[cfg(test)]
 mod secrecy_tests;
 
@@ -35,7 +34,6 @@ use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
 pub(crate) use file::{begin, watch};
 pub(crate) use jwks::{JwksCounts, JwksSource, fetch_first, jwks_sources};
-pub(crate) use metrics::CallerSeries;
 
 /// What the settings say of callers.
 #[derive(Debug)]

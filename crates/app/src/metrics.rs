@@ -3,6 +3,8 @@
 //! What is told of an upstream's connections appears with the first one of its protocol, and
 //! a counter with its first count.
 
+mod callers;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,11 +20,13 @@ use wellhead_server::{
     Tls, TlsFile, WsEnd,
 };
 
-use crate::access::{CallerSeries, JwksCounts, JwksSource};
+use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
+
+use callers::CallerSeries;
 
 /// Adds the connections of clients and to upstreams to `registry`.
 pub(crate) fn register(
@@ -215,11 +219,11 @@ impl Collector for TlsEnds {
 #[derive(Debug)]
 struct Pools(Vec<UpstreamConnections>);
 
-pub(crate) type EncodeResult = Result<(), fmt::Error>;
+type EncodeResult = Result<(), fmt::Error>;
 
-pub(crate) const NO_LABELS: &[(&str, &str)] = &[];
+const NO_LABELS: &[(&str, &str)] = &[];
 
-pub(crate) fn counter(
+fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -232,7 +236,7 @@ pub(crate) fn counter(
     Ok(())
 }
 
-pub(crate) fn gauge(
+fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

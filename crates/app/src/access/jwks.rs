@@ -31,7 +31,6 @@ use wellhead_transport::BoxFuture;
 
 use super::IssuerKeys;
 use crate::config::Jwt;
-use crate::usage::UnixClock;
 
 /// From the name look-up to the last byte; also what the start waits for issuers at most.
 const FETCH_TIME: Duration = Duration::from_secs(5);
@@ -46,7 +45,7 @@ pub(crate) struct JwksSource {
     stale_max: Duration,
     keys: IssuerKeys,
     way: Box<JwksWay>,
-    clock: Arc<UnixClock>,
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Of the instants of `record`.
     epoch: Instant,
     record: Mutex<JwksRecord>,
@@ -173,7 +172,7 @@ impl JwksSource {
         (issuer, stale_max): (IssuerIndex, Duration),
         keys: IssuerKeys,
         way: Box<JwksWay>,
-        clock: Arc<UnixClock>,
+        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Self {
         let plan = RefreshPlan::new(RefreshSettings { stale_max, ..RefreshSettings::default() });
         let record =

@@ -7,8 +7,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_access::{DenialCounts, QuotaLimit, SubjectKind, SubjectMeter};
 use wellhead_telemetry::clock;
 
-use super::CallerControl;
-use crate::metrics::{EncodeResult, NO_LABELS, counter, gauge};
+use super::{EncodeResult, NO_LABELS, counter, gauge};
+use crate::access::CallerControl;
 
 /// Tenants that have series of their own: those that spent most this month. Usage has all of them.
 const TENANTS_MAX: usize = 500;
@@ -17,9 +17,9 @@ const SECONDS_OF_DAY: u64 = 86_400;
 
 /// The series of callers.
 #[derive(Debug)]
-pub(crate) struct CallerSeries {
-    pub(crate) callers: Arc<CallerControl>,
-    pub(crate) denied: Arc<DenialCounts>,
+pub(super) struct CallerSeries {
+    pub(super) callers: Arc<CallerControl>,
+    pub(super) denied: Arc<DenialCounts>,
 }
 
 impl Collector for CallerSeries {
