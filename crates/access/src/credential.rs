@@ -9,8 +9,8 @@
 //! those are enabled, and else a malformed key. Texts are borrowed from the head, but for Basic, whose
 //! password has to be decoded, and for percent-encoded paths.
 //!
-//! A segment of the path, and a `?key=`, that begins like a key of ours is never left in the target: it would
-//! be told as the name of an unknown chain or label. Where it does not count it is a malformed key.
+//! A segment of the path, and a `?key=`, that begins like a key of ours, in whatever case, is never left in the
+//! target: it would be told as the name of an unknown chain or label. Where it does not count it is a malformed key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use crate::key::{ApiKey, KEY_PREFIX, KeyId};
+use crate::key::{ApiKey, KEY_PREFIX, KeyId, begins_like_key};
 use crate::key_hash::check_foreign;
 
 /// Longest secret of a field, in bytes: a large token. What is longer is malformed, and is not looked at.
@@ -221,7 +221,7 @@ impl<'a> CredentialFinder<'a> {
     fn split_path<'p>(&self, path: &'p str) -> Option<SplitPath<'p>> {
         let inner = path.strip_prefix('/')?;
         let inner = inner.strip_suffix('/').unwrap_or(inner);
-        let is_key = |segment: &str| segment.starts_with(KEY_PREFIX);
+        let is_key = begins_like_key;
         let Some((first, second)) = inner.split_once('/') else {
             return is_key(inner).then_some(SplitPath { keys: [Some(inner), None], bare: "/" });
         };
@@ -243,8 +243,7 @@ impl<'a> CredentialFinder<'a> {
     fn read_query(&mut self, query: &'a str) {
         let key_of = |pair: &'a str| {
             let (name, value) = pair.split_once('=')?;
-            let is_key =
-                name == QUERY_NAME && (self.sources.query || value.starts_with(KEY_PREFIX));
+            let is_key = name == QUERY_NAME && (self.sources.query || begins_like_key(value));
             is_key.then_some(value)
         };
         let mut keys = query.split('&').filter_map(key_of).peekable();
@@ -466,6 +465,9 @@ mod tests {
         check("/KEY/OTHER", "different");
         check("/ethereum/f47ac10b-58cc-4372-a567-0e02b2c3d479", "none");
         check("/a/b/KEY", "none");
+        // In capitals it is not valid, and not told either.
+        check("/WH_LIVE_7C9XK2MA", "malformed /");
+        check("/ethereum/Wh_live_x", "malformed /ethereum");
         check("", "none");
         check("*", "none");
     }

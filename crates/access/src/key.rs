@@ -219,12 +219,23 @@ pub enum KeyTextError {
     CheckSum,
 }
 
+/// Whether a text begins as a key does, in whatever case: in capitals it is not valid, and just as secret.
+pub(crate) fn begins_like_key(text: &str) -> bool {
+    text.get(..KEY_PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(KEY_PREFIX))
+}
+
+/// Where the first text begins that [`begins_like_key`].
+fn find_prefix(text: &str) -> Option<usize> {
+    let windows = text.as_bytes().windows(KEY_PREFIX.len());
+    windows.into_iter().position(|window| window.eq_ignore_ascii_case(KEY_PREFIX.as_bytes()))
+}
+
 /// `text` with every key of ours in it, also one that lost its end, in stars. For messages of others that
 /// may quote what they read.
 pub fn mask_keys(text: &str) -> Cow<'_, str> {
     let mut masked = String::new();
     let (mut rest, mut from) = (text, 0);
-    while let Some(at) = rest[from..].find(KEY_PREFIX).map(|at| from + at + KEY_PREFIX.len()) {
+    while let Some(at) = find_prefix(&rest[from..]).map(|at| from + at + KEY_PREFIX.len()) {
         let bytes = rest.as_bytes()[at..].iter();
         let run = bytes.take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
         if run < MASKED_BYTES_MIN {
@@ -393,6 +404,7 @@ mod tests {
             (&format!("{key} {key}!"), "wh_*** wh_***!"),
             (&key[..30], "wh_***"),
             (&format!("é{key}é"), "éwh_***é"),
+            (&format!("chain {}", key.to_ascii_uppercase()), "chain WH_***"),
         ] {
             assert_eq!(mask_keys(text), want);
         }
