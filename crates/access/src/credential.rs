@@ -9,8 +9,8 @@
 //! those are enabled, and else a malformed key. Texts are borrowed from the head, but for Basic, whose
 //! password has to be decoded, and for percent-encoded paths.
 //!
-//! A segment of the path, and a `?key=`, that begins like a key of ours, in whatever case, is never left in the
-//! target: it would be told as the name of an unknown chain or label. Where it does not count it is a malformed key.
+//! A segment of the path, and a name or a value of the query, that begins like a key of ours, in whatever case, is
+//! never left in the target: it would be told as the name of an unknown chain or label. Where it does not count it is a malformed key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -241,21 +241,35 @@ impl<'a> CredentialFinder<'a> {
     }
 
     fn read_query(&mut self, query: &'a str) {
-        let key_of = |pair: &'a str| {
-            let (name, value) = pair.split_once('=')?;
-            let is_key = name == QUERY_NAME && (self.sources.query || begins_like_key(value));
-            is_key.then_some(value)
-        };
-        let mut keys = query.split('&').filter_map(key_of).peekable();
-        if keys.peek().is_none() {
+        let pairs = || query.split('&');
+        if !pairs().any(|pair| self.secret_of(pair).is_some()) {
             return;
         }
-        let rest: Vec<_> = query.split('&').filter(|pair| key_of(pair).is_none()).collect();
-        let keys: Vec<_> = keys.collect();
-        self.target.query = Some(rest.join("&"));
-        for key in keys {
-            self.offer_from_target(CredentialText::Borrowed(key), self.sources.query, true);
+        let mut rest = Vec::new();
+        for pair in pairs() {
+            match self.secret_of(pair) {
+                Some((text, counts)) => self.offer_from_target(text, counts, true),
+                None => rest.push(pair),
+            }
         }
+        self.target.query = Some(rest.join("&"));
+    }
+
+    /// The secret in one pair of the query, and whether it counts there. A name or a value that begins like a key
+    /// is one, too: it would be told as that of an unknown label.
+    fn secret_of(&self, pair: &'a str) -> Option<(CredentialText<'a>, bool)> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if name == QUERY_NAME && self.sources.query && pair.contains('=') {
+            return Some((CredentialText::Borrowed(value), true));
+        }
+        let is_key = |text: &&str| begins_like_key(text);
+        if !pair.contains('%') {
+            let key = [value, name].into_iter().find(is_key)?;
+            return Some((CredentialText::Borrowed(key), false));
+        }
+        let decoded = [percent_decoded(value), percent_decoded(name)].into_iter().flatten();
+        let key = decoded.into_iter().find(|text| begins_like_key(text))?;
+        Some((CredentialText::Decoded(key), false))
     }
 
     /// A secret in the target that does not count there must not be left there either, where it would be
@@ -530,7 +544,11 @@ mod tests {
         check("/KEY?key=KEY", "malformed / ?");
         query("/?key=KEY", "KEY ?");
         query("/?region=eu&key=KEY&archive=true", "KEY ?region=eu&archive=true");
-        query("/?monkey=KEY", "none");
+        query("/?monkey=KEY", "malformed ?");
+        query("/?a=1&KEY=true", "malformed ?a=1");
+        check("/?KEY&a=%77", "malformed ?a=%77");
+        check("/?label=%77h_live_x", "malformed ?");
+        check("/?%57h_live_x=%", "malformed ?");
         query("/?key", "none");
         query("/?key=KEY&key=KEY", "KEY ?");
         query("/?key=KEY&key=OTHER", "different");
