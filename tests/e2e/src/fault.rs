@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::Rpc;
 
@@ -46,6 +48,8 @@ pub enum Fault {
     Hang,
     /// As [`Fault::Hang`], for requests with this text in their body only.
     Hold(&'static str),
+    /// The node's own answer after this time, for requests with this text in their body only.
+    Slow(&'static str, Duration),
     /// Another chain's id; everything else is the node's answer.
     WrongChain(u64),
     /// The chain as it was this many blocks ago.
@@ -205,14 +209,14 @@ async fn serve(
             let whole = forward(&shared.node, body).await.into_body().0;
             answer(200, "application/json", whole.slice(..whole.len() / 2))
         }
-        Fault::CutShort => {
-            let whole = forward(&shared.node, body).await.into_body().0;
-            let mut response = answer(200, "application/json", whole.slice(..whole.len() / 2));
-            response.headers_mut().insert("content-length", whole.len().into());
-            response.body_mut().1 = End::Broken;
-            response
-        }
+        Fault::CutShort => cut_short(&forward(&shared.node, body).await.into_body().0),
         Fault::Hold(text) if !contains(&body, text.as_bytes()) => forward(&shared.node, body).await,
+        Fault::Slow(text, takes) => {
+            if contains(&body, text.as_bytes()) {
+                sleep(takes).await;
+            }
+            forward(&shared.node, body).await
+        }
         Fault::Hang | Fault::Hold(_) => {
             shared.held.fetch_add(1, Ordering::Relaxed);
             let _the_proxy_is_gone = faults.changed().await;
@@ -229,6 +233,13 @@ async fn serve(
         Fault::Lagging(blocks) => lagging(&shared.node, &body, blocks).await,
         Fault::Rewritten(Rewrite(change)) => rewritten(&shared.node, &body, &*change).await,
     })
+}
+
+fn cut_short(whole: &Bytes) -> Response<Piece> {
+    let mut response = answer(200, "application/json", whole.slice(..whole.len() / 2));
+    response.headers_mut().insert("content-length", whole.len().into());
+    response.body_mut().1 = End::Broken;
+    response
 }
 
 impl Shared {

@@ -9,7 +9,7 @@ use crate::process::{Process, free_port, tool};
 use crate::{Rpc, until};
 
 /// Far more than it needs, for a machine that is busy.
-const READY_MAX: Duration = Duration::from_secs(20);
+pub(crate) const READY_MAX: Duration = Duration::from_secs(20);
 
 /// A running nginx with one worker.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ impl Nginx {
                    proxy_http_version 1.1;
                    proxy_set_header Upgrade $http_upgrade;
                    proxy_set_header Connection \"upgrade\";
+                   proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
                    proxy_read_timeout {seconds}s;
                  }}
                }}

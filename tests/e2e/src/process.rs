@@ -109,14 +109,19 @@ impl Process {
     /// How many lines that it has printed so far hold this text.
     #[must_use]
     pub fn lines_with(&self, text: &str) -> usize {
-        let printed = std::fs::read_to_string(&self.log).unwrap_or_default();
-        printed.lines().filter(|line| line.contains(text)).count()
+        self.printed().lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// All that it has printed so far.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// The end of what it has printed so far, for the message of a failed test.
     #[must_use]
     pub fn log(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let text = self.printed();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }

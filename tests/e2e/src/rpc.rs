@@ -5,17 +5,20 @@
 //! exchange is an error with words.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Longer than any total timeout of wellhead, so that its own answer is seen.
@@ -47,6 +50,17 @@ impl HttpReply {
             format!("HTTP {}: {why}: {}", self.status, String::from_utf8_lossy(&self.body))
         })
     }
+
+    /// Reads a response to its end.
+    async fn read(response: Response<Incoming>) -> Result<Self, String> {
+        let status = response.status().as_u16();
+        let headers = response.headers().iter().map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        });
+        let headers = headers.collect();
+        let body = response.into_body().collect().await.map_err(|why| why.to_string())?.to_bytes();
+        Ok(Self { status, headers, body })
+    }
 }
 
 /// Calls one server; shared by reference among tasks.
@@ -54,6 +68,8 @@ impl HttpReply {
 pub struct Rpc {
     port: u16,
     path: String,
+    /// Where its connections come from.
+    source: Ipv4Addr,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
     next_id: AtomicU64,
 }
@@ -62,7 +78,14 @@ impl Rpc {
     /// A client of the server at this port of the loopback, under this path.
     #[must_use]
     pub fn new(port: u16, path: &str) -> Self {
-        Self { port, path: path.to_owned(), idle: Mutex::default(), next_id: AtomicU64::new(1) }
+        Self::from_address(Ipv4Addr::LOCALHOST, port, path)
+    }
+
+    /// As [`Self::new`], with connections that come from this address of the loopback.
+    #[must_use]
+    pub fn from_address(source: Ipv4Addr, port: u16, path: &str) -> Self {
+        let (idle, next_id) = (Mutex::default(), AtomicU64::new(1));
+        Self { port, path: path.to_owned(), source, idle, next_id }
     }
 
     /// One call; the whole reply, checked to carry the id of the call.
@@ -132,17 +155,12 @@ impl Rpc {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<HttpReply, String> {
         let mut sender = self.connection().await?;
         let response = sender.send_request(request).await.map_err(|why| why.to_string())?;
-        let status = response.status().as_u16();
-        let headers = response.headers().iter().map(|(name, value)| {
-            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-        });
-        let headers = headers.collect();
-        let body = response.into_body().collect().await.map_err(|why| why.to_string())?.to_bytes();
+        let reply = HttpReply::read(response).await?;
         let mut idle = self.idle.lock().expect("no holder of this lock panics");
         if idle.len() < IDLE_MAX {
             idle.push(sender);
         }
-        Ok(HttpReply { status, headers, body })
+        Ok(reply)
     }
 
     /// The first kept connection that is still open, else a new one.
@@ -154,10 +172,7 @@ impl Rpc {
                 return Ok(sender);
             }
         }
-        let stream = TcpStream::connect(("127.0.0.1", self.port))
-            .await
-            .map_err(|why| format!("connect: {why}"))?;
-        stream.set_nodelay(true).map_err(|why| why.to_string())?;
+        let stream = connect(self.source, self.port).await?;
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
         // Ends by itself when the sender is dropped or the peer closes.
@@ -166,4 +181,46 @@ impl Rpc {
         });
         Ok(sender)
     }
+}
+
+/// One request over HTTP/2 with prior knowledge, on a connection of its own.
+pub async fn send_http2(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Bytes,
+) -> Result<HttpReply, String> {
+    let method = Method::from_bytes(method.as_bytes()).map_err(|why| why.to_string())?;
+    let uri = format!("http://127.0.0.1:{port}{path}");
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body)).map_err(|why| why.to_string())?;
+    let exchange = async {
+        let stream = connect(Ipv4Addr::LOCALHOST, port).await?;
+        let made = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (mut sender, connection) = made.map_err(|why| why.to_string())?;
+        tokio::spawn(async move {
+            let _closed = connection.await;
+        });
+        let response = sender.send_request(request).await.map_err(|why| why.to_string())?;
+        HttpReply::read(response).await
+    };
+    let reply = timeout(EXCHANGE_MAX, exchange).await;
+    reply.map_err(|_| format!("no answer within {EXCHANGE_MAX:?}"))?
+}
+
+/// A connection from an address of the loopback to a port of it.
+pub(crate) async fn connect(source: Ipv4Addr, port: u16) -> Result<TcpStream, String> {
+    let socket = TcpSocket::new_v4().map_err(|why| format!("socket: {why}"))?;
+    // Ports of the default address are given away by the system, when it connects.
+    if source != Ipv4Addr::LOCALHOST {
+        socket.bind((source, 0).into()).map_err(|why| format!("bind: {why}"))?;
+    }
+    let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await;
+    let stream = stream.map_err(|why| format!("connect: {why}"))?;
+    stream.set_nodelay(true).map_err(|why| why.to_string())?;
+    Ok(stream)
 }

@@ -1,14 +1,20 @@
 //! A client over WebSocket that keeps what it is told in the order in which it came.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::HttpReply;
+use crate::rpc::connect;
 
 /// Far more than an answer or a block needs, for a machine that is busy.
 const BOUND: Duration = Duration::from_secs(60);
@@ -25,11 +31,62 @@ pub struct WsClient {
 impl WsClient {
     /// Connects to this port of the loopback.
     pub async fn connect(port: u16) -> Self {
-        let socket = TcpStream::connect(("127.0.0.1", port)).await.expect("a listener");
-        let url = format!("ws://127.0.0.1:{port}/");
-        let connected = timeout(BOUND, client_async(url, socket)).await.expect("connected in time");
-        let (stream, _) = connected.unwrap_or_else(|error| panic!("not upgraded: {error}"));
-        Self { stream, next_id: 1, told: VecDeque::new() }
+        let connected = Self::connect_to(port, "/", &[]).await;
+        connected.unwrap_or_else(|reply| panic!("not upgraded: {reply:?}"))
+    }
+
+    /// Connects to a path of this port, with headers of its own, or returns the answer that was no upgrade. A
+    /// client that offers subprotocols expects one of them in the answer, as browsers do.
+    pub async fn connect_to(
+        port: u16,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, HttpReply> {
+        let socket = connect(Ipv4Addr::LOCALHOST, port).await.expect("a listener");
+        let url = format!("ws://127.0.0.1:{port}{path}");
+        let mut request = url.into_client_request().expect("a good URL");
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a good name");
+            let value = HeaderValue::from_str(value).expect("a good value");
+            request.headers_mut().insert(name, value);
+        }
+        let connected = timeout(BOUND, client_async(request, socket));
+        match connected.await.expect("connected in time") {
+            Ok((stream, _)) => Ok(Self { stream, next_id: 1, told: VecDeque::new() }),
+            Err(Error::Http(response)) => {
+                let headers = response.headers().iter().map(|(name, value)| {
+                    (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+                });
+                let (status, headers) = (response.status().as_u16(), headers.collect());
+                let body = response.into_body().unwrap_or_default().into();
+                Err(HttpReply { status, headers, body })
+            }
+            Err(error) => panic!("neither upgraded nor refused: {error}"),
+        }
+    }
+
+    /// Asks for the chain id, and says whether the answer came before a close.
+    pub async fn ask_open(&mut self) -> bool {
+        let call = json!({"jsonrpc": "2.0", "id": 0, "method": "eth_chainId", "params": []});
+        let sent = timeout(BOUND, self.stream.send(Message::text(call.to_string())));
+        if sent.await.expect("sent in time").is_err() {
+            return false;
+        }
+        while let Ok(message) = self.read().await {
+            if message["id"] == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads to the end, and returns the code of the close.
+    pub async fn close_code(&mut self) -> Option<u16> {
+        loop {
+            if let Err(code) = self.read().await {
+                return code;
+            }
+        }
     }
 
     /// The answer to one call: its result, or its error as text.

@@ -13,7 +13,7 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// More than its drain may take.
 const EXIT_MAX: Duration = Duration::from_secs(60);
 
-/// No line for each request: a load would bury what matters.
+/// No line for each request: a load would bury what matters. Left out where a test has its own `log:`.
 const LOG: &str = "log: { level: info, requests: false }";
 
 /// One upstream of a config: an id and where it is.
@@ -79,8 +79,9 @@ impl Wellhead {
     pub fn spawn_under(launcher: &[&str], more: &str, chains: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, admin_port) = (free_port(), free_port());
+        let log = if more.lines().any(|line| line.starts_with("log:")) { "" } else { LOG };
         let config = format!(
-            "{LOG}\nlisten: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\nchains:\n{chains}"
+            "{log}\nlisten: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\nchains:\n{chains}"
         );
         let file = folder.path().join("wellhead.yaml");
         std::fs::write(&file, config).expect("the folder is ours");
