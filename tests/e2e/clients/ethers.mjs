@@ -6,7 +6,8 @@ const [url, key, chainId] = process.argv.slice(2);
 // By itself ethers answers the same question from memory for 250 ms: a block that comes
 // sooner would seem to have changed no balance.
 const options = { pollingInterval: 100, cacheTimeout: -1 };
-const provider = new ethers.JsonRpcProvider(url, undefined, options);
+const Provider = url.startsWith("ws") ? ethers.WebSocketProvider : ethers.JsonRpcProvider;
+const provider = new Provider(url, undefined, options);
 const wallet = new ethers.NonceManager(new ethers.Wallet(key, provider));
 // Stores 42, logs it, and returns it when called with nothing; reverts with "no" for 0x02.
 const bytecode = process.env.CONTRACT;
@@ -50,9 +51,10 @@ const blocks = await Promise.all(numbers.map((number) => provider.getBlock(numbe
 assert.deepEqual(blocks.map((b) => b.number), numbers);
 done("a batch");
 
-const elsewhere = new ethers.JsonRpcProvider(url, Number(chainId) + 1);
+// A provider of WebSocket believes what it is told of the chain.
+const elsewhere = new ethers.JsonRpcProvider(url.replace(/^ws/, "http"), Number(chainId) + 1);
 await assert.rejects(elsewhere.send("eth_blockNumber", []).then(() => elsewhere._detectNetwork())
   .then((network) => assert.equal(network.chainId, BigInt(chainId) + 1n)));
 elsewhere.destroy();
 done("another chain is noticed");
-provider.destroy();
+await provider.destroy();

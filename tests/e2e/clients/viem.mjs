@@ -1,7 +1,7 @@
 // viem against one endpoint: URL KEY CHAIN_ID. Prints a line for each thing done.
 import assert from "node:assert/strict";
 import {
-  createPublicClient, createWalletClient, defineChain, http, parseEther, parseGwei,
+  createPublicClient, createWalletClient, defineChain, http, parseEther, parseGwei, webSocket,
 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 
@@ -13,8 +13,10 @@ const chain = defineChain({
   nativeCurrency: { name: "Ether", symbol: "ETH", decimals: 18 },
   rpcUrls: { default: { http: [url] } },
 });
-const reader = createPublicClient({ chain, transport: http(url), pollingInterval: 100 });
-const wallet = createWalletClient({ account, chain, transport: http(url) });
+// WebSocket has no batches in viem: they go over HTTP there, too.
+const transport = url.startsWith("ws") ? webSocket(url) : http(url);
+const reader = createPublicClient({ chain, transport, pollingInterval: 100 });
+const wallet = createWalletClient({ account, chain, transport });
 // Stores 42, logs it, and returns it when called with nothing; reverts with "no" for 0x02.
 const bytecode = process.env.CONTRACT;
 const done = (what) => console.log(`viem: ${what}`);
@@ -59,7 +61,7 @@ await assert.rejects(reader.call({ to: contract, data: "0x02" }), (error) => {
 });
 done("a contract: a log, a call, a revert with its reason");
 
-const batching = createPublicClient({ chain, transport: http(url, { batch: { wait: 10 } }) });
+const batching = createPublicClient({ chain, transport: http(url.replace(/^ws/, "http"), { batch: { wait: 10 } }) });
 const numbers = [0n, 1n, block.number];
 const blocks = await Promise.all(numbers.map((n) => batching.getBlock({ blockNumber: n })));
 assert.deepEqual(blocks.map((b) => b.number), numbers);
@@ -75,3 +77,5 @@ const serializedTransaction = await account.signTransaction({
 });
 await assert.rejects(reader.sendRawTransaction({ serializedTransaction }), /chain|signer|sender/i);
 done("another chain is noticed");
+// Over WebSocket both share one connection, which would keep the process.
+if (url.startsWith("ws")) (await reader.transport.getRpcClient()).close();

@@ -3,11 +3,11 @@
 import os
 import sys
 
-from web3 import Web3
+from web3 import LegacyWebSocketProvider, Web3
 from web3.exceptions import ContractLogicError, TransactionNotFound
 
 url, key, chain_id = sys.argv[1], sys.argv[2], int(sys.argv[3])
-web3 = Web3(Web3.HTTPProvider(url))
+web3 = Web3((LegacyWebSocketProvider if url.startswith("ws") else Web3.HTTPProvider)(url))
 account = web3.eth.account.from_key(key)
 # Stores 42, logs it, and returns it when called with nothing; reverts with "no" for 0x02.
 BYTECODE = os.environ["CONTRACT"]

@@ -2,7 +2,8 @@
 //!
 //! Each script under `clients/` reads, sends a transaction and waits for its
 //! receipt, deploys a contract and calls it well and badly, sends a batch, and
-//! must notice another chain. geth stands behind wellhead twice, once directly
+//! must notice another chain. The URL is the plain one, and one with a key in its path over HTTP and over WebSocket.
+//! geth stands behind wellhead twice, once directly
 //! and once as an upstream of HTTP/1.1 only: two upstreams with one history. Each script
 //! is also run before the nodes alone, so that a failure says whose it is. The wallets send
 //! one transaction after the other while one of two geths is three blocks late.
@@ -12,7 +13,9 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use wellhead_e2e::{Anvil, ConsensusDriver, FaultProxy, Geth, Script, Upstream, Wellhead, until};
+use wellhead_e2e::{
+    Anvil, ConsensusDriver, FaultProxy, Geth, KeyFile, Script, Upstream, Wellhead, until,
+};
 
 /// A script waits for some blocks of a second each, or for hundreds of quick ones.
 const SCRIPT_MAX: Duration = Duration::from_secs(400);
@@ -80,6 +83,13 @@ async fn a_block(driver: &ConsensusDriver) {
 }
 
 async fn through_wellhead(name: &str) {
+    let mut keys = KeyFile::new();
+    let key = keys.add("acme", |_| {});
+    let file = keys.path();
+    let access = format!(
+        "access: {{ keys: {{ file: \"{}\" }} }}\ntenants: {{ acme: {{}} }}",
+        file.display()
+    );
     let node = Geth::start().await;
     let proxy = FaultProxy::start(node.port).await;
     let upstreams = [
@@ -88,6 +98,11 @@ async fn through_wellhead(name: &str) {
     ];
     let wellhead = Wellhead::start(Geth::CHAIN_ID, &upstreams).await;
     script(name, &wellhead.url(), Geth::RICH_KEY, Geth::CHAIN_ID).await;
+    let wellhead = Wellhead::start_with(&access, Geth::CHAIN_ID, &upstreams).await;
+    for url in [wellhead.url(), wellhead.ws_url()] {
+        let with_key = format!("{url}/main/{key}");
+        script(name, &with_key, Geth::RICH_KEY, Geth::CHAIN_ID).await;
+    }
 }
 
 async fn directly(name: &str) {
