@@ -1,0 +1,130 @@
+//! The admin listener of the binary: tokens with roles, and what was used to the last call.
+
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use wellhead_e2e::{HttpReply, KeyFile, Rpc, WsClient, binary, until};
+
+use crate::site::{Site, balance_call};
+
+/// Usage is told of whole minutes, some seconds after each.
+const MINUTE_TOLD_WITHIN: Duration = Duration::from_secs(100);
+
+/// `wellhead token`: the token, and the settings that accept it, whole.
+fn token(name: &str, roles: &[&str]) -> (String, String) {
+    let mut command = Command::new(binary());
+    command.args(["token", name]);
+    for role in roles {
+        command.args(["--role", role]);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let (first, settings) = printed.split_once("\n\n").unwrap();
+    let text = first.rsplit(' ').next().unwrap().to_owned();
+    (text, settings.to_owned())
+}
+
+async fn get(admin: &Rpc, path: &str, token: &str) -> HttpReply {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", &*bearer)];
+    let headers = if token.is_empty() { &[][..] } else { &headers[..] };
+    admin.send("GET", path, headers, Bytes::new()).await.unwrap()
+}
+
+#[tokio::test]
+async fn tokens_have_roles() {
+    let (view, settings) = token("viewer", &["view"]);
+    let (keys, more) = token("keeper", &["keys"]);
+    // The second list goes on where the first ends.
+    let settings = settings + "\n" + more.split_once("tokens:\n").unwrap().1;
+    let site = Site::start(&settings).await;
+    let admin = site.wellhead.admin();
+    for (path, by_none, by_keys, by_view) in [
+        ("/livez", 200, 200, 200),
+        ("/readyz", 200, 200, 200),
+        ("/metrics", 200, 200, 200),
+        ("/status", 401, 403, 200),
+        ("/usage", 401, 403, 200),
+    ] {
+        let stranger = keys.replace("wh_admin", "wh_other");
+        for (token, status) in
+            [("", by_none), (&*stranger, by_none), (&*keys, by_keys), (&*view, by_view)]
+        {
+            let reply = get(admin, path, token).await;
+            assert_eq!(reply.status, status, "{path} with `{token}`: {reply:?}");
+            let challenge = if status == 401 { "Bearer" } else { "" };
+            assert!(reply.header("www-authenticate").starts_with(challenge), "{reply:?}");
+            assert!(reply.header("www-authenticate").is_empty() == challenge.is_empty());
+        }
+    }
+    let log = site.wellhead.process.printed();
+    assert!(!log.contains(&view[9..]) && !log.contains(&keys[9..]), "{log}");
+}
+
+/// The rows of `/usage` as far as they are named: by key, method and outcome, with calls.
+async fn usage(admin: &Rpc) -> Vec<(String, Value)> {
+    let reply = get(admin, "/usage?by=key,method,outcome", "").await;
+    let body = reply.json().unwrap();
+    let rows = body["rows"].as_array().unwrap().iter();
+    let mut rows: Vec<_> = rows
+        .map(|row| {
+            let [key, method, outcome] =
+                ["key", "method", "outcome"].map(|it| row[it].as_str().unwrap());
+            (format!("{key} {method} {outcome}"), row["calls"].clone())
+        })
+        .collect();
+    rows.sort_by(|a, b| a.0.cmp(&b.0));
+    rows
+}
+
+#[tokio::test]
+async fn usage_is_told_to_the_last_call() {
+    let mut keys = KeyFile::new();
+    let [http, socket] = [keys.add("acme", |_| {}), keys.add("acme", |_| {})];
+    let bounded = keys.add("acme", |record| record.quota = Some("small".to_owned()));
+    let settings = format!(
+        "access: {{ keys: {{ file: \"{}\" }}, prices: [ {{ methods: [eth_getBalance], credits: 7 }} ] }}\n\
+         tenants: {{ acme: {{}} }}\nquotas: {{ small: {{ credits_per_day: 14 }} }}\n",
+        keys.path().display()
+    );
+    let site = Site::start(&settings).await;
+    let client = site.client(&http);
+    for number in 0..5 {
+        let (call, _) = balance_call(number);
+        assert_eq!(client.post(call.to_string()).await.unwrap().status, 200);
+    }
+    let batch: Value = (10..14).map(|number| balance_call(number).0).collect();
+    assert_eq!(client.post(batch.to_string()).await.unwrap().status, 200);
+    let connected = WsClient::connect_to(site.port(), &format!("/{socket}"), &[]).await;
+    let mut connected = connected.unwrap_or_else(|reply| panic!("{reply:?}"));
+    for number in 20..23 {
+        connected.call("eth_getBalance", balance_call(number).0["params"].clone()).await.unwrap();
+    }
+    connected.call("eth_chainId", json!([])).await.unwrap();
+    let bounded_client = site.client(&bounded);
+    for number in 30..36 {
+        bounded_client.post(balance_call(number).0.to_string()).await.unwrap();
+    }
+
+    let id = |key: &str| key.split('_').nth(2).unwrap().to_owned();
+    let mut expected = vec![
+        (format!("{} eth_getBalance answered", id(&http)), json!(9)),
+        (format!("{} eth_getBalance answered", id(&socket)), json!(3)),
+        (format!("{} eth_chainId answered", id(&socket)), json!(1)),
+        (format!("{} eth_getBalance answered", id(&bounded)), json!(2)),
+        (format!("{} eth_getBalance limited", id(&bounded)), json!(4)),
+    ];
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    let admin = site.wellhead.admin();
+    let told = || async { Some(usage(admin).await).filter(|rows| *rows == expected) };
+    let told = until(MINUTE_TOLD_WITHIN, told).await;
+    assert!(told.is_some(), "{:?}\nexpected {expected:?}", usage(admin).await);
+    let csv = get(admin, "/usage?by=tenant&format=csv", "").await;
+    let csv = String::from_utf8_lossy(&csv.body).into_owned();
+    println!("{csv}");
+    // Fourteen calls that were served, of seven credits each but for eth_chainId.
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+}
