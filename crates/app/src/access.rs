@@ -150,8 +150,10 @@ impl CallerControl {
     /// them; those are left out.
     pub(crate) fn take_keys(&self, source: KeyOrigin, keys: Vec<KeyRecord>) -> Vec<String> {
         let mut sources = self.sources.lock();
-        sources[source as usize].records = keys;
-        self.rebuild(&sources)
+        sources[source as usize] = SourceKeys { records: keys, is_stale: false };
+        let problems = self.rebuild(&sources);
+        self.is_stale.store(sources.iter().any(|source| source.is_stale), Relaxed);
+        problems
     }
 
     /// Says whether a source was not heard of for too long, or not yet: then its keys are not used.
@@ -165,6 +167,11 @@ impl CallerControl {
         self.is_stale.fetch_or(any, Relaxed);
         self.rebuild(&sources);
         self.is_stale.store(any, Relaxed);
+    }
+
+    /// Whether a source was not heard of for too long, or not yet.
+    pub(crate) fn is_stale(&self, source: KeyOrigin) -> bool {
+        self.sources.lock()[source as usize].is_stale
     }
 
     /// Whether some keys may be valid that are not known here.

@@ -36,7 +36,8 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 48] = [
+    const DERIVED: [&str; 49] = [
+        "shared",
         "anonymous",
         "keys",
         "replica",
@@ -86,7 +87,8 @@ fn the_example_says_true_defaults() {
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 15] = [
+    const TOP_DERIVED: [&str; 16] = [
+        "shared",
         "anonymous",
         "keys",
         "replica",

@@ -23,7 +23,6 @@ pub(crate) fn begin(control: &CallerControl, path: &Path) {
     if let Ok(records) = read_keys(path) {
         // Told with the next reading.
         let _ = control.take_keys(KeyOrigin::File, records);
-        control.set_stale(KeyOrigin::File, false);
     }
 }
 
@@ -44,7 +43,7 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let known = Arc::new(Mutex::new(None));
     let (mut told, mut read_at) = (Vec::new(), tokio::time::Instant::now());
-    let mut was_read = !control.has_stale_source();
+    let mut was_read = !control.is_stale(KeyOrigin::File);
     loop {
         looks.tick().await;
         let (from, own, known) = (path.clone(), Arc::clone(&control), Arc::clone(&known));
