@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use wellhead_e2e::{HttpReply, KeyFile, Rpc, WsClient, binary, until};
+use wellhead_e2e::{HttpReply, KeyFile, Process, Rpc, WsClient, attack, binary, free_port, until};
 
 use crate::site::{Site, balance_call};
 
@@ -127,4 +127,70 @@ async fn usage_is_told_to_the_last_call() {
     println!("{csv}");
     // Fourteen calls that were served, of seven credits each but for eth_chainId.
     assert_eq!(csv.lines().count(), 2, "{csv}");
+}
+
+async fn answers(client: &Rpc, body: &str, status: u16) -> Option<()> {
+    let reply = client.post(body.to_owned()).await.ok()?;
+    (reply.status == status).then_some(())
+}
+
+/// The three commands of docs/access.md: a key, a server that takes it, a call. Then what an operator does with it.
+#[tokio::test]
+async fn from_nothing_to_a_key_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.jsonl").display().to_string();
+    let run = |words: &[&str]| {
+        let output = Command::new(binary()).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let made = run(&["key", "create", "--file", &file, "--tenant", "acme"]);
+    let is_key = |word: &&str| word.starts_with("wh_live_");
+    let key = made.split_whitespace().find(is_key).unwrap_or_else(|| panic!("{made}"));
+    let id = key.split('_').nth(2).unwrap();
+
+    let node = attack::Upstream::start();
+    let [port, admin_port] = [free_port(), free_port()];
+    let listen = format!("127.0.0.1:{port}");
+    let command = [
+        &binary().display().to_string(),
+        "serve",
+        &node.url(),
+        "--keys",
+        &file,
+        "--listen",
+        &listen,
+        "--admin",
+        &format!("127.0.0.1:{admin_port}"),
+    ];
+    let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+    let process = Process::start(&command, folder.path().join("log"));
+    let client = Rpc::new(port, &format!("/{key}"));
+    let (call, result) = balance_call(5);
+    let soon = Duration::from_secs(30);
+    let answered = || async {
+        let reply = client.post(call.to_string()).await.ok()?;
+        assert_ne!(reply.status, 401, "{reply:?}");
+        (reply.status == 200).then_some(reply)
+    };
+    let reply = until(soon, answered).await.unwrap_or_else(|| panic!("{}", process.log()));
+    assert_eq!(reply.json().unwrap()["result"], result);
+
+    let listed =
+        run(&["key", "list", "--file", &file]) + &run(&["key", "show", id, "--file", &file]);
+    let secret = key.split('_').nth(3).unwrap();
+    assert!(listed.contains(id) && listed.contains("acme") && !listed.contains(secret), "{listed}");
+    // A new secret beside the old one, and then neither.
+    let rotated = run(&["key", "rotate", id, "--overlap", "1h", "--file", &file]);
+    let new = rotated.split_whitespace().find(is_key).unwrap_or_else(|| panic!("{rotated}"));
+    assert!(new != key && new.contains(id), "{rotated}");
+    let new_client = Rpc::new(port, &format!("/{new}"));
+    let body = call.to_string();
+    until(soon, || answers(&new_client, &body, 200)).await.expect("the new secret is taken");
+    answers(&client, &body, 200).await.expect("the old one is, too");
+    run(&["key", "revoke", id, "--file", &file]);
+    for client in [&client, &new_client] {
+        until(soon, || answers(client, &body, 401)).await.expect("it is refused");
+    }
+    assert!(!process.printed().contains(secret), "{}", process.log());
 }
