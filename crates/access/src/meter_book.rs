@@ -107,7 +107,7 @@ impl MeterBook {
         };
         let before = kept.remove(&key).map(|ledger| ledger.pages());
         if let Some(pages) = known.map(|known| known.ledger().pages()).or(before) {
-            meter.ledger().restore(pages, pages.day);
+            meter.ledger().reopen(pages);
         }
         let meter = Arc::new(meter);
         meters.insert(key, Arc::clone(&meter));
@@ -280,6 +280,12 @@ mod tests {
         let december = MeterTime { unix_seconds: NOW.unix_seconds + 4 * 86_400, ..NOW };
         after.sweep(december);
         assert!(after.pages(december).is_empty());
+        let tomorrow = MeterBook::default();
+        let next_day = MeterTime { unix_seconds: NOW.unix_seconds + 86_400, ..NOW };
+        tomorrow.restore(SubjectKind::Key, &"early".into(), pages[0].2, next_day);
+        let meter = named(&tomorrow, "early");
+        let spent_since = |day| (meter.ledger().on_day(day), meter.ledger().in_month(day));
+        assert_eq!(spent_since(next_day.day()), (0, 4), "the month goes on");
         let stale = MeterBook::default();
         stale.restore(SubjectKind::Key, &"early".into(), pages[0].2, december);
         assert_eq!(spent(&named(&stale, "early")), 0);

@@ -90,6 +90,12 @@ impl Ledger {
         }
     }
 
+    /// Adds pages of another ledger as they are, whatever the day is.
+    pub fn reopen(&self, pages: Pages) {
+        add(&self.day, pages.day_credits, pages.day);
+        add(&self.month, pages.month_credits, pages.month);
+    }
+
     /// Spent since the start.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
@@ -123,8 +129,10 @@ impl Ledger {
 
 fn add(page: &AtomicU64, credits: u64, which: u32) {
     let turn = |page: u64| {
-        // A thread that is late by a moment must not turn the page back.
-        let which = u64::from(which).max(page >> CREDIT_BITS);
+        // A thread that is late by a moment must not turn the page back; a clock that was ahead and is right
+        // again must, or nothing would be bounded until that page.
+        let (open, which) = (page >> CREDIT_BITS, u64::from(which));
+        let which = if open > which + 1 { which } else { which.max(open) };
         let used = if page >> CREDIT_BITS == which { page & CREDITS_MAX } else { 0 };
         Some(which << CREDIT_BITS | used.saturating_add(credits).min(CREDITS_MAX))
     };
@@ -217,6 +225,14 @@ mod tests {
         // Late by a moment: counted on the new page rather than lost.
         ledger.spend(3, 20_787);
         assert_eq!((ledger.in_month(20_788), ledger.total()), (2 + 3, 21));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_and_is_right_again_leaves_caps_that_hold() {
+        let ledger = Ledger::default();
+        ledger.spend(7, 20_786 + 400);
+        ledger.spend(9, 20_786);
+        assert_eq!((ledger.on_day(20_786), ledger.in_month(20_786)), (9, 9));
     }
 
     #[test]

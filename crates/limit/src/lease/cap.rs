@@ -208,8 +208,9 @@ impl LeasedCap {
     /// Tokens of a page that is over are void, and so is what was owed for it.
     fn turn_page(&self, day: u32) {
         let before = self.day.load(Relaxed);
-        // A thread that is late by a moment must not turn it back.
-        if before > day {
+        // A thread that is late by a moment must not turn it back; a clock that was ahead and is right again
+        // must.
+        if before == day + 1 || before == day + 2 {
             return;
         }
         let turned = self.day.compare_exchange(before, day + 1, Relaxed, Relaxed);
