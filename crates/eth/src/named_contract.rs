@@ -55,8 +55,11 @@ impl MethodRow {
                 searched(argument(params, 0)?)
             }
             "eth_subscribe" => match argument(params, 0)?.and_then(raw::string).as_deref() {
-                Some("logs") => searched(argument(params, 1)?),
-                Some(_) => Ok(Vec::new()),
+                Some("logs" | "pendingLogs" | "monadLogs") => searched(argument(params, 1)?),
+                Some("newHeads" | "monadNewHeads" | "newPendingTransactions" | "syncing") => {
+                    Ok(Vec::new())
+                }
+                Some(_) => Err(UnnamedContracts::Method),
                 None => Err(UnnamedContracts::Unreadable),
             },
             _ => self.touches_no_contract().then(Vec::new).ok_or(UnnamedContracts::Method),
@@ -186,7 +189,9 @@ mod tests {
         }
         check("eth_subscribe", "['logs',{'address':'a'}]", Ok("a"));
         check("eth_subscribe", "['logs']", Err(Any));
+        check("eth_subscribe", "['monadLogs',{'address':'a'}]", Ok("a"));
         check("eth_subscribe", "['newHeads']", Ok(""));
+        check("eth_subscribe", "['somethingNew']", Err(Method));
         check("eth_subscribe", "[]", Err(Unreadable));
         check("eth_unsubscribe", "['0x1']", Ok(""));
     }

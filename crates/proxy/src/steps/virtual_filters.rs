@@ -28,6 +28,7 @@ use wellhead_upstream::{Slot, VerdictClass};
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
+use crate::steps::charge;
 use crate::steps::search::counted;
 
 /// The answer to a poll that moves nothing.
@@ -117,7 +118,11 @@ pub(crate) async fn answer(
         "eth_uninstallFilter" => CallResult::local(filters.remove(id).to_string()),
         "eth_getFilterLogs" => match filters.kind(id, now()) {
             Some(VirtualFilterKind::Logs(filter)) => {
-                client.read("eth_getLogs", format!("[{}]", filter.object())).await
+                let params = format!("[{}]", filter.object());
+                match charge::check_filter(request, &params) {
+                    Ok(()) => client.read("eth_getLogs", params).await,
+                    Err(refusal) => CallResult::refused(refusal),
+                }
             }
             // geth says so of a filter for blocks, too.
             Some(VirtualFilterKind::Blocks) | None => {
