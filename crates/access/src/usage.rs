@@ -173,12 +173,20 @@ pub enum UsageOutcome {
     Refused,
     /// With an error of wellhead, because a limit or quota of the caller was reached.
     Limited,
+    /// Not at all: the client went away before. What was charged stays charged, as upstreams charge too.
+    Abandoned,
 }
 
 impl UsageOutcome {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Answered, Self::UpstreamError, Self::Failed, Self::Refused, Self::Limited];
+    pub const ALL: [Self; 6] = [
+        Self::Answered,
+        Self::UpstreamError,
+        Self::Failed,
+        Self::Refused,
+        Self::Limited,
+        Self::Abandoned,
+    ];
 
     /// As files and queries name it.
     pub fn word(self) -> &'static str {
@@ -188,6 +196,7 @@ impl UsageOutcome {
             Self::Failed => "failed",
             Self::Refused => "refused",
             Self::Limited => "limited",
+            Self::Abandoned => "abandoned",
         }
     }
 }

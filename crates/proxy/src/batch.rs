@@ -298,12 +298,12 @@ pub(crate) async fn answer(
 ) -> (Answer, Line) {
     let pile = Pile::new(request);
     let mut replies = Replies::new(items.len());
+    replies.charge(request, items).await;
     if tiers::are_there(request) {
-        let wanted = request.look(|view| wanted(request, items, view));
+        let wanted = request.look(|view| wanted(request, items, &replies, view));
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(request, wanted)).await;
     }
-    replies.charge(request, items).await;
     let (work, kept, methods) = divide(request, items, &replies);
     for item in kept {
         replies.put(from_memory(request, item, &pile));
@@ -475,8 +475,14 @@ fn divide_by<'a>(
 }
 
 /// What of a batch may be in a slow tier.
-fn wanted(request: &RequestContext<'_>, items: &[Item], view: &View) -> Vec<CacheTicket> {
-    let calls = items.iter().filter_map(|item| item.as_ref().ok());
+fn wanted(
+    request: &RequestContext<'_>,
+    items: &[Item],
+    replies: &Replies<'_>,
+    view: &View,
+) -> Vec<CacheTicket> {
+    let open = items.iter().enumerate().filter(|(place, _)| !replies.is_settled(*place));
+    let calls = open.filter_map(|(_, item)| item.as_ref().ok());
     let wanted = calls.filter_map(|call| {
         let row = MethodTable::standard().row(call.method());
         let pinned = may_share(row).then(|| pinned_in_batch(request, call, row, view)).flatten()?;

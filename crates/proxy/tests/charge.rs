@@ -232,6 +232,8 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     let gone = stage.send_as(&payer.caller, &balance);
     assert!(tokio::time::timeout(Duration::from_secs(1), gone).await.is_err());
     assert!(!is_refused(&stage.send_as(&payer.caller, &balance).await));
+    let rows: Vec<_> = stage.usage.take_minute(UsageMinute::MAX).iter().map(in_words).collect();
+    assert!(rows.iter().any(|row| row.contains("abandoned: 1 calls")), "{rows:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,6 +257,8 @@ async fn what_a_caller_has_no_right_to_is_refused_and_goes_nowhere() {
     refused("{'chains':['base']}", &balance(), -32001, "this chain is not allowed").await;
     refused("{'logs_range_max':10}", &logs("0x64"), -32001, "over 11 blocks: at most 10").await;
     refused("{'logs_range_max':10}", &logs("latest"), -32001, "over 11 blocks: at most 10").await;
+    refused("{'logs_range_max':10}", &logs("safe"), -32001, "blocks").await;
+    refused("{'logs_range_max':10}", &call("ankr_getLogs", "[{}]"), -32001, "blocks").await;
     let contract = format!("0x{:040x}", 2);
     refused(&format!("{{'contracts':['{contract}']}}"), &logs("0x5a"), -32001, "the contract")
         .await;
@@ -272,6 +276,22 @@ async fn what_a_caller_has_no_right_to_is_refused_and_goes_nowhere() {
     for body in [balance(), logs("0x64"), format!("[{},{}]", balance(), balance())] {
         assert_eq!(stage.send_as(&caller, &body).await.status, 200, "{body}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_searches_no_more_than_a_call_may() {
+    let stage = Stage::keeping_to_100(1);
+    let caller = holder("{'logs_range_max':10}");
+    let logs_of_filter = async |from: &str| {
+        let params = format!(r#"[{{"fromBlock":"{from}","address":"0x{:040x}"}}]"#, 1);
+        let made = text(&stage.send_as(&caller, &call("eth_newFilter", &params)).await);
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        stage.send_as(&caller, &call("eth_getFilterLogs", &format!("[{}]", made["result"]))).await
+    };
+    let refused = logs_of_filter("0x1").await;
+    assert!(text(&refused).contains("at most 10"), "{}", text(&refused));
+    let answered = logs_of_filter("0x60").await;
+    assert!(text(&answered).contains(r#""result":"#), "{}", text(&answered));
 }
 
 #[tokio::test(start_paused = true)]

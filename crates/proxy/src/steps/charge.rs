@@ -11,9 +11,9 @@ use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageReco
 use wellhead_access::{
     CallCharge, Caller, HeldPlace, InFlightPlace, LimitDenied, MeteredCall, RightDenied,
 };
-use wellhead_chain::View;
+use wellhead_chain::{Tag, View};
 use wellhead_dispatch::{Trail, now};
-use wellhead_eth::{BlockPoint, BlockRef, BlockTag, MethodRow};
+use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::Call;
 use wellhead_upstream::Slot;
 
@@ -40,6 +40,7 @@ struct PaidCall<'a> {
     row: &'static MethodRow,
     bytes_in: usize,
     taken: CallCharge<'a>,
+    is_settled: bool,
 }
 
 /// What pays, and by which terms.
@@ -104,7 +105,10 @@ pub(crate) async fn charge<'a>(
         Err(denied) => Err((Refusal::denied(&denied), UsageOutcome::Refused)),
     };
     match taken {
-        Ok(taken) => Ok(ChargedCall(Some(Box::new(PaidCall { payer, row, bytes_in, taken })))),
+        Ok(taken) => {
+            let paid = PaidCall { payer, row, bytes_in, taken, is_settled: false };
+            Ok(ChargedCall(Some(Box::new(paid))))
+        }
         Err((refusal, outcome)) => {
             let amounts =
                 UsageAmounts { calls: 1, bytes_in: bytes_in as u64, ..UsageAmounts::default() };
@@ -133,20 +137,42 @@ fn check_rights(
     }
     if rights.limits_logs_range() && row.class.is_heavy() {
         let block = row.block_ref(call.params());
-        rights.check_logs_range(request.look(|view| blocks(&block, view)))?;
+        // What is searched is in no range of blocks; a filter's range is checked when its logs are read.
+        let is_boundless =
+            block == BlockRef::None && row.class == CostClass::Logs && row.effect == Effect::Read;
+        let blocks = if is_boundless { u64::MAX } else { blocks(request, &block) };
+        rights.check_logs_range(blocks)?;
     }
     Ok(())
 }
 
+/// Whether the caller may have the logs of the filter that these params (raw JSON) of `eth_getLogs` hold.
+pub(crate) fn check_filter(request: &RequestContext<'_>, params: &str) -> Result<(), Refusal> {
+    let Some((caller, _)) = request.payer() else { return Ok(()) };
+    let rights = &caller.grant.rights;
+    if !rights.limits_logs_range() {
+        return Ok(());
+    }
+    let block = MethodTable::standard().row("eth_getLogs").block_ref(Some(params.as_bytes()));
+    rights.check_logs_range(blocks(request, &block)).map_err(|denied| Refusal::denied(&denied))
+}
+
 /// Over how many blocks a call searches. Of a range that cannot be read, or ends at a block that is not known
 /// yet, as if it were endless: a bound that is not checked is none.
-fn blocks(block: &BlockRef, view: &View) -> u64 {
+fn blocks(request: &RequestContext<'_>, block: &BlockRef) -> u64 {
+    request.look(|view| blocks_by(view, block))
+}
+
+fn blocks_by(view: &View, block: &BlockRef) -> u64 {
+    let mark = |tag| view.mark(tag).map(|mark| mark.number.0);
     let number = |point: BlockPoint| match point {
         BlockPoint::Number(number) => Some(number.0),
         BlockPoint::Tag(BlockTag::Earliest) => Some(0),
-        BlockPoint::Tag(
-            BlockTag::Latest | BlockTag::Pending | BlockTag::Safe | BlockTag::Finalized,
-        ) => view.latest.map(|head| head.number.0),
+        BlockPoint::Tag(BlockTag::Latest | BlockTag::Pending) => {
+            view.latest.map(|head| head.number.0)
+        }
+        BlockPoint::Tag(BlockTag::Safe) => mark(Tag::Safe),
+        BlockPoint::Tag(BlockTag::Finalized) => mark(Tag::Finalized),
     };
     match block {
         BlockRef::Range { from, to } => match (number(*from), number(*to)) {
@@ -188,7 +214,8 @@ impl ChargedCall<'_> {
     /// Corrects the charge by what became of the call, and counts it.
     pub(crate) fn settle(&mut self, end: CallEnd) {
         let Some(paid) = &mut self.0 else { return };
-        let PaidCall { payer, row, bytes_in, taken } = &mut **paid;
+        paid.is_settled = true;
+        let PaidCall { payer, row, bytes_in, taken, .. } = &mut **paid;
         let charged = taken.credits();
         let credits = match end.outcome {
             CallOutcome::Failed | CallOutcome::Refused => 0,
@@ -206,16 +233,31 @@ impl ChargedCall<'_> {
             CallOutcome::Failed => UsageOutcome::Failed,
             CallOutcome::Refused => UsageOutcome::Refused,
         };
-        let took = now().saturating_duration_since(payer.received_at);
         let amounts = UsageAmounts {
             calls: 1,
             credits_in: MilliCredits::whole(credits.into()),
             credits_out: MilliCredits::whole(end.credits_out),
             bytes_in: *bytes_in as u64,
             bytes_out: end.bytes_out as u64,
-            time_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            time_us: payer.time_us(),
         };
         payer.record(row, (end.source(), outcome), amounts);
+    }
+}
+
+impl Drop for PaidCall<'_> {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        let amounts = UsageAmounts {
+            calls: 1,
+            credits_in: MilliCredits::whole(self.taken.credits().into()),
+            bytes_in: self.bytes_in as u64,
+            time_us: self.payer.time_us(),
+            ..UsageAmounts::default()
+        };
+        self.payer.record(self.row, (UsageSource::Upstream, UsageOutcome::Abandoned), amounts);
     }
 }
 
@@ -240,6 +282,12 @@ impl<'a> Payer<'a> {
 }
 
 impl Payer<'_> {
+    /// Since the request was received.
+    fn time_us(&self) -> u64 {
+        let took = now().saturating_duration_since(self.received_at);
+        u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+    }
+
     fn record(
         &self,
         row: &'static MethodRow,
