@@ -6,7 +6,7 @@
 //!                                                                └─> write: CSV, JSON lines  ─> files, push
 //! ```
 //!
-//! [`table`] is the hot path; the rest runs once a minute. A row leaves the table once, with an id of
+//! `table` is the hot path; the rest runs once a minute. A row leaves the table once, with an id of
 //! its own ([`UsageRowId`]): what sends rows at least once keeps the row, and a store that has the id
 //! already drops the double. Sums are never lost at a bound: rows beyond it fold into a row `other`.
 //!

@@ -74,7 +74,7 @@ pub struct CreateKey {
     /// Methods that it may not call
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', num_args = 1..)]
     pub deny: Vec<String>,
-    /// The web pages that may use it: https://app.example [default: all, and programs]
+    /// The web pages that may use it, such as `https://app.example` [default: all, and programs]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', num_args = 1..)]
     pub origins: Vec<String>,
     /// The networks from which it may be used: 10.0.0.0/8 [default: all]
