@@ -41,6 +41,10 @@ impl RightsLayer {
         self.origins.is_some() || self.networks.is_some() || self.expires_at.is_some()
     }
 
+    fn allows_address(&self, address: IpAddr) -> bool {
+        self.networks.as_ref().is_none_or(|networks| networks.has(address))
+    }
+
     fn limits_calls(&self) -> bool {
         self.chains.is_some() || self.methods.is_some() || self.contracts.is_some()
     }
@@ -122,7 +126,7 @@ impl Rights {
             if layer.expires_at.is_some_and(|at| at.is_over(now)) {
                 return Err(RightDenied::Expired);
             }
-            if layer.networks.as_ref().is_some_and(|networks| !networks.has(address)) {
+            if !layer.allows_address(address) {
                 return Err(RightDenied::Network);
             }
             let is_page = |page: &OriginPattern| origin.is_some_and(|origin| page.matches(origin));
@@ -131,6 +135,11 @@ impl Rights {
             }
         }
         Ok(())
+    }
+
+    /// Whether it may be used from this address. [`Self::check_head`] looks at this and more.
+    pub fn allows_address(&self, address: IpAddr) -> bool {
+        !self.limits_heads || self.layers.iter().all(|layer| layer.allows_address(address))
     }
 
     /// Whether the chain of this name, as the settings have it, may be called.
@@ -234,6 +243,9 @@ mod tests {
                 Duration::from_secs(now),
             );
             assert_eq!(got, want, "{layers:?} {address} {origin:?} {now}");
+            let is_outside = !rights(layers).allows_address(address.parse().unwrap());
+            assert!(!is_outside || want.is_err(), "{layers:?} {address}");
+            assert!(is_outside || want != Err(RightDenied::Network), "{layers:?} {address}");
         };
         check(&[], ["192.0.2.1", ""], 0, Ok(()));
         check(&["{}"], ["192.0.2.1", ""], 0, Ok(()));

@@ -214,13 +214,16 @@ impl CallerControl {
     }
 
     /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when
-    /// its key or token has ended.
+    /// its key or token has ended, or may no longer be used from its address.
     pub(crate) fn renewed(&self, caller: Caller, now: Instant) -> Option<Caller> {
         let unix = Duration::from_secs(clock::unix_seconds());
         let table = self.table.load();
         let grant = table.renewed(&caller.grant, unix).ok()?;
         if Arc::ptr_eq(&grant, &caller.grant) {
             return Some(caller);
+        }
+        if !grant.rights.allows_address(caller.address) {
+            return None;
         }
         Some(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
     }

@@ -58,9 +58,17 @@ impl KeyFile {
     /// # Panics
     /// When it is not in the file.
     pub fn revoke(&mut self, text: &str) {
+        self.change(text, |record| record.revoked_at = Some(UnixSeconds(1)));
+    }
+
+    /// Changes the record of the key of this text.
+    ///
+    /// # Panics
+    /// When it is not in the file.
+    pub fn change(&mut self, text: &str, with: impl FnOnce(&mut KeyRecord)) {
         let id = ApiKey::parse(text).expect("a key of this file").id();
         let record = self.records.iter_mut().find(|record| record.id == id);
-        record.expect("a key of this file").revoked_at = Some(UnixSeconds(1));
+        with(record.expect("a key of this file"));
         self.write();
     }
 

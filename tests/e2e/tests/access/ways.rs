@@ -223,4 +223,7 @@ async fn a_revoked_key_ends_what_it_began() {
     let (call, result) = balance_call(3);
     let answer = clients[1].call("eth_getBalance", call["params"].clone()).await;
     assert_eq!(answer, Ok(result));
+    // It stays valid, but not for the address of this client.
+    keys.change(&kept, |record| record.rights.networks = Some(vec!["192.0.2.0/24".to_owned()]));
+    assert_eq!(clients[1].close_code().await, Some(1008), "{}", site.log());
 }
