@@ -6,6 +6,8 @@
 #[path = "support/canned.rs"]
 mod canned;
 
+use std::pin::pin;
+
 use allocation_counter::measure;
 use bytes::Bytes;
 use canned::{Bench, balance_call, balance_reply, batch, batch_reply, own_call};
@@ -19,9 +21,11 @@ fn check(bench: &Bench, body: &Bytes, allocations_max: u64) {
             assert_eq!(bench.answer(body).await.status, 200);
         }
     });
-    // One block_on costs none; the answer is dropped inside.
+    // One block_on costs none, as it is given a pointer: without optimisation tokio boxes futures of more than
+    // 2 KiB. The answer is dropped inside.
     let counted = measure(|| {
-        runtime.block_on(async { drop(bench.answer(body).await) });
+        let answered = pin!(async { drop(bench.answer(body).await) });
+        runtime.block_on(answered);
     });
     let count = counted.count_total;
     println!("{count} allocations, {} bytes", counted.bytes_total);
@@ -52,7 +56,8 @@ fn a_call_whose_answer_is_kept_by_default() {
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let answer = |id: usize| {
         let body = Bytes::from(own_call(id));
-        runtime.block_on(async { assert_eq!(bench.answer(&body).await.cache, Some("miss")) });
+        let answered = pin!(async { assert_eq!(bench.answer(&body).await.cache, Some("miss")) });
+        runtime.block_on(answered);
     };
     // Tables that grow do so before.
     (0..2_000).for_each(answer);
