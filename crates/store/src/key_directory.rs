@@ -22,13 +22,14 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use redis::{AsyncConnectionConfig, Client, Value};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
 pub use self::entries::KeySnapshot;
 
 use self::entries::{DirectoryReadError, DirectorySource, EntryChange};
+use crate::reconnect::Reconnect;
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, Clock, NotRedis};
@@ -243,23 +244,19 @@ struct DirectoryReader {
 
 impl DirectoryReader {
     async fn run(mut self) {
-        let (min, max) = (self.core.bounds.pause_min, self.core.bounds.pause_max);
-        let (mut pause, mut told) = (min, false);
+        let bounds = &self.core.bounds;
+        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
         loop {
             let begin = Instant::now();
             let reason = self.connect_and_serve().await;
-            if begin.elapsed() > max {
-                (pause, told) = (min, false);
-            }
             if !self.core.is_away.swap(true, Relaxed) {
+                reconnect.note_end(begin);
                 self.core.away_since.store((self.core.unix)(), Relaxed);
             }
-            if !told {
-                told = true;
+            if reconnect.take_log() {
                 warn!(redis = %self.place, reason, "the directory of keys cannot be read: it stays as it was");
             }
-            sleep(link::spread(pause, &mut self.rng)).await;
-            pause = pause.saturating_mul(2).min(max);
+            reconnect.pause(&mut self.rng).await;
         }
     }
 

@@ -62,6 +62,7 @@ mod disk;
 mod key_directory;
 mod lease;
 mod pauses;
+mod reconnect;
 mod record;
 mod shared;
 mod stats;

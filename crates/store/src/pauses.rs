@@ -13,10 +13,11 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::{Client, Value};
 use tokio::sync::mpsc;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{Instant, interval, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
+use crate::reconnect::Reconnect;
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, Clock, NotRedis};
@@ -187,8 +188,7 @@ struct PauseTask {
 
 impl PauseTask {
     async fn run(mut self) {
-        let mut pause = self.bounds.pause_min;
-        let mut told = false;
+        let mut reconnect = Reconnect::new(self.bounds.pause_min, self.bounds.pause_max);
         loop {
             let within = self.bounds.answer_within;
             let waiting_max = self.bounds.waiting_max;
@@ -199,19 +199,18 @@ impl PauseTask {
                 Ok(mut subscription) => {
                     self.core.is_here.store(true, Relaxed);
                     info!(redis = %self.place, "pauses of upstreams are shared");
-                    (pause, told) = (self.bounds.pause_min, false);
+                    let since = Instant::now();
                     let reason = self.serve(&mut subscription).await;
+                    reconnect.note_end(since);
                     self.core.is_here.store(false, Relaxed);
                     reason
                 }
                 Err(reason) => reason,
             };
-            if !told {
-                told = true;
+            if reconnect.take_log() {
                 warn!(redis = %self.place, reason, "pauses of upstreams are not shared: each replica learns its own");
             }
-            sleep(link::spread(pause, &mut self.rng)).await;
-            pause = pause.saturating_mul(2).min(self.bounds.pause_max);
+            reconnect.pause(&mut self.rng).await;
         }
     }
 

@@ -15,6 +15,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::KeeperCore;
 use super::ask::{self, LeasedLimit, LimitAsk, ScriptCall};
+use crate::reconnect::Reconnect;
 use crate::shared::breaker::Breaker;
 use crate::shared::link;
 
@@ -89,30 +90,23 @@ impl LeaseRounds {
     }
 
     pub(super) async fn run(mut self) {
-        let (min, max) = (self.core.bounds.pause_min, self.core.bounds.pause_max);
-        let mut pause = min;
-        // The first failure is told although nothing changed by it.
-        let mut told = false;
+        let bounds = &self.core.bounds;
+        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
         loop {
             let reason = match self.connect().await {
                 Ok(served) => {
                     let since = Instant::now();
                     let Some(reason) = self.serve(served).await else { return };
-                    if since.elapsed() > max {
-                        pause = min;
-                    }
-                    told = false;
+                    reconnect.note_end(since);
                     reason
                 }
                 Err(reason) => reason,
             };
-            if !told {
-                told = true;
+            if reconnect.take_log() {
                 let replicas = self.core.counters.replicas();
                 warn!(redis = %self.place, reason, replicas, "the store of shared limits is away: each replica goes by its share");
             }
-            sleep(link::spread(pause, &mut self.rng)).await;
-            pause = pause.saturating_mul(2).min(max);
+            reconnect.pause(&mut self.rng).await;
         }
     }
 

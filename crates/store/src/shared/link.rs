@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -18,6 +17,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::SharedCore;
 use super::breaker::Breaker;
+use crate::reconnect::Reconnect;
 use crate::stats::State;
 
 /// Pings in a row, each within `get_within`, that a new link has to answer.
@@ -86,29 +86,22 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) async fn run(mut self) {
-        let (min, max) = (self.inner.bounds.pause_min, self.inner.bounds.pause_max);
-        let mut pause = min;
-        // The first failure is told although nothing changed by it.
-        let mut told = false;
+        let bounds = &self.inner.bounds;
+        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
         loop {
             let reason = match self.link().await {
                 Ok(link) => {
                     let since = Instant::now();
                     let reason = self.keep(Arc::new(link)).await;
-                    if since.elapsed() > max {
-                        pause = min;
-                    }
-                    told = false;
+                    reconnect.note_end(since);
                     reason
                 }
                 Err(reason) => reason,
             };
-            if !told {
-                told = true;
+            if reconnect.take_log() {
                 warn!(redis = %self.place, reason, "the shared store is down: answers are served without");
             }
-            sleep(spread(pause, &mut self.rng)).await;
-            pause = pause.saturating_mul(2).min(max);
+            reconnect.pause(&mut self.rng).await;
         }
     }
 
@@ -196,9 +189,4 @@ async fn ping(
         Ok(Err(_)) => Err("it answers a ping with an error"),
         Err(_) => Err("it answers a ping too late"),
     }
-}
-
-/// Between half of the pause and all of it, so that replicas do not come together.
-pub(crate) fn spread(pause: Duration, rng: &mut SmallRng) -> Duration {
-    pause.mul_f64(rng.random_range(0.5..=1.0))
 }
