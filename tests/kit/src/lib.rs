@@ -1,14 +1,16 @@
 //! What tests of several crates share: a transport that plays a script, upstreams without
-//! sockets, and verdicts. All of it runs on a paused clock.
+//! sockets, and verdicts. All of these run on a paused clock. A real Redis ([`RedisServer`]) does not.
 //!
 //! Start at [`ScriptedTransport`]. A node that knows a chain is `wellhead_sim`'s; what a test
 //! asks of the proxy, or of a plan, stands in the support of that test.
 
+mod redis;
 mod transport;
 mod upstream;
 
 use std::time::{Duration, Instant};
 
+pub use redis::{RedisServer, free_port};
 pub use transport::{Act, Arrival, ScriptedTransport, Step, error, result, status};
 pub use upstream::{named_by, settle, throttle, upstream, verdict, verified};
 

@@ -5,8 +5,6 @@
 
 #![allow(clippy::print_stdout, reason = "the figures of a test are printed")]
 
-mod redis_server;
-
 use std::future::Future;
 use std::net::Ipv4Addr;
 
@@ -18,6 +16,7 @@ use wellhead_access::{
     MeteredCall, NewKey, Pepper, SubjectMeter,
 };
 use wellhead_eth::MethodTable;
+use wellhead_kit::RedisServer;
 use wellhead_limit::lease::LEASE;
 use wellhead_store::{KeyDirectory, LeasedLimit};
 
@@ -25,7 +24,6 @@ use super::*;
 use crate::access::{CallerControl, directory};
 use crate::assemble::Assembly;
 use crate::config::{self, Overrides, Settings};
-use redis_server::RedisOfTest;
 
 /// How long something may take that only a broken machine delays for so long.
 const BROKEN: Duration = Duration::from_secs(120);
@@ -37,7 +35,7 @@ const BURST: f64 = 10.0;
 /// For how long the limit is hunted.
 const WINDOW: Duration = Duration::from_secs(2);
 
-fn settings(redis: &RedisOfTest) -> Settings {
+fn settings(redis: &RedisServer) -> Settings {
     let url = redis.url();
     let text = format!(
         r#"
@@ -144,7 +142,7 @@ async fn until_here(fleet: &[SharingReplica]) {
     until("the store", || all_status(fleet, is_here)).await;
 }
 
-fn start(redis: &RedisOfTest) -> Vec<SharingReplica> {
+fn start(redis: &RedisServer) -> Vec<SharingReplica> {
     let settings = settings(redis);
     (0..REPLICAS).map(|seed| SharingReplica::start(&settings, seed.into())).collect()
 }
@@ -169,8 +167,8 @@ async fn hunt(fleet: &[SharingReplica]) -> (Vec<f64>, f64) {
 #[tokio::test]
 async fn a_tenant_has_its_rate_over_all_replicas_and_a_part_of_it_at_each_while_the_store_is_away()
 {
-    let redis = RedisOfTest::start();
-    let port = redis.port;
+    let redis = RedisServer::valkey();
+    let port = redis.port();
     let fleet = start(&redis);
     until_here(&fleet).await;
     let alone = || fleet.iter().map(SharingReplica::alone).sum::<f64>();
@@ -195,7 +193,7 @@ async fn a_tenant_has_its_rate_over_all_replicas_and_a_part_of_it_at_each_while_
         assert!(passed <= most && passed >= 0.8 * RATE * took / f64::from(REPLICAS));
     }
 
-    let _redis = RedisOfTest::start_at(port);
+    let _redis = RedisServer::valkey_at(port);
     until_here(&fleet).await;
     let before = alone();
     let found = hunt(&fleet).await;
@@ -204,7 +202,7 @@ async fn a_tenant_has_its_rate_over_all_replicas_and_a_part_of_it_at_each_while_
 
 #[tokio::test]
 async fn the_rate_of_an_upstream_is_that_of_all_replicas() {
-    let redis = RedisOfTest::start();
+    let redis = RedisServer::valkey();
     let fleet = start(&redis);
     until_here(&fleet).await;
     let row = MethodTable::standard().row("eth_call");
@@ -233,7 +231,7 @@ async fn the_rate_of_an_upstream_is_that_of_all_replicas() {
 
 #[tokio::test]
 async fn the_credits_of_a_day_are_those_of_all_replicas() {
-    let redis = RedisOfTest::start();
+    let redis = RedisServer::valkey();
     let fleet = start(&redis);
     until_here(&fleet).await;
     let (mut passed, mut denied) = (0.0, None);
@@ -285,7 +283,7 @@ fn told(control: &CallerControl, key: &str) -> String {
 
 #[tokio::test]
 async fn a_key_put_by_one_is_valid_at_all_and_a_revoked_one_is_refused_everywhere() {
-    let redis = RedisOfTest::start();
+    let redis = RedisServer::valkey();
     let settings = settings(&redis);
     let fleet: Vec<_> =
         (0..REPLICAS).map(|seed| SharingReplica::start(&settings, seed.into())).collect();

@@ -7,6 +7,5 @@
 mod damage;
 mod disk;
 mod kill;
-mod redis_server;
 mod support;
 mod with_redis;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use wellhead_kit::RedisServer;
 use wellhead_store::{Clock, Digest, Disk, DiskBounds};
 
 pub(crate) const FOREVER: Duration = Duration::MAX;
@@ -93,4 +94,10 @@ pub(crate) async fn found(disk: &Disk, numbers: std::ops::Range<u64>, bytes_max:
 pub(crate) fn bytes_of(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("the directory is there");
     entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("a file").len()).sum()
+}
+
+/// A connection of the test's own; Redis must be up.
+pub(crate) async fn raw_connection(server: &RedisServer) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(server.url()).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
 }

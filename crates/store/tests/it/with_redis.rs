@@ -17,11 +17,11 @@ use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, timeout};
+use wellhead_kit::{RedisServer, free_port};
 use wellhead_store::{SharedBounds, SharedTier, State};
 use wellhead_telemetry::SecretUrl;
 
-use crate::redis_server::{Redis, free_port};
-use crate::support::{Time, digest, value};
+use crate::support::{Time, digest, raw_connection, value};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -55,8 +55,8 @@ async fn until(shared: &SharedTier, state: State) {
 }
 
 /// A Redis and a tier that is up.
-async fn up() -> (Redis, SharedTier) {
-    let redis = Redis::start();
+async fn up() -> (RedisServer, SharedTier) {
+    let redis = RedisServer::start();
     let shared = start(&redis.url(), bounds(), &Time::at(1000));
     until(&shared, State::Up).await;
     (redis, shared)
@@ -107,7 +107,7 @@ async fn empty_value_is_a_value() {
 
 #[tokio::test]
 async fn values_live_as_long_as_told_and_no_longer_than_allowed() {
-    let redis = Redis::start();
+    let redis = RedisServer::start();
     let time = Time::at(1000);
     let shared = start(&redis.url(), bounds(), &time);
     until(&shared, State::Up).await;
@@ -115,7 +115,7 @@ async fn values_live_as_long_as_told_and_no_longer_than_allowed() {
     shared.put(digest(2), Bytes::from("for ever"), Duration::MAX);
     shared.put(digest(3), Bytes::from("never"), Duration::ZERO);
     shared.flush().await;
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     for (n, seconds) in [(1, 100), (2, 3600)] {
         let left: i64 =
             redis::cmd("TTL").arg(key(n)).query_async(&mut raw).await.expect("Redis answers");
@@ -141,7 +141,7 @@ async fn killed_in_use_it_is_left_alone_until_it_is_back() {
             tokio::spawn(async move { found(&shared, n..n + 1).await })
         })
         .collect();
-    let port = redis.port;
+    let port = redis.port();
     drop(redis);
     for one in asking {
         one.await.expect("no get panics");
@@ -153,7 +153,7 @@ async fn killed_in_use_it_is_left_alone_until_it_is_back() {
     let seen = shared.stats();
     assert_eq!(seen.down - before.down, 50, "none of them asked");
     assert_eq!(seen.dropped - before.dropped, 10);
-    let _redis = Redis::start_at(port, &[]);
+    let _redis = RedisServer::start_at(port, &[]);
     until(&shared, State::Up).await;
     fill(&shared, 0..50).await;
     assert_eq!(found(&shared, 0..50).await, 50);
@@ -220,7 +220,7 @@ async fn frozen_between_calls_it_is_found_out_by_the_keeper() {
 
 #[tokio::test]
 async fn puts_are_bounded_and_lost_when_it_takes_none() {
-    let redis = Redis::start();
+    let redis = RedisServer::start();
     let bounds = SharedBounds { queue_bytes_max: 20_000, ..bounds() };
     let shared = start(&redis.url(), bounds, &Time::at(1000));
     until(&shared, State::Up).await;
@@ -248,7 +248,7 @@ async fn puts_are_bounded_and_lost_when_it_takes_none() {
 async fn flushed_it_misses() {
     let (redis, shared) = up().await;
     fill(&shared, 0..10).await;
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     let _ok: () = redis::cmd("FLUSHALL").query_async(&mut raw).await.expect("Redis answers");
     assert_eq!(found(&shared, 0..10).await, 0);
     fill(&shared, 0..10).await;
@@ -260,7 +260,7 @@ async fn flushed_it_misses() {
 async fn what_is_not_ours_is_a_miss() {
     let (redis, shared) = up().await;
     fill(&shared, 0..2).await;
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     let copied: Vec<u8> =
         redis::cmd("GET").arg(key(1)).query_async(&mut raw).await.expect("Redis answers");
     let too_large = vec![7_u8; 20_000];
@@ -303,7 +303,7 @@ async fn what_is_not_ours_is_a_miss() {
 async fn full_redis_takes_nothing_and_is_still_read() {
     let (redis, shared) = up().await;
     fill(&shared, 0..5).await;
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     redis::pipe()
         .cmd("CONFIG")
         .arg("SET")
@@ -346,7 +346,7 @@ async fn connections_end_with_the_last_handle() {
     fill(&clone, 0..1).await;
     assert_eq!(found(&clone, 0..1).await, 1);
     drop(clone);
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     let only_ours = async {
         loop {
             let list: String = redis::cmd("CLIENT")
@@ -379,12 +379,12 @@ impl std::io::Write for Log {
 
 #[tokio::test]
 async fn password_is_used_and_never_printed() {
-    let redis = Redis::start_at(free_port(), &["--requirepass", "hunter2"]);
+    let redis = RedisServer::start_at(free_port(), &["--requirepass", "hunter2"]);
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let url = format!("redis://:hunter2@127.0.0.1:{}/0", redis.port);
+    let url = format!("redis://:hunter2@127.0.0.1:{}/0", redis.port());
     let shared = start(&url, bounds(), &Time::at(1000));
     until(&shared, State::Up).await;
     fill(&shared, 0..1).await;
@@ -402,7 +402,7 @@ async fn password_is_used_and_never_printed() {
     assert!(text.contains("the shared store is down"), "{text}");
     assert!(text.contains("refuses the password"), "{text}");
     let shown = format!("{text} {wrong:?} {shared:?}");
-    assert!(shown.contains(&redis.port.to_string()) && !shown.contains("hunter"), "{shown}");
+    assert!(shown.contains(&redis.port().to_string()) && !shown.contains("hunter"), "{shown}");
     assert_eq!(wrong.stats().state, State::Down);
 }
 

@@ -6,12 +6,12 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
+use wellhead_kit::RedisServer;
 use wellhead_store::{DirectoryBounds, DirectoryError, KeyDirectory, KeySnapshot};
 use wellhead_telemetry::SecretUrl;
 
 use super::BROKEN;
-use crate::redis_server::Redis;
-use crate::support::Time;
+use crate::support::{Time, raw_connection};
 
 fn bounds() -> DirectoryBounds {
     DirectoryBounds {
@@ -25,7 +25,7 @@ fn bounds() -> DirectoryBounds {
     }
 }
 
-fn start(redis: &Redis, bounds: DirectoryBounds, time: &Time) -> KeyDirectory {
+fn start(redis: &RedisServer, bounds: DirectoryBounds, time: &Time) -> KeyDirectory {
     let url = SecretUrl::parse(&redis.url()).unwrap();
     KeyDirectory::start(&url, bounds, time.clock(), SmallRng::seed_from_u64(1)).unwrap()
 }
@@ -51,8 +51,8 @@ fn value(entries: &KeySnapshot, id: &str) -> Option<String> {
     entries.get(id).map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-async fn two() -> (Redis, Time, KeyDirectory, KeyDirectory) {
-    let (redis, time) = (Redis::valkey(), Time::at(1_000));
+async fn two() -> (RedisServer, Time, KeyDirectory, KeyDirectory) {
+    let (redis, time) = (RedisServer::valkey(), Time::at(1_000));
     let (one, other) = (start(&redis, bounds(), &time), start(&redis, bounds(), &time));
     for directory in [&one, &other] {
         until(directory, KeySnapshot::is_empty).await;
@@ -93,7 +93,7 @@ async fn a_change_that_was_not_heard_of_is_found() {
     one.put("a", b"1").await.expect("there is room");
     until(&other, |entries| entries.len() == 1).await;
     let reads = other.status().reads;
-    let mut raw = redis.raw().await;
+    let mut raw = raw_connection(&redis).await;
     // As if the message had been lost.
     raw_call(&mut raw, &["HSET", "wh:{test}:keys", "b", "2"]).await;
     raw_call(&mut raw, &["INCR", "wh:{test}:keys:version"]).await;
@@ -103,7 +103,7 @@ async fn a_change_that_was_not_heard_of_is_found() {
 
 #[tokio::test]
 async fn many_are_read_and_bounds_hold() {
-    let redis = Redis::valkey();
+    let redis = RedisServer::valkey();
     let mut raw = super::lease_script::connect(&redis).await;
     let mut fill = redis::cmd("HSET");
     fill.arg("wh:{test}:keys");
@@ -146,8 +146,8 @@ async fn away_it_stays_as_it_was() {
     let entries = other.entries().borrow().clone().expect("it was read");
     assert_eq!((entries.len(), entries.read_at), (1, 1_000));
     // Back without its data: no key is revoked by that.
-    let port = redis.port;
-    redis = Redis::valkey_at(port);
+    let port = redis.port();
+    redis = RedisServer::valkey_at(port);
     let _up = super::lease_script::connect(&redis).await;
     let entries = other.entries().borrow().clone().expect("it was read");
     assert_eq!((entries.len(), entries.read_at), (1, 1_000));

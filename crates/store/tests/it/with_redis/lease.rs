@@ -12,6 +12,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep, timeout};
+use wellhead_kit::RedisServer;
 use wellhead_limit::Caps;
 use wellhead_limit::lease::{
     CREDIT, DEPTH, LEASE, LeaseShortage, LeasedBucket, LeasedCap, LeasedGate,
@@ -20,8 +21,7 @@ use wellhead_store::{LeaseBounds, LeaseClock, LeaseKeeper, LeasedLimit};
 use wellhead_telemetry::SecretUrl;
 
 use super::BROKEN;
-use crate::redis_server::Redis;
-use crate::support::Time;
+use crate::support::{Time, raw_connection};
 
 const REPLICAS: u32 = 3;
 
@@ -76,7 +76,7 @@ struct Replica {
 }
 
 struct Fleet {
-    redis: Redis,
+    redis: RedisServer,
     clock: Stepping,
     replicas: Vec<Replica>,
 }
@@ -91,7 +91,7 @@ struct Tally {
 
 impl Fleet {
     async fn start() -> Self {
-        let redis = Redis::valkey();
+        let redis = RedisServer::valkey();
         let clock = Stepping::start();
         let replicas = (0..REPLICAS).map(|n| replica(&redis, &clock, n.into())).collect();
         let fleet = Self { redis, clock, replicas };
@@ -186,13 +186,13 @@ impl Fleet {
     }
 }
 
-fn keeper(redis: &Redis, clock: &Stepping, seed: u64) -> LeaseKeeper {
+fn keeper(redis: &RedisServer, clock: &Stepping, seed: u64) -> LeaseKeeper {
     let url = SecretUrl::parse(&redis.url()).unwrap();
     let rng = SmallRng::seed_from_u64(seed);
     LeaseKeeper::start(&url, bounds(), clock.clock(), Time::at(NOON).clock(), rng).unwrap()
 }
 
-fn replica(redis: &Redis, clock: &Stepping, seed: u64) -> Replica {
+fn replica(redis: &RedisServer, clock: &Stepping, seed: u64) -> Replica {
     let keeper = keeper(redis, clock, seed);
     let serve = |name: &str, rate: f64, burst: f64| {
         let bucket = Arc::new(LeasedBucket::new(rate, burst));
@@ -220,7 +220,7 @@ async fn a_rate_is_held_over_three_replicas() {
 async fn a_thousand_keys() {
     const KEYS: usize = 1_000;
     const SECONDS: u64 = 3;
-    let redis = Redis::valkey();
+    let redis = RedisServer::valkey();
     let clock = Stepping::start();
     let fleet: Vec<(LeaseKeeper, Vec<Arc<LeasedBucket>>)> = (0..REPLICAS)
         .map(|n| {
@@ -298,7 +298,7 @@ async fn paused_by_command() {
     let fleet = Fleet::start().await;
     let (mut tally, began) = (Tally::default(), Instant::now());
     fleet.load(SECOND / 2, &mut tally).await;
-    let mut raw = fleet.redis.raw().await;
+    let mut raw = raw_connection(&fleet.redis).await;
     let _ok: () =
         redis::cmd("CLIENT").arg("PAUSE").arg(1_000).query_async(&mut raw).await.expect("it obeys");
     fleet.load(2 * SECOND, &mut tally).await;
@@ -315,8 +315,8 @@ async fn killed_and_restarted_with_no_data() {
     fleet.redis.signal("-KILL");
     fleet.until_away().await;
     fleet.load(SECOND, &mut tally).await;
-    let port = fleet.redis.port;
-    fleet.redis = Redis::valkey_at(port);
+    let port = fleet.redis.port();
+    fleet.redis = RedisServer::valkey_at(port);
     fleet.until_here().await;
     fleet.load(SECOND, &mut tally).await;
     fleet.judge("kill -9", &tally, began, 1);
@@ -326,7 +326,7 @@ async fn killed_and_restarted_with_no_data() {
 async fn flushed() {
     let fleet = Fleet::start().await;
     let (mut tally, began) = (Tally::default(), Instant::now());
-    let mut raw = fleet.redis.raw().await;
+    let mut raw = raw_connection(&fleet.redis).await;
     for _ in 0..4 {
         fleet.load(SECOND / 2, &mut tally).await;
         let _ok: () = redis::cmd("FLUSHALL").query_async(&mut raw).await.expect("it obeys");
@@ -358,7 +358,7 @@ async fn a_clock_that_steps() {
 #[tokio::test]
 async fn a_cap_ends_where_it_is_set() {
     const CAP: u64 = 3_000;
-    let redis = Redis::valkey();
+    let redis = RedisServer::valkey();
     let clock = Stepping::start();
     let replicas: Vec<_> = (0..REPLICAS)
         .map(|n| {
@@ -401,7 +401,7 @@ async fn a_cap_ends_where_it_is_set() {
 #[tokio::test]
 async fn places_go_where_they_are_wanted() {
     const MAX: u32 = 30;
-    let redis = Redis::valkey();
+    let redis = RedisServer::valkey();
     let clock = Stepping::start();
     let replicas: Vec<_> = (0..REPLICAS)
         .map(|n| {

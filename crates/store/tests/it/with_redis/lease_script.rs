@@ -9,9 +9,8 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use redis::aio::MultiplexedConnection;
+use wellhead_kit::RedisServer;
 use wellhead_limit::lease::{BucketTerms, CapTerms, GateAsk, GateBook, LeaseAsk, LeaseBook};
-
-use crate::redis_server::Redis;
 
 const SCRIPT: &str = include_str!("../../../src/lease/script.lua");
 
@@ -29,7 +28,7 @@ fn script() -> String {
 }
 
 struct Trace {
-    _redis: Redis,
+    _redis: RedisServer,
     connection: MultiplexedConnection,
     script: String,
     rng: SmallRng,
@@ -38,7 +37,7 @@ struct Trace {
 
 impl Trace {
     async fn start(seed: u64) -> Self {
-        let redis = Redis::valkey();
+        let redis = RedisServer::valkey();
         let connection = connect(&redis).await;
         let rng = SmallRng::seed_from_u64(seed);
         Self { _redis: redis, connection, script: script(), rng, now: 1_800_000_000_000_000 }
@@ -61,7 +60,7 @@ impl Trace {
     }
 }
 
-pub(super) async fn connect(redis: &Redis) -> MultiplexedConnection {
+pub(super) async fn connect(redis: &RedisServer) -> MultiplexedConnection {
     let connecting = async {
         loop {
             let client = redis::Client::open(redis.url()).unwrap();

@@ -6,18 +6,18 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use wellhead_kit::RedisServer;
 use wellhead_store::{PauseBounds, PauseChannel, PauseKind, PauseNotice};
 use wellhead_telemetry::SecretUrl;
 
 use super::BROKEN;
-use crate::redis_server::Redis;
 use crate::support::Time;
 
 const NOW: u64 = 1_800_000_000;
 
 type Received = mpsc::Receiver<PauseNotice>;
 
-fn start(redis: &Redis, seed: u64) -> (PauseChannel, Received) {
+fn start(redis: &RedisServer, seed: u64) -> (PauseChannel, Received) {
     let bounds = PauseBounds {
         cluster: "test".to_owned(),
         waiting_max: 8,
@@ -52,7 +52,7 @@ async fn next(received: &mut Received) -> PauseNotice {
 
 #[tokio::test]
 async fn one_tells_the_others_and_not_itself() {
-    let mut redis = Redis::valkey();
+    let mut redis = RedisServer::valkey();
     let (one, mut own) = start(&redis, 1);
     let (other, mut received) = start(&redis, 2);
     until("both", || one.status().is_here && other.status().is_here).await;
@@ -76,8 +76,8 @@ async fn one_tells_the_others_and_not_itself() {
     until("away", || !one.status().is_here && !other.status().is_here).await;
     one.publish(told[0].clone());
     assert_eq!(one.status().dropped, 2, "what is told to nobody is dropped");
-    let port = redis.port;
-    redis = Redis::valkey_at(port);
+    let port = redis.port();
+    redis = RedisServer::valkey_at(port);
     until("back", || one.status().is_here && other.status().is_here).await;
     one.publish(told[0].clone());
     assert_eq!(next(&mut received).await, told[0]);
@@ -86,7 +86,7 @@ async fn one_tells_the_others_and_not_itself() {
 
 #[tokio::test]
 async fn what_is_not_taken_is_dropped() {
-    let redis = Redis::valkey();
+    let redis = RedisServer::valkey();
     let (one, _own) = start(&redis, 1);
     let (other, mut received) = start(&redis, 2);
     until("both", || one.status().is_here && other.status().is_here).await;

@@ -16,28 +16,32 @@ kill -9 "$pid" 2>/dev/null
 wait "$pid" 2>/dev/null
 "#;
 
-/// A Redis that ends with the test.
-pub(crate) struct Redis {
+/// A Redis or Valkey that ends with the test, also when the test is killed. It keeps nothing on disk.
+#[derive(Debug)]
+pub struct RedisServer {
     shell: Child,
     pid: String,
-    pub(crate) port: u16,
+    port: u16,
 }
 
-impl Redis {
-    pub(crate) fn start() -> Self {
+impl RedisServer {
+    /// A Redis, or where none is installed a Valkey, on a free port.
+    pub fn start() -> Self {
         Self::start_at(free_port(), &[])
     }
 
-    pub(crate) fn start_at(port: u16, options: &[&str]) -> Self {
+    /// As [`Self::start`], on this port and with these options of the command line.
+    pub fn start_at(port: u16, options: &[&str]) -> Self {
         Self::run(["redis-server", "valkey-server"], port, options)
     }
 
-    /// A Valkey, if one is installed.
-    pub(crate) fn valkey() -> Self {
+    /// A Valkey, or where none is installed a Redis, on a free port.
+    pub fn valkey() -> Self {
         Self::valkey_at(free_port())
     }
 
-    pub(crate) fn valkey_at(port: u16) -> Self {
+    /// As [`Self::valkey`], on this port.
+    pub fn valkey_at(port: u16) -> Self {
         Self::run(["valkey-server", "redis-server"], port, &[])
     }
 
@@ -64,30 +68,32 @@ impl Redis {
         Self { shell, pid: pid.trim().to_owned(), port }
     }
 
-    pub(crate) fn signal(&self, name: &str) {
+    /// Sends a signal, such as `-STOP`.
+    pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.pid]).status();
         assert!(sent.is_ok_and(|status| status.success()), "{name} cannot be sent");
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
-    /// A connection of the test's own; Redis must be up.
-    pub(crate) async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
     }
 }
 
-impl Drop for Redis {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
         let _ended = self.shell.wait();
     }
 }
 
-pub(crate) fn free_port() -> u16 {
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("it has an address").port()
 }
