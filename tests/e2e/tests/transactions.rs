@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use wellhead_e2e::{
-    Block, ConsensusDriver, Rpc, Signal, Transactions, Upstream, Wellhead, WsClient,
+    Block, ConsensusDriver, Rpc, Signal, Transactions, Upstream, Wellhead, WsClient, until,
 };
+
+const BOUND: Duration = Duration::from_secs(30);
 
 /// Two geths that do not know each other, and wellhead before both.
 struct Stage {
@@ -94,8 +97,14 @@ async fn pools_are_one() {
     other.expect(&sent).await;
 
     // Whole transactions, as the node has them; and those of one sender, as Alchemy tells them.
+    // wellhead answers its client when the first node has taken a transaction: the second may not have it yet.
     let whole_of = async |hash: &str| {
-        stage.node(1).result("eth_getTransactionByHash", json!([hash])).await.unwrap()
+        let node = stage.node(1);
+        let whole = until(BOUND, || async {
+            let told = node.result("eth_getTransactionByHash", json!([hash])).await.ok()?;
+            told.is_object().then_some(told)
+        });
+        whole.await.unwrap_or_else(|| panic!("the node has not got {hash}"))
     };
     let from = whole_of(&first).await["from"].clone();
     let mut whole = stage.subscribe(json!(["newPendingTransactions", true])).await;
