@@ -118,7 +118,7 @@ fn now() -> Instant {
 fn measure(name: &str, mut operation: impl FnMut()) {
     let started = now();
     let mut warm_up = 0_u32;
-    // The clock is read once in so many, or it would be measured too.
+    // The clock is read once per batch of calls: otherwise its own cost would be measured too.
     while started.elapsed() < ROUND {
         (0..64).for_each(|_| operation());
         warm_up += 64;

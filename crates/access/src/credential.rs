@@ -114,7 +114,7 @@ impl fmt::Debug for CredentialText<'_> {
 pub enum CredentialKind {
     /// A key of ours, whose check sum fits.
     Key(KeyId),
-    /// A text that may be a key of somebody else.
+    /// A text that may be another caller's key.
     Foreign,
     /// A signed token, by its shape.
     Token,

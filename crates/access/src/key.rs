@@ -260,7 +260,7 @@ fn check_env(env: &[u8]) -> Result<(), KeyTextError> {
     if is_good { Ok(()) } else { Err(KeyTextError::Env) }
 }
 
-/// `_` and so many characters of the alphabet, and what follows.
+/// `_` and this many characters of the alphabet, and what follows.
 fn field(text: &[u8], bytes: usize) -> Result<(&[u8], &[u8]), KeyTextError> {
     let text = text.strip_prefix(b"_").ok_or(KeyTextError::Layout)?;
     let (field, rest) = text.split_at_checked(bytes).ok_or(KeyTextError::Length)?;

@@ -104,7 +104,7 @@ pub enum ForeignKeyError {
     Character,
 }
 
-/// The keyed hash of a key. Comparing two takes the same time wherever they differ.
+/// The keyed hash of a key. Comparing two takes equally long wherever they differ.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>", into = "String")]
 pub struct KeyHash([u8; 32]);

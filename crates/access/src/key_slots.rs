@@ -24,7 +24,7 @@ pub(crate) struct KeySlots {
 }
 
 impl KeySlots {
-    /// Room for so many keys.
+    /// Room for `count` keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
         let slots = (keys + keys / 4 + 1).next_power_of_two();
         let slots = std::iter::repeat_with(|| None).take(slots).collect();

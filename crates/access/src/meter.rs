@@ -125,7 +125,7 @@ pub struct LimitDenied {
     pub most: f64,
     /// When the call may be worth repeating.
     pub retry_after: Duration,
-    /// Nobody has said no: the store that replicas share was not heard yet. It will have been heard, or given
+    /// Nothing refuses yet: the store that replicas share was not heard yet. It will have been heard, or given
     /// up, after [`Self::retry_after`], some milliseconds.
     pub is_unanswered: bool,
 }

@@ -185,7 +185,7 @@ impl Rights {
         if lists.all(|labels| has_name(labels, label)) { Ok(()) } else { Err(RightDenied::Select) }
     }
 
-    /// Whether one search for logs may go over so many blocks.
+    /// Whether one search for logs may cover this many blocks.
     pub fn check_logs_range(&self, blocks: u64) -> Result<(), RightDenied> {
         match self.logs_range_max {
             Some(blocks_max) if blocks > blocks_max => {
@@ -195,7 +195,7 @@ impl Rights {
         }
     }
 
-    /// Whether one batch may have so many calls.
+    /// Whether one batch may have this many calls.
     pub fn check_batch(&self, items: u64) -> Result<(), RightDenied> {
         match self.batch_items_max {
             Some(items_max) if items > items_max => {

@@ -4,7 +4,7 @@
 //! before them, so limits and usage go on. What is in memory of a key is a slot and its grant: 200 bytes.
 //!
 //! An unknown key takes the path of a known one with a wrong secret: the look-up is by its public id, its
-//! text is hashed, and where there is no record the hash is compared all the same. What the look-up itself
+//! text is hashed, and where there is no record a hash is compared as well. What the look-up itself
 //! may tell is whether an id exists, and ids are public.
 
 use std::collections::HashMap;

@@ -71,7 +71,7 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
         complain(&rendered(&warnings));
     }
     let Some(file) = &arguments.keys else { return Ok(settings) };
-    // Without a key in it nobody could call, and nothing would say why.
+    // Without a key in it no client could call, and nothing would say why.
     let keys = crate::config::read_keys(file)
         .map_err(|problems| CommandError::Config(format!("--keys: {}", problems.join("\n"))))?;
     if keys.is_empty() {

@@ -131,7 +131,7 @@ fn bind(settings: &Settings) -> Result<Vec<Listener>, ServeError> {
         .map_err(|error| ServeError::Bind("listen", settings.listen, error))
 }
 
-/// Fetches the keys of issuers before anybody can call: where no address is bound yet, clients go to
+/// Fetches the keys of issuers before a client can call: where no address is bound yet, clients go to
 /// other replicas meanwhile.
 fn fetch_keys(parts: &Assembly) -> Result<(), ServeError> {
     if parts.issuers.is_empty() {

@@ -27,7 +27,7 @@ pub(crate) struct SharedLimits {
 
 #[derive(Debug)]
 enum LimitServing {
-    /// By nobody yet: those of the settings, which are bounded by the length of the file.
+    /// No keeper is there yet. The limits are those of the settings: the length of the file bounds them.
     Waiting(Vec<(String, LeasedLimit)>),
     By(LeaseKeeper),
 }
@@ -71,7 +71,7 @@ impl SharedLimits {
     }
 
     /// Shares a rate of an upstream. While the store is away it goes by its share, whatever holds for callers:
-    /// an upstream that is not asked serves nobody.
+    /// an upstream that is not asked is of no use.
     pub(crate) fn share_rate(&self, name: &str, bucket: &Arc<LeasedBucket>) {
         self.share_limit(name, LeasedLimit::Bucket(Arc::clone(bucket)));
     }

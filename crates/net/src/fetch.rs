@@ -3,7 +3,7 @@
 //! For the few documents that are fetched now and then, such as the keys of an issuer of tokens. Over
 //! HTTP/1.1 and the dialer of the upstreams, so that names, addresses and certificates are treated as
 //! theirs are. What calls need is not here: no pool, no HTTP/2, no second attempt, no content codings. A
-//! redirect is not followed: the place of a document is said by the settings, not by who answers.
+//! redirect is not followed: the place of a document is said by the settings, not by the server that answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl DocumentFetcher {
         let (stream, _) = dialed.map_err(FetchError::Transport)?;
         *step = DialStep::Http;
         let now = Instant::now();
-        // Not given back to anybody: when it would retire does not matter.
+        // Not given back to a pool: when it would retire does not matter.
         let mut connection = H1Connection::new(stream, now, deadline);
         let head = connection
             .exchange(&self.prepared, &Bytes::new(), now)

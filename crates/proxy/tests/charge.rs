@@ -74,7 +74,7 @@ async fn a_call_waits_for_the_store_that_replicas_share_but_not_for_long() {
     let (answer, ()) = tokio::join!(stage.send_as(&payer.caller, &body), answered);
     assert_eq!(answer.status, 200, "{}", text(&answer));
     assert!(began.elapsed() < Duration::from_millis(20), "{:?}", began.elapsed());
-    // Nobody answers any more: refused, as the settings say for a store that is away.
+    // The store answers no more: refused, as the settings say for a store that is away.
     let began = tokio::time::Instant::now();
     let answer = stage.send_as(&payer.caller, &call("eth_getBalance", r#"["0xac","0x5"]"#)).await;
     assert_eq!(answer.status, 429);

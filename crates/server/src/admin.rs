@@ -101,7 +101,7 @@ pub(crate) struct AdminService<A> {
 /// What a page needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageNeed {
-    /// Nothing: it is the same for everybody.
+    /// Nothing: it is public.
     Nothing,
     /// Nothing; only with [`AdminRole::View`] it says why.
     Probe,

@@ -27,7 +27,7 @@ pub enum ClientName {
 }
 
 impl ClientName {
-    /// The name without its kind. Names of two kinds can be alike and are not the same.
+    /// The name without its kind. Two names of different kinds are different names, even with equal text.
     pub fn text(&self) -> &str {
         match self {
             Self::Uri(text) | Self::Dns(text) | Self::Common(text) => text,

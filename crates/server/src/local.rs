@@ -1,4 +1,4 @@
-//! A listener at a socket file, for programs of this machine: the mode of the file says who may connect.
+//! A listener at a socket file, for programs of this machine: the mode of the file decides which users may connect.
 
 use std::fs::Permissions;
 use std::io;
@@ -27,7 +27,7 @@ impl LocalListener {
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::unix(path)?)?;
         let file = SocketFile::at(path)?;
-        // Before it listens nobody can connect, whatever mode the file was made with.
+        // Before it listens no client can connect, whatever mode the file was made with.
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.listen(i32::from(BACKLOG))?;
         Ok(Self { socket: UnixListener::from(socket), file })
@@ -55,13 +55,13 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
     match UnixStream::connect(path) {
-        // Nobody listens there any more.
+        // No process listens there any more.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
-        // Its queue may be full, which also says that somebody listens.
+        // Its queue may be full, which also says that a process listens.
         Ok(_) | Err(_) => Err(io::Error::from(io::ErrorKind::AddrInUse)),
     }
 }

@@ -149,7 +149,7 @@ fn upgrade<C>(head: &RequestHead<'_>, path: Option<RequestPath>, caller: C) -> R
         UpgradeRequest { method: head.method, newest: true, fields: head.headers.fields() };
     match accept(request) {
         Ok(key) => {
-            // Any but one that is a secret: calls are the same in all of them.
+            // Any path but one that holds a secret: it does not change the call.
             let protocol = select_protocol(head.headers.fields(), |name| !is_secret_protocol(name));
             let protocol = protocol.and_then(|name| HeaderValue::from_str(name).ok());
             RpcAction::Upgrade(UpgradeAnswer { key, protocol }, path, caller)

@@ -90,8 +90,8 @@ impl Server {
         self.run(listener.start()?, AdminService::new(admin), shutdown).await
     }
 
-    /// As [`Self::serve_admin`], for programs of this machine. The mode of the file says who may
-    /// connect, and who does may do everything. The file is removed when draining begins.
+    /// As [`Self::serve_admin`], for programs of this machine. The mode of the file decides
+    /// which users may connect, and each connection may do everything. The file is removed when draining begins.
     pub async fn serve_admin_locally<A: AdminHandler>(
         self: &Arc<Self>,
         listener: LocalListener,

@@ -21,7 +21,7 @@ pub enum Format {
 /// clients please: the listener counts those, and tells of one a minute.
 const HELD: &str = "h2=error,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungstenite=warn";
 
-/// Lines of the target `audit` say who changed what. They are written whatever the general level is; the
+/// Lines of the target `audit` name each change and its author. They are written whatever the general level is; the
 /// settings can still name the target.
 const AUDIT: &str = "audit=info";
 

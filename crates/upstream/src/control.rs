@@ -593,7 +593,7 @@ mod tests {
         controls.share_rates(|word, bucket| shared.push((word, Arc::clone(bucket))));
         let (word, bucket) = shared.pop().expect("the rate of calls");
         assert_eq!((word, shared.len()), ("calls", 0), "there is no other");
-        // Nobody serves it: the whole is its own, 95 a second and 9 at once.
+        // No store serves it: the whole is its own, 95 a second and 9 at once.
         check(&controls, "0:eth_call*9 0:eth_call", "ok calls/10ms");
         bucket.note_replicas(3);
         bucket.note_back();

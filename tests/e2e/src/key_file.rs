@@ -44,7 +44,7 @@ impl KeyFile {
         text
     }
 
-    /// Adds so many keys of this tenant that nobody has.
+    /// Adds this many keys of the tenant, which no client uses.
     pub fn add_many(&mut self, tenant: &str, count: usize) {
         for _ in 0..count {
             let (_, hash, id) = new_key("live");
@@ -81,7 +81,7 @@ impl KeyFile {
     }
 }
 
-/// The text of a key that nobody has, its hash and its id.
+/// The text of a key that no client uses, its hash and its id.
 ///
 /// # Panics
 /// When this is no first word of a key.

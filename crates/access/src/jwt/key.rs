@@ -147,7 +147,7 @@ pub enum BadKey {
     /// A secret below [`SECRET_BYTES_MIN`].
     #[error("the secret must have at least {SECRET_BYTES_MIN} bytes")]
     ShortSecret,
-    /// The secret is a public key or a certificate in PEM: with it anybody could sign.
+    /// The secret is a public key or a certificate in PEM: any client could sign with it.
     #[error("the secret is a public key; use the setting for public keys")]
     PublicSecret,
 }

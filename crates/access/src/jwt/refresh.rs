@@ -10,7 +10,7 @@ pub struct RefreshSettings {
     /// From one success to the next attempt.
     pub interval: Duration,
     /// The least time between two attempts of which the later is because of a token with an unknown
-    /// `kid`: anybody can make such tokens up.
+    /// `kid`: any client can invent such tokens.
     pub early_gap: Duration,
     /// From the first failure to the next attempt; doubled with each further one.
     pub backoff_min: Duration,

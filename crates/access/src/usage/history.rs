@@ -1,7 +1,7 @@
 //! The minutes and hours that are kept in memory, for queries.
 //!
 //! Each minute for an hour, each hour for 31 days, unless the bounds say otherwise. A slot holds at
-//! most so many rows, those with the most calls first; the calls of further keys count in the row
+//! most `rows_max` rows, those with the most calls first; the calls of further keys count in the row
 //! `other` of their tenant, and from a quarter of the bound on in that of the tenant `other`: sums stay
 //! right, as in [`table`](super::table). Full slots of the default bounds are about 60 MB; a hundred
 //! rows a slot are 10 MB.

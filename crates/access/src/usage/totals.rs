@@ -105,7 +105,7 @@ impl Default for UsageTotals {
 }
 
 impl UsageTotals {
-    /// At most so many subjects.
+    /// The most subjects that are counted.
     pub fn with_bound(subjects_max: usize) -> Self {
         Self { subjects: HashMap::new(), subjects_max, tidied_on: None, left_out: 0 }
     }

@@ -145,8 +145,8 @@ section! {
 section! {
     /// Who may use `admin`, and for what. `view` is for metrics, status and explanations, `operate` for
     /// actions and all that `view` allows, `keys` for the keys of clients and nothing else. `/livez`,
-    /// `/readyz` and the dashboard's empty page need no role. With a socket file its mode says who
-    /// may connect, and every connection may do everything. Each action leaves a line in the log (target
+    /// `/readyz` and the dashboard's empty page need no role. With a socket file its mode
+    /// decides which users may connect, and every connection may do everything. Each action leaves a line in the log (target
     /// `audit`).
     AdminGuard {
         /// Tokens, which are sent as `authorization: Bearer TOKEN`. `wellhead token` makes one.

@@ -76,7 +76,7 @@ impl UsageParcel {
         }
     }
 
-    /// Its begin of at most so many rows, and the rest.
+    /// Its first `rows_max` rows, and the rest if there are more.
     fn split(self, rows_max: usize) -> (Self, Option<Self>) {
         match self {
             Self::Rows { rows, range } if range.len() > rows_max => {
@@ -236,7 +236,7 @@ fn judge(status: u16, retry_after: Option<Duration>, text: &str) -> Attempted {
     }
 }
 
-/// How long to wait after so many failures in a row.
+/// How long to wait after this many failures in a row.
 fn pause(
     pause_min: Duration,
     failures: u32,

@@ -116,7 +116,7 @@ fn pushing(push: UsagePushSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
     usage
 }
 
-/// Counts a call under each of so many keys.
+/// Counts one call under each of `keys` keys.
 fn record(usage: &Usage, keys: usize) {
     let tenant = Arc::new(Tenant::new("acme"));
     let chain = Arc::from("ethereum");

@@ -153,7 +153,7 @@ impl LeasedBucket {
         self.side.note_replicas(replicas);
     }
 
-    /// The store went away, and so many replicas were known last.
+    /// The store went away. `replicas` is the last known number of replicas.
     pub fn note_away(&self, replicas: u32) {
         self.side.note_away(replicas);
     }

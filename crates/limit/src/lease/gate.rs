@@ -220,7 +220,7 @@ impl LeasedGate {
         self.replicas.store(replicas.max(1), Relaxed);
     }
 
-    /// The store went away, and so many replicas were known last.
+    /// The store went away. `replicas` is the last known number of replicas.
     pub fn note_away(&self, replicas: u32) {
         self.note_replicas(replicas);
         self.away.store(replicas.max(1), Relaxed);

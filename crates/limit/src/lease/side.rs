@@ -169,7 +169,7 @@ impl LeaseSide {
         let since = self.waiting_since.compare_exchange(0, now, Relaxed, Relaxed);
         let since = since.map_or_else(|since| since.min(now), |_| now);
         if let Some(credit) = credit {
-            // One call at least, or nobody could begin where a replica's share is less than that.
+            // One call at least: otherwise no call could begin where a replica's share is less than that.
             let more = |debt: u64| {
                 (debt == 0 || debt.saturating_add(price) <= credit).then_some(debt + price)
             };

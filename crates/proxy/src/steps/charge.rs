@@ -184,7 +184,7 @@ fn blocks_by(view: &View, block: &BlockRef) -> u64 {
     }
 }
 
-/// Whether the caller may send a batch of so many calls.
+/// Whether the caller may send a batch of this many calls.
 pub(crate) fn check_batch(request: &RequestContext<'_>, items: usize) -> Result<(), Refusal> {
     let Some((caller, _)) = request.payer() else { return Ok(()) };
     caller.grant.rights.check_batch(items as u64).map_err(|denied| Refusal::denied(&denied))

@@ -93,7 +93,7 @@ pub struct AdminCertificate {
     pub roles: AdminRoles,
 }
 
-/// Who may use an admin listener. Without tokens and certificates everybody who reaches it may do
+/// Who may use an admin listener. Without tokens and certificates every client that reaches it may do
 /// everything: it must not be reachable from elsewhere.
 #[derive(Debug, Clone)]
 pub struct AdminAccess {
@@ -158,7 +158,7 @@ impl AdminAccess {
         self.tokens.is_empty() && self.certificates.is_empty()
     }
 
-    /// Finds out who a request comes from; without any role if it has shown nothing.
+    /// The roles of the client of a request; none if the client has shown nothing.
     pub(crate) fn actor(
         &self,
         proof: Option<&PeerProof>,

@@ -379,7 +379,7 @@ async fn actions_leave_audit_lines() {
     }
 }
 
-/// Over TLS a certificate has the roles of its names; who has none may still send a token.
+/// Over TLS a certificate has the roles of its names; a client without a role may still send a token.
 #[tokio::test]
 async fn certificates_have_roles() {
     let ca = Authority::new("admins");

@@ -160,7 +160,7 @@ async fn check(what: &str, files: &Files, client: Option<&Pair>, accepted: bool)
 async fn certificates_of_the_authority_are_accepted() {
     let (ca, other) = (Authority::new("ca"), Authority::new("other"));
     let (good, expired) = (ca.issue(7, VALID), ca.issue(8, EXPIRED));
-    // Of another authority under the same name.
+    // Of another authority with an equal name.
     let (strange, twin) = (other.issue(7, VALID), Authority::new("ca").issue(7, VALID));
     for required in [true, false] {
         let files = Files::new(&ca.pem, &[], required);

@@ -73,7 +73,7 @@ async fn flood(client: &Rpc, flood: &Flood, flooder: usize) {
     while !flood.stop.load(Relaxed) {
         ticks.tick().await;
         let number = flood.sent.fetch_add(1, Relaxed);
-        // Blocks that nobody asked for before.
+        // Blocks that were not asked for before.
         let block = format!("{:#x}", 1_000 + number);
         let range =
             json!({ "fromBlock": block, "toBlock": block, "address": format!("0x{flooder:040x}") });

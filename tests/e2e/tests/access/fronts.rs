@@ -33,7 +33,7 @@ async fn served(client: &Rpc, forged: &[&str]) -> usize {
         assert!(calls <= 2 * CALLS, "no limit");
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(forged.get(calls % forged.len().max(1)).map(|it| ("x-forwarded-for", *it)));
-        // A call that nobody made before, so that no answer comes from the cache or a call under way.
+        // A call that was not made before, so that no answer comes from the cache or a call under way.
         let body = Bytes::from(balance_call(calls as u64).0.to_string());
         let reply = client.send("POST", "/", &headers, body).await.unwrap();
         if reply.status != 200 {
@@ -96,7 +96,7 @@ mod with_haproxy {
         assert_eq!(served(&client(4, site.port()), &FORGED).await, CALLS);
     }
 
-    /// Where the header is required, nobody comes past HAProxy.
+    /// Where the header is required, no client gets past HAProxy.
     #[tokio::test]
     async fn nobody_comes_past_haproxy() {
         let site = site("require").await;

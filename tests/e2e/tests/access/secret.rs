@@ -146,7 +146,7 @@ async fn the_secret_of_a_key_is_told_to_nobody() {
     // Answers that tell of upstreams which fail.
     proxy.set(Fault::Status(500));
     call_in_all_places(wellhead.port, &valid, &door, &mut outputs).await;
-    // A line of the file that nobody can read, because the whole key stands in it.
+    // A line of the file that cannot be read, because the whole key stands in it.
     std::fs::write(keys.path(), format!("{{\"id\": \"{valid}\", \"tenant\": \"{valid}\"}}\n"))
         .unwrap();
     let told =

@@ -50,7 +50,7 @@ pub(crate) fn keys_in(file: &KeyFile) -> String {
     format!("access: {{ keys: {{ file: \"{}\" }} }}\ntenants: {{ acme: {{}} }}\n", path.display())
 }
 
-/// A call that nobody made before: each number has an address of its own. Returns it with its result.
+/// A call that was not made before: each number has an address of its own. Returns it with its result.
 pub(crate) fn balance_call(number: u64) -> (Value, Value) {
     let address = format!("0x{number:040x}");
     let result = json!(tail(&address));

@@ -168,7 +168,7 @@ async fn unknown_keys_lead_to_one_fetch_however_many_tokens_name_them() {
     pass(31).await;
     let after = stage.fetches();
     assert!(after <= before + 1);
-    // Nobody asks any more.
+    // No request waits any more.
     pass(500).await;
     assert_eq!(stage.fetches(), after);
     // A thousand at once, when the last fetch is long ago: one, at once.

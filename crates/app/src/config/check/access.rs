@@ -221,7 +221,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Somebody may call.
+    /// At least one client may call.
     fn anonymous(&mut self, path: &SettingPath) {
         let access = &self.settings.access;
         if anonymous(access) == AnonymousRule::Allow

@@ -31,7 +31,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One source of keys, and one that nobody else can write to.
+    /// One source of keys, and one that no other program can write to.
     fn issuer_keys(&mut self, path: &SettingPath, issuer: &Jwt) {
         let Jwt { jwks, ca_file, public_key, secret, .. } = issuer;
         let given = [

@@ -32,7 +32,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Who may use the admin listener: somebody, and not everybody.
+    /// The admin listener has roles if it is reachable from other machines, and each role has a holder.
     pub(super) fn admin_guard(&mut self) {
         let (path, admin) =
             (SettingPath::root().key("admin_access"), SettingPath::root().key("admin"));

@@ -28,7 +28,7 @@ const REPLICAS: u32 = 3;
 /// Noon of 20 November 2026.
 const NOON: u64 = 20_777 * 86_400 + 43_200;
 
-/// The limit that is hunted, and one that nobody reaches.
+/// The limit that is hunted, and one that is never reached.
 const RATE: f64 = 300.0;
 const BURST: f64 = 30.0;
 const ROOM: f64 = 6_000.0;
@@ -149,8 +149,8 @@ impl Fleet {
         self.replicas.iter().map(|replica| replica.hunted.taken_alone()).sum()
     }
 
-    /// No call failed but by a limit, and no more were admitted than the bounds say when the server
-    /// has forgotten all so many times.
+    /// No call failed but by a limit, and no more were admitted than the bounds allow when the server has
+    /// forgotten everything `forgot` times.
     fn judge(&self, what: &str, tally: &Tally, began: Instant, forgot: u32) {
         let lasted = began.elapsed().as_secs_f64();
         let depth = BURST.max(RATE * DEPTH.as_secs_f64());
