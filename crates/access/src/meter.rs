@@ -23,7 +23,7 @@ use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
 use self::shared::{LimitSharer, RateMeter};
 use crate::quota::{QuotaBounds, QuotaPlan};
 
-pub use self::shared::{QuotaSharing, SharedQuotaLimit};
+pub use self::shared::QuotaSharing;
 
 const DAY_SECONDS: u64 = 86_400;
 

@@ -42,7 +42,7 @@ use crate::config::callers::IssuerKeys;
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
-use crate::shared::SharedLimits;
+use crate::shared::{self, SharedLimits, SharedUpstream};
 
 /// Calls of one batch that run at one time. Most batches share one exchange; the others are bounded
 /// by what their upstreams admit, long before this.
@@ -137,6 +137,18 @@ pub(crate) struct UpstreamConnections {
 }
 
 impl Assembly {
+    /// The upstreams by the keys under which replicas share them.
+    pub(crate) fn upstreams_by_key(&self) -> HashMap<String, Arc<Upstream>> {
+        let of_chain = |parts: &ChainParts| {
+            let name = Arc::clone(&parts.served.name.name);
+            let upstreams = parts.served.roster.upstreams().to_vec();
+            upstreams.into_iter().map(move |upstream| {
+                (shared::upstream_key(&name, upstream.identity().id.as_str()), upstream)
+            })
+        };
+        self.chains.iter().flat_map(of_chain).collect()
+    }
+
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(
         settings: &Settings,
@@ -399,9 +411,9 @@ fn chain_parts(
             .within(budget(upstream))
             .reaching(history(&upstream.history));
         let made = match &commons.shared {
-            Some(shared) => made.sharing(|word, bucket| {
-                shared.share_rate(&format!("up:{name}:{}:{word}", upstream.id.as_str()), bucket);
-            }),
+            Some(shared) => {
+                made.sharing(Arc::new(SharedUpstream::new(shared, name, upstream.id.as_str())))
+            }
             None => made,
         };
         upstreams.push(Arc::new(made));

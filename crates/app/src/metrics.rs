@@ -136,6 +136,18 @@ impl Collector for SharedStoreUse {
             "wellhead_shared_limits_departures",
             "Times that the store of shared limits went away",
             &[(NO_LABELS, status.departures)],
+        )?;
+        let Some(pauses) = self.0.pause_status() else { return Ok(()) };
+        counter(
+            &mut encoder,
+            "wellhead_shared_pauses",
+            "Messages about pauses that upstreams asked for, by what became of them",
+            &[
+                (&[("result", "published")], pauses.published),
+                (&[("result", "received")], pauses.received),
+                (&[("result", "dropped")], pauses.dropped),
+                (&[("result", "malformed")], pauses.malformed),
+            ],
         )
     }
 }

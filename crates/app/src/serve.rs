@@ -32,6 +32,7 @@ use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStor
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::serve_error::ServeError;
+use crate::shared::follow_pauses;
 use crate::state::State;
 use crate::usage::{Usage, UsageSettings};
 
@@ -343,8 +344,10 @@ impl Running {
         for tls in &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
         }
-        if let (Some(shared), Some(store)) = (&self.parts.shared, &self.store) {
-            shared.start(store, SmallRng::from_os_rng());
+        if let (Some(shared), Some(store)) = (&self.parts.shared, &self.store)
+            && let Some(notices) = shared.start(store, SmallRng::from_os_rng())
+        {
+            loops.spawn(follow_pauses(notices, self.parts.upstreams_by_key()));
         }
         if let Some(callers) = &self.parts.callers {
             self.follow_keys(callers, &mut loops);

@@ -1,19 +1,26 @@
-//! What this wellhead shares with others through a Redis: the limits of its callers, and the rates of its
-//! upstreams.
+//! What this wellhead shares with others through a Redis: the limits of its callers, the budgets of its
+//! upstreams, and the pauses that those asked for.
 //!
 //! Limits are made before any task can run, when the settings are read, and later whenever keys are
 //! read; a keeper serves them from the start of the control loops on. Until then, and where no more
 //! fit, a limit goes by itself, as `limit::lease` has it for a store that is away.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
-use wellhead_access::{QuotaSharing, SharedQuotaLimit};
-use wellhead_limit::lease::{LeasedBucket, WhenAway};
-use wellhead_store::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, LeasedLimit};
+use rand::{RngCore as _, SeedableRng as _};
+use tokio::sync::mpsc;
+use wellhead_access::QuotaSharing;
+use wellhead_limit::lease::{LeasedLimit, WhenAway};
+use wellhead_store::{
+    LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, PauseBounds, PauseChannel, PauseNotice,
+    PauseStatus,
+};
 use wellhead_telemetry::clock;
+use wellhead_upstream::{Upstream, UpstreamSharing};
 
 use crate::config::SharedStore;
 
@@ -23,6 +30,8 @@ pub(crate) struct SharedLimits {
     when_away: WhenAway,
     epoch: Instant,
     serving: Mutex<LimitServing>,
+    /// From the start of the control loops on.
+    pauses: OnceLock<PauseChannel>,
 }
 
 #[derive(Debug)]
@@ -36,16 +45,36 @@ impl SharedLimits {
     /// `epoch`: since when the meters count.
     pub(crate) fn new(settings: &SharedStore, epoch: Instant) -> Self {
         let serving = Mutex::new(LimitServing::Waiting(Vec::new()));
-        Self { when_away: settings.when_away, epoch, serving }
+        Self { when_away: settings.when_away, epoch, serving, pauses: OnceLock::new() }
     }
 
-    /// Begins to serve the limits, in a task of this runtime.
-    pub(crate) fn start(&self, settings: &SharedStore, rng: SmallRng) {
-        let cluster = settings.cluster.as_ref().to_owned();
-        self.start_within(settings, LeaseBounds { cluster, ..LeaseBounds::default() }, rng);
+    /// Begins to serve the limits, and to hear of pauses, in tasks of this runtime. The pauses that other
+    /// replicas tell come out of the receiver.
+    pub(crate) fn start(
+        &self,
+        settings: &SharedStore,
+        mut rng: SmallRng,
+    ) -> Option<mpsc::Receiver<PauseNotice>> {
+        let cluster: &str = settings.cluster.as_ref();
+        let pauses = PauseBounds { cluster: cluster.to_owned(), ..PauseBounds::default() };
+        let notices = self.start_pauses(settings, pauses, SmallRng::seed_from_u64(rng.next_u64()));
+        let limits = LeaseBounds { cluster: cluster.to_owned(), ..LeaseBounds::default() };
+        self.start_limits(settings, limits, rng);
+        notices
     }
 
-    fn start_within(&self, settings: &SharedStore, bounds: LeaseBounds, rng: SmallRng) {
+    fn start_pauses(
+        &self,
+        settings: &SharedStore,
+        bounds: PauseBounds,
+        rng: SmallRng,
+    ) -> Option<mpsc::Receiver<PauseNotice>> {
+        // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
+        let (channel, notices) = PauseChannel::start(&settings.redis, bounds, rng).ok()?;
+        self.pauses.set(channel).ok().map(|()| notices)
+    }
+
+    fn start_limits(&self, settings: &SharedStore, bounds: LeaseBounds, rng: SmallRng) {
         let unix = Arc::new(clock::unix_seconds);
         let keeper = LeaseKeeper::start(&settings.redis, bounds, self.clock(), unix, rng);
         let keeper = match keeper {
@@ -70,12 +99,6 @@ impl SharedLimits {
         Arc::new(move || elapsed(epoch))
     }
 
-    /// Shares a rate of an upstream. While the store is away it goes by its share, whatever holds for callers:
-    /// an upstream that is not asked is of no use.
-    pub(crate) fn share_rate(&self, name: &str, bucket: &Arc<LeasedBucket>) {
-        self.share_limit(name, LeasedLimit::Bucket(Arc::clone(bucket)));
-    }
-
     fn share_limit(&self, name: &str, limit: LeasedLimit) {
         match &mut *self.serving.lock() {
             LimitServing::Waiting(limits) => limits.push((name.to_owned(), limit)),
@@ -90,6 +113,57 @@ impl SharedLimits {
             LimitServing::By(keeper) => Some(keeper.status()),
         }
     }
+
+    /// What became of messages about pauses; `None` before sharing began.
+    pub(crate) fn pause_status(&self) -> Option<PauseStatus> {
+        self.pauses.get().map(PauseChannel::status)
+    }
+}
+
+/// How one upstream is shared. While the store is away its bounds go by their share, whatever holds for
+/// callers: an upstream that is not asked is of no use.
+#[derive(Debug)]
+pub(crate) struct SharedUpstream {
+    shared: Arc<SharedLimits>,
+    /// See [`upstream_key`].
+    key: String,
+}
+
+impl SharedUpstream {
+    pub(crate) fn new(shared: &Arc<SharedLimits>, chain: &str, upstream: &str) -> Self {
+        Self { shared: Arc::clone(shared), key: upstream_key(chain, upstream) }
+    }
+}
+
+impl UpstreamSharing for SharedUpstream {
+    fn share(&self, word: &'static str, limit: LeasedLimit) {
+        self.shared.share_limit(&format!("up:{}:{word}", self.key), limit);
+    }
+
+    fn tell_pause(&self, method: Option<&'static str>, pause: Duration) {
+        if let Some(channel) = self.shared.pauses.get() {
+            let (key, method) = (self.key.clone(), method.map(str::to_owned));
+            channel.publish(PauseNotice { key, method, left: pause });
+        }
+    }
+}
+
+/// By which replicas know an upstream of a chain.
+pub(crate) fn upstream_key(chain: &str, upstream: &str) -> String {
+    format!("{chain}:{upstream}")
+}
+
+/// Pauses the upstreams that other replicas were told to pause, by [`upstream_key`]. Ends with the channel.
+pub(crate) async fn follow_pauses(
+    mut notices: mpsc::Receiver<PauseNotice>,
+    upstreams: HashMap<String, Arc<Upstream>>,
+) {
+    while let Some(PauseNotice { key, method, left }) = notices.recv().await {
+        if let Some(upstream) = upstreams.get(&key) {
+            tracing::debug!(upstream = key, method, ?left, "another replica was told to pause");
+            upstream.note_peer_pause(method.as_deref(), left, wellhead_dispatch::now());
+        }
+    }
 }
 
 impl QuotaSharing for SharedLimits {
@@ -97,14 +171,8 @@ impl QuotaSharing for SharedLimits {
         self.when_away
     }
 
-    fn share(&self, name: &str, limit: SharedQuotaLimit) {
-        self.share_limit(
-            name,
-            match limit {
-                SharedQuotaLimit::Rate(bucket) => LeasedLimit::Bucket(bucket),
-                SharedQuotaLimit::Caps(cap) => LeasedLimit::Cap(cap),
-            },
-        );
+    fn share(&self, name: &str, limit: LeasedLimit) {
+        self.share_limit(name, limit);
     }
 }
 

@@ -46,6 +46,7 @@ mod bucket;
 mod cap;
 mod demand;
 mod gate;
+mod limit;
 mod pool;
 mod side;
 #[cfg(test)]
@@ -59,6 +60,7 @@ pub use book::{BucketTerms, CapTerms, GateAsk, GateBook, GateGrant, LeaseBook};
 pub use bucket::LeasedBucket;
 pub use cap::{CAP_LIFE, LeasedCap, PageAsk};
 pub use gate::{GATE_LIFE, LeasedGate};
+pub use limit::LeasedLimit;
 
 /// `L`, by which a window of calls is longer for several replicas than for one.
 pub const LEASE: Duration = Duration::from_millis(500);

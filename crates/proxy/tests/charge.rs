@@ -9,12 +9,12 @@ use support::{Stage, text};
 use wellhead_access::usage::{UsageMinute, UsageRow};
 use wellhead_access::{
     AccessGrant, Caller, GrantKind, GrantMeters, GrantTerms, MeterBook, MeterTime, Quota,
-    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, QuotaSharing, RightsSettings, SharedQuotaLimit,
-    SubjectKind, SubjectMeter, Tenant, TenantDirectory, TenantSettings,
+    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, QuotaSharing, RightsSettings, SubjectKind,
+    SubjectMeter, Tenant, TenantDirectory, TenantSettings,
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
-use wellhead_limit::lease::{LeasedCap, WhenAway};
+use wellhead_limit::lease::{LeasedCap, LeasedLimit, WhenAway};
 use wellhead_proxy::Answer;
 
 /// A caller whose tenant has this quota.
@@ -47,8 +47,8 @@ impl QuotaSharing for CapsOfTest {
         WhenAway::Closed
     }
 
-    fn share(&self, _name: &str, limit: SharedQuotaLimit) {
-        if let SharedQuotaLimit::Caps(cap) = limit {
+    fn share(&self, _name: &str, limit: LeasedLimit) {
+        if let LeasedLimit::Cap(cap) = limit {
             self.0.lock().expect("no panic").push(cap);
         }
     }

@@ -37,12 +37,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::timeout;
-use wellhead_limit::lease::{ANSWER_WITHIN, LeaseShortage, LeasedBucket, LeasedCap, LeasedGate};
+use tokio::sync::{mpsc, watch};
+use wellhead_limit::lease::LeasedLimit;
 use wellhead_telemetry::SecretUrl;
 
-pub use self::ask::LeasedLimit;
 pub use self::registry::RegistryFull;
 pub use self::status::LeaseStatus;
 
@@ -111,8 +109,6 @@ pub struct LeaseKeeper {
 struct KeeperCore {
     registry: Mutex<Registry>,
     counters: LeaseCounters,
-    /// Rung after each round.
-    answered: Notify,
     here: watch::Sender<bool>,
     bounds: LeaseBounds,
     now: LeaseClock,
@@ -138,7 +134,6 @@ impl LeaseKeeper {
         let core = Arc::new(KeeperCore {
             registry: Mutex::new(Registry::default()),
             counters: LeaseCounters::new(unix()),
-            answered: Notify::new(),
             here: watch::Sender::new(false),
             bounds,
             now,
@@ -173,42 +168,6 @@ impl LeaseKeeper {
             false => limit.note_away(replicas),
         }
         Ok(())
-    }
-
-    /// As [`LeasedBucket::take`], and waits for the store's word if there is none yet: at most
-    /// [`ANSWER_WITHIN`], once.
-    pub async fn take(&self, bucket: &LeasedBucket, credits: f64) -> Result<(), LeaseShortage> {
-        self.try_twice(|| bucket.take(credits, (self.core.now)())).await
-    }
-
-    /// As [`LeasedCap::take`], and waits as [`Self::take`] does.
-    pub async fn take_of_cap(&self, cap: &LeasedCap, credits: f64) -> Result<(), LeaseShortage> {
-        self.try_twice(|| {
-            let unix = Duration::from_secs((self.core.unix)());
-            cap.take(credits, (self.core.now)(), unix)
-        })
-        .await
-    }
-
-    /// As [`LeasedGate::enter`], and waits as [`Self::take`] does.
-    pub async fn enter(&self, gate: &LeasedGate) -> Result<(), LeaseShortage> {
-        self.try_twice(|| gate.enter((self.core.now)())).await
-    }
-
-    async fn try_twice(
-        &self,
-        take: impl Fn() -> Result<(), LeaseShortage>,
-    ) -> Result<(), LeaseShortage> {
-        let mut answered = std::pin::pin!(self.core.answered.notified());
-        // From here on a round that ends counts, also one before the first poll.
-        answered.as_mut().enable();
-        match take() {
-            Err(LeaseShortage::Unanswered(wait)) => {
-                let _or_late = timeout(wait.min(ANSWER_WITHIN), answered).await;
-                take()
-            }
-            taken => taken,
-        }
     }
 
     /// How it is, for operators.

@@ -77,10 +77,8 @@ pub use crate::disk::{Disk, DiskBounds, OpenError};
 pub use crate::key_directory::{
     DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
 };
-pub use crate::lease::{
-    LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, LeasedLimit, RegistryFull,
-};
-pub use crate::pauses::{PauseBounds, PauseChannel, PauseKind, PauseNotice, PauseStatus};
+pub use crate::lease::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, RegistryFull};
+pub use crate::pauses::{PauseBounds, PauseChannel, PauseNotice, PauseStatus};
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
 

@@ -1,8 +1,9 @@
-//! What replicas tell each other of upstreams: that one asked for a pause, or which rate was learnt.
+//! What replicas tell each other of upstreams: that one named a pause, as with `Retry-After`.
 //!
 //! Only the messages: what a key names and what is made of a message is for the caller. They are
 //! published on `wh:{cluster}:pauses` and kept nowhere: a replica that is not connected at that
-//! moment does not hear of them, and learns by itself as it would without.
+//! moment does not hear of them, and learns by itself as it would without. A message has the time that
+//! is left, so that the clocks of replicas need not agree.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,26 +21,17 @@ use wellhead_telemetry::SecretUrl;
 use crate::reconnect::Reconnect;
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
-use crate::{AbortOnDrop, Clock, NotRedis};
-
-/// What it is about.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum PauseKind {
-    /// Nothing is to be sent until then.
-    Pause,
-    /// So many credits a second were learnt; until then this is worth knowing.
-    Rate(f64),
-}
+use crate::{AbortOnDrop, NotRedis};
 
 /// One message.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PauseNotice {
-    /// What it is about.
-    pub kind: PauseKind,
-    /// Which upstream or account, as the caller names it: no secret. At most 200 bytes.
+    /// Which upstream, as the caller names it: no secret. At most 200 bytes, no line breaks.
     pub key: String,
-    /// Since 1970, in whole milliseconds. At most [`PauseBounds::ahead_max`] ahead.
-    pub until: Duration,
+    /// The method whose calls it is about; all calls without one. At most 100 bytes, no blanks.
+    pub method: Option<String>,
+    /// For how long nothing is to be sent, in whole milliseconds. At most [`PauseBounds::left_max`].
+    pub left: Duration,
 }
 
 /// What a channel may take.
@@ -49,8 +41,8 @@ pub struct PauseBounds {
     pub cluster: String,
     /// Messages that wait to be published, and that wait to be taken; further ones are dropped.
     pub waiting_max: usize,
-    /// Messages about a later time are dropped.
-    pub ahead_max: Duration,
+    /// Messages about longer pauses are dropped.
+    pub left_max: Duration,
     /// How long connecting and each answer may take.
     pub answer_within: Duration,
     /// How often the connection is looked at.
@@ -66,7 +58,7 @@ impl Default for PauseBounds {
         Self {
             cluster: "wellhead".to_owned(),
             waiting_max: 1024,
-            ahead_max: Duration::from_secs(24 * 60 * 60),
+            left_max: Duration::from_secs(60 * 60),
             answer_within: Duration::from_secs(1),
             ping_every: Duration::from_secs(1),
             pause_min: Duration::from_millis(100),
@@ -86,15 +78,19 @@ pub struct PauseStatus {
     pub received: u64,
     /// Messages lost: not connected, too many waited, or taken too slowly.
     pub dropped: u64,
-    /// Messages that are none of ours, or about a time too far ahead.
+    /// Messages of another form, or about a pause that is too long.
     pub malformed: u64,
 }
 
-/// The longest key, in bytes.
+/// The longest key and name of a method, in bytes.
 const KEY_MAX: usize = 200;
+const METHOD_MAX: usize = 100;
 
-/// The longest message, in bytes: a sender, a kind with two numbers, a key.
+/// The longest message, in bytes: a sender, a number, a method and a key.
 const MESSAGE_MAX: usize = 512;
+
+/// In the place of a method: all calls.
+const ALL: &str = "*";
 
 /// Publishes; clones share it. The task ends with the last one.
 #[derive(Clone)]
@@ -116,11 +112,10 @@ struct PauseCore {
 impl PauseChannel {
     /// Begins to listen, in a task of this runtime. What others publish comes out of the receiver.
     ///
-    /// `unix` tells seconds since 1970; `rng` spreads the attempts of replicas and names this one.
+    /// `rng` spreads the attempts of replicas and names this one.
     pub fn start(
         url: &SecretUrl,
         bounds: PauseBounds,
-        unix: Clock,
         mut rng: SmallRng,
     ) -> Result<(Self, mpsc::Receiver<PauseNotice>), NotRedis> {
         let client = link::subscriber(url).map_err(|_| NotRedis)?;
@@ -134,7 +129,6 @@ impl PauseChannel {
             client,
             place,
             bounds,
-            unix,
             rng,
             sender,
             to_publish,
@@ -144,10 +138,10 @@ impl PauseChannel {
         Ok((Self { core, outgoing, _closer: closer }, received))
     }
 
-    /// Tells the others, if it is connected. Never waits; a key that is too long is dropped.
+    /// Tells the others, if it is connected. Never waits; a notice with a longer text is dropped.
     pub fn publish(&self, notice: PauseNotice) {
         let is_taken = self.core.is_here.load(Relaxed)
-            && notice.key.len() <= KEY_MAX
+            && notice.is_well_formed()
             && self.outgoing.try_send(notice).is_ok();
         if !is_taken {
             self.core.dropped.fetch_add(1, Relaxed);
@@ -179,7 +173,6 @@ struct PauseTask {
     /// Prints without its secrets.
     place: SecretUrl,
     bounds: PauseBounds,
-    unix: Clock,
     rng: SmallRng,
     sender: String,
     to_publish: mpsc::Receiver<PauseNotice>,
@@ -250,10 +243,9 @@ impl PauseTask {
     }
 
     fn hand_on(&self, message: &[u8]) {
-        let latest = Duration::from_secs((self.unix)()).saturating_add(self.bounds.ahead_max);
         match read(message) {
             Some((sender, _)) if sender == self.sender => {}
-            Some((_, notice)) if notice.until <= latest => {
+            Some((_, notice)) if notice.left <= self.bounds.left_max => {
                 let taken = self.incoming.try_send(notice).is_ok();
                 let count = if taken { &self.core.received } else { &self.core.dropped };
                 count.fetch_add(1, Relaxed);
@@ -269,33 +261,31 @@ impl PauseTask {
     }
 }
 
-/// `SENDER pause UNTIL_MS KEY` or `SENDER rate UNTIL_MS PER_SECOND KEY`.
-fn write(sender: &str, notice: &PauseNotice) -> String {
-    let (until, key) = (notice.until.as_millis(), &notice.key);
-    match notice.kind {
-        PauseKind::Pause => format!("{sender} pause {until} {key}"),
-        PauseKind::Rate(rate) => format!("{sender} rate {until} {rate} {key}"),
+impl PauseNotice {
+    fn is_well_formed(&self) -> bool {
+        let is_method = |method: &String| {
+            (1..=METHOD_MAX).contains(&method.len()) && method != ALL && !method.contains(' ')
+        };
+        (1..=KEY_MAX).contains(&self.key.len()) && self.method.as_ref().is_none_or(is_method)
     }
+}
+
+/// `SENDER LEFT_MS METHOD KEY`.
+fn write(sender: &str, notice: &PauseNotice) -> String {
+    let (left, method) = (notice.left.as_millis(), notice.method.as_deref().unwrap_or(ALL));
+    format!("{sender} {left} {method} {}", notice.key)
 }
 
 /// The sender and what it says.
 fn read(message: &[u8]) -> Option<(&str, PauseNotice)> {
     let text = std::str::from_utf8(message).ok()?;
-    let (sender, text) = text.split_once(' ')?;
-    let (kind, text) = text.split_once(' ')?;
-    let (until, mut key) = text.split_once(' ')?;
-    let until = Duration::from_millis(until.parse().ok()?);
-    let kind = match kind {
-        "pause" => PauseKind::Pause,
-        "rate" => {
-            let (rate, rest) = key.split_once(' ')?;
-            key = rest;
-            PauseKind::Rate(rate.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0)?)
-        }
-        _ => return None,
-    };
-    let is_key = !key.is_empty() && key.len() <= KEY_MAX;
-    is_key.then(|| (sender, PauseNotice { kind, key: key.to_owned(), until }))
+    let mut words = text.splitn(4, ' ');
+    let (sender, left) = (words.next()?, words.next()?);
+    let left = Duration::from_millis(left.parse().ok()?);
+    let method = words.next().filter(|method| !method.is_empty())?;
+    let method = (method != ALL).then(|| method.to_owned());
+    let notice = PauseNotice { key: words.next()?.to_owned(), method, left };
+    notice.is_well_formed().then_some((sender, notice))
 }
 
 #[cfg(test)]
@@ -304,35 +294,33 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for kind in [PauseKind::Pause, PauseKind::Rate(12.5), PauseKind::Rate(1e9)] {
-            let until = Duration::from_millis(1_800_000_000_123);
-            let notice = PauseNotice { kind, key: "alchemy 7f 3a".to_owned(), until };
-            let text = write("00ff", &notice);
+        for method in [None, Some("eth_getLogs".to_owned()), Some("m".repeat(METHOD_MAX))] {
+            let left = Duration::from_millis(120_000);
+            let notice = PauseNotice { key: "main alchemy".repeat(16), method, left };
+            let text = write("00ff00ff00ff00ff", &notice);
             assert!(text.len() <= MESSAGE_MAX);
-            assert_eq!(read(text.as_bytes()), Some(("00ff", notice)), "{text}");
+            assert_eq!(read(text.as_bytes()), Some(("00ff00ff00ff00ff", notice)), "{text}");
         }
     }
 
     #[test]
     fn what_is_none_of_ours_is_none() {
-        let long = format!("a pause 1 {}", "k".repeat(KEY_MAX + 1));
+        let long_key = format!("a 1 * {}", "k".repeat(KEY_MAX + 1));
+        let long_method = format!("a 1 {} k", "m".repeat(METHOD_MAX + 1));
         for text in [
             "",
             "a",
-            "a pause",
-            "a pause 1",
-            "a pause 1 ",
-            "a pause -1 k",
-            "a pause x k",
-            "a rate 1 k",
-            "a rate 1 NaN k",
-            "a rate 1 -5 k",
-            "a rate 1 inf k",
-            "a other 1 k",
-            &long,
+            "a 1",
+            "a 1 *",
+            "a 1 * ",
+            "a 1  k",
+            "a -1 * k",
+            "a x * k",
+            &long_key,
+            &long_method,
         ] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(read(b"\xff pause 1 k"), None);
+        assert_eq!(read(b"\xff 1 * k"), None);
     }
 }

@@ -11,24 +11,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
-use wellhead_limit::lease::{LeaseShortage, LeasedBucket};
-use wellhead_limit::{
-    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, Ledger, Pace, Pages, days_left_in_month,
-};
+use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit};
+use wellhead_limit::{Cap, Caps, Gate, LearntLimit, Ledger, Pages, days_left_in_month};
 
 use crate::bound::{Bound, LimitedBy};
 use crate::budget::{Budget, BudgetRate};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
-use crate::refusal::{RateRefusal, Refusals};
+use crate::rate::{ANSWER_WAIT, RateState};
+use crate::refusal::{NamedPauses, RateRefusal, Refusals};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-
-/// How soon to look again, where replicas share a rate and their store has not said yet whether there is
-/// something left: a store that is well answers within this.
-const ANSWER_WAIT: Duration = Duration::from_millis(6);
 
 /// One in this many of the calls at once that were learnt is kept for calls whose answers are
 /// short: else a few clients that ask for megabytes hold all of them until the first megabytes have
@@ -69,6 +64,9 @@ pub(crate) struct Controls {
     parked: AtomicU32,
     /// Large answers that flow, whether they wait for their clients or for the upstream.
     flows: AtomicU32,
+    /// The given limit of calls at once and the caps, where replicas share them.
+    places: Option<Arc<LeasedGate>>,
+    caps: Option<Arc<LeasedCap>>,
     credits: RateState,
     calls: RateState,
     ledger: Ledger,
@@ -97,6 +95,8 @@ impl Controls {
             bulky: Gate::default(),
             parked: AtomicU32::new(0),
             flows: AtomicU32::new(0),
+            places: None,
+            caps: None,
             credits: RateState::default(),
             calls: RateState::default(),
             ledger: Ledger::default(),
@@ -108,17 +108,27 @@ impl Controls {
         }
     }
 
-    /// Makes the rates those of all replicas together: `share` gets each, with a word for it. Rates that are
-    /// counted in windows, and learnt ones, stay as they are.
-    pub(crate) fn share_rates(&mut self, mut share: impl FnMut(&'static str, &Arc<LeasedBucket>)) {
+    /// Makes the bounds of the budget those of all replicas together: `share` gets each, with a word for it.
+    /// Rates that are counted in windows, and what is learnt, stay as they are.
+    pub(crate) fn share(&mut self, mut share: impl FnMut(&'static str, LeasedLimit)) {
         let mut shared = |rate: Option<BudgetRate>, word| {
             let Some(BudgetRate::Paced(pace)) = rate else { return None };
             let bucket = Arc::new(LeasedBucket::new(pace.per_second(), pace.burst()));
-            share(word, &bucket);
+            share(word, LeasedLimit::Bucket(Arc::clone(&bucket)));
             Some(bucket)
         };
         self.credits.shared = shared(self.budget.credits, "credits");
         self.calls.shared = shared(self.budget.calls, "calls");
+        self.caps = self.is_capped().then(|| {
+            let cap = Arc::new(LeasedCap::new(self.budget.caps));
+            share("caps", LeasedLimit::Cap(Arc::clone(&cap)));
+            cap
+        });
+        self.places = self.budget.in_flight.map(|max| {
+            let gate = Arc::new(LeasedGate::new(max));
+            share("in_flight", LeasedLimit::Gate(Arc::clone(&gate)));
+            gate
+        });
     }
 
     /// Lets the calls of `rows` go in one exchange, or says what keeps them. `latency` is what an
@@ -133,8 +143,8 @@ impl Controls {
         if let Some(held) = self.refusals.pause_for(rows.clone(), || now) {
             return Err(held);
         }
-        let (limit, bound) = self.limit();
-        if let Err(bound) = self.enter(limit, bound, is_bulky) {
+        let (limit, bound) = self.limit(now);
+        if let Err(bound) = self.enter(limit, bound, is_bulky, now) {
             let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
             let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
@@ -149,7 +159,25 @@ impl Controls {
     }
 
     /// Takes a place, or says which bound has none left.
-    fn enter(&self, limit: u32, bound: Bound, is_bulky: bool) -> Result<(), Bound> {
+    fn enter(&self, limit: u32, bound: Bound, is_bulky: bool, now: Duration) -> Result<(), Bound> {
+        if self.places.as_ref().is_some_and(|places| places.enter(now).is_err()) {
+            return Err(Bound::InFlight);
+        }
+        let entered = self.enter_here(limit, bound, is_bulky);
+        if entered.is_err() {
+            self.leave_place();
+        }
+        entered
+    }
+
+    fn leave_place(&self) {
+        if let Some(places) = &self.places {
+            places.leave();
+        }
+    }
+
+    /// Takes a place of those that are counted by this process alone.
+    fn enter_here(&self, limit: u32, bound: Bound, is_bulky: bool) -> Result<(), Bound> {
         if is_bulky {
             // A limit that was given is the operator's to use up.
             let share = match bound {
@@ -171,6 +199,9 @@ impl Controls {
 
     /// Admits one of wellhead's own calls, which limits do not delay. It is charged as any other.
     pub(crate) fn begin(&self, row: &MethodRow, now: Duration) {
+        if let Some(places) = &self.places {
+            places.enter_anyway();
+        }
         self.gate.enter_anyway();
         self.charge(row, now);
     }
@@ -184,6 +215,7 @@ impl Controls {
         if let Some(BudgetRate::Paced(pace)) = self.budget.calls {
             self.calls.charge(pace, price.calls, now);
         }
+        self.charge_caps(price.billed, now);
         self.spend(std::iter::once(row), price, now);
     }
 
@@ -194,6 +226,7 @@ impl Controls {
         let thousandths = price.thousandths(bytes);
         let before = self.pushed_thousandths.fetch_add(thousandths, Ordering::Relaxed);
         let credits = before.saturating_add(thousandths) / 1_000 - before / 1_000;
+        self.charge_caps(credits, now);
         match self.is_bounded {
             true => self.ledger.spend(credits, self.today(now)),
             false => self.ledger.spend_undated(credits),
@@ -207,6 +240,11 @@ impl Controls {
 
     /// Notes that an exchange ended.
     pub(crate) fn ended(&self, is_bulky: bool) {
+        self.leave_place();
+        self.leave_here(is_bulky);
+    }
+
+    fn leave_here(&self, is_bulky: bool) {
         self.gate.leave();
         if is_bulky {
             self.bulky.leave();
@@ -222,7 +260,7 @@ impl Controls {
     /// was given, as the upstream may count what was not read yet.
     pub(crate) fn parked(&self, is_bulky: bool) {
         self.parked.fetch_add(1, Ordering::Relaxed);
-        self.ended(is_bulky);
+        self.leave_here(is_bulky);
     }
 
     /// Notes that the client asked for more.
@@ -236,6 +274,7 @@ impl Controls {
 
     /// Notes that an answer was given up while it waited for its client.
     pub(crate) fn left_parked(&self) {
+        self.leave_place();
         self.parked.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -247,7 +286,8 @@ impl Controls {
     /// so that no client can hold all of it. One that its client takes counts as well: it waits
     /// for the client again a moment later.
     pub(crate) fn begin_flow(&self) -> bool {
-        let most = match self.budget.in_flight {
+        let given = self.places.as_ref().map(|places| places.fair_share());
+        let most = match given.or(self.budget.in_flight) {
             None => u32::MAX,
             Some(given) if given < 2 => 0,
             Some(given) => (given / FLOWS_SHARE).max(1),
@@ -266,7 +306,7 @@ impl Controls {
         &self.refusals
     }
 
-    /// Learns from a refusal, and pauses. `asked` is the pause that the upstream asked for,
+    /// Learns from a refusal, and pauses; returns the pauses with a named time that began. `asked` is the pause that the upstream asked for,
     /// `usual` the one that is made without that, where rates are not learnt.
     pub(crate) fn refused(
         &self,
@@ -275,10 +315,10 @@ impl Controls {
         now: Duration,
         asked: Option<Duration>,
         usual: Duration,
-    ) {
+    ) -> NamedPauses {
         let credits = self.throughput(row);
         let usual = self.budget.fixed.then_some(usual);
-        self.refusals.refused(row, RateRefusal { credits, began, now, asked, usual });
+        self.refusals.refused(row, RateRefusal { credits, began, now, asked, usual })
     }
 
     /// Learns from an answer to a single call.
@@ -322,6 +362,9 @@ impl Controls {
         if !self.is_capped() {
             return None;
         }
+        if let Some(shared) = &self.caps {
+            return shared.reached(1.0, self.wall(now));
+        }
         self.ledger.reached(self.budget.caps, self.today(now))
     }
 
@@ -347,7 +390,7 @@ impl Controls {
             month: dated(self.ledger.in_month(today)),
             caps: self.budget.caps,
             learnt_rate: self.refusals.rate(now),
-            limit: Some(self.limit().0).filter(|limit| *limit < u32::MAX),
+            limit: Some(self.limit(now).0).filter(|limit| *limit < u32::MAX),
         }
     }
 
@@ -364,9 +407,10 @@ impl Controls {
     }
 
     /// The bound on calls at once that is tighter.
-    fn limit(&self) -> (u32, Bound) {
-        let own =
-            self.budget.in_flight.map_or(u32::MAX, |given| given.saturating_sub(self.parked_now()));
+    fn limit(&self, now: Duration) -> (u32, Bound) {
+        let given = self.places.as_ref().map(|places| places.places(now));
+        let given = given.or(self.budget.in_flight);
+        let own = given.map_or(u32::MAX, |given| given.saturating_sub(self.parked_now()));
         if self.budget.fixed {
             return (own, Bound::InFlight);
         }
@@ -399,21 +443,9 @@ impl Controls {
     ) -> Result<(), LimitedBy> {
         let price = self.price(rows.clone());
         if self.is_bounded {
-            // What is left has to be enough for all of it.
-            if !self.budget.overspend
-                && self.budget.caps != Caps::default()
-                && let Some(cap) =
-                    self.ledger.passed(self.budget.caps, price.billed, self.today(now))
-            {
-                return Err(self.capped(cap, now));
-            }
-            if let Some(rate) = self.budget.credits {
-                self.credits.take(rate, price.throughput, now, Bound::Credits)?;
-            }
-            if let Some(rate) = self.budget.calls
-                && let Err(held) = self.calls.take(rate, price.calls, now, Bound::Calls)
-            {
-                self.give_back_credits(price);
+            self.take_of_caps(price.billed, now)?;
+            if let Err(held) = self.take_of_rates(price, now) {
+                self.give_back_to_caps(price.billed);
                 return Err(held);
             }
         }
@@ -423,9 +455,64 @@ impl Controls {
             if let Some(rate) = self.budget.calls {
                 self.calls.give_back(rate, price.calls);
             }
+            self.give_back_to_caps(price.billed);
             return Err(held);
         }
         self.spend(rows, price, now);
+        Ok(())
+    }
+
+    /// What is left of the caps has to be enough for all of it, unless it may be overspent.
+    fn take_of_caps(&self, credits: u64, now: Duration) -> Result<(), LimitedBy> {
+        if !self.is_capped() {
+            return Ok(());
+        }
+        let Some(shared) = &self.caps else {
+            let passed = self.ledger.passed(self.budget.caps, credits, self.today(now));
+            let passed = passed.filter(|_| !self.budget.overspend);
+            return passed.map_or(Ok(()), |cap| Err(self.capped(cap, now)));
+        };
+        if self.budget.overspend {
+            shared.charge(credits as f64, now);
+            return Ok(());
+        }
+        shared.take(credits as f64, now, self.wall(now)).map_err(|shortage| {
+            let only = if self.budget.caps.day.is_some() { Cap::Day } else { Cap::Month };
+            let held =
+                self.capped(shared.reached(credits as f64, self.wall(now)).unwrap_or(only), now);
+            let wait = match shortage {
+                LeaseShortage::Refused(wait) => wait.min(held.wait),
+                LeaseShortage::Unanswered(wait) => wait.min(ANSWER_WAIT),
+            };
+            LimitedBy { wait, ..held }
+        })
+    }
+
+    fn give_back_to_caps(&self, credits: u64) {
+        // What was charged to be overspent is given back as well.
+        if let Some(shared) = &self.caps {
+            shared.give_back(credits as f64);
+        }
+    }
+
+    /// Counts credits that were spent regardless against the caps that replicas share.
+    fn charge_caps(&self, credits: u64, now: Duration) {
+        if let Some(shared) = &self.caps {
+            shared.charge(credits as f64, now);
+        }
+    }
+
+    /// Takes from both rates or from neither.
+    fn take_of_rates(&self, price: Price, now: Duration) -> Result<(), LimitedBy> {
+        if let Some(rate) = self.budget.credits {
+            self.credits.take(rate, price.throughput, now, Bound::Credits)?;
+        }
+        if let Some(rate) = self.budget.calls
+            && let Err(held) = self.calls.take(rate, price.calls, now, Bound::Calls)
+        {
+            self.give_back_credits(price);
+            return Err(held);
+        }
         Ok(())
     }
 
@@ -468,76 +555,10 @@ impl Controls {
     }
 }
 
-/// What is counted against one rate, whichever way it is metered.
-#[derive(Debug, Default)]
-struct RateState {
-    bucket: Bucket,
-    window: FixedWindow,
-    /// In the place of the bucket, where replicas share it.
-    shared: Option<Arc<LeasedBucket>>,
-}
-
-impl RateState {
-    fn take(
-        &self,
-        rate: BudgetRate,
-        credits: f64,
-        now: Duration,
-        bound: Bound,
-    ) -> Result<(), LimitedBy> {
-        let (taken, pace) = match rate {
-            BudgetRate::Paced(pace) => {
-                let taken = match &self.shared {
-                    None => self.bucket.take(credits, pace, now),
-                    Some(shared) => shared.take(credits, now).map_err(|short| match short {
-                        LeaseShortage::Refused(wait) => wait,
-                        LeaseShortage::Unanswered(wait) => wait.min(ANSWER_WAIT),
-                    }),
-                };
-                (taken, pace.time_of(credits))
-            }
-            BudgetRate::Counted { credits: most, window } => {
-                let taken = self.window.take(credits as u64, most, window, now);
-                (taken, window.mul_f64((credits / most.max(1) as f64).min(1.0)))
-            }
-        };
-        taken.map_err(|wait| LimitedBy { bound, wait, pace })
-    }
-
-    fn charge(&self, pace: Pace, credits: f64, now: Duration) {
-        match &self.shared {
-            None => self.bucket.charge(credits, pace, now),
-            Some(shared) => shared.charge(credits, now),
-        }
-    }
-
-    fn give_back(&self, rate: BudgetRate, credits: f64) {
-        match rate {
-            BudgetRate::Paced(pace) => match &self.shared {
-                None => self.bucket.give_back(credits, pace),
-                Some(shared) => shared.give_back(credits),
-            },
-            BudgetRate::Counted { .. } => self.window.give_back(credits as u64),
-        }
-    }
-
-    fn wait(&self, rate: BudgetRate, credits: f64, now: Duration) -> Duration {
-        match rate {
-            BudgetRate::Paced(pace) => match &self.shared {
-                None => self.bucket.wait(credits, pace, now),
-                Some(shared) => shared.wait(credits, now),
-            },
-            BudgetRate::Counted { credits: most, window } => {
-                self.window.wait(credits as u64, most, window, now)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use wellhead_eth::MethodTable;
-    use wellhead_limit::lease::LeaseGrant;
+    use wellhead_limit::lease::{GateGrant, LeaseGrant};
 
     use super::*;
     use crate::budget::BudgetTerms;
@@ -590,9 +611,10 @@ mod tests {
         let terms = BudgetTerms { calls_per_second: Some(100), calls_burst: Some(10), ..terms() };
         let mut controls = controls("", &terms);
         let mut shared = Vec::new();
-        controls.share_rates(|word, bucket| shared.push((word, Arc::clone(bucket))));
-        let (word, bucket) = shared.pop().expect("the rate of calls");
-        assert_eq!((word, shared.len()), ("calls", 0), "there is no other");
+        controls.share(|word, limit| shared.push((word, limit)));
+        let [("calls", LeasedLimit::Bucket(bucket))] = &shared[..] else {
+            panic!("one limit: {shared:?}")
+        };
         // No store serves it: the whole is its own, 95 a second and 9 at once.
         check(&controls, "0:eth_call*9 0:eth_call", "ok calls/10ms");
         bucket.note_replicas(3);
@@ -609,6 +631,61 @@ mod tests {
         check(&controls, "7:eth_call", "calls/299ms");
         let row = MethodTable::standard().row("eth_call");
         assert_eq!(controls.rate_wait(row, ms(7)), ms(299));
+    }
+
+    #[test]
+    fn caps_that_replicas_share_end_where_the_store_says() {
+        let terms = BudgetTerms { credits_per_day: Some(100), ..terms() };
+        let mut controls = controls("", &terms);
+        let mut shared = Vec::new();
+        controls.share(|word, limit| shared.push((word, limit)));
+        let [("caps", LeasedLimit::Cap(cap))] = &shared[..] else {
+            panic!("one limit: {shared:?}")
+        };
+        cap.note_replicas(3);
+        cap.note_back();
+        let (ms, unix) = (Duration::from_millis, Duration::from_secs(LATE));
+        check(&controls, "0:eth_call", "day/6ms");
+        let ask = cap.ask(ms(1), unix).expect("a call waits for it");
+        cap.grant(ask, 2_000, (50_000, u64::MAX), ms(2));
+        check(&controls, "2:eth_call 2:eth_call", "ok ok");
+        assert_eq!(controls.cap_reached(ms(2)), None);
+        controls.begin(MethodTable::standard().row("eth_chainId"), ms(2));
+        // The others have spent the rest.
+        check(&controls, "3:eth_call", "day/6ms");
+        let ask = cap.ask(ms(3), unix).expect("one was charged, another waits");
+        cap.grant(ask, 0, (0, u64::MAX), ms(4));
+        check(&controls, "5:eth_call", "day/3600000ms");
+        assert_eq!(controls.cap_reached(ms(5)), Some(Cap::Day));
+        assert_eq!(controls.cap_reached(Duration::from_secs(3_600)), None, "tomorrow");
+    }
+
+    #[test]
+    fn places_that_replicas_share_are_held_by_parked_answers_too() {
+        let terms = BudgetTerms { in_flight: Some(12), ..terms() };
+        let mut controls = controls("", &terms);
+        let mut shared = Vec::new();
+        controls.share(|word, limit| shared.push((word, limit)));
+        let [("in_flight", LeasedLimit::Gate(places))] = &shared[..] else {
+            panic!("one limit: {shared:?}")
+        };
+        places.note_replicas(3);
+        places.note_back();
+        // Two are its own; six more are divided by the store.
+        check(&controls, "0:eth_call 0:eth_call 0:eth_call", "ok ok in_flight/1ms");
+        let ask = places.ask(Duration::ZERO).expect("more are wanted");
+        places.grant(ask, GateGrant { places: 1 }, Duration::ZERO);
+        check(&controls, "1:eth_call 1:eth_call", "ok in_flight/1ms");
+        controls.parked(false);
+        assert_eq!((controls.in_flight(), places.inside()), (2, 3));
+        check(&controls, "2:eth_call", "in_flight/1ms");
+        controls.left_parked();
+        controls.ended(false);
+        assert_eq!((controls.in_flight(), places.inside()), (1, 1));
+        controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
+        assert_eq!((controls.in_flight(), places.inside()), (2, 2));
+        // A quarter of its fair share of four.
+        assert!(controls.begin_flow() && !controls.begin_flow());
     }
 
     fn terms_rate(controls: &Controls) -> BudgetRate {

@@ -18,6 +18,8 @@
 //! **Pauses.** A `Retry-After` is believed up to [`METHOD_PAUSE_MAX`] for a method and
 //! [`PAUSE_MAX`] for the whole, or [`PAUSE_DOUBTED_MAX`] where two methods alone were refused and
 //! others were answered lately, or there were few refusals yet. An answer to what was sent during a long pause (the checks go on) ends it.
+//! Replicas tell each other of pauses that were named. Learnt rates are not shared: each replica finds
+//! the part of the limit that the others leave, as rates rise step by step and fall by a factor.
 //!
 //! While nothing was refused lately, a call costs two loads. Nothing here waits or reads a clock.
 
@@ -113,6 +115,15 @@ pub(crate) struct RateRefusal {
     pub(crate) asked: Option<Duration>,
     /// The pause where none was asked for and nothing is to be learnt; `None` where it is.
     pub(crate) usual: Option<Duration>,
+}
+
+/// Pauses that the upstream named and that a refusal began or made longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct NamedPauses {
+    /// Of the whole.
+    pub(crate) whole: Option<Duration>,
+    /// Of the method that was refused.
+    pub(crate) method: Option<Duration>,
 }
 
 /// What a refusal bounds.
@@ -279,8 +290,8 @@ impl Refusals {
         }
     }
 
-    /// Takes a refusal in.
-    pub(crate) fn refused(&self, row: &MethodRow, refusal: RateRefusal) {
+    /// Takes a refusal in, and tells the pauses with a named time that it began.
+    pub(crate) fn refused(&self, row: &MethodRow, refusal: RateRefusal) -> NamedPauses {
         let now = Stamp::at(refusal.now);
         // One at a time: they compare what they count.
         let mut window = self.window.lock();
@@ -293,24 +304,42 @@ impl Refusals {
         }
         self.counted_until.advance(now.after(COUNTED_FOR));
         let counts = self.counts();
+        let mut named = NamedPauses::default();
         match counts.scope(self.whole.rate.rate(refusal.now).is_some()) {
-            RefusalScope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now),
+            RefusalScope::Method => {
+                named.method = method.limit.refused(refusal, METHOD_PAUSE_MAX, now);
+            }
             RefusalScope::MethodCertainly => {
                 self.whole.rate.forget();
                 self.whole.paused_until.clear();
-                method.limit.refused(refusal, METHOD_PAUSE_MAX, now);
+                named.method = method.limit.refused(refusal, METHOD_PAUSE_MAX, now);
             }
             RefusalScope::Whole => {
                 let is_doubted = counts.kinds() < KINDS_SURE
                     && (counts.passed_others > 0 || counts.refused < REFUSALS_SURE);
                 let max = if is_doubted { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
-                self.whole.refused(refusal, max, now);
+                named.whole = self.whole.refused(refusal, max, now);
                 if let Some(asked) = refusal.asked {
-                    method.limit.begin_pause(asked.min(METHOD_PAUSE_MAX), true, now);
+                    let pause = asked.min(METHOD_PAUSE_MAX);
+                    named.method = method.limit.begin_pause(pause, true, now).then_some(pause);
                 }
                 self.known().filter(|it| it.is_refused()).for_each(|it| it.limit.rate.forget());
             }
         }
+        named
+    }
+
+    /// Takes in that another replica was refused and told to pause: all calls, or those of `row`.
+    pub(crate) fn note_peer_pause(&self, row: Option<&MethodRow>, pause: Duration, now: Duration) {
+        let now = Stamp::at(now);
+        self.counted_until.advance(now.after(COUNTED_FOR));
+        match row {
+            None => self.whole.begin_pause(pause.min(PAUSE_MAX), true, now),
+            Some(row) => {
+                let pause = pause.min(METHOD_PAUSE_MAX);
+                self.method_or_new(row).limit.begin_pause(pause, true, now)
+            }
+        };
     }
 
     /// Halves what was counted, for each window that passed.
@@ -406,21 +435,26 @@ impl CallLimit {
         (!left.is_zero()).then_some(left)
     }
 
-    fn refused(&self, refusal: RateRefusal, pause_max: Duration, at: Stamp) {
+    /// Returns the pause if the upstream named it and it began or became longer.
+    fn refused(&self, refusal: RateRefusal, pause_max: Duration, at: Stamp) -> Option<Duration> {
         let RateRefusal { credits, began, now, asked, usual } = refusal;
         let asked = asked.map(|asked| asked.min(pause_max));
         let pause = match usual {
             Some(usual) => asked.unwrap_or(usual),
             None => self.rate.refused(credits, began, now, asked),
         };
-        self.begin_pause(pause, asked.is_some(), at);
+        let began = self.begin_pause(pause, asked.is_some(), at);
+        (began && asked.is_some()).then_some(pause)
     }
 
-    fn begin_pause(&self, pause: Duration, was_named: bool, now: Stamp) {
-        if self.paused_until.advance(now.after(pause)) {
+    /// Returns whether the pause began or became longer.
+    fn begin_pause(&self, pause: Duration, was_named: bool, now: Stamp) -> bool {
+        let is_longer = self.paused_until.advance(now.after(pause));
+        if is_longer {
             self.paused_at.set(now);
             self.was_named.store(was_named, Ordering::Relaxed);
         }
+        is_longer
     }
 
     /// Ends a pause that is long yet, because a call that was sent since was answered.
@@ -590,6 +624,33 @@ mod tests {
         check("call-60 1000ms call? call+ call?", "59000,0");
         // What is left of a short one is waited for.
         check("2*call-2 2*num-2 1000ms bal+ bal?", "1000");
+    }
+
+    #[test]
+    fn named_pauses_are_told_and_hold_at_another_replica() {
+        let (here, there) = (Refusals::default(), Refusals::default());
+        let refuse = |method, asked: Option<u64>| {
+            let (asked, now) = (asked.map(Duration::from_secs), ms(1_000));
+            let refusal = RateRefusal { credits: 1.0, began: now, now, asked, usual: None };
+            here.refused(row(method), refusal)
+        };
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(refuse("call", None), NamedPauses::default(), "its own guess");
+        assert_eq!(refuse("call", Some(7)), NamedPauses { whole: None, method: secs(7) });
+        assert_eq!(refuse("call", Some(5)), NamedPauses::default(), "no longer than before");
+        let named = refuse("num", Some(9));
+        assert_eq!(named, NamedPauses { whole: secs(9), method: secs(9) });
+
+        there.note_peer_pause(Some(row("call")), Duration::from_secs(7), ms(5_000));
+        let left = |method, at| {
+            there.pause_for(std::iter::once(row(method)), || ms(at)).map(|held| held.wait)
+        };
+        assert_eq!((left("call", 6_000), left("num", 6_000)), (secs(6), None));
+        there.note_peer_pause(None, Duration::from_secs(3_600), ms(6_000));
+        assert_eq!(left("num", 6_000), Some(PAUSE_MAX));
+        // An answer to what was sent since ends it here, whatever the other was told.
+        there.answered(row("bal"), span(ms(7_000), ms(7_500)));
+        assert_eq!((left("num", 7_500), left("call", 7_500)), (None, Some(ms(4_500))));
     }
 
     #[test]

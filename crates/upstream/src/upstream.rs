@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wellhead_eth::{ChainId, CostClass, MethodRow};
-use wellhead_limit::lease::LeasedBucket;
+use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 
 use crate::breaker::{BreakerBounds, BreakerState, CircuitBreaker, TrialClaim};
 use crate::budget::Budget;
@@ -24,7 +23,9 @@ use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{Reach, ReachSettings};
 use crate::redactor::Redactor;
+use crate::refusal::NamedPauses;
 use crate::set::Slot;
+use crate::sharing::{PEER_PAUSE_MIN, UpstreamSharing};
 use crate::silence::StallDetector;
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 use crate::trials::Trials;
@@ -180,6 +181,7 @@ pub struct Upstream {
     slow_batch: SlowMark,
     silence: StallDetector,
     controls: Controls,
+    sharing: Option<Arc<dyn UpstreamSharing>>,
     /// What the settings say that it keeps, and what it said itself.
     pub(crate) history: ReachSettings,
     pub(crate) reach: Reach,
@@ -224,6 +226,7 @@ impl Upstream {
             slow_batch: SlowMark::default(),
             silence: StallDetector::default(),
             controls: Controls::new(Budget::default()),
+            sharing: None,
             history: ReachSettings::default(),
             reach: Reach::default(),
             offers: Offers::default(),
@@ -249,10 +252,11 @@ impl Upstream {
         self
     }
 
-    /// With the rates of its budget shared by replicas: `share` gets each, with a word for it, and has it served.
+    /// With a budget and pauses that replicas share.
     #[must_use]
-    pub fn sharing(mut self, share: impl FnMut(&'static str, &Arc<LeasedBucket>)) -> Self {
-        self.controls.share_rates(share);
+    pub fn sharing(mut self, sharing: Arc<dyn UpstreamSharing>) -> Self {
+        self.controls.share(|word, limit| sharing.share(word, limit));
+        self.sharing = Some(sharing);
         self
     }
 
@@ -260,6 +264,26 @@ impl Upstream {
     #[must_use]
     pub fn reaching(self, history: ReachSettings) -> Self {
         Self { history, ..self }
+    }
+
+    /// Tells other replicas of the pauses that a refusal of `row` began.
+    fn tell_pauses(&self, row: &MethodRow, named: NamedPauses) {
+        let Some(sharing) = &self.sharing else { return };
+        for (method, pause) in [(None, named.whole), (Some(row.name), named.method)] {
+            if let Some(pause) = pause.filter(|pause| *pause >= PEER_PAUSE_MIN) {
+                sharing.tell_pause(method, pause);
+            }
+        }
+    }
+
+    /// Takes in that another replica was refused and told to pause: all calls, or those of one method. A
+    /// method that is not known here is ignored.
+    pub fn note_peer_pause(&self, method: Option<&str>, pause: Duration, now: Instant) {
+        let row = method.map(|method| MethodTable::standard().row(method));
+        if row.is_none_or(|row| Some(row.name) == method) {
+            let at = self.since_epoch(now);
+            self.controls.refusals().note_peer_pause(row, pause, at);
+        }
     }
 
     pub(crate) fn controls(&self) -> &Controls {
@@ -670,7 +694,9 @@ impl Upstream {
             }
             HealthEffect::Throttled => {
                 self.count_failure(row.class, took, span.ended);
-                self.controls.refused(row, began, now, verdict.retry_after, THROTTLE_REST);
+                let asked = verdict.retry_after;
+                let named = self.controls.refused(row, began, now, asked, THROTTLE_REST);
+                self.tell_pauses(row, named);
                 Change::None
             }
             HealthEffect::Failed => self.failed(row.class, took, span, false),

@@ -8,20 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, WhenAway};
+use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, LeasedLimit, WhenAway};
 use wellhead_limit::{Bucket, Cap, Caps};
 
 use super::{MeterTime, SubjectKind};
 use crate::quota::{QuotaBounds, QuotaRate};
-
-/// A limit of a key or a tenant that replicas share.
-#[derive(Debug, Clone)]
-pub enum SharedQuotaLimit {
-    /// Calls or credits a second.
-    Rate(Arc<LeasedBucket>),
-    /// Credits of the day and the month.
-    Caps(Arc<LeasedCap>),
-}
 
 /// What serves limits that replicas share.
 pub trait QuotaSharing: fmt::Debug + Send + Sync {
@@ -33,7 +24,7 @@ pub trait QuotaSharing: fmt::Debug + Send + Sync {
     /// [`LeasedCap`] lends without having heard of the store.
     ///
     /// Called with the book locked: it must not wait, and not look into the book.
-    fn share(&self, name: &str, limit: SharedQuotaLimit);
+    fn share(&self, name: &str, limit: LeasedLimit);
 }
 
 /// The name of a limit in the store: `tenant:acme:calls`, `key:h7xk2m9q:group-0:credits`.
@@ -64,7 +55,7 @@ impl LimitSharer<'_> {
                 None => word.to_owned(),
             };
             let name = limit_name(self.kind, self.subject, &limit);
-            self.sharing.share(&name, SharedQuotaLimit::Rate(Arc::clone(&bucket)));
+            self.sharing.share(&name, LeasedLimit::Bucket(Arc::clone(&bucket)));
             RateMeter::Shared(bucket)
         };
         [rate(bounds.calls, "calls"), rate(bounds.credits, "credits")]
@@ -76,7 +67,7 @@ impl LimitSharer<'_> {
         }
         let cap = Arc::new(LeasedCap::new(caps).with_when_away(self.sharing.when_away()));
         let name = limit_name(self.kind, self.subject, "caps");
-        self.sharing.share(&name, SharedQuotaLimit::Caps(Arc::clone(&cap)));
+        self.sharing.share(&name, LeasedLimit::Cap(Arc::clone(&cap)));
         Some(cap)
     }
 }
@@ -150,7 +141,7 @@ pub(super) fn take_of_cap(
     let unix = Duration::from_secs(at.unix_seconds);
     cap.take(f64::from(credits), at.elapsed, unix).map_err(|shortage| {
         let only = if caps.day.is_some() { Cap::Day } else { Cap::Month };
-        (cap.reached(f64::from(credits)).unwrap_or(only), shortage)
+        (cap.reached(f64::from(credits), unix).unwrap_or(only), shortage)
     })
 }
 
@@ -167,14 +158,14 @@ mod tests {
 
     /// Keeps what it should serve.
     #[derive(Debug, Default)]
-    struct SharingOfTest(Mutex<Vec<(String, SharedQuotaLimit)>>);
+    struct SharingOfTest(Mutex<Vec<(String, LeasedLimit)>>);
 
     impl QuotaSharing for SharingOfTest {
         fn when_away(&self) -> WhenAway {
             WhenAway::Share
         }
 
-        fn share(&self, name: &str, limit: SharedQuotaLimit) {
+        fn share(&self, name: &str, limit: LeasedLimit) {
             self.0.lock().unwrap().push((name.to_owned(), limit));
         }
     }
@@ -187,8 +178,8 @@ mod tests {
         fn bucket(&self, name: &str) -> Arc<LeasedBucket> {
             let limits = self.0.lock().unwrap();
             let found = limits.iter().find_map(|(it, limit)| match limit {
-                SharedQuotaLimit::Rate(bucket) if it == name => Some(Arc::clone(bucket)),
-                SharedQuotaLimit::Rate(_) | SharedQuotaLimit::Caps(_) => None,
+                LeasedLimit::Bucket(bucket) if it == name => Some(Arc::clone(bucket)),
+                LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
             });
             found.expect("a rate of this name")
         }

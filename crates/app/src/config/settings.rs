@@ -381,9 +381,10 @@ section! {
 
 section! {
     /// A Redis or Valkey through which several wellheads share the rates and quotas of tenants and keys,
-    /// the rates of `budget` of upstreams, and, with `access.keys.redis`, the keys. No request waits for it
-    /// as a rule: each wellhead takes a small stock of calls in advance. Calls per address, calls in
-    /// progress, and caps and learnt rates of upstreams are counted by each wellhead for itself.
+    /// `budget` of upstreams and the pauses that upstreams ask for, and, with `access.keys.redis`, the keys.
+    /// No request waits for it as a rule: each wellhead takes a small stock of calls in advance. Calls per
+    /// address, calls in progress of tenants and keys, and what is learnt of upstreams are counted by each
+    /// wellhead for itself.
     SharedStore {
         /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
         redis: SecretUrl = required(),

@@ -17,8 +17,9 @@ use wellhead_access::{
 };
 use wellhead_eth::MethodTable;
 use wellhead_kit::RedisServer;
-use wellhead_limit::lease::LEASE;
-use wellhead_store::{KeyDirectory, LeasedLimit};
+use wellhead_limit::lease::{LEASE, LeasedLimit};
+use wellhead_store::KeyDirectory;
+use wellhead_upstream::{Bound, Payload, Verdict, VerdictClass};
 
 use super::*;
 use crate::access::{CallerControl, directory};
@@ -48,7 +49,9 @@ quotas:
 chains:
   ethereum:
     id: 1
-    upstreams: [{{ id: a, url: "http://127.0.0.1:9", budget: {{ calls_per_second: {RATE}, calls_burst: {BURST} }} }}]
+    upstreams:
+      - {{ id: a, url: "http://127.0.0.1:9", budget: {{ calls_per_second: {RATE}, calls_burst: {BURST} }} }}
+      - {{ id: b, url: "http://127.0.0.1:9", budget: {{ credits_per_day: 1000, in_flight: 12 }} }}
 "#
     );
     config::parse("test", &text, &|_| None, Overrides::default()).expect("a good config").settings
@@ -79,7 +82,7 @@ impl SharingReplica {
             ..LeaseBounds::default()
         };
         let replica = Self { parts, limits };
-        replica.shared().start_within(store, bounds, SmallRng::seed_from_u64(seed));
+        replica.shared().start_limits(store, bounds, SmallRng::seed_from_u64(seed));
         replica
     }
 
@@ -105,6 +108,11 @@ impl SharingReplica {
         };
         self.limits.iter().map(alone).sum()
     }
+}
+
+/// The upstream with this place in the settings.
+fn upstream(replica: &SharingReplica, place: usize) -> &Arc<Upstream> {
+    &replica.parts.proxy.chains()[0].roster.upstreams()[place]
 }
 
 fn shared(parts: &Assembly) -> &SharedLimits {
@@ -210,9 +218,8 @@ async fn the_rate_of_an_upstream_is_that_of_all_replicas() {
     let mut passed = vec![0.0; fleet.len()];
     while begin.elapsed() < WINDOW {
         for (replica, passed) in fleet.iter().zip(&mut passed) {
-            let upstream = &replica.parts.proxy.chains()[0].roster.upstreams()[0];
             for _ in 0..4 {
-                let admitted = upstream.admit(row, 1, wellhead_dispatch::now());
+                let admitted = upstream(replica, 0).admit(row, 1, wellhead_dispatch::now());
                 *passed += f64::from(u8::from(admitted.is_ok()));
             }
         }
@@ -227,6 +234,83 @@ async fn the_rate_of_an_upstream_is_that_of_all_replicas() {
     );
     assert!(sum - alone <= most);
     assert!(sum >= 0.75 * RATE * took, "a pace leaves 5 % of the rate");
+}
+
+/// Calls of an upstream that are let in, until it holds them for long at each replica. `keep` says whether they
+/// stay in.
+async fn admitted(fleet: &[SharingReplica], place: usize, keep: bool) -> (usize, Bound) {
+    let row = MethodTable::standard().row("eth_call");
+    let (mut inside, mut passed) = (Vec::new(), 0);
+    // What is held for less may be the store's answer that is under way, and places are divided anew each second.
+    let patience = Duration::from_millis(1_500);
+    let mut last = wellhead_dispatch::now();
+    loop {
+        let mut bound = None;
+        for replica in fleet {
+            match upstream(replica, place).admit(row, 1, wellhead_dispatch::now()) {
+                Ok(call) => {
+                    (passed, last) = (passed + 1, wellhead_dispatch::now());
+                    inside.extend(keep.then_some(call));
+                }
+                Err(held) => bound = Some(held.bound),
+            }
+        }
+        if let Some(bound) = bound.filter(|_| last.elapsed() > patience) {
+            return (passed, bound);
+        }
+        // The keepers' turns between the calls, which have no waiter.
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_credits_and_the_places_of_an_upstream_are_those_of_all_replicas() {
+    let redis = RedisServer::valkey();
+    let fleet = start(&redis);
+    until_here(&fleet).await;
+    until("each other", || all_status(&fleet, |status| status.replicas == REPLICAS)).await;
+    let (places, bound) = admitted(&fleet, 1, true).await;
+    assert_eq!(bound, Bound::InFlight);
+    assert!((11..=12).contains(&places), "{places} of 12");
+    let (credits, bound) = admitted(&fleet, 1, false).await;
+    let credits = credits + places;
+    println!("upstream: {places} places of 12, {credits} credits of 1000");
+    assert_eq!(bound, Bound::Day);
+    assert!((900..=1_000).contains(&credits), "{credits} of 1000");
+}
+
+#[tokio::test]
+async fn a_pause_that_an_upstream_asked_one_replica_for_holds_at_all() {
+    let redis = RedisServer::valkey();
+    let settings = settings(&redis);
+    let store = settings.shared.as_ref().expect("set");
+    let mut tasks = tokio::task::JoinSet::new();
+    let fleet: Vec<_> = (0..REPLICAS)
+        .map(|seed| {
+            let parts = Assembly::new(&settings, None, wellhead_dispatch::now()).expect("good");
+            let rng = SmallRng::seed_from_u64(seed.into());
+            let notices = shared(&parts).start(store, rng).expect("a good URL");
+            tasks.spawn(follow_pauses(notices, parts.upstreams_by_key()));
+            SharingReplica { parts, limits: Vec::new() }
+        })
+        .collect();
+    let is_here = |replica: &SharingReplica| {
+        replica.shared().pause_status().is_some_and(|status| status.is_here)
+    };
+    until("the store", || fleet.iter().all(is_here)).await;
+    let row = MethodTable::standard().row("eth_getLogs");
+    let mut verdict =
+        Verdict::new(VerdictClass::Throttled, "test", Payload::None { detail: String::new() });
+    verdict.retry_after = Some(Duration::from_secs(60));
+    let now = wellhead_dispatch::now();
+    upstream(&fleet[1], 0).settle(row, &verdict, now, now);
+    let paused = |replica: &SharingReplica, place| {
+        let paused = upstream(replica, place).paused_methods(wellhead_dispatch::now());
+        paused.iter().map(|paused| (paused.method, paused.was_named)).collect::<Vec<_>>()
+    };
+    let is_paused = |replica: &SharingReplica| paused(replica, 0) == [("eth_getLogs", true)];
+    until("the pause", || fleet.iter().all(is_paused)).await;
+    assert!(fleet.iter().all(|replica| paused(replica, 1).is_empty()), "another upstream");
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ impl LeasedBucket {
         self.side.set_bell(ring);
     }
 
-    /// So many replicas share it, this one included.
+    /// `replicas` share it, this one included.
     pub fn note_replicas(&self, replicas: u32) {
         self.side.note_replicas(replicas);
     }

@@ -120,8 +120,12 @@ impl LeasedCap {
         self.side.give_back(milli(credits));
     }
 
-    /// The cap that leaves no room for `credits` more, as far as was told; the month's first.
-    pub fn reached(&self, credits: f64) -> Option<Cap> {
+    /// The cap that leaves no room for `credits` more on the day of `unix`, as far as was told; the
+    /// month's first.
+    pub fn reached(&self, credits: f64, unix: Duration) -> Option<Cap> {
+        if self.day.load(Relaxed) != day_of(unix) + 1 {
+            return None;
+        }
         let price = milli(credits);
         let is_reached = |left: &AtomicU64| left.load(Relaxed) < price;
         if self.caps.month.is_some() && is_reached(&self.month_left) {
@@ -190,7 +194,7 @@ impl LeasedCap {
         self.side.set_bell(ring);
     }
 
-    /// So many replicas share it, this one included.
+    /// `replicas` share it, this one included.
     pub fn note_replicas(&self, replicas: u32) {
         self.side.note_replicas(replicas);
     }
@@ -287,7 +291,7 @@ impl LeasedCap {
         if price == 0 {
             return Some(if self.caps.day.is_some() { rest_of_day } else { rest_of_month });
         }
-        match self.reached(price as f64 / MILLI)? {
+        match self.reached(price as f64 / MILLI, unix)? {
             Cap::Day => Some(rest_of_day),
             Cap::Month => Some(rest_of_month),
         }
@@ -373,7 +377,9 @@ mod tests {
             assert_eq!(world.drain(NOON), 5);
             let wait = Duration::from_secs(hours * 60 * 60);
             assert_eq!(world.take(1.0, NOON), Err(LeaseShortage::Refused(wait)), "{caps:?}");
-            assert_eq!(world.cap.reached(1.0), Some(reached));
+            assert_eq!(world.cap.reached(1.0, NOON), Some(reached));
+            let later = NOON + Duration::from_secs(24 * 60 * 60);
+            assert_eq!(world.cap.reached(1.0, later), None, "nothing was told of that day");
         }
     }
 

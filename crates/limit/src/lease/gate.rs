@@ -85,8 +85,7 @@ impl LeasedGate {
             return self.enter_away(self.away.load(Relaxed));
         }
         let own = self.own();
-        let leased = if at < self.expires.load(Relaxed) { self.places.load(Relaxed) } else { 0 };
-        let entered = self.gate.enter(own.saturating_add(leased));
+        let entered = self.gate.enter(own.saturating_add(self.leased(at)));
         let wanted = self.gate.inside() + u32::from(!entered);
         // Own places need no word.
         if wanted > own {
@@ -96,6 +95,24 @@ impl LeasedGate {
             }
         }
         if entered { Ok(()) } else { self.beyond(at) }
+    }
+
+    /// Goes in regardless of the bound, and of the store.
+    pub fn enter_anyway(&self) {
+        self.gate.enter_anyway();
+    }
+
+    /// How many may be in at this replica now.
+    pub fn places(&self, now: Duration) -> u32 {
+        match self.away.load(Relaxed) {
+            0 => self.own().saturating_add(self.leased(nanos(now))),
+            replicas => self.alone_max(replicas),
+        }
+    }
+
+    /// How many each replica has if all want as many.
+    pub fn fair_share(&self) -> u32 {
+        (self.max / self.replicas.load(Relaxed).max(1)).max(1)
     }
 
     /// Leaves.
@@ -130,16 +147,25 @@ impl LeasedGate {
     }
 
     fn enter_away(&self, replicas: u32) -> Result<(), LeaseShortage> {
-        let max = match self.when_away {
-            WhenAway::Share => (self.max / replicas.max(1)).max(1),
-            WhenAway::Open => u32::MAX,
-            WhenAway::Closed => 0,
-        };
-        if !self.gate.enter(max) {
+        if !self.gate.enter(self.alone_max(replicas)) {
             return Err(LeaseShortage::Refused(REBALANCE));
         }
         self.alone.fetch_add(1, Relaxed);
         Ok(())
+    }
+
+    /// How many may be in while the store is away.
+    fn alone_max(&self, replicas: u32) -> u32 {
+        match self.when_away {
+            WhenAway::Share => (self.max / replicas.max(1)).max(1),
+            WhenAway::Open => u32::MAX,
+            WhenAway::Closed => 0,
+        }
+    }
+
+    /// Of the places that are divided, those of this replica.
+    fn leased(&self, now: u64) -> u32 {
+        if now < self.expires.load(Relaxed) { self.places.load(Relaxed) } else { 0 }
     }
 
     /// This replica's own places.
@@ -215,7 +241,7 @@ impl LeasedGate {
         self.bell.set(ring);
     }
 
-    /// So many replicas share it, this one included.
+    /// `replicas` share it, this one included.
     pub fn note_replicas(&self, replicas: u32) {
         self.replicas.store(replicas.max(1), Relaxed);
     }

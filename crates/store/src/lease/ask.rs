@@ -6,19 +6,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use wellhead_limit::lease::{
     GATE_LIFE, GateAsk, GateGrant, LeaseAsk, LeaseGrant, LeasedBucket, LeasedCap, LeasedGate,
-    PageAsk,
+    LeasedLimit, PageAsk,
 };
-
-/// A limit of this process that shares its bound with other replicas.
-#[derive(Debug, Clone)]
-pub enum LeasedLimit {
-    /// A rate.
-    Bucket(Arc<LeasedBucket>),
-    /// The credits of a day or a month.
-    Cap(Arc<LeasedCap>),
-    /// Calls in flight.
-    Gate(Arc<LeasedGate>),
-}
 
 /// A limit that may be gone.
 #[derive(Debug, Clone)]
@@ -36,16 +25,6 @@ pub(super) enum LimitAsk {
     Gate(GateAsk),
 }
 
-macro_rules! each {
-    ($self:expr, $limit:ident => $do:expr) => {
-        match $self {
-            Self::Bucket($limit) => $do,
-            Self::Cap($limit) => $do,
-            Self::Gate($limit) => $do,
-        }
-    };
-}
-
 impl WeakLimit {
     pub(super) fn upgrade(&self) -> Option<LeasedLimit> {
         match self {
@@ -56,103 +35,85 @@ impl WeakLimit {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        each!(self, limit => limit.strong_count() == 0)
+        let holders = match self {
+            Self::Bucket(limit) => limit.strong_count(),
+            Self::Cap(limit) => limit.strong_count(),
+            Self::Gate(limit) => limit.strong_count(),
+        };
+        holders == 0
+    }
+
+    pub(super) fn of(limit: &LeasedLimit) -> Self {
+        match limit {
+            LeasedLimit::Bucket(limit) => Self::Bucket(Arc::downgrade(limit)),
+            LeasedLimit::Cap(limit) => Self::Cap(Arc::downgrade(limit)),
+            LeasedLimit::Gate(limit) => Self::Gate(Arc::downgrade(limit)),
+        }
     }
 }
 
-impl LeasedLimit {
-    pub(super) fn downgrade(&self) -> WeakLimit {
-        match self {
-            Self::Bucket(limit) => WeakLimit::Bucket(Arc::downgrade(limit)),
-            Self::Cap(limit) => WeakLimit::Cap(Arc::downgrade(limit)),
-            Self::Gate(limit) => WeakLimit::Gate(Arc::downgrade(limit)),
+impl LimitAsk {
+    /// What to ask for `limit`, if anything.
+    pub(super) fn of(limit: &LeasedLimit, now: Duration, unix: Duration) -> Option<Self> {
+        match limit {
+            LeasedLimit::Bucket(limit) => limit.ask(now).map(Self::Bucket),
+            LeasedLimit::Cap(limit) => limit.ask(now, unix).map(Self::Cap),
+            LeasedLimit::Gate(limit) => limit.ask(now).map(Self::Gate),
         }
     }
 
-    pub(super) fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
-        each!(self, limit => limit.set_bell(ring));
-    }
-
-    pub(super) fn note_replicas(&self, replicas: u32) {
-        each!(self, limit => limit.note_replicas(replicas));
-    }
-
-    pub(super) fn note_away(&self, replicas: u32) {
-        each!(self, limit => limit.note_away(replicas));
-    }
-
-    pub(super) fn note_back(&self) {
-        each!(self, limit => limit.note_back());
-    }
-
-    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
-        each!(self, limit => limit.due(now))
-    }
-
-    pub(super) fn fail(&self, now: Duration) {
-        each!(self, limit => limit.fail(now));
-    }
-
-    pub(super) fn ask(&self, now: Duration, unix: Duration) -> Option<LimitAsk> {
-        match self {
-            Self::Bucket(limit) => limit.ask(now).map(LimitAsk::Bucket),
-            Self::Cap(limit) => limit.ask(now, unix).map(LimitAsk::Cap),
-            Self::Gate(limit) => limit.ask(now).map(LimitAsk::Gate),
-        }
-    }
-
-    /// Hands over what the script answered. `Some` says whether anything was granted or nothing
-    /// wanted; `None`: it is no answer.
-    pub(super) fn answer(&self, asked: LimitAsk, answer: &Value, now: Duration) -> Option<bool> {
-        match (self, asked) {
-            (Self::Bucket(limit), LimitAsk::Bucket(ask)) => {
+    /// Hands the answer of the script over to `limit`. `Some` says whether anything was granted or
+    /// nothing wanted; `None`: it is no answer.
+    pub(super) fn answer(self, limit: &LeasedLimit, answer: &Value, now: Duration) -> Option<bool> {
+        match (limit, self) {
+            (LeasedLimit::Bucket(limit), Self::Bucket(ask)) => {
                 let [granted, wait] = numbers(answer)?;
                 let (granted, wait) = (unsigned(granted)?, Duration::from_micros(unsigned(wait)?));
                 limit.grant(LeaseGrant { granted, wait }, now);
                 Some(granted > 0 || ask.want == 0)
             }
-            (Self::Cap(limit), LimitAsk::Cap(page)) => {
+            (LeasedLimit::Cap(limit), Self::Cap(page)) => {
                 let [granted, day, month] = numbers(answer)?;
                 let granted = unsigned(granted)?;
                 let left = |left: i64| u64::try_from(left).unwrap_or(u64::MAX);
                 limit.grant(page, granted, (left(day), left(month)), now);
                 Some(granted > 0 || page.ask.want == 0)
             }
-            (Self::Gate(limit), LimitAsk::Gate(ask)) => {
+            (LeasedLimit::Gate(limit), Self::Gate(ask)) => {
                 let [places] = numbers(answer)?;
                 let places = u32::try_from(places).ok()?;
                 limit.grant(ask, GateGrant { places }, now);
                 Some(places > 0 || ask.want == 0)
             }
-            (Self::Bucket(_) | Self::Cap(_) | Self::Gate(_), _) => None,
+            (LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_), _) => None,
         }
     }
 
     /// Adds the call of the script for this ask.
-    pub(super) fn write(&self, asked: LimitAsk, to: &mut ScriptCall<'_>, name: &str) {
+    pub(super) fn write(self, limit: &LeasedLimit, to: &mut ScriptCall<'_>, name: &str) {
         let ScriptCall { pipeline, sha, cluster, replica, replicas } = to;
         let call = pipeline.cmd("EVALSHA").arg(*sha);
         // The braces keep all keys of a limit in one slot of a cluster.
         let key = format!("wh:{{{cluster}:{name}}}");
-        match (self, asked) {
-            (Self::Bucket(limit), LimitAsk::Bucket(ask)) => {
+        match (limit, self) {
+            (LeasedLimit::Bucket(limit), Self::Bucket(ask)) => {
                 let terms = limit.terms();
                 call.arg(1).arg(key).arg("rate").arg(terms.rate).arg(terms.depth);
                 call.arg(ask.want).arg(ask.need).arg(ask.back);
             }
-            (Self::Cap(limit), LimitAsk::Cap(PageAsk { ask, day, month })) => {
+            (LeasedLimit::Cap(limit), Self::Cap(PageAsk { ask, day, month })) => {
                 let terms = limit.terms();
                 let cap = |cap: Option<u64>| cap.map_or(-1, |cap| cap.min(EXACT) as i64);
                 call.arg(2).arg(format!("{key}:d{day}")).arg(format!("{key}:m{month}"));
                 call.arg("cap").arg(cap(terms.day)).arg(cap(terms.month)).arg(*replicas);
                 call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
             }
-            (Self::Gate(_), LimitAsk::Gate(ask)) => {
+            (LeasedLimit::Gate(_), Self::Gate(ask)) => {
                 call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*replica);
                 call.arg(ask.places).arg(ask.want).arg(ask.inside);
                 call.arg(GATE_LIFE.as_micros() as u64);
             }
-            (Self::Bucket(_) | Self::Cap(_) | Self::Gate(_), _) => {
+            (LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_), _) => {
                 debug_assert!(false, "an ask is of its limit");
             }
         }

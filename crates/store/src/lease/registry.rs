@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use super::ask::{LeasedLimit, WeakLimit};
+use wellhead_limit::lease::LeasedLimit;
+
+use super::ask::WeakLimit;
 
 /// No more limits fit: this one is not shared, and goes by its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +42,7 @@ impl Registry {
         if self.len() >= limits_max {
             return Err(RegistryFull(limits_max));
         }
-        let registered = Some(Registered { name: name.into(), limit: limit.downgrade() });
+        let registered = Some(Registered { name: name.into(), limit: WeakLimit::of(limit) });
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = registered;
             return Ok(slot);

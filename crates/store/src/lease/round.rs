@@ -11,10 +11,11 @@ use redis::{AsyncConnectionConfig, Client, ServerErrorKind, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
+use wellhead_limit::lease::LeasedLimit;
 use wellhead_telemetry::SecretUrl;
 
 use super::KeeperCore;
-use super::ask::{self, LeasedLimit, LimitAsk, ScriptCall};
+use super::ask::{self, LimitAsk, ScriptCall};
 use crate::reconnect::Reconnect;
 use crate::shared::breaker::Breaker;
 use crate::shared::link;
@@ -162,8 +163,6 @@ impl LeaseRounds {
         for limit in registry.all() {
             if is_here { limit.note_back() } else { limit.note_away(replicas) }
         }
-        drop(registry);
-        core.answered.notify_waiters();
     }
 
     /// Those that rang or are due, as soon as there are some and a round may begin.
@@ -225,7 +224,7 @@ impl LeaseRounds {
         for slot in slots {
             let Some((name, limit)) = self.core.registry.lock().get(slot) else { continue };
             self.forget_due(slot);
-            match limit.ask(now, unix) {
+            match LimitAsk::of(&limit, now, unix) {
                 Some(asked) => asks.push(Pending { slot, name, limit, asked }),
                 None => self.note_due(slot, &limit, now),
             }
@@ -273,7 +272,6 @@ impl LeaseRounds {
         for ask in &asks {
             self.note_due(ask.slot, &ask.limit, now);
         }
-        self.core.answered.notify_waiters();
         match result {
             Ok(()) => served.breaker.answered(),
             Err(RoundFailure::Broken(reason)) => return Err(reason),
@@ -324,7 +322,7 @@ impl LeaseRounds {
         };
         call.write_here(bounds.absent_after);
         for ask in asks {
-            ask.limit.write(ask.asked, &mut call, &ask.name);
+            ask.asked.write(&ask.limit, &mut call, &ask.name);
         }
         let sent = served.connection.send_packed_commands(&pipeline, 0, asks.len() + 1);
         match timeout(bounds.answer_within, sent).await {
@@ -351,7 +349,7 @@ impl LeaseRounds {
             None => result = Err(RoundFailure::Failed("it answers with errors")),
         }
         for (ask, answer) in asks.iter().zip(answers) {
-            match ask.limit.answer(ask.asked, answer, now) {
+            match ask.asked.answer(&ask.limit, answer, now) {
                 Some(true) => {}
                 Some(false) => {
                     self.core.counters.refused.fetch_add(1, Relaxed);

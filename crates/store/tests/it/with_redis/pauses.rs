@@ -7,13 +7,10 @@ use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_kit::RedisServer;
-use wellhead_store::{PauseBounds, PauseChannel, PauseKind, PauseNotice};
+use wellhead_store::{PauseBounds, PauseChannel, PauseNotice};
 use wellhead_telemetry::SecretUrl;
 
 use super::BROKEN;
-use crate::support::Time;
-
-const NOW: u64 = 1_800_000_000;
 
 type Received = mpsc::Receiver<PauseNotice>;
 
@@ -28,8 +25,7 @@ fn start(redis: &RedisServer, seed: u64) -> (PauseChannel, Received) {
         ..PauseBounds::default()
     };
     let url = SecretUrl::parse(&redis.url()).unwrap();
-    let (clock, rng) = (Time::at(NOW).clock(), SmallRng::seed_from_u64(seed));
-    PauseChannel::start(&url, bounds, clock, rng).unwrap()
+    PauseChannel::start(&url, bounds, SmallRng::seed_from_u64(seed)).unwrap()
 }
 
 async fn until(what: &str, is: impl Fn() -> bool) {
@@ -42,8 +38,9 @@ async fn until(what: &str, is: impl Fn() -> bool) {
     timeout(BROKEN, seen).await.unwrap_or_else(|_| panic!("not seen: {what}"));
 }
 
-fn notice(kind: PauseKind, key: &str, in_s: u64) -> PauseNotice {
-    PauseNotice { kind, key: key.to_owned(), until: Duration::from_secs(NOW + in_s) }
+fn notice(key: &str, method: Option<&str>, left_s: u64) -> PauseNotice {
+    let method = method.map(str::to_owned);
+    PauseNotice { key: key.to_owned(), method, left: Duration::from_secs(left_s) }
 }
 
 async fn next(received: &mut Received) -> PauseNotice {
@@ -57,16 +54,16 @@ async fn one_tells_the_others_and_not_itself() {
     let (other, mut received) = start(&redis, 2);
     until("both", || one.status().is_here && other.status().is_here).await;
     let told = [
-        notice(PauseKind::Pause, "alchemy:ab12", 3),
-        notice(PauseKind::Rate(330.5), "alchemy:ab12 of a team", 600),
+        notice("main:alchemy", None, 3),
+        notice("main:alchemy of a team", Some("eth_getLogs"), 600),
     ];
     for notice in &told {
         one.publish(notice.clone());
         assert_eq!(next(&mut received).await, *notice);
     }
-    // Too far ahead, and too long a key.
-    one.publish(notice(PauseKind::Pause, "k", 25 * 3_600));
-    one.publish(notice(PauseKind::Pause, &"k".repeat(201), 1));
+    // Too long a pause, and too long a key.
+    one.publish(notice("k", None, 2 * 3_600));
+    one.publish(notice(&"k".repeat(201), None, 1));
     until("malformed", || other.status().malformed == 1).await;
     assert!(own.try_recv().is_err() && received.try_recv().is_err());
     let seen = (one.status().published, one.status().dropped, other.status().received);
@@ -75,7 +72,7 @@ async fn one_tells_the_others_and_not_itself() {
     redis.signal("-KILL");
     until("away", || !one.status().is_here && !other.status().is_here).await;
     one.publish(told[0].clone());
-    assert_eq!(one.status().dropped, 2, "what is told to nobody is dropped");
+    assert_eq!(one.status().dropped, 2, "it is not connected");
     let port = redis.port();
     redis = RedisServer::valkey_at(port);
     until("back", || one.status().is_here && other.status().is_here).await;
@@ -92,7 +89,7 @@ async fn what_is_not_taken_is_dropped() {
     until("both", || one.status().is_here && other.status().is_here).await;
     for n in 0..40 {
         let before = one.status().published;
-        one.publish(notice(PauseKind::Pause, &format!("k{n}"), 1));
+        one.publish(notice(&format!("k{n}"), None, 1));
         until("published", || one.status().published > before).await;
     }
     until("dropped", || other.status().received == 8 && other.status().dropped > 0).await;
