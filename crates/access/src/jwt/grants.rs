@@ -117,7 +117,7 @@ impl TokenVerifier for TokenGrants {
 }
 
 /// One number for all tokens of one subject, from one issuer, for one tenant: `alice` of another
-/// issuer is somebody else.
+/// issuer is another subject.
 fn grant_number(token: &VerifiedToken) -> u64 {
     let mut hasher = Xxh3::with_seed(GrantKind::Token as u64);
     for part in [&token.issuer, &token.subject, &token.tenant] {

@@ -108,8 +108,11 @@ pub(crate) fn jwks_sources(
             .and_then(|tls| fetcher(url, resolver, &tls).map_err(|it| format!("jwks: {it}")));
         match fetcher {
             Ok(fetcher) => sources.push(Arc::new(JwksSource::new(
-                Arc::clone(&issuer.issuer),
-                (IssuerIndex(place), *stale_max),
+                JwksIssuer {
+                    name: Arc::clone(&issuer.issuer),
+                    index: IssuerIndex(place),
+                    stale_max: *stale_max,
+                },
                 keys.clone(),
                 way_of(fetcher),
                 Arc::new(clock::unix_seconds),
@@ -166,14 +169,24 @@ pub(crate) async fn fetch_first(sources: &[Arc<JwksSource>]) {
     while fetches.join_next().await.is_some() {}
 }
 
+/// The issuer whose keys a source fetches.
+#[derive(Debug)]
+struct JwksIssuer {
+    /// Its claim `iss`.
+    name: Arc<str>,
+    index: IssuerIndex,
+    /// How long its keys are used after the last fetch.
+    stale_max: Duration,
+}
+
 impl JwksSource {
     fn new(
-        name: Arc<str>,
-        (issuer, stale_max): (IssuerIndex, Duration),
+        issuer: JwksIssuer,
         keys: IssuerKeys,
         way: Box<JwksWay>,
         clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Self {
+        let JwksIssuer { name, index: issuer, stale_max } = issuer;
         let plan = RefreshPlan::new(RefreshSettings { stale_max, ..RefreshSettings::default() });
         let record =
             JwksRecord { plan, counts: JwksCounts::default(), trouble: None, told_stale: false };

@@ -112,7 +112,7 @@ pub(crate) async fn charge<'a>(
         Err((refusal, outcome)) => {
             let amounts =
                 UsageAmounts { calls: 1, bytes_in: bytes_in as u64, ..UsageAmounts::default() };
-            payer.record(row, (UsageSource::Refused, outcome), amounts);
+            payer.record(row, UsageSource::Refused, outcome, amounts);
             Err(refusal)
         }
     }
@@ -241,7 +241,7 @@ impl ChargedCall<'_> {
             bytes_out: end.bytes_out as u64,
             time_us: payer.time_us(),
         };
-        payer.record(row, (end.source(), outcome), amounts);
+        payer.record(row, end.source(), outcome, amounts);
     }
 }
 
@@ -257,7 +257,8 @@ impl Drop for PaidCall<'_> {
             time_us: self.payer.time_us(),
             ..UsageAmounts::default()
         };
-        self.payer.record(self.row, (UsageSource::Upstream, UsageOutcome::Abandoned), amounts);
+        let (source, outcome) = (UsageSource::Upstream, UsageOutcome::Abandoned);
+        self.payer.record(self.row, source, outcome, amounts);
     }
 }
 
@@ -291,7 +292,8 @@ impl Payer<'_> {
     fn record(
         &self,
         row: &'static MethodRow,
-        (source, outcome): (UsageSource, UsageOutcome),
+        source: UsageSource,
+        outcome: UsageOutcome,
         amounts: UsageAmounts,
     ) {
         let Some(usage) = &self.terms.usage else { return };

@@ -94,8 +94,9 @@ impl Stage {
         let keys = keys(&settings("https://id.example/keys", ""));
         let epoch = Instant::now();
         let clock = Arc::new(move || NOW + epoch.elapsed().as_secs());
-        let day = Duration::from_secs(86_400);
-        let source = JwksSource::new(ISSUER.into(), (IssuerIndex(0), day), keys, way, clock);
+        let stale_max = Duration::from_secs(86_400);
+        let issuer = JwksIssuer { name: ISSUER.into(), index: IssuerIndex(0), stale_max };
+        let source = JwksSource::new(issuer, keys, way, clock);
         Self { source: Arc::new(source), fetches, answer }
     }
 
