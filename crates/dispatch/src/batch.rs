@@ -291,7 +291,7 @@ async fn admitted(
 ) -> Option<InFlight> {
     let BatchContext { worker, client, .. } = context;
     let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
-        worker.try_admit(upstream, items.iter().map(|item| item.row), true, now)
+        worker.try_admit(upstream, items.iter().map(|item| item.row), true, client, now)
     };
     let (queue, claim, began) = (worker.wait_queue(), Claim::of_batch(client), now());
     let held = match queue.admit(roster.upstream(slot), claim, try_admit, began) {

@@ -721,7 +721,9 @@ fn is_timed(bound: Bound) -> bool {
         | Bound::Queue
         | Bound::Connections
         | Bound::BulkyShare => true,
-        Bound::Day | Bound::Month | Bound::InFlight | Bound::LearntLimit => false,
+        Bound::Day | Bound::Month | Bound::InFlight | Bound::LearntLimit | Bound::ClientShare => {
+            false
+        }
     }
 }
 

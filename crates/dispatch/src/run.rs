@@ -14,6 +14,7 @@ use crate::attempt::{AttemptDeadline, AttemptResult, SingleCall};
 use crate::attempts::{Attempts, Consequence, Position, StepResult};
 use crate::bounds::Bounds;
 use crate::candidate::Survey;
+use crate::client_id::ClientId;
 use crate::context::RunContext;
 use crate::decide::{
     AttemptPrice, CallStep, CallTerms, Decision, SendStep, TurnStep, WaitScope, next,
@@ -201,7 +202,12 @@ impl<'r> Run<'r> {
         let (row, worker) = (self.job.row, context.worker);
         let upstream = context.roster.upstream(slot);
         let claim = Claim::of(row, self.job.client());
-        match worker.wait_queue().admit(upstream, claim, try_admit(worker, row), now) {
+        match worker.wait_queue().admit(
+            upstream,
+            claim,
+            try_admit(worker, row, self.job.client()),
+            now,
+        ) {
             Ok(in_flight) => {
                 self.begin(slot);
                 Some(in_flight)
@@ -234,7 +240,14 @@ impl<'r> Run<'r> {
         };
         let claim = Claim::of(row, self.job.client());
         let queue = worker.wait_queue();
-        let turn = queue.wait(candidates, by, claim, try_admit(worker, row), roster, latest);
+        let turn = queue.wait(
+            candidates,
+            by,
+            claim,
+            try_admit(worker, row, self.job.client()),
+            roster,
+            latest,
+        );
         match turn.await {
             // Others of the same request may have spent it meanwhile.
             Ok(_) if !self.check_allowance(context) => Err(StepResult::NoTurn),
@@ -325,6 +338,9 @@ pub(crate) fn try_pay(context: RunContext<'_>, price: AttemptPrice, now: Instant
 fn try_admit(
     worker: &WorkerUpstreams,
     row: &MethodRow,
+    client: Option<ClientId>,
 ) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy> {
-    move |upstream, now| worker.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), now)
+    move |upstream, now| {
+        worker.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), client, now)
+    }
 }

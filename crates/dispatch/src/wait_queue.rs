@@ -9,7 +9,9 @@
 //!
 //! A call that its own method's pause or rate delays ([`Bound::lets_others_pass`]) waits **aside**:
 //! calls of other methods pass it, and those of its method queue behind it. At most
-//! [`ASIDE_MAX`] calls wait aside in all, so that one refused method leaves places to others.
+//! [`ASIDE_MAX`] calls wait aside in all, so that one refused method leaves places to others. A call whose
+//! client has its share of an upstream's places waits aside, too: of the calls of its method those of other
+//! clients have lower rounds, as a rule, and pass it as well.
 //!
 //! Among calls of one priority **clients take turns** (start-time fair queueing): each call has a
 //! round, which is one more than that of its client's previous call, and at least the
@@ -412,15 +414,15 @@ impl State {
         self.waiting.values().find(is_open)
     }
 
-    /// The first for `slot` that may stand aside for the share of its kind: a batch, or a call of the
-    /// last priority.
-    fn first_bulky(&self, slot: Slot) -> Option<&Waiter> {
-        let mut waiting = self.waiting.iter();
-        let first = waiting.find(|(position, it)| {
-            let is_bulky = it.method.is_none() || position.priority == Priority::Bulk;
-            is_bulky && it.aside.contains(slot)
-        });
-        first.map(|(_, waiter)| waiter)
+    /// The first for `slot` that stands aside for a share of its places, or may: what holds a batch is
+    /// not known.
+    fn first_of_share(&self, slot: Slot) -> Option<&Waiter> {
+        self.waiting.values().find(|it| {
+            let said = it.method.and_then(|_| self.said.get(&(slot, it.method)));
+            let is_for_share =
+                it.method.is_none() || said.is_some_and(|held| held.bound.is_share());
+            is_for_share && it.aside.contains(slot)
+        })
     }
 
     /// Moves the waiter at `position` to the end of those that are usual, if it is the first of
@@ -496,10 +498,7 @@ impl WaitQueue {
         loop {
             let began = now();
             // Raised, one that waits for the share of its like would hold up all others.
-            if priority == Priority::Bulk
-                && began >= is_patient_until
-                && first.bound != Bound::BulkyShare
-            {
+            if priority == Priority::Bulk && began >= is_patient_until && !first.bound.is_share() {
                 ticket.position = self.state.lock().raise(ticket.position);
             }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
@@ -560,8 +559,8 @@ impl WaitQueue {
             return;
         }
         let state = self.state.lock();
-        let bulky = (state.aside_somewhere > 0).then(|| state.first_bulky(slot)).flatten();
-        for waiter in state.first_open(slot).into_iter().chain(bulky) {
+        let of_share = (state.aside_somewhere > 0).then(|| state.first_of_share(slot)).flatten();
+        for waiter in state.first_open(slot).into_iter().chain(of_share) {
             waiter.wake.notify_one();
         }
     }

@@ -10,8 +10,9 @@ use rand::rngs::SmallRng;
 use wellhead_eth::MethodRow;
 use wellhead_limit::{Permits, RetryBudget};
 use wellhead_transport::{Ceiling, Transport};
-use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream};
+use wellhead_upstream::{Bound, ClientHash, InFlight, LimitedBy, Slot, Upstream};
 
+use crate::client_id::ClientId;
 use crate::flows::Flows;
 use crate::inspect::Inspect;
 use crate::wait_queue::WaitQueue;
@@ -105,11 +106,13 @@ impl WorkerUpstreams {
         upstream: &Arc<Upstream>,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         bulky: bool,
+        client: Option<ClientId>,
         now: Instant,
     ) -> Result<InFlight, LimitedBy> {
         let transport = self.transport(upstream.slot());
         if transport.has_room(bulky) {
-            return upstream.try_admit(rows, bulky, now);
+            let client = client.map(|client| ClientHash(client.number()));
+            return upstream.try_admit(rows, bulky, client, now);
         }
         let is_share = bulky && transport.has_room(false);
         let bound = if is_share { Bound::BulkyShare } else { Bound::Connections };

@@ -12,7 +12,8 @@ use wellhead_eth::MethodRow;
 use wellhead_limit::Pages;
 
 use crate::bound::{Bound, LimitedBy};
-use crate::control::Spending;
+use crate::client_places::ClientHash;
+use crate::control::{ExchangePlace, Spending};
 use crate::in_flight::InFlight;
 use crate::provider::PushPrice;
 use crate::refusal::PausedMethod;
@@ -43,22 +44,25 @@ impl Upstream {
     ) -> Result<InFlight, LimitedBy> {
         let rows = std::iter::repeat_n(row, calls as usize);
         let is_bulky = calls > 1 || row.class.is_heavy();
-        self.try_admit(rows, is_bulky, now).inspect_err(|held| self.note_held(held.bound))
+        self.try_admit(rows, is_bulky, None, now).inspect_err(|held| self.note_held(held.bound))
     }
 
     /// As [`Upstream::admit`] for calls of several methods, without the count of held calls: for a
-    /// queue that asks again and again.
+    /// queue that asks again and again. `client`: whose calls they are, of which each has a share of the
+    /// places while several call.
     pub fn try_admit<'a>(
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         is_bulky: bool,
+        client: Option<ClientHash>,
         now: Instant,
     ) -> Result<InFlight, LimitedBy> {
+        let place = ExchangePlace { is_bulky, client };
         // That it was meant for this upstream counts, whether a bound holds it or not.
         self.controls().demand.note(|| self.stamp(now));
         let latency = || self.latency(now);
-        self.controls().admit(rows.clone(), is_bulky, latency, self.since_epoch(now))?;
-        Ok(self.attempted(rows, is_bulky, now))
+        self.controls().admit(rows.clone(), place, latency, self.since_epoch(now))?;
+        Ok(self.attempted(rows, place, now))
     }
 
     /// How long it has yet to be left alone with calls of all methods, because it asked for that;
@@ -83,7 +87,7 @@ impl Upstream {
     /// bounds: for our own, which have to be made. What it costs is counted.
     pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
         self.controls().begin(row, self.since_epoch(now));
-        self.attempted(std::iter::once(row), false, now)
+        self.attempted(std::iter::once(row), ExchangePlace::default(), now)
     }
 
     /// Pays for a call of our own that travels on a feed's connection: it takes no place.
@@ -143,12 +147,12 @@ impl Upstream {
     fn attempted<'a>(
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow>,
-        is_bulky: bool,
+        place: ExchangePlace,
         now: Instant,
     ) -> InFlight {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         let mut trials = Trials::default();
         rows.for_each(|row| self.on_trial(row.class, &mut trials, now));
-        InFlight::new(Arc::clone(self), trials, is_bulky, now)
+        InFlight::new(Arc::clone(self), trials, place, now)
     }
 }

@@ -25,6 +25,8 @@ pub enum Bound {
     InFlight,
     /// The calls that it may be sent at once, learnt from its delay.
     LearntLimit,
+    /// None of its own: the client has its share of the calls that it may be sent at once.
+    ClientShare,
     /// None of its own: other calls wait for it already.
     Queue,
     /// None of its own: all of our connections to it carry a call.
@@ -36,7 +38,7 @@ pub enum Bound {
 
 impl Bound {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Pause,
         Self::MethodPause,
         Self::Day,
@@ -47,6 +49,7 @@ impl Bound {
         Self::MethodRate,
         Self::InFlight,
         Self::LearntLimit,
+        Self::ClientShare,
         Self::Queue,
         Self::Connections,
         Self::BulkyShare,
@@ -65,6 +68,7 @@ impl Bound {
             Self::MethodRate => "method_rate",
             Self::InFlight => "in_flight",
             Self::LearntLimit => "learnt_limit",
+            Self::ClientShare => "client_share",
             Self::Queue => "queue",
             Self::Connections => "connections",
             Self::BulkyShare => "bulky_share",
@@ -76,6 +80,7 @@ impl Bound {
         match self {
             Self::InFlight
             | Self::LearntLimit
+            | Self::ClientShare
             | Self::Queue
             | Self::Connections
             | Self::BulkyShare => true,
@@ -95,9 +100,14 @@ impl Bound {
         matches!(self, Self::Pause | Self::MethodPause)
     }
 
-    /// Whether it holds calls of one method or of one kind, and says nothing of others.
+    /// Whether it holds calls of one method, of one kind or of one client, and says nothing of others.
     pub fn lets_others_pass(self) -> bool {
-        matches!(self, Self::MethodPause | Self::MethodRate | Self::BulkyShare)
+        matches!(self, Self::MethodPause | Self::MethodRate) || self.is_share()
+    }
+
+    /// Whether it is a share of places, which some calls have used up and others have not.
+    pub fn is_share(self) -> bool {
+        matches!(self, Self::ClientShare | Self::BulkyShare)
     }
 }
 

@@ -16,6 +16,7 @@ use wellhead_limit::{Cap, Caps, Gate, LearntLimit, Ledger, Pages, days_left_in_m
 
 use crate::bound::{Bound, LimitedBy};
 use crate::budget::{Budget, BudgetRate};
+use crate::client_places::{ClientHash, ClientPlaces};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
 use crate::rate::{ANSWER_WAIT, RateState};
@@ -60,6 +61,7 @@ pub(crate) struct Controls {
     gate: Gate,
     /// Those inside whose answers are long.
     bulky: Gate,
+    clients: ClientPlaces,
     /// Large answers that wait for their clients: no longer inside, and still under way there.
     parked: AtomicU32,
     /// Large answers that flow, whether they wait for their clients or for the upstream.
@@ -78,6 +80,15 @@ pub(crate) struct Controls {
     pub(crate) demand: Demand,
 }
 
+/// What an exchange takes of the calls at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ExchangePlace {
+    /// Its answer is long: that of a batch, of a search for logs, of a trace.
+    pub(crate) is_bulky: bool,
+    /// Whose it is; `None` for wellhead's own calls.
+    pub(crate) client: Option<ClientHash>,
+}
+
 /// What the calls of one exchange take from each bound.
 #[derive(Debug, Clone, Copy)]
 struct Price {
@@ -93,6 +104,7 @@ impl Controls {
             budget,
             gate: Gate::default(),
             bulky: Gate::default(),
+            clients: ClientPlaces::default(),
             parked: AtomicU32::new(0),
             flows: AtomicU32::new(0),
             places: None,
@@ -132,11 +144,11 @@ impl Controls {
     }
 
     /// Lets the calls of `rows` go in one exchange, or says what keeps them. `latency` is what an
-    /// answer is expected to take; `is_bulky` says that it is long.
+    /// answer is expected to take.
     pub(crate) fn admit<'a>(
         &self,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
-        is_bulky: bool,
+        place: ExchangePlace,
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
     ) -> Result<(), LimitedBy> {
@@ -144,7 +156,7 @@ impl Controls {
             return Err(held);
         }
         let (limit, bound) = self.limit(now);
-        if let Err(bound) = self.enter(limit, bound, is_bulky, now) {
+        if let Err(bound) = self.enter(limit, bound, place, now) {
             let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
             let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
@@ -153,13 +165,43 @@ impl Controls {
         }
         let paid = self.pay(rows, now);
         if paid.is_err() {
-            self.ended(is_bulky);
+            self.ended(place);
         }
         paid
     }
 
     /// Takes a place, or says which bound has none left.
-    fn enter(&self, limit: u32, bound: Bound, is_bulky: bool, now: Duration) -> Result<(), Bound> {
+    fn enter(
+        &self,
+        limit: u32,
+        bound: Bound,
+        place: ExchangePlace,
+        now: Duration,
+    ) -> Result<(), Bound> {
+        if place.client.is_some_and(|client| !self.clients.enter(client, limit, now)) {
+            return Err(Bound::ClientShare);
+        }
+        let entered = self.enter_shared(limit, bound, place.is_bulky, now);
+        if entered.is_err() {
+            self.leave_client(place);
+        }
+        entered
+    }
+
+    fn leave_client(&self, place: ExchangePlace) {
+        if let Some(client) = place.client {
+            self.clients.leave(client);
+        }
+    }
+
+    /// Takes a place of those that replicas share, and of those of this process.
+    fn enter_shared(
+        &self,
+        limit: u32,
+        bound: Bound,
+        is_bulky: bool,
+        now: Duration,
+    ) -> Result<(), Bound> {
         if self.places.as_ref().is_some_and(|places| places.enter(now).is_err()) {
             return Err(Bound::InFlight);
         }
@@ -239,9 +281,10 @@ impl Controls {
     }
 
     /// Notes that an exchange ended.
-    pub(crate) fn ended(&self, is_bulky: bool) {
+    pub(crate) fn ended(&self, place: ExchangePlace) {
+        self.leave_client(place);
         self.leave_place();
-        self.leave_here(is_bulky);
+        self.leave_here(place.is_bulky);
     }
 
     fn leave_here(&self, is_bulky: bool) {
@@ -273,7 +316,8 @@ impl Controls {
     }
 
     /// Notes that an answer was given up while it waited for its client.
-    pub(crate) fn left_parked(&self) {
+    pub(crate) fn left_parked(&self, place: ExchangePlace) {
+        self.leave_client(place);
         self.leave_place();
         self.parked.fetch_sub(1, Ordering::Relaxed);
     }
@@ -580,13 +624,17 @@ mod tests {
             let row = MethodTable::standard().row(method);
             let calls = calls.parse().expect("a number");
             let rows = std::iter::repeat_n(row, calls);
-            match controls.admit(rows, calls > 1 || row.class.is_heavy(), || None, at) {
+            match controls.admit(rows, place(calls > 1 || row.class.is_heavy()), || None, at) {
                 Ok(()) => "ok".to_owned(),
                 Err(held) => format!("{}/{}ms", held.bound.word(), held.wait.as_millis()),
             }
         };
         let found: Vec<_> = script.split_whitespace().map(told).collect();
         assert_eq!(found.join(" "), expected, "{script}");
+    }
+
+    fn place(is_bulky: bool) -> ExchangePlace {
+        ExchangePlace { is_bulky, client: None }
     }
 
     fn terms() -> BudgetTerms<'static> {
@@ -679,8 +727,8 @@ mod tests {
         controls.parked(false);
         assert_eq!((controls.in_flight(), places.inside()), (2, 3));
         check(&controls, "2:eth_call", "in_flight/1ms");
-        controls.left_parked();
-        controls.ended(false);
+        controls.left_parked(place(false));
+        controls.ended(place(false));
         assert_eq!((controls.in_flight(), places.inside()), (1, 1));
         controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
         assert_eq!((controls.in_flight(), places.inside()), (2, 2));
@@ -696,11 +744,33 @@ mod tests {
     fn calls_at_once() {
         let controls = controls("", &BudgetTerms { in_flight: Some(2), ..terms() });
         check(&controls, "0:eth_call 0:eth_call 0:eth_call", "ok ok in_flight/1ms");
-        controls.ended(false);
+        controls.ended(place(false));
         check(&controls, "0:eth_call 0:eth_call", "ok in_flight/1ms");
         // Our own are counted but not held.
         controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
         assert_eq!(controls.in_flight(), 3);
+    }
+
+    #[test]
+    fn one_of_several_clients_leaves_places_to_the_others() {
+        let controls = controls("", &BudgetTerms { in_flight: Some(4), ..terms() });
+        let row = MethodTable::standard().row("eth_call");
+        let of = |client| ExchangePlace { is_bulky: false, client: Some(ClientHash(client)) };
+        let enter = |client| {
+            let rows = std::iter::once(row);
+            let admitted = controls.admit(rows, of(client), || None, Duration::ZERO);
+            admitted.map_err(|held| held.bound)
+        };
+        assert_eq!([enter(1), enter(2), enter(2), enter(2)], [Ok(()); 4]);
+        assert_eq!(enter(2), Err(Bound::ClientShare));
+        assert_eq!(enter(1), Err(Bound::InFlight));
+        controls.ended(of(1));
+        assert_eq!((enter(2), enter(1)), (Err(Bound::ClientShare), Ok(())));
+        // Parked, it still has a place of the given limit and of its client's share.
+        controls.parked(false);
+        assert_eq!(enter(2), Err(Bound::ClientShare));
+        controls.left_parked(of(2));
+        assert_eq!((enter(2), enter(2)), (Ok(()), Err(Bound::ClientShare)));
     }
 
     #[test]
@@ -712,7 +782,7 @@ mod tests {
         assert_eq!(controls.in_flight(), 0);
         check(&controls, "0:a 0:a 0:a 0:a 0:a 0:a 0:a", "ok ok ok ok ok ok in_flight/1ms");
         controls.resumed(false);
-        controls.left_parked();
+        controls.left_parked(place(false));
         assert_eq!(controls.in_flight(), 7);
         check(&controls, "0:a 0:a", "ok in_flight/1ms");
     }
@@ -831,10 +901,10 @@ mod tests {
         controls.parked(true);
         check(&controls, "0:eth_getLogs 0:eth_getLogs", "ok bulky_share/1ms");
         controls.resumed(true);
-        controls.ended(true);
-        controls.ended(false);
+        controls.ended(place(true));
+        controls.ended(place(false));
         check(&controls, "0:eth_getLogs 0:eth_call", "bulky_share/1ms ok");
-        controls.ended(true);
+        controls.ended(place(true));
         check(&controls, "0:eth_getLogs 0:eth_call", "ok learnt_limit/1ms");
     }
 
@@ -852,7 +922,7 @@ mod tests {
         let limit = controls.spending(Duration::ZERO).limit;
         let at = Duration::from_secs(1);
         let rows = std::iter::repeat_n(row, 50);
-        assert!(controls.admit(rows, false, || None, at).is_ok());
+        assert!(controls.admit(rows, place(false), || None, at).is_ok());
         controls.refused(row, at, at, None, Duration::from_secs(9));
         let pause = paused(&controls, "eth_call", at).expect("a pause");
         assert_eq!(pause, Duration::from_secs(1));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::control::ExchangePlace;
 use crate::trials::Trials;
 use crate::upstream::Upstream;
 
@@ -14,8 +15,7 @@ pub struct InFlight {
     upstream: Arc<Upstream>,
     began: Instant,
     trials: Trials,
-    /// Its answer is long: that of a batch, of a search for logs, of a trace.
-    is_bulky: bool,
+    place: ExchangePlace,
     is_parked: bool,
 }
 
@@ -23,24 +23,24 @@ impl InFlight {
     pub(crate) fn new(
         upstream: Arc<Upstream>,
         trials: Trials,
-        is_bulky: bool,
+        place: ExchangePlace,
         began: Instant,
     ) -> Self {
-        Self { upstream, began, trials, is_bulky, is_parked: false }
+        Self { upstream, began, trials, place, is_parked: false }
     }
 
     /// The rest of its answer waits for the client: until [`InFlight::resume`] it takes no place
     /// of the limit that is learnt.
     pub fn park(&mut self) {
         if !std::mem::replace(&mut self.is_parked, true) {
-            self.upstream.controls().parked(self.is_bulky);
+            self.upstream.controls().parked(self.place.is_bulky);
         }
     }
 
     /// The rest of its answer waits for the upstream again.
     pub fn resume(&mut self) {
         if std::mem::replace(&mut self.is_parked, false) {
-            self.upstream.controls().resumed(self.is_bulky);
+            self.upstream.controls().resumed(self.place.is_bulky);
         }
     }
 
@@ -64,8 +64,8 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         match self.is_parked {
-            true => self.upstream.controls().left_parked(),
-            false => self.upstream.controls().ended(self.is_bulky),
+            true => self.upstream.controls().left_parked(self.place),
+            false => self.upstream.controls().ended(self.place),
         }
         if self.trials.ours != 0 {
             self.upstream.release(self.trials, self.began);
