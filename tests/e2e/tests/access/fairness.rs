@@ -18,8 +18,8 @@ const HEAVY: Duration = Duration::from_millis(50);
 /// What the flooder may do, and how much more it tries.
 const RATE: u64 = 40;
 const TIMES: u64 = 10;
-/// At one moment, so that the flood waits for nothing but its interval.
-const FLOODERS: usize = 40;
+/// More than wait for the upstream at one moment, so that the others go on.
+const FLOODERS: usize = 120;
 const CALL_EVERY: Duration = Duration::from_millis(50);
 
 fn flood_time() -> Duration {
@@ -99,7 +99,8 @@ fn told(name: &str, alone: &[Duration], beside: &[Duration]) {
 }
 
 /// Calls alone and beside a flood, at an upstream with these fields and with this quota of the flooder.
-async fn beside_a_flood(name: &str, quota: &str, fields: &str) {
+/// Returns what held calls at the upstream.
+async fn beside_a_flood(name: &str, quota: &str, fields: &str) -> String {
     let mut keys = KeyFile::new();
     let [calm_key, loud_key] = [keys.add("calm", |_| {}), keys.add("loud", |_| {})];
     let site = Site::start_with(&settings(&keys, quota), fields).await;
@@ -122,19 +123,24 @@ async fn beside_a_flood(name: &str, quota: &str, fields: &str) {
     println!("{name}: the flood in {took:?}: {sent} calls, {served} served, {refused} refused");
     println!("{name}: beside it {} calls, all served; without it {}", beside.len(), alone.len());
     told(name, &alone, &beside);
+    let status = site.wellhead.admin().get("/status").await.unwrap().json().unwrap();
+    let held = status["chains"][0]["upstreams"][0]["held"].to_string();
+    println!("{name}: held {held}");
     assert!(refused > 0 && served > 0);
     assert_eq!(sent, served + refused);
     let most = RATE as f64 * (1.0 + took.as_secs_f64());
     assert!(served as f64 <= most, "{served} served, {most:.1} at most");
+    held
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_tenant_costs_others_no_call() {
     let rate = format!("calls_per_second: {RATE}");
     beside_a_flood("an upstream with room", &rate, "").await;
-    // What is served of the flood takes up to all places of the upstream, unless its quota leaves some to others.
+    // What is served of the flood would take all places of the upstream, but one is left to others.
     let fields = "budget: { in_flight: 4, learn: false }";
-    beside_a_flood("four at once", &rate, fields).await;
+    let held = beside_a_flood("four at once", &rate, fields).await;
+    assert!(held.contains("client_share"), "{held}");
     let bounded = format!("{rate}, in_flight: 2");
     beside_a_flood("four at once, two of the flood", &bounded, fields).await;
 }
