@@ -18,13 +18,17 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wellhead_access::{
-    AccessPolicy, AccessSettings, AccessTable, AnonymousRule, ApiKey, ClientFacts,
-    CredentialSources, KeyRecord, NetworkSet, Pepper, ProxyTrust, ProxyTrustHeader, Quota,
-    RightsSettings, TenantDirectory, TenantSettings, parse_network,
+    AccessPolicy, AccessSettings, AccessTable, AnonymousRule, ApiKey, CallCharge, ClientFacts,
+    CredentialSources, KeyRecord, MeterTime, MeteredCall, NetworkSet, Pepper, ProxyTrust,
+    ProxyTrustHeader, Quota, QuotaBounds, QuotaRate, RightsSettings, TenantDirectory,
+    TenantSettings, parse_network,
 };
+use wellhead_eth::MethodTable;
 
 const KEYS: usize = 100_000;
 const TENANTS: usize = 1_000;
+/// One in this many keys has limits of its own: with those of the tenants 10,000 rates.
+const LIMITED_KEYS_EVERY: usize = 25;
 const ROUNDS: usize = 101;
 const ROUND_CALLS: usize = 2_000;
 const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -42,6 +46,7 @@ fn main() {
     let unknown: Vec<_> = (0..KEYS).map(|_| generate(&mut rng)).collect();
     let pepper_hash = pepper.hash("");
     let table = build(&pepper, &records, ProxyTrust::default());
+    let limited = limited(&pepper, &records);
     let proxies = NetworkSet::new([(parse_network("10.0.0.0/8").expect("a network"), ())]);
     let trust = ProxyTrust::new(proxies.expect("one network"), ProxyTrustHeader::XForwardedFor);
     let behind = AccessTable::build(policy(&pepper, trust), &records).table;
@@ -74,6 +79,10 @@ fn main() {
     measure("an unknown key in x-api-key", &many(&unknown, &as_field), ask);
     measure("one of 1,000 keys of them", &many(&keys[..1_000], &as_field), ask);
     measure("one key again and again", &many(&keys[..1], &as_field), ask);
+    let charge = |head: &Head| identify_and_charge(&limited, head);
+    measure("anonymous, with limits", &many(&keys, &without), charge);
+    measure("a key in x-api-key, with limits", &many(&keys, &as_field), charge);
+    measure("an unknown key in x-api-key, with limits", &many(&unknown, &as_field), charge);
     let ask = |head: &Head| identify(&behind, head);
     measure("a key, behind a proxy", &many(&keys, &as_field), ask);
 }
@@ -102,15 +111,34 @@ fn keys(pepper: &Pepper, rng: &mut StdRng) -> (Vec<String>, Vec<KeyRecord>) {
     (keys, records)
 }
 
+/// The table where each tenant has a rate of calls and one of credits, and some of the keys have their own.
+fn limited(pepper: &Pepper, records: &[KeyRecord]) -> AccessTable {
+    let mut records = records.to_vec();
+    for record in records.iter_mut().step_by(LIMITED_KEYS_EVERY) {
+        record.quota = Some("pro".into());
+    }
+    let limits = 2 * (TENANTS + KEYS / LIMITED_KEYS_EVERY);
+    println!("with limits: {limits} rates");
+    AccessTable::build(policy_of(pepper, ProxyTrust::default(), Some("pro")), &records).table
+}
+
 fn policy(pepper: &Pepper, trust: ProxyTrust) -> Arc<AccessPolicy> {
+    policy_of(pepper, trust, None)
+}
+
+fn policy_of(pepper: &Pepper, trust: ProxyTrust, quota: Option<&str>) -> Arc<AccessPolicy> {
     let tenants: Vec<_> = (0..TENANTS)
         .map(|number| TenantSettings {
             name: format!("tenant-{number}"),
+            quota: quota.map(Into::into),
             ..TenantSettings::default()
         })
         .collect();
     let mut problems = Vec::new();
-    let quota = Quota { name: "pro".into(), ..Quota::default() };
+    // Never reached.
+    let rate = Some(QuotaRate { per_second: 1e9, burst: 1e9 });
+    let bounds = QuotaBounds { calls: rate, credits: rate, ..QuotaBounds::default() };
+    let quota = Quota { name: "pro".into(), bounds, ..Quota::default() };
     let tenants = TenantDirectory::new(&tenants, [quota], Arc::default(), &mut problems);
     let settings = AccessSettings {
         tenants: Arc::new(tenants),
@@ -173,7 +201,11 @@ fn walk(head: &Head) -> bool {
 }
 
 fn identify(table: &AccessTable, head: &Head) -> bool {
-    let facts = ClientFacts {
+    table.identify(&facts(head), fields(head)).is_ok()
+}
+
+fn facts(head: &Head) -> ClientFacts<'_> {
+    ClientFacts {
         peer: IpAddr::from([10, 0, 0, 1]),
         path: &head.path,
         query: None,
@@ -181,8 +213,16 @@ fn identify(table: &AccessTable, head: &Head) -> bool {
         now: NOW,
         elapsed: NOW,
         keys_are_stale: false,
-    };
-    table.identify(&facts, fields(head)).is_ok()
+    }
+}
+
+/// As a proxy does for each call: tells what it comes from, and takes it from all limits.
+fn identify_and_charge(table: &AccessTable, head: &Head) -> bool {
+    let Ok(client) = table.identify(&facts(head), fields(head)) else { return false };
+    let at = MeterTime { elapsed: NOW, unix_seconds: NOW.as_secs() };
+    let row = MethodTable::standard().row("eth_call");
+    let call = MeteredCall { row, method: "eth_call", credits: 26 };
+    CallCharge::take(client.caller.meters().map(|meter| &**meter), call, at).is_ok()
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]

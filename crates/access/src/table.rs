@@ -296,6 +296,7 @@ impl<'r> TableBuilder<'r> {
         let terms = GrantTerms {
             kind: GrantKind::Key,
             id: record.id.as_str(),
+            issuer: None,
             tenant: &record.tenant,
             rights: Some(&record.rights).filter(|_| has_rights && shared.is_none()),
             quota: record.quota.as_deref(),

@@ -66,6 +66,8 @@ pub struct GrantTerms<'a> {
     pub kind: GrantKind,
     /// The public id or the subject. Printable.
     pub id: &'a str,
+    /// What has named the subject, for tokens: subjects of two issuers are two.
+    pub issuer: Option<&'a str>,
     /// The tenant.
     pub tenant: &'a str,
     /// What it may do of what the tenant may.
@@ -75,8 +77,8 @@ pub struct GrantTerms<'a> {
 }
 
 impl TenantDirectory {
-    /// The directory of these tenants and sets of limits, with what was used as the book has it. Tenants with a problem are in it all the same,
-    /// so that nothing that names them becomes a second problem: with problems it is not to be used.
+    /// The directory of these tenants and sets of limits, with what was used as the book has it. Tenants with a problem are in it, too, so
+    /// that nothing that names them becomes a second problem: with problems it is not to be used.
     pub fn new(
         tenants: &[TenantSettings],
         quotas: impl IntoIterator<Item = Quota>,
@@ -230,7 +232,10 @@ fn check_name(name: &str) -> Result<(), String> {
 fn meter_name(terms: &GrantTerms<'_>) -> Arc<str> {
     match terms.kind {
         GrantKind::Key => terms.id.into(),
-        GrantKind::Token => format!("token:{}/{}", terms.tenant, terms.id).into(),
+        GrantKind::Token => {
+            let issuer = terms.issuer.unwrap_or_default();
+            format!("token:{}/{}@{issuer}", terms.tenant, terms.id).into()
+        }
         GrantKind::Certificate => format!("certificate:{}", terms.id).into(),
         GrantKind::Network => format!("network:{}", terms.id).into(),
         GrantKind::Anonymous => ANONYMOUS.into(),
@@ -288,6 +293,7 @@ mod tests {
         let terms = GrantTerms {
             kind: GrantKind::Token,
             id: "alice",
+            issuer: None,
             tenant: "acme",
             rights: Some(&rights),
             quota: Some("free"),
@@ -301,6 +307,11 @@ mod tests {
         let may =
             |grant: &AccessGrant| ["a", "b", "c"].map(|it| grant.rights.check_chain(it).is_ok());
         assert_eq!(may(&grant), [false, true, false]);
+        let of_issuer = |issuer| {
+            let grant = directory.grant(&GrantTerms { issuer: Some(issuer), ..terms }).unwrap();
+            grant.meters.key.expect("a quota").name().to_string()
+        };
+        assert_ne!(of_issuer("https://a.example"), of_issuer("https://b.example"));
         let plain = directory.grant(&GrantTerms { rights: None, quota: None, ..terms }).unwrap();
         assert_eq!((may(&plain), plain.quota), ([true, true, false], None));
         assert!(directory.has("acme") && directory.has(ANONYMOUS) && !directory.has("acne"));
@@ -313,6 +324,7 @@ mod tests {
         let terms = GrantTerms {
             kind: GrantKind::Key,
             id: "x",
+            issuer: None,
             tenant: "acme",
             rights: Some(&rights),
             quota: Some("gold"),
@@ -331,7 +343,14 @@ mod tests {
     fn where_no_tenants_are_named_keys_make_them() {
         let directory = check(&[], &[]).open();
         let grant = |kind, tenant| {
-            let terms = GrantTerms { kind, id: "x", tenant, rights: None, quota: Some("free") };
+            let terms = GrantTerms {
+                kind,
+                id: "x",
+                issuer: None,
+                tenant,
+                rights: None,
+                quota: Some("free"),
+            };
             directory.grant(&terms).map(|grant| (grant.tenant.number, grant.quota.is_some()))
         };
         let acme = Tenant::new("acme").number;
@@ -349,8 +368,14 @@ mod tests {
     #[test]
     fn a_tenant_that_is_not_named_is_told_those_that_are() {
         let directory = check(&[tenant("b", None, &[]), tenant("a", None, &[])], &[]);
-        let terms =
-            GrantTerms { kind: GrantKind::Key, id: "x", tenant: "c", rights: None, quota: None };
+        let terms = GrantTerms {
+            kind: GrantKind::Key,
+            id: "x",
+            issuer: None,
+            tenant: "c",
+            rights: None,
+            quota: None,
+        };
         let problems = directory.grant(&terms).unwrap_err();
         assert_eq!(problems, ["tenant: there is no tenant `c`: there are a, b"]);
     }
@@ -364,7 +389,8 @@ mod tests {
         };
         let directory = check(&[settings, tenant("plain", None, &[])], &[]);
         let grant = |tenant, id, quota| {
-            let terms = GrantTerms { kind: GrantKind::Key, id, tenant, rights: None, quota };
+            let terms =
+                GrantTerms { kind: GrantKind::Key, id, issuer: None, tenant, rights: None, quota };
             directory.grant(&terms).unwrap().meters
         };
         let (one, other) = (grant("acme", "a", None), grant("acme", "b", Some("pro")));
@@ -384,7 +410,8 @@ mod tests {
     fn numbers_of_grants_and_tenants_stay() {
         let number = |kind, id| {
             let directory = check(&[tenant("acme", None, &[])], &[]);
-            let terms = GrantTerms { kind, id, tenant: "acme", rights: None, quota: None };
+            let terms =
+                GrantTerms { kind, id, issuer: None, tenant: "acme", rights: None, quota: None };
             let grant = directory.grant(&terms).unwrap();
             (grant.number, grant.tenant.number)
         };

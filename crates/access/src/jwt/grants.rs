@@ -84,6 +84,7 @@ impl TokenGrants {
         let terms = GrantTerms {
             kind: GrantKind::Token,
             id: &token.subject,
+            issuer: Some(&token.issuer),
             tenant: &token.tenant,
             rights: Some(&rights),
             quota: token.quota.as_deref(),

@@ -81,6 +81,7 @@ impl KeyRules {
         let terms = GrantTerms {
             kind: GrantKind::Key,
             id: record.id.as_str(),
+            issuer: None,
             tenant: &record.tenant,
             rights: Some(&record.rights),
             quota: record.quota.as_deref().filter(|_| self.knows_quotas),
