@@ -18,6 +18,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 pub mod access;
 mod access_files;
+pub mod acme;
 pub(crate) mod callers;
 pub mod chain;
 mod check;
@@ -49,6 +50,7 @@ pub use access::{
     Rights, TenantConfig,
 };
 pub(crate) use access_files::{KEYS_BYTES_MAX, read_keys};
+pub use acme::{Acme, AcmeContact, AcmeDirectory};
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
@@ -57,8 +59,8 @@ pub use env::EnvLookup;
 pub use lifetime::{lifetime, overlap};
 pub(crate) use name::is_clickhouse_table;
 pub use name::{
-    CertificateText, ChainName, ClaimPath, ClickHouseTable, ClusterName, HeaderName, LabelName,
-    ListenerName, Origin, QuotaName, ReplicaName, TenantName,
+    AcmeDomain, CertificateText, ChainName, ClaimPath, ClickHouseTable, ClusterName, HeaderName,
+    LabelName, ListenerName, Origin, QuotaName, ReplicaName, TenantName,
 };
 pub use network::Network;
 pub(crate) use nodecore::{NodecoreKey, nodecore_keys};
@@ -67,15 +69,16 @@ pub use profile::{Moment, Profile, ProfileValues};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
-    AdminGuard, Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits,
-    Log, NamedCertificate, NamedToken, Proxies, Settings, SharedStore, Timeouts, Tls, TlsClients,
+    AdminGuard, AdminTls, Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health,
+    Hedging, Limits, Log, NamedCertificate, NamedToken, Proxies, Settings, SharedStore, Timeouts,
+    Tls, TlsClients,
 };
 pub use unit::{ByteSize, Wrong};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
 pub use value::{Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, TextLine, UsageFormat};
 
 use read::{ConfigReader, Setting, SettingWord};
-use wellhead_server::{AdminRole, ClientFiles, TlsFile, TlsFiles};
+use wellhead_server::{AdminRole, ClientFiles, TlsFile, TlsFiles, TlsProblem};
 use write::Yaml;
 
 /// Where a config is looked for when none is named, in this order.
@@ -426,46 +429,122 @@ pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, UnusableCertificat
 /// The hint at a file that is not there.
 const RELATIVE_PATHS: &str = "relative paths are seen from the directory of the config";
 
+impl TlsClients {
+    /// As `server` takes them.
+    fn files(&self) -> ClientFiles {
+        ClientFiles { ca: self.ca.clone(), required: self.required, crl: self.crl.clone() }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        iter::once(&self.ca).chain(&self.crl)
+    }
+
+    fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        iter::once(&mut self.ca).chain(&mut self.crl)
+    }
+}
+
 impl Tls {
+    /// Where the files are. Without `acme` the check has seen to it that they are given.
+    pub fn files(&self) -> TlsFiles {
+        TlsFiles {
+            certificate: self.certificate.clone().unwrap_or_default(),
+            key: self.key.clone().map(|key| key.0).unwrap_or_default(),
+            clients: self.clients(),
+        }
+    }
+
+    /// What clients are verified by.
+    pub fn clients(&self) -> Option<ClientFiles> {
+        self.clients.as_ref().map(TlsClients::files)
+    }
+
+    /// All files, and the directory of `acme`.
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let key = self.key.as_ref().map(|key| &key.0);
+        let acme = self.acme.iter().flat_map(|acme| iter::once(&acme.cache).chain(&acme.ca));
+        let clients = self.clients.iter().flat_map(TlsClients::paths);
+        self.certificate.iter().chain(key).chain(acme).chain(clients)
+    }
+
+    fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let key = self.key.as_mut().map(|key| &mut key.0);
+        let acme = self.acme.iter_mut();
+        let acme = acme.flat_map(|acme| iter::once(&mut acme.cache).chain(&mut acme.ca));
+        let clients = self.clients.iter_mut().flat_map(TlsClients::paths_mut);
+        self.certificate.iter_mut().chain(key).chain(acme).chain(clients)
+    }
+
+    /// Makes the paths absolute and reports files that cannot be used.
+    fn find_files(&mut self, at: &SettingPath, base: &FilePath, problems: &mut Vec<Problem>) {
+        // What could not be read has its problem already.
+        if !make_absolute(self.paths_mut(), base) {
+            return;
+        }
+        let found = match (&self.acme, &self.certificate, &self.key) {
+            (Some(acme), None, None) => {
+                let clients = self.clients().map(|clients| clients.problems());
+                acme.order().problems().into_iter().chain(clients.unwrap_or_default()).collect()
+            }
+            (None, Some(_), Some(_)) => self.files().problems(),
+            // The check tells what is missing, or too much.
+            (_, _, _) => Vec::new(),
+        };
+        tell_files(&found, at, problems);
+    }
+}
+
+impl AdminTls {
     /// Where the files are.
     pub fn files(&self) -> TlsFiles {
-        let clients = self.clients.as_ref().map(|clients| ClientFiles {
-            ca: clients.ca.clone(),
-            required: clients.required,
-            crl: clients.crl.clone(),
-        });
-        TlsFiles { certificate: self.certificate.clone(), key: self.key.0.clone(), clients }
+        TlsFiles {
+            certificate: self.certificate.clone(),
+            key: self.key.0.clone(),
+            clients: self.clients.as_ref().map(TlsClients::files),
+        }
     }
 
     /// All files.
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        let clients = self.clients.iter().flat_map(|it| iter::once(&it.ca).chain(&it.crl));
+        let clients = self.clients.iter().flat_map(TlsClients::paths);
         [&self.certificate, &self.key.0].into_iter().chain(clients)
     }
 
     /// Makes the paths absolute and reports files that cannot be used.
     fn find_files(&mut self, at: &SettingPath, base: &FilePath, problems: &mut Vec<Problem>) {
-        let clients =
-            self.clients.iter_mut().flat_map(|it| iter::once(&mut it.ca).chain(&mut it.crl));
-        let own = [&mut self.certificate, &mut self.key.0];
-        let mut files: Vec<_> = own.into_iter().chain(clients).collect();
-        // What could not be read has its problem already.
-        if files.iter().any(|file| file.as_os_str().is_empty()) {
-            return;
+        let clients = self.clients.iter_mut().flat_map(TlsClients::paths_mut);
+        let paths = [&mut self.certificate, &mut self.key.0].into_iter().chain(clients);
+        if make_absolute(paths, base) {
+            tell_files(&self.files().problems(), at, problems);
         }
-        for file in &mut files {
-            **file = base.join(&**file);
-        }
-        for problem in self.files().problems() {
-            let path = match problem.file {
-                TlsFile::Certificate => at.key("certificate"),
-                TlsFile::Key => at.key("key"),
-                TlsFile::ClientAuthority => at.key("clients").key("ca"),
-                TlsFile::RevocationList(index) => at.key("clients").key("crl").item(index),
-            };
-            let told = Problem::error(&path, problem.to_string());
-            problems.push(if problem.path.exists() { told } else { told.hint(RELATIVE_PATHS) });
-        }
+    }
+}
+
+/// Makes paths absolute to `base`; says no if one of them could not be read.
+fn make_absolute<'a>(paths: impl Iterator<Item = &'a mut PathBuf>, base: &FilePath) -> bool {
+    let mut paths: Vec<_> = paths.collect();
+    if paths.iter().any(|path| path.as_os_str().is_empty()) {
+        return false;
+    }
+    for path in &mut paths {
+        **path = base.join(&**path);
+    }
+    true
+}
+
+/// Reports what is wrong with the files of a listener's TLS.
+fn tell_files(found: &[TlsProblem], at: &SettingPath, problems: &mut Vec<Problem>) {
+    for problem in found {
+        let path = match problem.file {
+            TlsFile::Certificate => at.key("certificate"),
+            TlsFile::Key => at.key("key"),
+            TlsFile::ClientAuthority => at.key("clients").key("ca"),
+            TlsFile::RevocationList(index) => at.key("clients").key("crl").item(index),
+            TlsFile::AcmeCache => at.key("acme").key("cache"),
+            TlsFile::AcmeAuthority => at.key("acme").key("ca"),
+        };
+        let told = Problem::error(&path, problem.to_string());
+        problems.push(if problem.path.exists() { told } else { told.hint(RELATIVE_PATHS) });
     }
 }
 

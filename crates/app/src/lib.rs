@@ -13,6 +13,7 @@
 //! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
 
 mod access;
+mod acme;
 mod admin;
 mod admin_listener;
 mod analyze;

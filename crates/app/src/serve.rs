@@ -25,6 +25,7 @@ use wellhead_server::{
 use wellhead_telemetry::clock;
 
 use crate::access::{self, CallerControl, directory};
+use crate::acme;
 use crate::admin::{AdminPages, AdminParts, Heartbeats, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, share_cache};
@@ -121,8 +122,11 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
 }
 
 fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
-    let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
-    tls.map_err(AssembleError::Tls)
+    let tls = settings.tls.as_ref().map(|tls| match &tls.acme {
+        Some(acme) => Tls::with_acme(acme.order(), tls.clients()),
+        None => Tls::load(tls.files()),
+    });
+    tls.transpose().map_err(AssembleError::Tls)
 }
 
 /// Binds the address of clients, once for each worker.
@@ -343,6 +347,9 @@ impl Running {
         loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
         for tls in &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
+            if let Some(orders) = tls.acme() {
+                loops.spawn(acme::run(orders));
+            }
         }
         if let (Some(shared), Some(store)) = (&self.parts.shared, &self.store)
             && let Some(notices) = shared.start(store, SmallRng::from_os_rng())

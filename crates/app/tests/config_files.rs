@@ -222,6 +222,36 @@ fn files_of_client_certificates_are_looked_at() {
     }
 }
 
+#[test]
+fn files_of_an_acme_server_are_looked_at() {
+    let folder = Folder::new("acme");
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).expect("a good name");
+    folder.write("ca.crt", made.cert.pem().as_bytes());
+    let config = |files: &str| {
+        let chain = "chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
+        format!(
+            "tls:\n  acme:\n    domains: [a.example]\n    contact: [ops@a.example]\n    {files}\n{chain}\n"
+        )
+    };
+    let good = folder.write("good.yaml", config("cache: acme\n    ca: ca.crt").as_bytes());
+    let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
+    let order = loaded.settings.tls.and_then(|tls| tls.acme).expect("it was given").order();
+    assert_eq!((order.cache, order.ca), (folder.0.join("acme"), Some(folder.0.join("ca.crt"))));
+    assert_eq!(order.contact, ["mailto:ops@a.example"]);
+    assert_eq!(order.directory, "https://acme-v02.api.letsencrypt.org/directory");
+    assert!(!folder.0.join("acme").exists(), "a check makes no directory");
+    for (files, place, expected) in [
+        ("cache: ca.crt", "5:12", "`DIR/ca.crt` is not a directory"),
+        ("cache: acme\n    ca: none.crt", "6:9", "`DIR/none.crt` does not exist"),
+        ("cache: acme\n    ca: good.yaml", "6:9", "`DIR/good.yaml` holds no certificate"),
+    ] {
+        let bad = folder.write("bad.yaml", config(files).as_bytes());
+        let found = problems(&bad).replace(&folder.0.display().to_string(), "DIR");
+        assert!(found.contains(&format!("error: {expected}")), "{found}");
+        assert!(found.contains(&format!(":{place}\n")), "{found}");
+    }
+}
+
 /// Settings of callers with these words for `access`, beside what all cases have.
 fn with_access(access: &str) -> String {
     format!("access: {access}\ntenants: {{ acme: {{}} }}\n{SMALL}")

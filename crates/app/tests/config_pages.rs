@@ -227,7 +227,7 @@ access:
   proxies: { trust: [10.0.0.0/8], header: forwarded }
   prices: [{ methods: [eth_getLogs], credits: 75 }]
   cached_percent: 10
-tls: { certificate: a.pem, key: a.key, clients: { ca: ca.pem } }
+tls: { acme: { domains: [a.example, b], contact: ['mailto:a@b'], cache: acme, directory: 'https://ca.example/dir', ca: ca.pem }, clients: { ca: ca.pem } }
 tenants:
   acme: { quota: pro, rights: { chains: [a], effects: [read], select: [], trail: false, batch_items_max: 9 } }
   anonymous: { address_quota: free, rights: { methods: { allow: ['eth_*'], deny: [eth_getLogs] } } }

@@ -50,6 +50,11 @@ pub(crate) fn certificate_end(certificate: &CertificateDer<'_>) -> Option<Durati
     CertificateFields::read(certificate)?.not_after
 }
 
+/// The first moment at which a certificate is valid, since 1970.
+pub(crate) fn certificate_start(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    CertificateFields::read(certificate)?.not_before
+}
+
 /// When the next issue of a revocation list is due, since 1970.
 pub(crate) fn revocation_list_end(list: &CertificateRevocationListDer<'_>) -> Option<Duration> {
     let mut fields = DerReader(DerReader(DerReader(list).element(SEQUENCE)?).element(SEQUENCE)?);
@@ -87,6 +92,7 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// What is read of a certificate.
 struct CertificateFields<'a> {
+    not_before: Option<Duration>,
     not_after: Option<Duration>,
     subject: &'a [u8],
     extensions: &'a [u8],
@@ -100,13 +106,13 @@ impl<'a> CertificateFields<'a> {
         let _serial = fields.element(INTEGER)?;
         let (_algorithm, _issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
         let mut validity = DerReader(fields.element(SEQUENCE)?);
-        let _not_before = validity.next()?;
+        let not_before = moment(validity.next()?);
         let not_after = moment(validity.next()?);
         let subject = fields.element(SEQUENCE)?;
         let _key = fields.element(SEQUENCE)?;
         let (_issuer_id, _subject_id) = (fields.element(ISSUER_ID), fields.element(SUBJECT_ID));
         let extensions = fields.element(EXTENSIONS).and_then(|it| DerReader(it).element(SEQUENCE));
-        Some(Self { not_after, subject, extensions: extensions.unwrap_or_default() })
+        Some(Self { not_before, not_after, subject, extensions: extensions.unwrap_or_default() })
     }
 }
 
@@ -281,6 +287,12 @@ mod tests {
         let many: Vec<_> = (0..100).map(|n| SanType::DnsName(ia5(&format!("n{n}")))).collect();
         let certificate = made(|params| params.subject_alt_names = many);
         assert_eq!(names(&certificate).len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn the_start_of_a_certificate() {
+        let made = made(|params| params.not_before = rcgen::date_time_ymd(2026, 11, 25));
+        assert_eq!(certificate_start(&made), Some(Duration::from_secs(1_795_564_800)));
     }
 
     #[test]

@@ -109,6 +109,9 @@ pub(crate) async fn run_tls<E: HttpService>(
 ) {
     // Boxed: its room is not wanted any more afterwards.
     match Box::pin(shake_hands(stream, &handshakes, &worker, permit.link())).await {
+        Ok(shaken) if tls::was_challenge(&shaken) => {
+            tracing::debug!(peer = %permit.link().peer, "an ACME server has seen the proof of a domain");
+        }
         Ok(shaken) => {
             ServerCounters::add(&worker.shared.counters.tls);
             let agreed = tls::agreed(&shaken);

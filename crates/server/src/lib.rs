@@ -83,6 +83,7 @@ pub use refusal::HttpRefusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};
 pub use tls::{
-    ClientFiles, FileEnd, HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem,
+    AcmeFailure, AcmeIssue, AcmeOrders, AcmeSettings, ClientFiles, FileEnd, HandshakeFailure,
+    Renewed, Tls, TlsFile, TlsFiles, TlsProblem,
 };
 pub use ws_end::WsEnd;

@@ -1,5 +1,5 @@
-//! TLS of a listener: certificate, key and what client certificates have to be, from files, and why
-//! a handshake fails.
+//! TLS of a listener: certificate, key and what client certificates have to be, from files or from an
+//! ACME server (`acme`), and why a handshake fails.
 //!
 //! The files are read and checked at start, and again when one changes: connections that
 //! are open keep what they agreed on, new ones get the new certificate. Files that are no
@@ -12,6 +12,7 @@
 //! negotiated anew on a connection (rustls knows no renegotiation), so a client certificate is asked
 //! for before the path of any request is known, and required of all or of none.
 
+mod acme;
 mod files;
 
 use std::fmt;
@@ -21,24 +22,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::aws_lc_rs;
-use rustls::server::{NoServerSessionStorage, ProducesTickets};
-use rustls::sign::SingleCertAndKey;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{
+    Acceptor, ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert,
+};
+use rustls::sign::CertifiedKey;
 use rustls::{InvalidMessage, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{Accept, TlsAcceptor};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use crate::certificate::{self, ClientName};
 use crate::protocol::ClientProtocol;
-use files::{FileStamps, TlsMaterial};
+use acme::AcmeCertificate;
+use files::{FileStamps, TlsMaterial, client_material, client_stamps};
+
+pub use acme::{AcmeFailure, AcmeIssue, AcmeOrders, AcmeSettings};
 
 /// Sessions that a client may resume without a signature, given with each handshake.
 const TICKETS: usize = 2;
 
 /// Certificate and key of a listener, and the settings made from them.
 pub struct Tls {
-    files: TlsFiles,
+    source: TlsSource,
     /// Seals the sessions that clients may resume; the certificate they were made under may change.
     ticketer: Arc<dyn ProducesTickets>,
     current: ArcSwap<CurrentTls>,
@@ -46,10 +52,17 @@ pub struct Tls {
     seen: Mutex<FileStamps>,
 }
 
+/// Where the certificate comes from.
+#[derive(Debug)]
+enum TlsSource {
+    Files(TlsFiles),
+    Acme(Arc<AcmeCertificate>),
+}
+
 /// What the next handshake goes by.
 struct CurrentTls {
     config: Arc<ServerConfig>,
-    ends: Vec<FileEnd>,
+    material: TlsMaterial,
 }
 
 /// Where certificate and key are, and what client certificates are verified by.
@@ -86,6 +99,10 @@ pub enum TlsFile {
     ClientAuthority,
     /// One of the revocation lists, by its place.
     RevocationList(usize),
+    /// The directory in which the account key and the certificate of an ACME server are kept.
+    AcmeCache,
+    /// The authorities that an ACME server is verified by.
+    AcmeAuthority,
 }
 
 /// When a file ends to be valid.
@@ -130,24 +147,65 @@ impl Tls {
     /// Reads and checks the files. Blocks, as [`Self::renew`] does.
     pub fn load(files: TlsFiles) -> Result<Arc<Self>, Vec<TlsProblem>> {
         let seen = files.stamps();
-        let material = files.read(&Arc::new(aws_lc_rs::default_provider()))?;
-        let ticketer = aws_lc_rs::Ticketer::new().map_err(|error| files.unusable(&error))?;
-        let current = current(material, &ticketer).map_err(|error| files.unusable(&error))?;
+        let material = files.read(&provider())?;
+        Self::new(TlsSource::Files(files), seen, material)
+    }
+
+    /// Prepares a listener whose certificate an ACME server issues, when [`Self::acme`] orders it. One
+    /// that is kept from earlier is in use at once; without one, handshakes fail until it is issued.
+    /// Asks no server. Blocks.
+    pub fn with_acme(
+        settings: AcmeSettings,
+        clients: Option<ClientFiles>,
+    ) -> Result<Arc<Self>, Vec<TlsProblem>> {
+        let seen = client_stamps(clients.as_ref());
+        let material = client_material(clients.as_ref(), &provider());
+        let opened = AcmeCertificate::open(settings, clients);
+        let (acme, material) = match (opened, material) {
+            (Ok(acme), Ok(material)) => (acme, material),
+            (Err(problem), Ok(_)) => return Err(vec![problem]),
+            (opened, Err(problems)) => {
+                return Err(opened.err().into_iter().chain(problems).collect());
+            }
+        };
+        let material = match acme.kept(&provider()) {
+            Some(certified) => material.with_certificate(certified),
+            None => material,
+        };
+        Self::new(TlsSource::Acme(Arc::new(acme)), seen, material)
+    }
+
+    fn new(
+        source: TlsSource,
+        seen: FileStamps,
+        material: TlsMaterial,
+    ) -> Result<Arc<Self>, Vec<TlsProblem>> {
+        let ticketer = aws_lc_rs::Ticketer::new().map_err(|error| source.unusable(&error))?;
+        let current = current(material, &ticketer).map_err(|error| source.unusable(&error))?;
         let current = ArcSwap::from_pointee(current);
-        Ok(Arc::new(Self { ticketer, seen: Mutex::new(seen), current, files }))
+        Ok(Arc::new(Self { ticketer, seen: Mutex::new(seen), current, source }))
     }
 
     /// Takes the files anew if they have changed and are good.
     pub fn renew(&self) -> Renewed {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // Before they are read: what changes meanwhile shows the next time.
-        let stamps = self.files.stamps();
+        let stamps = self.source.stamps();
         if *seen == stamps {
             return Renewed::Unchanged;
         }
         *seen = stamps;
-        let renewed = self.files.read(&Arc::new(aws_lc_rs::default_provider())).and_then(|read| {
-            current(read, &self.ticketer).map_err(|error| self.files.unusable(&error))
+        let renewed = match &self.source {
+            TlsSource::Files(files) => files.read(&provider()),
+            TlsSource::Acme(acme) => client_material(acme.clients(), &provider()).map(|read| {
+                match &self.current.load().material.certified {
+                    Some(certified) => read.with_certificate(Arc::clone(certified)),
+                    None => read,
+                }
+            }),
+        };
+        let renewed = renewed.and_then(|read| {
+            current(read, &self.ticketer).map_err(|error| self.source.unusable(&error))
         });
         match renewed {
             Ok(renewed) => {
@@ -158,15 +216,81 @@ impl Tls {
         }
     }
 
+    /// Takes a certificate that was issued.
+    fn install(&self, certified: CertifiedKey) -> Result<(), rustls::Error> {
+        // Held, so that no renewal of files puts the certificate before back.
+        let _seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let material = self.current.load().material.clone();
+        let issued = material.with_certificate(Arc::new(certified));
+        self.current.store(Arc::new(current(issued, &self.ticketer)?));
+        Ok(())
+    }
+
     /// When the certificate and the revocation lists that are in use end to be valid.
     pub fn ends(&self) -> Vec<FileEnd> {
-        self.current.load().ends.clone()
+        self.current.load().material.ends.clone()
+    }
+
+    /// Orders the certificate, if an ACME server issues it.
+    pub fn acme(self: &Arc<Self>) -> Option<AcmeOrders> {
+        match &self.source {
+            TlsSource::Files(_) => None,
+            TlsSource::Acme(acme) => Some(AcmeOrders::new(Arc::clone(self), Arc::clone(acme))),
+        }
     }
 
     /// Shakes hands with a client: see [`HandshakeFailure::of`] for how that fails.
-    pub(crate) fn accept(&self, stream: TcpStream) -> Accept<TcpStream> {
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let config = Arc::clone(&self.current.load().config);
-        TlsAcceptor::from(config).accept(stream)
+        let Some(challenge) = self.source.challenge() else {
+            return TlsAcceptor::from(config).accept(stream).await;
+        };
+        // A validator of the ACME server has no certificate that `config` may require.
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = match acme::is_challenge(&begun.client_hello()) {
+            true => challenge,
+            false => config,
+        };
+        begun.into_stream(config).await
+    }
+}
+
+impl TlsSource {
+    fn stamps(&self) -> FileStamps {
+        match self {
+            Self::Files(files) => files.stamps(),
+            Self::Acme(acme) => client_stamps(acme.clients()),
+        }
+    }
+
+    /// What the library holds against what was read.
+    fn unusable(&self, error: &rustls::Error) -> Vec<TlsProblem> {
+        match self {
+            Self::Files(files) => files.unusable(error),
+            Self::Acme(acme) => vec![acme.unusable(error)],
+        }
+    }
+
+    /// What proves a domain to an ACME server, while a certificate is on order.
+    fn challenge(&self) -> Option<Arc<ServerConfig>> {
+        match self {
+            Self::Files(_) => None,
+            Self::Acme(acme) => acme.challenge(),
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Gives every client the one certificate; none before there is one.
+#[derive(Debug)]
+struct OneCertificate(Option<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for OneCertificate {
+    fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.clone()
     }
 }
 
@@ -174,15 +298,14 @@ fn current(
     material: TlsMaterial,
     ticketer: &Arc<dyn ProducesTickets>,
 ) -> Result<CurrentTls, rustls::Error> {
-    let TlsMaterial { certified, verifier, ends } = material;
-    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?;
-    let resumes = verifier.is_none();
-    let mut config = match verifier {
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let resumes = material.verifier.is_none();
+    let mut config = match &material.verifier {
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         None => builder.with_no_client_auth(),
     }
-    .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    .with_cert_resolver(Arc::new(OneCertificate(material.certified.clone())));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if resumes {
         // Sealed and given to the client, so that no worker has to ask another for them. Early
@@ -195,12 +318,12 @@ fn current(
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(CurrentTls { config: Arc::new(config), ends })
+    Ok(CurrentTls { config: Arc::new(config), material })
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Tls").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
@@ -210,6 +333,11 @@ pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<ClientProtocol> {
         b"h2" => Some(ClientProtocol::Http2),
         _ => Some(ClientProtocol::Http1),
     }
+}
+
+/// Whether the client was an ACME server that has seen its proof. Nothing more is said on it.
+pub(crate) fn was_challenge(stream: &TlsStream<TcpStream>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(acme::PROTOCOL)
 }
 
 /// The names in the certificate that the client has proved to be its own; `None` without one.
@@ -227,7 +355,8 @@ pub enum HandshakeFailure {
     Left,
     /// What came was not TLS; mostly plain HTTP.
     NotTls,
-    /// There was nothing that both sides can do, or the client does not trust the certificate.
+    /// There was nothing that both sides can do, or the client does not trust the certificate, or an
+    /// ACME server has not issued the first one yet.
     Disagreed,
     /// The client had no certificate and needs one, or one that is not valid, not of an authority
     /// that is trusted, or revoked.

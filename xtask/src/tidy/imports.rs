@@ -19,12 +19,13 @@ const OUTSIDE: [&str; 4] = ["xtask", "wellhead-e2e", "wellhead-kit", "wellhead-s
 const SOCKET_CRATES: [&str; 4] = ["net", "server", "sim", "store"];
 
 /// Libraries that open sockets, or speak a protocol over one.
-const SOCKET_LIBRARIES: [&str; 8] = [
+const SOCKET_LIBRARIES: [&str; 9] = [
     "h2",
     "hyper",
     "hyper-util",
     "redis",
     "reqwest",
+    "rustls-acme",
     "socket2",
     "tokio-rustls",
     "tokio-tungstenite",

@@ -11,6 +11,7 @@ mod listener;
 mod method;
 mod shared;
 mod tenant;
+mod tls;
 mod usage;
 
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ use super::near::near;
 use super::place::{is_private, reaches};
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
-use super::settings::{Settings, Tls};
+use super::settings::{AdminTls, Settings, Tls};
 use super::tree::Node;
 use super::value::{CallsOver, TextLine};
 
@@ -81,6 +82,7 @@ pub(super) fn check(
     let known = problems.len();
     let mut checker = Checker { settings, tree, blanks, problems, known };
     checker.listeners();
+    checker.certificate();
     checker.admin_guard();
     checker.proxies();
     checker.callers(keys);
@@ -176,7 +178,8 @@ impl Checker<'_> {
     fn state(&mut self) {
         let (path, settings) = (SettingPath::root().key("state"), self.settings);
         let Some(state) = &settings.state else { return self.caps_without_state() };
-        let tls = settings.tls.iter().chain(&settings.admin_access.tls).flat_map(Tls::paths);
+        let admin = settings.admin_access.tls.iter().flat_map(AdminTls::paths);
+        let tls = settings.tls.iter().flat_map(Tls::paths).chain(admin);
         let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
         if state.as_os_str().as_encoded_bytes().ends_with(b"/") && !self.touched(&path) {
             self.error(

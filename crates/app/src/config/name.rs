@@ -17,6 +17,7 @@ const NAME_LEN_MAX: usize = 64;
 
 /// As DNS has it.
 const HOST_LEN_MAX: usize = 253;
+const LABEL_LEN_MAX: usize = 63;
 
 /// Letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 fn name(text: &str, what: &str) -> Result<(), Wrong> {
@@ -145,6 +146,38 @@ names! {
         if bare.is_empty() || bare.len() > HOST_LEN_MAX || !bare.bytes().all(tidy) {
             let hint = "write a name such as `rpc.example.org`, `*.example.org`, or `*` for all";
             return Err(Wrong::hinted("this is not a host name", hint));
+        }
+        Ok(())
+    }
+}
+
+names! {
+    /// A name that an ACME server issues a certificate for.
+    AcmeDomain, "a domain", "[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", |text| {
+        let example = "write the name alone: `rpc.example.org`";
+        if text.starts_with("*.") || text == "*" {
+            let hint = "list each name; or let another program obtain the certificate, and name its files in `certificate` and `key`";
+            return Err(Wrong::hinted("TLS-ALPN-01 cannot verify a wildcard", hint));
+        }
+        if text.parse::<std::net::IpAddr>().is_ok() {
+            return Err(Wrong::hinted("an address is no domain", example));
+        }
+        if !text.is_ascii() {
+            let hint = "write it as DNS has it, beginning with `xn--`";
+            return Err(Wrong::hinted("this is not a domain in ASCII", hint));
+        }
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            let hint = format!("write `{}`: case does not matter", text.to_ascii_lowercase());
+            return Err(Wrong::hinted("a domain is lower case", hint));
+        }
+        let is_label = |label: &str| {
+            (1..=LABEL_LEN_MAX).contains(&label.len())
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        if text.len() > HOST_LEN_MAX || !text.split('.').all(is_label) {
+            return Err(Wrong::hinted("this is not a domain", example));
         }
         Ok(())
     }

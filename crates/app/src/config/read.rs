@@ -309,7 +309,8 @@ const RETIRED: [(&str, &str, &str); 9] = [
     ("checks", "fall", "`health.failures` consecutive failures open the breaker"),
 ];
 
-/// The hint for an old key: its new name if this section has it, or what applies instead.
+/// The hint for an old key, or one that only another section has: its new name if this section has it, or
+/// what applies instead.
 fn former(
     key: &str,
     section: &SettingPath,
@@ -318,6 +319,10 @@ fn former(
     let renamed = RENAMED.iter().find(|(old, new)| *old == key && allowed.contains(new));
     if let Some((_, new)) = renamed {
         return Some((format!("it was renamed to `{new}`"), Some(new)));
+    }
+    if key == "acme" && *section == SettingPath::root().key("admin_access").key("tls") {
+        let hint = "ACME servers verify `listen` only: name the files of a certificate for `admin`";
+        return Some((hint.to_owned(), None));
     }
     let Some(PathStep::Key(section)) = section.steps().last() else { return None };
     let (_, _, holds) = RETIRED.iter().find(|(home, old, _)| *home == section && *old == key)?;

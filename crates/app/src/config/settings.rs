@@ -18,6 +18,7 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
 use super::access::{Access, QuotaConfig, TenantConfig};
+use super::acme::Acme;
 use super::chain::{Chain, Upstream};
 use super::name::{
     ChainName, ClusterName, HeaderName, ListenerName, Origin, QuotaName, TenantName,
@@ -112,9 +113,25 @@ section! {
 }
 
 section! {
-    /// TLS for `listen`. All files are read at start, and again within a minute when one of them has
+    /// TLS for `listen`, with a certificate from files (`certificate` and `key`) or from an ACME server
+    /// (`acme`). All files are read at start, and again within a minute when one of them has
     /// changed; invalid files are logged and not used.
     Tls {
+        /// The certificate, followed by its intermediate certificates (PEM).
+        certificate: Option<PathBuf> = derived("required without `acme`"),
+        /// The private key of the certificate (PEM, not encrypted).
+        key: Option<KeyFile> = derived("required without `acme`"),
+        /// A certificate that wellhead orders and renews itself.
+        acme: Option<Acme> = derived("none: the certificate is in files"),
+        /// Certificates of clients (mTLS).
+        clients: Option<TlsClients> = derived("none: clients are not asked for certificates"),
+    }
+}
+
+section! {
+    /// TLS for `admin`. All files are read at start, and again within a minute when one of them has
+    /// changed; invalid files are logged and not used.
+    AdminTls {
         /// The certificate, followed by its intermediate certificates (PEM).
         certificate: PathBuf = required(),
         /// The private key of the certificate (PEM, not encrypted).
@@ -157,8 +174,8 @@ section! {
         metrics_open: Option<bool> = derived("`true` if `admin` is on the loopback"),
         /// The mode of the socket file, in octal.
         socket_mode: FileMode = default(FileMode(0o660)),
-        /// TLS for `admin`, as `tls` is for `listen`.
-        tls: Option<Tls> = derived("none: plain HTTP"),
+        /// TLS for `admin`, as `tls` is for `listen`, without `acme`.
+        tls: Option<AdminTls> = derived("none: plain HTTP"),
     }
 }
 

@@ -1,14 +1,14 @@
 //! The files of a listener's TLS: reading them, and saying what is wrong with one.
 
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{InconsistentKeys, RootCertStore};
 use rustls_pki_types::pem::{self, PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -26,18 +26,31 @@ const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// When each file was last written, and its length; `None` for one that is not there.
 pub(super) type FileStamps = Vec<Option<(SystemTime, u64)>>;
 
-/// What is in the files.
+/// What a listener's settings are made from.
+#[derive(Clone)]
 pub(super) struct TlsMaterial {
-    pub(super) certified: CertifiedKey,
+    /// `None` until an ACME server has issued the first certificate.
+    pub(super) certified: Option<Arc<CertifiedKey>>,
     /// `None` if clients are not asked for a certificate.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     pub(super) ends: Vec<FileEnd>,
 }
 
+impl TlsMaterial {
+    /// With this certificate instead of the one before.
+    pub(super) fn with_certificate(mut self, certified: Arc<CertifiedKey>) -> Self {
+        self.ends.retain(|it| it.file != TlsFile::Certificate);
+        let end = certified.cert.iter().filter_map(certificate_end).min();
+        self.ends.splice(0..0, end.map(|end| FileEnd { file: TlsFile::Certificate, end }));
+        self.certified = Some(certified);
+        self
+    }
+}
+
 impl TlsFiles {
     /// Everything that is wrong with the files; empty when they can be served.
     pub fn problems(&self) -> Vec<TlsProblem> {
-        self.read(&Arc::new(aws_lc_rs::default_provider())).err().unwrap_or_default()
+        self.read(&super::provider()).err().unwrap_or_default()
     }
 
     /// What the library holds against all of them together.
@@ -50,12 +63,8 @@ impl TlsFiles {
     }
 
     pub(super) fn stamps(&self) -> FileStamps {
-        let clients = self.clients.iter().flat_map(|it| std::iter::once(&it.ca).chain(&it.crl));
-        let stamp = |path: &PathBuf| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.modified().ok()?, found.len()))
-        };
-        [&self.certificate, &self.key].into_iter().chain(clients).map(stamp).collect()
+        let own = [&self.certificate, &self.key].map(|path| stamp(path));
+        own.into_iter().chain(client_stamps(self.clients.as_ref())).collect()
     }
 
     pub(super) fn read(
@@ -63,16 +72,14 @@ impl TlsFiles {
         provider: &Arc<CryptoProvider>,
     ) -> Result<TlsMaterial, Vec<TlsProblem>> {
         let mut problems = Vec::new();
-        let mut ends = Vec::new();
-        let certified = self.certified(provider, &mut problems, &mut ends);
-        let clients = self.clients.as_ref();
-        let verifier = clients.map(|it| it.verifier(provider, &mut problems, &mut ends));
-        match (certified, verifier) {
-            (Some(certified), None) => Ok(TlsMaterial { certified, verifier: None, ends }),
-            (Some(certified), Some(Some(verifier))) => {
-                Ok(TlsMaterial { certified, verifier: Some(verifier), ends })
+        let certified = self.certified(provider, &mut problems);
+        match (certified, client_material(self.clients.as_ref(), provider)) {
+            (Some(certified), Ok(material)) => Ok(material.with_certificate(Arc::new(certified))),
+            (None, Ok(_)) => Err(problems),
+            (_, Err(more)) => {
+                problems.extend(more);
+                Err(problems)
             }
-            (None, _) | (_, Some(None)) => Err(problems),
         }
     }
 
@@ -80,21 +87,16 @@ impl TlsFiles {
         &self,
         provider: &CryptoProvider,
         problems: &mut Vec<TlsProblem>,
-        ends: &mut Vec<FileEnd>,
     ) -> Option<CertifiedKey> {
         let mut noted = |file, path: &Path, why: String| {
             problems.push(TlsProblem { file, path: path.to_owned(), why });
         };
         let chain = certificates(&self.certificate)
             .map_err(|why| noted(TlsFile::Certificate, &self.certificate, why));
-        let key = private_key(&self.key)
-            .and_then(|key| {
-                let unusable = |_| "holds a key of a kind that cannot be used".to_owned();
-                provider.key_provider.load_private_key(key).map_err(unusable)
-            })
+        let key = contents(&self.key, FILE_BYTES_MAX)
+            .and_then(|contents| signing_key(&contents, provider))
             .map_err(|why| noted(TlsFile::Key, &self.key, why));
         let (Ok(chain), Ok(key)) = (chain, key) else { return None };
-        push_end(ends, TlsFile::Certificate, chain.iter().filter_map(certificate_end));
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             // Not every kind of key can tell its public half.
@@ -115,7 +117,46 @@ impl TlsFiles {
     }
 }
 
+/// The certificate and the key in one text, as they are kept of an ACME server.
+pub(super) fn certified_in(pem: &[u8], provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    let certified = CertifiedKey::new(certificates_in(pem)?, signing_key(pem, provider)?);
+    match certified.keys_match() {
+        Ok(()) => Ok(certified),
+        Err(error) => Err(format!("holds a certificate that does not fit its key: {error}")),
+    }
+}
+
+/// When the files by which clients are verified were last written.
+pub(super) fn client_stamps(clients: Option<&ClientFiles>) -> FileStamps {
+    let paths = clients.into_iter().flat_map(|it| std::iter::once(&it.ca).chain(&it.crl));
+    paths.map(|path| stamp(path)).collect()
+}
+
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.modified().ok()?, found.len()))
+}
+
+/// What clients are verified by, yet without a certificate of the listener.
+pub(super) fn client_material(
+    clients: Option<&ClientFiles>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<TlsMaterial, Vec<TlsProblem>> {
+    let (mut problems, mut ends) = (Vec::new(), Vec::new());
+    let verifier = clients.map(|it| it.verifier(provider, &mut problems, &mut ends));
+    match verifier {
+        None => Ok(TlsMaterial { certified: None, verifier: None, ends }),
+        Some(Some(verifier)) => Ok(TlsMaterial { certified: None, verifier: Some(verifier), ends }),
+        Some(None) => Err(problems),
+    }
+}
+
 impl ClientFiles {
+    /// Everything that is wrong with the files.
+    pub fn problems(&self) -> Vec<TlsProblem> {
+        client_material(Some(self), &super::provider()).err().unwrap_or_default()
+    }
+
     /// What verifies client certificates; `None` when a file cannot be used, which is noted.
     fn verifier(
         &self,
@@ -172,7 +213,7 @@ fn push_end(ends: &mut Vec<FileEnd>, file: TlsFile, all: impl Iterator<Item = Du
     ends.extend(all.min().map(|end| FileEnd { file, end }));
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, String> {
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for (number, certificate) in (1..).zip(certificates(path)?) {
         let bad =
@@ -196,9 +237,13 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    certificates_in(&contents(path, FILE_BYTES_MAX)?)
+}
+
+fn certificates_in(contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut chain = Vec::new();
     let mut has_key = false;
-    for section in sections(&contents(path, FILE_BYTES_MAX)?) {
+    for section in sections(contents) {
         match section? {
             (SectionKind::Certificate, der) => chain.push(CertificateDer::from(der.to_vec())),
             (kind, _) => has_key |= is_key(kind),
@@ -211,10 +256,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let contents = contents(path, FILE_BYTES_MAX)?;
+fn signing_key(contents: &[u8], provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, String> {
+    let unusable = |_| "holds a key of a kind that cannot be used".to_owned();
+    provider.key_provider.load_private_key(private_key(contents)?).map_err(unusable)
+}
+
+pub(super) fn private_key(contents: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let mut has_certificate = false;
-    for section in sections(&contents) {
+    for section in sections(contents) {
         let (kind, der) = section?;
         if let Some(key) = PrivateKeyDer::from_pem(kind, der.to_vec()) {
             return Ok(key);
@@ -250,6 +299,11 @@ fn sections(contents: &[u8]) -> impl Iterator<Item = Result<Section, String>> {
             _ => "is not PEM".to_owned(),
         })
     })
+}
+
+/// The contents of a small file.
+pub(super) fn small_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    contents(path, FILE_BYTES_MAX)
 }
 
 fn contents(path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, String> {

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+mod acme;
 mod admin;
 mod bounds;
 mod certificates;

@@ -357,6 +357,7 @@ pub(crate) fn told(folder: &Folder, problems: &[TlsProblem]) -> Vec<String> {
             TlsFile::ClientAuthority => "ca",
             TlsFile::RevocationList(0) => "crl",
             TlsFile::RevocationList(_) => "more",
+            TlsFile::AcmeCache | TlsFile::AcmeAuthority => "acme",
         };
         assert_eq!(problem.path, folder.path(name));
         let why = problem.why.replace(&folder.0.path().display().to_string(), "DIR");
