@@ -75,6 +75,7 @@ impl Bench {
         let terms = GrantTerms {
             kind: GrantKind::Key,
             id: "k1",
+            issuer: None,
             tenant: "acme",
             rights: None,
             quota: None,
