@@ -56,7 +56,7 @@ impl Heartbeats {
     }
 
     /// The workers that are stuck.
-    fn stuck(&self, now: Instant) -> Vec<usize> {
+    pub(crate) fn stuck(&self, now: Instant) -> Vec<usize> {
         let late = |beat: &AtomicU64| {
             let since = self.ms(now).saturating_sub(beat.load(Ordering::Relaxed));
             u128::from(since) > STUCK_AFTER.as_millis()

@@ -15,6 +15,7 @@ use crate::admin::AdminPages;
 use crate::assemble::AssembleError;
 use crate::config::{Admin, ListenerName, Settings};
 use crate::serve_error::ServeError;
+use crate::systemd::GivenAdmin;
 
 /// The admin listener, bound and not yet served.
 pub(crate) struct AdminListener {
@@ -29,15 +30,26 @@ enum AdminDoor {
 }
 
 impl AdminListener {
-    /// Binds it; `None` where the settings have none.
-    pub(crate) fn bind(settings: &Settings) -> Result<Option<Self>, ServeError> {
-        let door = match &settings.admin {
-            Admin::Off => return Ok(None),
-            Admin::At(address) => {
+    /// Binds it, unless its socket was given; `None` where the settings have none.
+    pub(crate) fn bind(
+        settings: &Settings,
+        given: Option<GivenAdmin>,
+    ) -> Result<Option<Self>, ServeError> {
+        let unusable =
+            |error| ServeError::System("the socket `admin` that was given cannot be used", error);
+        let door = match (&settings.admin, given) {
+            (Admin::Off, _) => return Ok(None),
+            (_, Some(GivenAdmin::Tcp(socket))) => {
+                AdminDoor::Address(Listener::given(socket).map_err(unusable)?)
+            }
+            (Admin::Unix(path), Some(GivenAdmin::Unix(socket))) => {
+                AdminDoor::File(LocalListener::given(socket, path).map_err(unusable)?)
+            }
+            (Admin::At(address), _) => {
                 let bind = |error| ServeError::Bind("admin", *address, error);
                 AdminDoor::Address(Listener::bind(*address, false).map_err(bind)?)
             }
-            Admin::Unix(path) => {
+            (Admin::Unix(path), None) => {
                 let mode = settings.admin_access.socket_mode.0;
                 let bind = |error| ServeError::BindFile(path.clone(), error);
                 AdminDoor::File(LocalListener::bind(path, mode).map_err(bind)?)

@@ -7,6 +7,7 @@ use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, Settings};
+use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
 use crate::{analyze, demo, explain, key, serve, state, token};
 
@@ -85,10 +86,11 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
 
 fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let mut settings = settings(arguments)?;
+    let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
+    let given = GivenSockets::take().map_err(system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     keep_what_is_spent(&mut settings);
-    let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
-    let running = serve::start(&settings).map_err(system)?;
+    let running = serve::start(&settings, given).map_err(system)?;
     let addresses = running.addresses.clone();
     for chain in running.proxy.chains() {
         let upstreams = chain.roster.upstreams().len();

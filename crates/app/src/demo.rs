@@ -20,6 +20,7 @@ use wellhead_telemetry::{clock, log};
 use crate::cli;
 use crate::config::{self, Admin, Overrides, Settings};
 use crate::serve;
+use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, say};
 use client::Client;
 
@@ -37,8 +38,8 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), CommandError> {
     let (stop, stopped) = std::sync::mpsc::channel();
     let fleet = start_fleet(arguments.seed, stopped)?;
     let settings = settings(arguments, &fleet)?;
-    let running =
-        serve::start(&settings).map_err(|error| CommandError::System(error.to_string()))?;
+    let running = serve::start(&settings, GivenSockets::default())
+        .map_err(|error| CommandError::System(error.to_string()))?;
     introduce(&running.addresses);
 
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;

@@ -33,6 +33,7 @@ mod serve;
 mod serve_error;
 mod shared;
 mod state;
+mod systemd;
 mod terminal;
 mod token;
 mod usage;

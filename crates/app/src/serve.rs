@@ -7,7 +7,7 @@
 //! under way ends.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ use crate::renew;
 use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
 use crate::state::State;
+use crate::systemd::{self, GivenSockets};
 use crate::usage::{Usage, UsageSettings};
 
 /// A sweep looks at each meter, of which there may be some hundred thousand.
@@ -62,6 +63,7 @@ pub(crate) struct Running {
     shutdown: Shutdown,
     admin: Option<AdminListener>,
     pages: Arc<AdminPages>,
+    beats: Arc<Heartbeats>,
     /// Certificates that have to be renewed.
     tls: Vec<Arc<Tls>>,
     state: Option<Arc<State>>,
@@ -72,15 +74,16 @@ pub(crate) struct Running {
     shutdown_delay: Duration,
 }
 
-/// Binds, starts the workers, and returns; [`Running::control`] does the rest.
-pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
+/// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
+pub(crate) fn start(settings: &Settings, given: GivenSockets) -> Result<Running, ServeError> {
+    given.check(settings)?;
     let usage = usage(settings)?;
     let now = wellhead_dispatch::now();
     let parts = Assembly::new(settings, Some(Arc::clone(usage.table())), now)?;
     fetch_keys(&parts)?;
-    let listeners = bind(settings)?;
+    let listeners = bind(settings, given.clients)?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
-    let admin = AdminListener::bind(settings)?;
+    let admin = AdminListener::bind(settings, given.admin)?;
     let tls = listener_tls(settings)?;
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
@@ -111,6 +114,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         shutdown,
         admin,
         pages: Arc::new(pages),
+        beats,
         tls: tls.into_iter().chain(admin_tls).collect(),
         state,
         usage,
@@ -129,9 +133,13 @@ fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> 
     tls.transpose().map_err(AssembleError::Tls)
 }
 
-/// Binds the address of clients, once for each worker.
-fn bind(settings: &Settings) -> Result<Vec<Listener>, ServeError> {
+/// Binds the address of clients, once for each worker, unless its sockets were given.
+fn bind(settings: &Settings, given: Vec<TcpListener>) -> Result<Vec<Listener>, ServeError> {
     let count = settings.workers.unwrap_or_else(default_workers);
+    if !given.is_empty() {
+        return Listener::of_given(given, count)
+            .map_err(|error| ServeError::System("a socket that was given cannot be used", error));
+    }
     Listener::bind_workers(settings.listen, count)
         .map_err(|error| ServeError::Bind("listen", settings.listen, error))
 }
@@ -292,6 +300,7 @@ impl Running {
             signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
         let mut loops = self.start_loops()?;
         let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
+        systemd::tell_ready(&self.proxy);
         tokio::select! {
             _ = terminate.recv() => {
                 tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
@@ -306,6 +315,7 @@ impl Running {
             () = until => {}
         }
         stopping();
+        systemd::tell_stopping();
         let began = wellhead_dispatch::now();
         self.pages.drain();
         self.shutdown.begin();
@@ -367,6 +377,7 @@ impl Running {
             loops.spawn(Arc::clone(state).run());
         }
         loops.spawn(Arc::clone(&self.usage).run());
+        loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
         Ok(loops)
     }
 

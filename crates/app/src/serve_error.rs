@@ -12,6 +12,15 @@ use crate::usage::UsageSetupError;
 pub(crate) enum ServeError {
     /// An address could not be bound.
     Bind(&'static str, SocketAddr, io::Error),
+    /// A socket that was given is not where the settings say.
+    GivenElsewhere {
+        /// The setting.
+        what: &'static str,
+        /// Where the socket is.
+        at: String,
+        /// Where it should be.
+        set: String,
+    },
     /// The socket file of the admin listener could not be made.
     BindFile(PathBuf, io::Error),
     /// The parts could not be made.
@@ -39,6 +48,10 @@ impl std::fmt::Display for ServeError {
                 }
                 Ok(())
             }
+            Self::GivenElsewhere { what, at, set } => write!(
+                f,
+                "the service manager gave a socket at {at}, and `{what}` is {set}: set `{what}: {at}`"
+            ),
             Self::Assemble(error) => error.fmt(f),
             Self::Usage(error) => error.fmt(f),
             Self::System(what, error) => write!(f, "{what}: {error}"),

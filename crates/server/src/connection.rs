@@ -43,8 +43,8 @@ use crate::stream::StreamExecutor;
 use crate::ticket::Ticket;
 use crate::tls::{self, HandshakeFailure};
 
-/// A client in the accept queue when draining begins gets this long to begin
-/// its request, and before that as long for the handshake of TLS.
+/// A client that has connected and not begun its request when draining begins, or is in the accept queue,
+/// gets this long to begin it, and before that as long for the handshake of TLS.
 const LATE_OPENING_TIME: Duration = Duration::from_secs(1);
 
 /// An idle connection that was told to close gets this long to do so.
@@ -143,14 +143,16 @@ async fn shake_hands<E>(
     }
 }
 
+/// Ready when the drain has begun and a client that has not begun a request has had its time.
+async fn late<E>(worker: &Worker<E>) {
+    worker.drain.begun.cancelled().await;
+    tokio::time::sleep(LATE_OPENING_TIME).await;
+}
+
 /// Ready when a client has had its time for what comes before its first request.
 async fn too_long<E>(worker: &Worker<E>) {
-    let late = async {
-        worker.drain.begun.cancelled().await;
-        tokio::time::sleep(LATE_OPENING_TIME).await;
-    };
     tokio::select! {
-        () = late => {}
+        () = late(worker) => {}
         () = tokio::time::sleep(worker.shared.settings.head_timeout) => {}
     }
 }
@@ -254,13 +256,11 @@ async fn open<E>(
 ) -> Option<FirstBytes> {
     let counters = &worker.shared.counters;
     let opening = FirstBytes::read(stream, &unread);
-    if worker.drain.begun.is_cancelled() {
-        return tokio::time::timeout(LATE_OPENING_TIME, opening).await.ok()?.ok()?;
-    }
     tokio::select! {
         biased;
         opening = opening => opening.ok()?,
-        () = worker.drain.begun.cancelled() => None,
+        // Its request may be on its way.
+        () = late(worker) => None,
         () = displaced(link) => None,
         () = tokio::time::sleep(worker.shared.settings.head_timeout) => {
             ServerCounters::add(&counters.slow_head);

@@ -72,6 +72,29 @@ impl Listener {
         Ok(listeners)
     }
 
+    /// Takes over sockets that listen already, as a service manager gives them. Each has a worker, and workers
+    /// beyond their number share them. The backlog is as it was set.
+    pub fn of_given(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Self>> {
+        let listeners = sockets.into_iter().map(Self::given);
+        let mut listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        for place in 0..workers.saturating_sub(listeners.len()) {
+            let shared = listeners[place].socket.try_clone()?;
+            listeners.push(Self::given(shared)?);
+        }
+        Ok(listeners)
+    }
+
+    /// Takes over a socket that listens already.
+    pub fn given(socket: TcpListener) -> io::Result<Self> {
+        let socket = Socket::from(socket);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+        socket.set_nonblocking(true)?;
+        let socket = TcpListener::from(socket);
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -160,6 +183,18 @@ mod tests {
         };
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(kept <= UNSENT_BYTES_MAX as usize + (256 << 10), "{kept} bytes");
+    }
+
+    #[test]
+    fn given_sockets_are_for_all_workers() {
+        for (given, workers, expected) in [(1, 1, 1), (1, 3, 3), (2, 5, 5), (3, 1, 3)] {
+            let sockets = (0..given).map(|_| TcpListener::bind(ANY).unwrap()).collect();
+            let listeners = Listener::of_given(sockets, workers).unwrap();
+            assert_eq!(listeners.len(), expected, "{given} for {workers}");
+            let addresses: std::collections::BTreeSet<_> =
+                listeners.iter().map(Listener::address).collect();
+            assert_eq!(addresses.len(), given);
+        }
     }
 
     #[test]

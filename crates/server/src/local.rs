@@ -14,10 +14,18 @@ use crate::listen::BACKLOG;
 #[derive(Debug)]
 pub struct LocalListener {
     socket: UnixListener,
-    file: SocketFile,
+    path: PathBuf,
+    /// `None` where it is not for this process to remove.
+    file: Option<SocketFile>,
 }
 
 impl LocalListener {
+    /// Takes over a socket that listens at `path` already, as a service manager gives it. Its file stays.
+    pub fn given(socket: UnixListener, path: &Path) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, path: path.to_owned(), file: None })
+    }
+
     /// Binds `path` and listens. A file that a process which ended has left there is replaced; one at
     /// which another process listens is an error ([`io::ErrorKind::AddrInUse`]), and so is a file of
     /// any other kind ([`io::ErrorKind::AlreadyExists`]).
@@ -30,16 +38,16 @@ impl LocalListener {
         // Before it listens no client can connect, whatever mode the file was made with.
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.listen(i32::from(BACKLOG))?;
-        Ok(Self { socket: UnixListener::from(socket), file })
+        Ok(Self { socket: UnixListener::from(socket), path: path.to_owned(), file: Some(file) })
     }
 
     /// Where its file is.
     pub fn path(&self) -> &Path {
-        &self.file.path
+        &self.path
     }
 
     /// Registers it with the runtime of the calling worker. The file is removed when the second is dropped.
-    pub(crate) fn start(self) -> io::Result<(tokio::net::UnixListener, SocketFile)> {
+    pub(crate) fn start(self) -> io::Result<(tokio::net::UnixListener, Option<SocketFile>)> {
         Ok((tokio::net::UnixListener::from_std(self.socket)?, self.file))
     }
 }

@@ -317,7 +317,7 @@ impl Door for TcpListener {
 /// Peers of a socket file have no address; they count as this one.
 const LOCAL_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-impl Door for (UnixListener, SocketFile) {
+impl Door for (UnixListener, Option<SocketFile>) {
     type Stream = UnixStream;
 
     async fn next(&self) -> io::Result<(UnixStream, SocketAddr)> {

@@ -45,7 +45,7 @@ pub use log_miner::LogMiner;
 pub use nginx::Nginx;
 pub use node::{Anvil, Geth, Node};
 pub use pebble::{HttpsReply, Pebble, PebbleSite, https};
-pub use process::{Process, Signal, cache, free_port, tool};
+pub use process::{FIRST_SOCKET, Process, Signal, cache, free_port, tool};
 pub use rpc::{HttpReply, Rpc, send_http2};
 pub use script::Script;
 pub use tap::Tap;

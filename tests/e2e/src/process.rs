@@ -7,10 +7,13 @@
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
 
 use crate::until;
 
@@ -30,6 +33,9 @@ code=$?
 kill "$guard" 2>/dev/null
 exit "$code"
 "#;
+
+/// Where the sockets begin that a process is given; the shell has 3 for itself.
+pub const FIRST_SOCKET: i32 = 5;
 
 /// Lines of a log that are worth printing.
 const LOG_LINES: usize = 200;
@@ -62,7 +68,22 @@ impl Process {
     /// that cannot start its parts has failed.
     #[must_use]
     pub fn start(command: &[String], log: PathBuf) -> Self {
-        let mut shell = Command::new("sh")
+        Self::start_with_sockets(command, log, Vec::new())
+    }
+
+    /// As [`Self::start`], with these sockets from [`FIRST_SOCKET`] on, as a service manager gives them.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_with_sockets(command: &[String], log: PathBuf, sockets: Vec<OwnedFd>) -> Self {
+        let mut shell = Command::new("sh");
+        let mappings = (FIRST_SOCKET..)
+            .zip(sockets)
+            .map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
+        let mut shell = shell
+            .fd_mappings(mappings.collect())
+            .expect("no two have one number")
             .arg("-c")
             .arg(SUPERVISOR)
             .arg(&log)

@@ -22,6 +22,7 @@ use wellhead_access::{ApiKey, KeyRecord, Pepper};
 
 use crate::config::{self, Admin, Overrides, Settings};
 use crate::serve;
+use crate::systemd::GivenSockets;
 
 /// All that came out, each with what it came from.
 #[derive(Clone, Default)]
@@ -257,7 +258,8 @@ fn settings(upstream: SocketAddr, access: &str) -> Settings {
 
 /// Runs the proxy, and sends it everything.
 fn run(settings: &Settings, keys: &[String], outputs: &Outputs) {
-    let running = serve::start(settings).unwrap_or_else(|error| panic!("{error}"));
+    let running =
+        serve::start(settings, GivenSockets::default()).unwrap_or_else(|error| panic!("{error}"));
     let listen = running.addresses.listen;
     let Admin::At(admin) = running.addresses.admin else { panic!("there is an admin listener") };
     let (outputs, keys) = (outputs.clone(), keys.to_vec());
