@@ -5,8 +5,9 @@
 //! another client need not wait until a heavy one ends. A client that calls alone may have all.
 //!
 //! Clients are counted in cells by their hash; two in one cell share its bound. Nothing here locks:
-//! a call costs four relaxed operations.
+//! a call costs a few relaxed operations.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -23,23 +24,14 @@ const TOGETHER: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientHash(pub u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ClientPlaces {
-    cells: Box<[AtomicU32; CELLS]>,
+    /// Room is taken with the first call of a client.
+    cells: OnceLock<Box<[AtomicU32; CELLS]>>,
     /// Of the last call.
     last: AtomicU64,
     /// Until when clients count as calling together.
     together_until: StampCell,
-}
-
-impl Default for ClientPlaces {
-    fn default() -> Self {
-        Self {
-            cells: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),
-            last: AtomicU64::new(0),
-            together_until: StampCell::default(),
-        }
-    }
 }
 
 impl ClientPlaces {
@@ -76,7 +68,8 @@ impl ClientPlaces {
     fn cell(&self, client: ClientHash) -> &AtomicU32 {
         // An odd factor spreads neighbours over the high bits (Fibonacci hashing).
         let spread = client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.cells[(spread >> (u64::BITS - CELLS.ilog2())) as usize]
+        let cells = self.cells.get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU32::new(0))));
+        &cells[(spread >> (u64::BITS - CELLS.ilog2())) as usize]
     }
 }
 
