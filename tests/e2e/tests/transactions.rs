@@ -44,6 +44,18 @@ impl Stage {
         Subscribed { client, id }
     }
 
+    /// Until both nodes push: a client is answered when the first of them does, and what a node gets before it is
+    /// subscribed to is not told.
+    async fn all_push(&self) {
+        let push = until(BOUND, || async {
+            let status = self.wellhead.admin().get("/status").await.ok()?.json().ok()?;
+            let feeds = status["chains"][0]["feeds"].as_array()?;
+            let pushing = feeds.iter().filter(|feed| feed["relays"].as_u64() >= Some(1)).count();
+            (pushing == 2).then_some(())
+        });
+        assert!(push.await.is_some(), "{}", self.wellhead.process.log());
+    }
+
     fn node(&self, number: usize) -> &Rpc {
         self.driver.node(number).rpc()
     }
@@ -91,6 +103,7 @@ async fn pools_are_one() {
     let stage = Stage::set(true).await;
     let mut hashes = stage.subscribe(json!(["newPendingTransactions"])).await;
     let mut other = stage.subscribe(json!(["newPendingTransactions", false])).await;
+    stage.all_push().await;
     let first = send(stage.wellhead.rpc(), 0, 0).await;
     let sent = [first.clone(), send(stage.node(1), 1, 0).await, send(stage.node(0), 2, 0).await];
     hashes.expect(&sent).await;
