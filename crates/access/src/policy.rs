@@ -273,7 +273,7 @@ fn grant(
     [id, tenant]: [&str; 2],
     problems: &mut Vec<String>,
 ) -> Option<Arc<AccessGrant>> {
-    let terms = GrantTerms { kind, id, issuer: None, tenant, rights: None, quota: None };
+    let terms = GrantTerms::new(kind, id, tenant);
     let place = match kind {
         GrantKind::Network => "access.networks",
         GrantKind::Certificate => "access.certificates",

@@ -294,12 +294,9 @@ impl<'r> TableBuilder<'r> {
         let has_rights = !record.rights.is_empty();
         let shared = if has_rights { self.rights.get(&known).map(Arc::clone) } else { None };
         let terms = GrantTerms {
-            kind: GrantKind::Key,
-            id: record.id.as_str(),
-            issuer: None,
-            tenant: &record.tenant,
             rights: Some(&record.rights).filter(|_| has_rights && shared.is_none()),
             quota: record.quota.as_deref(),
+            ..GrantTerms::new(GrantKind::Key, record.id.as_str(), &record.tenant)
         };
         let mut grant = match policy.tenants.grant(&terms) {
             Ok(grant) => grant,

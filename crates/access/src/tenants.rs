@@ -76,6 +76,13 @@ pub struct GrantTerms<'a> {
     pub quota: Option<&'a str>,
 }
 
+impl<'a> GrantTerms<'a> {
+    /// Those of a grant with what its tenant has, and no issuer.
+    pub fn new(kind: GrantKind, id: &'a str, tenant: &'a str) -> Self {
+        Self { kind, id, issuer: None, tenant, rights: None, quota: None }
+    }
+}
+
 impl TenantDirectory {
     /// The directory of these tenants and sets of limits, with what was used as the book has it. Tenants with a problem are in it, too, so
     /// that nothing that names them becomes a second problem: with problems it is not to be used.
@@ -291,12 +298,9 @@ mod tests {
         let directory = check(&[tenant("acme", Some("pro"), &["a", "b"])], &[]);
         let rights = tenant("", None, &["b", "c"]).rights;
         let terms = GrantTerms {
-            kind: GrantKind::Token,
-            id: "alice",
-            issuer: None,
-            tenant: "acme",
             rights: Some(&rights),
             quota: Some("free"),
+            ..GrantTerms::new(GrantKind::Token, "alice", "acme")
         };
         let grant = directory.grant(&terms).unwrap();
         assert_eq!((&*grant.id, &*grant.tenant.name), ("alice", "acme"));
@@ -322,12 +326,9 @@ mod tests {
         let directory = check(&[], &[]);
         let rights = tenant("", None, &[""]).rights;
         let terms = GrantTerms {
-            kind: GrantKind::Key,
-            id: "x",
-            issuer: None,
-            tenant: "acme",
             rights: Some(&rights),
             quota: Some("gold"),
+            ..GrantTerms::new(GrantKind::Key, "x", "acme")
         };
         assert_eq!(
             directory.grant(&terms).unwrap_err(),
@@ -343,14 +344,7 @@ mod tests {
     fn where_no_tenants_are_named_keys_make_them() {
         let directory = check(&[], &[]).open();
         let grant = |kind, tenant| {
-            let terms = GrantTerms {
-                kind,
-                id: "x",
-                issuer: None,
-                tenant,
-                rights: None,
-                quota: Some("free"),
-            };
+            let terms = GrantTerms { quota: Some("free"), ..GrantTerms::new(kind, "x", tenant) };
             directory.grant(&terms).map(|grant| (grant.tenant.number, grant.quota.is_some()))
         };
         let acme = Tenant::new("acme").number;
@@ -368,14 +362,7 @@ mod tests {
     #[test]
     fn a_tenant_that_is_not_named_is_told_those_that_are() {
         let directory = check(&[tenant("b", None, &[]), tenant("a", None, &[])], &[]);
-        let terms = GrantTerms {
-            kind: GrantKind::Key,
-            id: "x",
-            issuer: None,
-            tenant: "c",
-            rights: None,
-            quota: None,
-        };
+        let terms = GrantTerms::new(GrantKind::Key, "x", "c");
         let problems = directory.grant(&terms).unwrap_err();
         assert_eq!(problems, ["tenant: there is no tenant `c`: there are a, b"]);
     }
@@ -389,8 +376,7 @@ mod tests {
         };
         let directory = check(&[settings, tenant("plain", None, &[])], &[]);
         let grant = |tenant, id, quota| {
-            let terms =
-                GrantTerms { kind: GrantKind::Key, id, issuer: None, tenant, rights: None, quota };
+            let terms = GrantTerms { quota, ..GrantTerms::new(GrantKind::Key, id, tenant) };
             directory.grant(&terms).unwrap().meters
         };
         let (one, other) = (grant("acme", "a", None), grant("acme", "b", Some("pro")));
@@ -410,8 +396,7 @@ mod tests {
     fn numbers_of_grants_and_tenants_stay() {
         let number = |kind, id| {
             let directory = check(&[tenant("acme", None, &[])], &[]);
-            let terms =
-                GrantTerms { kind, id, issuer: None, tenant: "acme", rights: None, quota: None };
+            let terms = GrantTerms::new(kind, id, "acme");
             let grant = directory.grant(&terms).unwrap();
             (grant.number, grant.tenant.number)
         };

@@ -89,14 +89,7 @@ fn holder(rights: &str) -> Caller {
     let mut problems = Vec::new();
     let tenants = TenantDirectory::new(&[acme], [], Arc::default(), &mut problems);
     assert_eq!(problems, [""; 0]);
-    let terms = GrantTerms {
-        kind: GrantKind::Key,
-        id: "k1",
-        issuer: None,
-        tenant: "acme",
-        rights: None,
-        quota: None,
-    };
+    let terms = GrantTerms::new(GrantKind::Key, "k1", "acme");
     let grant = tenants.grant(&terms).expect("a grant");
     Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), tenants.book(), Duration::ZERO)
 }

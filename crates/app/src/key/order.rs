@@ -79,12 +79,9 @@ impl KeyRules {
     pub(crate) fn check(&self, record: &KeyRecord) -> Result<(), KeyProblem> {
         let mut problems = Vec::new();
         let terms = GrantTerms {
-            kind: GrantKind::Key,
-            id: record.id.as_str(),
-            issuer: None,
-            tenant: &record.tenant,
             rights: Some(&record.rights),
             quota: record.quota.as_deref().filter(|_| self.knows_quotas),
+            ..GrantTerms::new(GrantKind::Key, record.id.as_str(), &record.tenant)
         };
         problems.extend(self.tenants.grant(&terms).err().unwrap_or_default());
         if let (Some(chains), Some(named)) = (&self.chains, &record.rights.chains) {

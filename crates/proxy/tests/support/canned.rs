@@ -72,14 +72,7 @@ impl Bench {
             ..TenantSettings::default()
         };
         let tenants = TenantDirectory::new(&[acme], [quota], Arc::default(), &mut Vec::new());
-        let terms = GrantTerms {
-            kind: GrantKind::Key,
-            id: "k1",
-            issuer: None,
-            tenant: "acme",
-            rights: None,
-            quota: None,
-        };
+        let terms = GrantTerms::new(GrantKind::Key, "k1", "acme");
         let grant = Arc::new(tenants.grant(&terms).expect("a grant"));
         let caller = Caller::new(grant, [127, 0, 0, 1].into(), tenants.book(), Duration::ZERO);
         Self { caller: Some(caller), ..Self::answering(reply) }
