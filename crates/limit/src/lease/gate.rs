@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::book::{GateAsk, GateGrant};
-use super::{ANSWER_WITHIN, Bell, LeaseShortage, WhenAway};
+use super::{ANSWER_WITHIN, Bell, LeaseShortage};
 use crate::{Gate, nanos};
 
 /// How often the places are divided anew while some are wanted.
@@ -27,7 +27,6 @@ pub const GATE_LIFE: Duration = Duration::from_secs(3);
 pub struct LeasedGate {
     gate: Gate,
     max: u32,
-    when_away: WhenAway,
     /// Of the places that are divided: this replica's, and until when.
     places: AtomicU32,
     expires: AtomicU64,
@@ -56,7 +55,6 @@ impl LeasedGate {
         Self {
             gate: Gate::default(),
             max,
-            when_away: WhenAway::Share,
             places: AtomicU32::new(0),
             expires: AtomicU64::new(0),
             peak: AtomicU32::new(0),
@@ -69,13 +67,6 @@ impl LeasedGate {
             bell: Bell::default(),
             state: Mutex::new(GateState::default()),
         }
-    }
-
-    /// What holds while the store is away, instead of [`WhenAway::Share`].
-    #[must_use]
-    pub fn with_when_away(mut self, when_away: WhenAway) -> Self {
-        self.when_away = when_away;
-        self
     }
 
     /// Goes in; [`Self::leave`] is to be called once for each that did.
@@ -106,13 +97,13 @@ impl LeasedGate {
     pub fn places(&self, now: Duration) -> u32 {
         match self.away.load(Relaxed) {
             0 => self.own().saturating_add(self.leased(nanos(now))),
-            replicas => self.alone_max(replicas),
+            replicas => self.share_of(replicas),
         }
     }
 
     /// How many each replica has if all want as many.
     pub fn fair_share(&self) -> u32 {
-        (self.max / self.replicas.load(Relaxed).max(1)).max(1)
+        self.share_of(self.replicas.load(Relaxed))
     }
 
     /// Leaves.
@@ -147,20 +138,16 @@ impl LeasedGate {
     }
 
     fn enter_away(&self, replicas: u32) -> Result<(), LeaseShortage> {
-        if !self.gate.enter(self.alone_max(replicas)) {
+        if !self.gate.enter(self.share_of(replicas)) {
             return Err(LeaseShortage::Refused(REBALANCE));
         }
         self.alone.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// How many may be in while the store is away.
-    fn alone_max(&self, replicas: u32) -> u32 {
-        match self.when_away {
-            WhenAway::Share => (self.max / replicas.max(1)).max(1),
-            WhenAway::Open => u32::MAX,
-            WhenAway::Closed => 0,
-        }
+    /// How many each of `replicas` has if all want as many, and while the store is away.
+    fn share_of(&self, replicas: u32) -> u32 {
+        (self.max / replicas.max(1)).max(1)
     }
 
     /// Of the places that are divided, those of this replica.
@@ -351,14 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn away() {
-        for (when_away, enter) in
-            [(WhenAway::Share, 16), (WhenAway::Open, 100), (WhenAway::Closed, 0)]
-        {
-            let gate = LeasedGate::new(64).with_when_away(when_away);
-            gate.note_away(4);
-            let entered = (0..100).filter(|_| gate.enter(Duration::from_secs(1)).is_ok()).count();
-            assert_eq!(entered, enter, "{when_away:?}");
-        }
+    fn away_it_goes_by_its_share() {
+        let gate = LeasedGate::new(64);
+        gate.note_away(4);
+        let entered = (0..100).filter(|_| gate.enter(Duration::from_secs(1)).is_ok()).count();
+        assert_eq!(
+            (entered, gate.places(Duration::from_secs(1)), gate.entered_alone()),
+            (16, 16, 16)
+        );
     }
 }
