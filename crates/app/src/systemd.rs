@@ -59,6 +59,9 @@ impl GivenSockets {
             self.clients.extend(sockets.take_tcp_listener(place)?);
             return Ok(());
         }
+        if self.admin.is_some() {
+            return Err(io::Error::other("two have the name `admin`"));
+        }
         self.admin = match sockets.take_tcp_listener(place) {
             Ok(socket) => socket.map(GivenAdmin::Tcp),
             Err(_) => sockets.take_unix_listener(place)?.map(GivenAdmin::Unix),
@@ -114,8 +117,12 @@ pub(crate) fn tell_stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Tells the status, and the watchdog that no worker is stuck, until it is dropped.
+/// Tells the status, and the watchdog that no worker is stuck, until it is dropped; nothing where no service
+/// manager listens.
 pub(crate) async fn keep_told(proxy: Arc<Proxy>, beats: Arc<Heartbeats>) {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
     let watchdog = sd_notify::watchdog_enabled();
     // Half of its time, as its manual says.
     let every = watchdog.map_or(STATUS_EVERY, |within| (within / 2).min(STATUS_EVERY));
