@@ -208,10 +208,10 @@ impl AcmeOrders {
     /// Orders a certificate, which new connections get. Takes at most 15 minutes.
     pub async fn order(&self) -> Result<AcmeIssue, AcmeFailure> {
         let challenge = &self.acme.challenge;
-        let (desk, mut state) = self.begin().await?;
+        let (cache, mut state) = self.begin().await?;
         challenge.store(Some(state.challenge_rustls_config_with_provider(provider())));
-        let _ends = EndOfChallenge(challenge);
-        let ordered = tokio::time::timeout(ORDER_TIME_MAX, self.run(&desk, &mut state)).await;
+        let _ends = ChallengeGuard(challenge);
+        let ordered = tokio::time::timeout(ORDER_TIME_MAX, self.run(&cache, &mut state)).await;
         let minutes = ORDER_TIME_MAX.as_secs() / 60;
         ordered.unwrap_or_else(|_| {
             Err(AcmeFailure::Unavailable(format!("no certificate within {minutes} minutes")))
@@ -219,26 +219,26 @@ impl AcmeOrders {
     }
 
     /// Reads the files and prepares an order.
-    async fn begin(&self) -> Result<(OrderDesk, AcmeState<Infallible, Infallible>), AcmeFailure> {
+    async fn begin(&self) -> Result<(OrderCache, AcmeState<Infallible, Infallible>), AcmeFailure> {
         let acme = Arc::clone(&self.acme);
         let read = on_disk(move || Ok((acme.settings.client()?, acme.folder.account()?)));
         let (client, account) = read.await?;
         let settings = &self.acme.settings;
-        let desk = OrderDesk::default();
-        desk.0.lock().account = account;
+        let cache = OrderCache::default();
+        cache.0.lock().account = account;
         let config = match client {
             Some(client) => AcmeConfig::new_with_client_config(&settings.domains, Arc::new(client)),
             None => AcmeConfig::new_with_provider(&settings.domains, provider()),
         };
         let config = config.directory(&settings.directory).contact(&settings.contact);
-        let state = config.cache(desk.clone()).state();
-        Ok((desk, state))
+        let state = config.cache(cache.clone()).state();
+        Ok((cache, state))
     }
 
     /// Follows an order to its end.
     async fn run(
         &self,
-        desk: &OrderDesk,
+        cache: &OrderCache,
         state: &mut AcmeState<Infallible, Infallible>,
     ) -> Result<AcmeIssue, AcmeFailure> {
         loop {
@@ -248,8 +248,8 @@ impl AcmeOrders {
             match event {
                 // Each certificate is taken when the library hands it over to be kept.
                 Ok(EventOk::DeployedNewCert | EventOk::DeployedCachedCert) => {}
-                Ok(EventOk::AccountCacheStore) => self.keep_account(desk).await?,
-                Ok(EventOk::CertCacheStore) => return self.take_certificate(desk).await,
+                Ok(EventOk::AccountCacheStore) => self.keep_account(cache).await?,
+                Ok(EventOk::CertCacheStore) => return self.take_certificate(cache).await,
                 Err(EventError::Order(error)) => return Err(failure(error)),
                 Err(EventError::NewCertParse(error) | EventError::CachedCertParse(error)) => {
                     let why = format!("its certificate cannot be read: {}", shown(&error));
@@ -267,14 +267,14 @@ impl AcmeOrders {
 
     /// Keeps a new account key before it is used: with each key that is lost the ACME server would
     /// count another account.
-    async fn keep_account(&self, desk: &OrderDesk) -> Result<(), AcmeFailure> {
-        let Some(key) = desk.0.lock().account.clone() else { return Ok(()) };
+    async fn keep_account(&self, cache: &OrderCache) -> Result<(), AcmeFailure> {
+        let Some(key) = cache.0.lock().account.clone() else { return Ok(()) };
         let acme = Arc::clone(&self.acme);
         on_disk(move || Ok(acme.folder.keep_account(&key)?)).await
     }
 
-    async fn take_certificate(&self, desk: &OrderDesk) -> Result<AcmeIssue, AcmeFailure> {
-        let Some(pem) = desk.0.lock().issued.take() else {
+    async fn take_certificate(&self, cache: &OrderCache) -> Result<AcmeIssue, AcmeFailure> {
+        let Some(pem) = cache.0.lock().issued.take() else {
             return Err(AcmeFailure::Unavailable("its certificate is missing".to_owned()));
         };
         let bad = |why| AcmeFailure::Unavailable(format!("its answer {why}"));
@@ -304,9 +304,9 @@ impl From<TlsProblem> for AcmeFailure {
 }
 
 /// Ends the proof of domains with the order, however that ends.
-struct EndOfChallenge<'a>(&'a ArcSwapOption<ServerConfig>);
+struct ChallengeGuard<'a>(&'a ArcSwapOption<ServerConfig>);
 
-impl Drop for EndOfChallenge<'_> {
+impl Drop for ChallengeGuard<'_> {
     fn drop(&mut self) {
         self.0.store(None);
     }
@@ -314,16 +314,16 @@ impl Drop for EndOfChallenge<'_> {
 
 /// Where the library and an order hand keys and certificates to each other.
 #[derive(Clone, Default)]
-struct OrderDesk(Arc<Mutex<OnDesk>>);
+struct OrderCache(Arc<Mutex<OrderCacheContent>>);
 
 #[derive(Default)]
-struct OnDesk {
+struct OrderCacheContent {
     account: Option<Zeroizing<Vec<u8>>>,
     issued: Option<Zeroizing<Vec<u8>>>,
 }
 
 #[async_trait]
-impl CertCache for OrderDesk {
+impl CertCache for OrderCache {
     type EC = Infallible;
 
     /// None, because this is an order for the next one.
@@ -338,7 +338,7 @@ impl CertCache for OrderDesk {
 }
 
 #[async_trait]
-impl AccountCache for OrderDesk {
+impl AccountCache for OrderCache {
     type EA = Infallible;
 
     async fn load_account(&self, _: &[String], _: &str) -> Result<Option<Vec<u8>>, Infallible> {
