@@ -187,4 +187,4 @@ fn elapsed(epoch: Instant) -> Duration {
 }
 
 #[cfg(test)]
-mod tests;
+mod with_redis;
