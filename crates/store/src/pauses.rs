@@ -26,7 +26,7 @@ use crate::{AbortOnDrop, NotRedis};
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PauseNotice {
-    /// Which upstream, as the caller names it: no secret. At most 200 bytes, no line breaks.
+    /// Which upstream, as the caller names it: no secret. At most 200 bytes.
     pub key: String,
     /// The method whose calls it is about; all calls without one. At most 100 bytes, no blanks.
     pub method: Option<String>,
