@@ -136,6 +136,12 @@ impl Collector for SharedStoreUse {
             "wellhead_shared_limits_departures",
             "Times that the store of shared limits went away",
             &[(NO_LABELS, status.departures)],
+        )?;
+        counter(
+            &mut encoder,
+            "wellhead_shared_limits_alone",
+            "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
+            &[(NO_LABELS, status.alone)],
         )
     }
 }

@@ -157,6 +157,7 @@ impl LeaseKeeper {
         let replicas = self.core.counters.replicas();
         let mut registry = self.core.registry.lock();
         let slot = registry.add(name, limit, self.core.bounds.limits_max).inspect_err(|_| {
+        limit.count_alone(&self.core.counters.alone);
             limit.note_away(replicas);
         })?;
         let rings = self.rings.downgrade();

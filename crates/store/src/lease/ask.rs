@@ -1,5 +1,6 @@
 //! The limits that a keeper serves, and the words in which the script is asked for each.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -71,6 +72,10 @@ impl LeasedLimit {
 
     pub(super) fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
         each!(self, limit => limit.set_bell(ring));
+    }
+
+    pub(super) fn count_alone(&self, calls: &Arc<AtomicU64>) {
+        each!(self, limit => limit.count_alone(Arc::clone(calls)));
     }
 
     pub(super) fn note_replicas(&self, replicas: u32) {

@@ -175,6 +175,8 @@ impl Fleet {
             sum(|of| of.departures),
             status[0].latency_p50,
         );
+        let roomy: f64 = self.replicas.iter().map(|replica| replica.roomy.taken_alone()).sum();
+        assert_eq!(sum(|of| of.alone) as f64, alone + roomy, "{what}: each call costs one");
         assert_eq!(tally.refused, [], "{what}: none of them is beyond its limit");
         assert!(tally.roomy > 0 && tally.hunted > 0, "{what}: {tally:?}");
         assert!(tally.hunted as f64 - alone <= bound, "{what}: {tally:?} of {bound}");
