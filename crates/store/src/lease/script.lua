@@ -5,6 +5,9 @@
 -- All amounts are thousandths of a credit, all times microseconds. The only clock is the server's.
 -- Every number stays below 2^53, up to which Lua's floating numbers count exactly.
 --
+-- An ask that came later than ARGV[2], or 0: at any time, is void: a server that was frozen finds asks
+-- whose answers are not waited for any more, and would empty a limit for them. It answers nothing.
+--
 -- ARGV[1] says which part:
 --   rate  KEYS[1]: when the bucket will be full     ARGV: rate, depth, want, need, back
 --         answers granted, wait
@@ -14,7 +17,7 @@
 --   gate  KEYS[1]: a hash, by replica               ARGV: replica, places, want, inside, keep
 --         answers places
 --   here  KEYS[1]: a sorted set of replicas         ARGV: replica, keep
---         answers how many replicas there are
+--         answers how many replicas there are, and the time
 
 local function number(n)
   -- Lua would write large ones with an exponent, and lose digits.
@@ -27,9 +30,11 @@ local function clock()
 end
 
 local arg = {}
-for i = 2, #ARGV do arg[i - 1] = tonumber(ARGV[i]) end
+for i = 3, #ARGV do arg[i - 2] = tonumber(ARGV[i]) end
 local now = clock()
 
+local latest = tonumber(ARGV[2])
+if latest > 0 and now > latest then return {} end
 local part = {}
 
 function part.rate()
@@ -106,7 +111,7 @@ local function equal_part(places, smaller, rest)
 end
 
 function part.gate()
-  local replica, places, want, inside, keep = ARGV[2], arg[2], arg[3], arg[4], arg[5]
+  local replica, places, want, inside, keep = ARGV[3], arg[2], arg[3], arg[4], arg[5]
   local rows = redis.call('HGETALL', KEYS[1])
   local before, taken, smaller, larger = 0, 0, {}, 0
   for i = 1, #rows, 2 do
@@ -132,13 +137,13 @@ function part.gate()
 end
 
 function part.here()
-  local replica, keep = ARGV[2], arg[2]
+  local replica, keep = ARGV[3], arg[2]
   redis.call('ZADD', KEYS[1], number(now), replica)
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', number(now - keep))
   -- Those that a clock set back has left in the future would stay for ever.
   redis.call('ZREMRANGEBYSCORE', KEYS[1], number(now + keep), '+inf')
   redis.call('PEXPIRE', KEYS[1], number(math.ceil(keep / 1000)))
-  return { number(redis.call('ZCARD', KEYS[1])) }
+  return { number(redis.call('ZCARD', KEYS[1])), number(now) }
 end
 
 return part[ARGV[1]]()

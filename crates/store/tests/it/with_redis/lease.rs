@@ -295,6 +295,55 @@ async fn frozen_and_thawed() {
     fleet.judge("frozen", &tally, began, 0);
 }
 
+/// What a frozen server was asked is void when it goes on: the answers are not waited for any more, and a
+/// limit that was hardly used is full.
+#[tokio::test]
+async fn what_was_asked_of_a_frozen_server_is_void_when_it_thaws() {
+    /// Slow to fill up again, and less than is asked for in vain: by each replica five times, for nine.
+    const SLOW_BURST: f64 = 40.0;
+    let fleet = Fleet::start().await;
+    let serve = |replica: &Replica| {
+        let bucket = Arc::new(LeasedBucket::new(1.0, SLOW_BURST));
+        let limit = LeasedLimit::Bucket(Arc::clone(&bucket));
+        replica.keeper.serve("slow", &limit).expect("there is room");
+        bucket
+    };
+    let slow: Vec<_> = fleet.replicas.iter().map(serve).collect();
+    fleet.redis.signal("-STOP");
+    let mut last_here = Instant::now();
+    let calls = async {
+        // The last ask of each has been given up for a while.
+        while last_here.elapsed() < SECOND / 4 {
+            if fleet.replicas.iter().any(|replica| *replica.keeper.changes().borrow()) {
+                last_here = Instant::now();
+            }
+            for bucket in &slow {
+                let _asked_for_in_vain = bucket.take(1.0, fleet.clock.now());
+            }
+            // The pace of the demand; nothing is expected after it.
+            sleep(SECOND / 10).await;
+        }
+    };
+    timeout(BROKEN, calls).await.expect("it is found out");
+    fleet.redis.signal("-CONT");
+    fleet.until_here().await;
+    for (replica, bucket) in fleet.replicas.iter().zip(&slow) {
+        for _ in 0..5 {
+            assert_eq!(answered(&replica.keeper, bucket).await, Ok(()), "{bucket:?}");
+        }
+    }
+}
+
+/// The store's word on a call; [`LeaseKeeper::take`] may have waited for a round of others.
+async fn answered(keeper: &LeaseKeeper, bucket: &LeasedBucket) -> Result<(), LeaseShortage> {
+    loop {
+        match keeper.take(bucket, 1.0).await {
+            Err(LeaseShortage::Unanswered(_)) => {}
+            taken => return taken,
+        }
+    }
+}
+
 #[tokio::test]
 async fn paused_by_command() {
     let fleet = Fleet::start().await;
