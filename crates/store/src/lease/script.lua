@@ -9,7 +9,8 @@
 -- whose answers are not waited for any more, and would empty a limit for them. It answers nothing.
 --
 -- ARGV[1] says which part:
---   rate  KEYS[1]: when the bucket will be full     ARGV: rate, depth, want, need, back
+--   rate  KEYS[1]: when the bucket will be full,    ARGV: rate, depth, want, need, back
+--         and when it was asked
 --         answers granted, wait
 --   cap   KEYS[1], KEYS[2]: used in the day, month  ARGV: day cap, month cap (-1: none),
 --                                                         replicas, want, need, back
@@ -32,17 +33,21 @@ end
 local arg = {}
 for i = 3, #ARGV do arg[i - 2] = tonumber(ARGV[i]) end
 local now = clock()
-
 local latest = tonumber(ARGV[2])
 if latest > 0 and now > latest then return {} end
+
 local part = {}
 
 function part.rate()
   local rate, depth, want, need, back = arg[1], arg[2], arg[3], arg[4], arg[5]
   local function time_of(milli) return milli * 1000000 / rate end
   local fill = math.floor(time_of(depth))
-  -- A clock that was set back, or a bucket that was larger: empty, and not worse.
-  local full_at = math.min(tonumber(redis.call('GET', KEYS[1]) or 0) or 0, now + fill)
+  local full_at, asked_at = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)$')
+  full_at, asked_at = tonumber(full_at or 0), tonumber(asked_at or 0)
+  -- When the clock was set back, what was missing still is.
+  if now < asked_at then full_at = now + math.max(full_at - asked_at, 0) end
+  -- A bucket that was larger: empty, and not worse.
+  full_at = math.min(full_at, now + fill)
   full_at = math.max(full_at - math.floor(time_of(back)), now)
   local function held(full_at)
     local missing = math.min(full_at - now, fill)
@@ -61,7 +66,8 @@ function part.rate()
   end
   -- A bucket that is full need not be remembered: idle keys vanish by themselves.
   if full_at > now then
-    redis.call('SET', KEYS[1], number(full_at), 'PX', number(math.ceil((full_at - now) / 1000)))
+    local kept = number(full_at) .. ' ' .. number(now)
+    redis.call('SET', KEYS[1], kept, 'PX', number(math.ceil((full_at - now) / 1000)))
   else
     redis.call('DEL', KEYS[1])
   end
