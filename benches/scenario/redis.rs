@@ -11,17 +11,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, interval, sleep};
-use wellhead_e2e::{Process, Rpc, Signal, free_port, until};
+use wellhead_e2e::{Relay, Rpc, Way, until};
+use wellhead_kit::RedisServer;
 
 use crate::claim::Claims;
 use crate::proxy::{Log, Wellhead};
@@ -139,12 +137,12 @@ pub(crate) async fn run(seed: u64, full: bool, claims: &mut Claims) -> Value {
         time.as_secs()
     );
     let upstreams = Upstreams::start_after(seed, Duration::ZERO);
-    let folder = tempfile::tempdir().expect("there is room for a log");
-    let port = free_port();
-    let relay = Relay::start(port).await;
-    let mut redis = Some(server(&folder, port));
+    let server = RedisServer::start();
+    let port = server.port();
+    let relay = Relay::before(port).await;
+    let mut redis = Some(server);
     let keeps = |more: &str| format!("cache: {{ enabled: true, bytes: 1MiB{more} }}\n");
-    let shares = keeps(&format!(", redis: {{ url: \"redis://127.0.0.1:{}\" }}", relay.port));
+    let shares = keeps(&format!(", redis: {{ url: \"redis://127.0.0.1:{}\" }}", relay.port()));
     let load = Load {
         neighbour: Wellhead::start_with(&upstreams, Log::Kept, &shares).await,
         with: Wellhead::start_with(&upstreams, Log::Kept, &shares).await,
@@ -160,7 +158,7 @@ pub(crate) async fn run(seed: u64, full: bool, claims: &mut Claims) -> Value {
         for round in 1..=rounds {
             println!("round {round}");
             for (place, phase) in Phase::ALL.into_iter().enumerate() {
-                let one = play(phase, &load, &relay, (&folder, port), &mut redis, time).await;
+                let one = play(phase, &load, &relay, port, &mut redis, time).await;
                 one.print(phase);
                 seen[place].push(one);
             }
@@ -180,8 +178,8 @@ async fn play(
     phase: Phase,
     load: &Rc<Load>,
     relay: &Relay,
-    (folder, port): (&TempDir, u16),
-    redis: &mut Option<Process>,
+    port: u16,
+    redis: &mut Option<RedisServer>,
     time: Duration,
 ) -> Seen {
     let before = load.with.metrics().await;
@@ -190,12 +188,12 @@ async fn play(
     let signal = |signal| redis.as_ref().expect("it runs in this phase").signal(signal);
     match phase {
         Phase::Well | Phase::Flushed => {}
-        Phase::Frozen => signal(Signal::Stop),
-        Phase::Thawed => signal(Signal::Cont),
-        Phase::Slow => relay.delay(SLOW),
-        Phase::Quick => relay.delay(Duration::ZERO),
+        Phase::Frozen => signal("-STOP"),
+        Phase::Thawed => signal("-CONT"),
+        Phase::Slow => relay.set(Way::Late(SLOW)),
+        Phase::Quick => relay.set(Way::Late(Duration::ZERO)),
         Phase::Killed => drop(redis.take()),
-        Phase::Restarted => *redis = Some(server(folder, port)),
+        Phase::Restarted => *redis = Some(RedisServer::start_at(port, &[])),
     }
     let mut back_after = None;
     if phase.is_return() {
@@ -358,73 +356,10 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     f64::midpoint(numbers[middle], numbers[(numbers.len() - 1) / 2])
 }
 
-fn server(folder: &TempDir, port: u16) -> Process {
-    let installed =
-        |program: &&str| std::process::Command::new(program).arg("--version").output().is_ok();
-    let program = ["redis-server", "valkey-server"].into_iter().find(installed);
-    let program = program.expect("installed: see `scripts/setup scenario`");
-    let command = format!(
-        "{program} --bind 127.0.0.1 --port {port} --save  --appendonly no --dir {}",
-        folder.path().display()
-    );
-    // The empty word is the value of `--save`.
-    let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    Process::start(&command, folder.path().join("redis.log"))
-}
-
 async fn flush(port: u16) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("Redis runs");
     stream.write_all(b"FLUSHALL\r\n").await.expect("Redis reads");
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).await.expect("Redis answers");
     assert_eq!(&answer, b"+OK\r\n");
-}
-
-/// The way to Redis, which may take its time. Ends with the run.
-struct Relay {
-    port: u16,
-    late_ms: Arc<AtomicU64>,
-}
-
-impl Relay {
-    async fn start(to: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("the loopback has a port");
-        let port = listener.local_addr().expect("a bound listener has an address").port();
-        let late_ms = Arc::new(AtomicU64::new(0));
-        let late = Arc::clone(&late_ms);
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let Ok(far) = TcpStream::connect(("127.0.0.1", to)).await else { continue };
-                let (_, _) = (near.set_nodelay(true), far.set_nodelay(true));
-                let ((from_near, to_near), (from_far, to_far)) =
-                    (near.into_split(), far.into_split());
-                let (out, back) = (Arc::clone(&late), Arc::clone(&late));
-                tokio::spawn(async move {
-                    // Both ends close when one does.
-                    tokio::select! {
-                        () = pass(from_near, to_far, &out) => {}
-                        () = pass(from_far, to_near, &back) => {}
-                    }
-                });
-            }
-        });
-        Self { port, late_ms }
-    }
-
-    fn delay(&self, late: Duration) {
-        self.late_ms.store(u64::try_from(late.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-}
-
-async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, late: &AtomicU64) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let late = Duration::from_millis(late.load(Ordering::Relaxed));
-        if !late.is_zero() {
-            sleep(late).await;
-        }
-        if to.write_all(&buffer[..length]).await.is_err() {
-            return;
-        }
-    }
 }

@@ -137,6 +137,12 @@ impl Collector for SharedStoreUse {
             "Times that the store of shared limits went away",
             &[(NO_LABELS, status.departures)],
         )?;
+        counter(
+            &mut encoder,
+            "wellhead_shared_limits_alone",
+            "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
+            &[(NO_LABELS, status.alone)],
+        )?;
         let Some(pauses) = self.0.pause_status() else { return Ok(()) };
         counter(
             &mut encoder,

@@ -53,7 +53,8 @@ mod side;
 mod sim;
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use book::{BucketTerms, CapTerms, GateAsk, GateBook, GateGrant, LeaseBook};
@@ -170,6 +171,34 @@ impl Bell {
 impl fmt::Debug for Bell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Bell").field(&self.0.get().is_some()).finish()
+    }
+}
+
+/// What one limit let through without the store, because it was away or silent.
+#[derive(Debug, Default)]
+pub(crate) struct AloneCount {
+    amount: AtomicU64,
+    /// Calls of all limits of the process. A sum over the limits that are left would fall with each
+    /// that is dropped.
+    calls: OnceLock<Arc<AtomicU64>>,
+}
+
+impl AloneCount {
+    /// The first one set stays.
+    pub(crate) fn set_calls(&self, calls: Arc<AtomicU64>) {
+        let _first_stays = self.calls.set(calls);
+    }
+
+    /// One call more.
+    pub(crate) fn add(&self, amount: u64) {
+        self.amount.fetch_add(amount, Relaxed);
+        if let Some(calls) = self.calls.get() {
+            calls.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn amount(&self) -> u64 {
+        self.amount.load(Relaxed)
     }
 }
 

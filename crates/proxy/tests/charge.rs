@@ -14,7 +14,7 @@ use wellhead_access::{
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
-use wellhead_limit::lease::{LeasedCap, LeasedLimit, WhenAway};
+use wellhead_limit::lease::{LeasedBucket, LeasedCap, LeasedLimit, WhenAway};
 use wellhead_proxy::Answer;
 
 /// A caller whose tenant has this quota.
@@ -38,30 +38,59 @@ fn payer_in(book: &MeterBook, quota: Quota) -> Payer {
     Payer { caller, meter }
 }
 
-/// Keeps the caps that it should serve, for the test to play the store.
-#[derive(Debug, Default)]
-struct CapsOfTest(Mutex<Vec<Arc<LeasedCap>>>);
+/// Keeps the limits that it should serve, for the test to play the store.
+#[derive(Debug)]
+struct StoreOfTest {
+    when_away: WhenAway,
+    limits: Mutex<Vec<LeasedLimit>>,
+}
 
-impl QuotaSharing for CapsOfTest {
+impl StoreOfTest {
+    fn new(when_away: WhenAway) -> Arc<Self> {
+        Arc::new(Self { when_away, limits: Mutex::default() })
+    }
+
+    fn book(self: &Arc<Self>) -> MeterBook {
+        MeterBook::sharing(Arc::clone(self) as Arc<dyn QuotaSharing>)
+    }
+
+    fn cap(&self) -> Arc<LeasedCap> {
+        let limits = self.limits.lock().expect("no panic");
+        let mut caps = limits.iter().filter_map(|limit| match limit {
+            LeasedLimit::Cap(cap) => Some(Arc::clone(cap)),
+            LeasedLimit::Bucket(_) | LeasedLimit::Gate(_) => None,
+        });
+        caps.next().expect("a cap is shared")
+    }
+
+    fn rate(&self) -> Arc<LeasedBucket> {
+        let limits = self.limits.lock().expect("no panic");
+        let mut rates = limits.iter().filter_map(|limit| match limit {
+            LeasedLimit::Bucket(bucket) => Some(Arc::clone(bucket)),
+            LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
+        });
+        rates.next().expect("a rate is shared")
+    }
+}
+
+impl QuotaSharing for StoreOfTest {
     fn when_away(&self) -> WhenAway {
-        WhenAway::Closed
+        self.when_away
     }
 
     fn share(&self, _name: &str, limit: LeasedLimit) {
-        if let LeasedLimit::Cap(cap) = limit {
-            self.0.lock().expect("no panic").push(cap);
-        }
+        self.limits.lock().expect("no panic").push(limit);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_the_store_that_replicas_share_but_not_for_long() {
-    let (sharing, began) = (Arc::new(CapsOfTest::default()), tokio::time::Instant::now());
-    let book = MeterBook::sharing(Arc::clone(&sharing) as Arc<dyn QuotaSharing>);
+    let (sharing, began) = (StoreOfTest::new(WhenAway::Closed), tokio::time::Instant::now());
+    let book = sharing.book();
     let caps = Caps { day: Some(1_000), month: None };
     let (stage, payer) =
         (Stage::upstreams(1), payer_in(&book, Quota { caps, ..quota(QuotaBounds::default()) }));
-    let cap = Arc::clone(&sharing.0.lock().expect("no panic")[0]);
+    let cap = sharing.cap();
     cap.note_back();
     let unix = Duration::from_secs(wellhead_telemetry::clock::unix_seconds());
     let answered = async {
@@ -80,6 +109,47 @@ async fn a_call_waits_for_the_store_that_replicas_share_but_not_for_long() {
     assert_eq!(answer.status, 429);
     assert!(began.elapsed() < Duration::from_millis(40), "{:?}", began.elapsed());
     assert_eq!((stage.peer(0).calls(), spent(&payer)), (1, 2));
+}
+
+/// A caller that is far below its limits.
+fn calm_payer(sharing: &Arc<StoreOfTest>) -> Payer {
+    let caps = Caps { day: Some(1_000_000), month: None };
+    payer_in(&sharing.book(), Quota { caps, ..calls(100.0, 10.0) })
+}
+
+/// Each limit has its own time to answer, and the cap is asked when the rate has let the call through.
+#[tokio::test(start_paused = true)]
+async fn limits_of_a_silent_store_go_by_their_share_one_after_the_other() {
+    let sharing = StoreOfTest::new(WhenAway::Share);
+    let (stage, payer) = (Stage::upstreams(1), calm_payer(&sharing));
+    let (rate, cap) = (sharing.rate(), sharing.cap());
+    rate.note_back();
+    cap.note_back();
+    // Beyond the credit.
+    rate.charge(6.0, Duration::ZERO);
+    let began = tokio::time::Instant::now();
+    let answer = stage.send_as(&payer.caller, &balance()).await;
+    assert_eq!(answer.status, 200, "{}", text(&answer));
+    assert!(began.elapsed() < Duration::from_millis(80), "{:?}", began.elapsed());
+    assert!(rate.taken_alone() > 0.0 && cap.taken_alone() > 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_comes_back_while_a_call_waits_fails_no_call() {
+    let sharing = StoreOfTest::new(WhenAway::Share);
+    let (stage, payer) = (Stage::upstreams(1), calm_payer(&sharing));
+    let (rate, cap) = (sharing.rate(), sharing.cap());
+    rate.note_back();
+    cap.note_back();
+    let comes_back = async {
+        // After the first wait, before the end of the second.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        cap.note_away(1);
+        cap.note_back();
+    };
+    let body = balance();
+    let (answer, ()) = tokio::join!(stage.send_as(&payer.caller, &body), comes_back);
+    assert_eq!(answer.status, 200, "{}", text(&answer));
 }
 
 /// A caller that may do this, and has no limits.

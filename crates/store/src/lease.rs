@@ -23,7 +23,9 @@
 //! with pauses that double, and says that the store is back once three pings were quick.
 //!
 //! *What is lost.* A server that forgets all (restart, `FLUSHALL`) has full buckets and unused caps:
-//! what was used of a cap before is forgotten with it. A grant whose answer was lost is lost.
+//! what was used of a cap before is forgotten with it. A grant whose answer was lost is lost. An ask that
+//! reaches the script later than its answer is waited for is void, by the server's clock, which each round
+//! tells: a server that was frozen would otherwise empty limits for asks that were given up.
 
 mod ask;
 mod registry;
@@ -150,6 +152,7 @@ impl LeaseKeeper {
     /// To be called once for a limit. If it is refused, the limit goes by its share for ever.
     pub fn serve(&self, name: &str, limit: &LeasedLimit) -> Result<(), RegistryFull> {
         let replicas = self.core.counters.replicas();
+        limit.count_alone(&self.core.counters.alone);
         let mut registry = self.core.registry.lock();
         let slot = registry.add(name, limit, self.core.bounds.limits_max).inspect_err(|_| {
             limit.note_away(replicas);

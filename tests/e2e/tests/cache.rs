@@ -185,23 +185,9 @@ mod with_anvil {
     }
 
     mod with_redis {
-        use wellhead_e2e::{Process, free_port};
+        use wellhead_kit::RedisServer;
 
         use super::*;
-
-        fn redis(folder: &TempDir, port: u16) -> Process {
-            let program = ["redis-server", "valkey-server"].into_iter().find(|program| {
-                std::process::Command::new(program).arg("--version").output().is_ok()
-            });
-            let program = program.expect("installed: see `scripts/setup test`");
-            let command = format!(
-                "{program} --bind 127.0.0.1 --port {port} --save  --appendonly no --dir {}",
-                folder.path().display()
-            );
-            // The empty word is the value of `--save`.
-            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            Process::start(&command, folder.path().join("redis.log"))
-        }
 
         async fn is_up(wellhead: &Wellhead, expected: bool) {
             let state = until(BOUND, || async {
@@ -216,12 +202,12 @@ mod with_anvil {
         /// by its restart, or gone.
         #[tokio::test]
         async fn shared_by_two_and_never_needed() {
-            let (node, folder, port) = (node().await, TempDir::new().unwrap(), free_port());
+            let node = node().await;
             let truth = truth(&node).await;
-            let server = redis(&folder, port);
+            let server = RedisServer::start();
+            let (url, port) = (server.url(), server.port());
             // A busy machine may be slow; that is looked at in the tests of the store.
-            let tiers =
-                format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_timeout: 500ms }}");
+            let tiers = format!("redis: {{ url: \"{url}\", get_timeout: 500ms }}");
             let (one, other) = (start(&node, &tiers).await, start(&node, &tiers).await);
             for wellhead in [&one, &other] {
                 is_up(wellhead, true).await;
@@ -234,15 +220,15 @@ mod with_anvil {
 
             let third = start(&node, &tiers).await;
             is_up(&third, true).await;
-            server.signal(Signal::Stop);
+            server.signal("-STOP");
             hits(&third, &truth).await;
-            server.signal(Signal::Cont);
+            server.signal("-CONT");
             is_up(&third, true).await;
             drop(server);
             let fourth = start(&node, &tiers).await;
             hits(&fourth, &truth).await;
             is_up(&fourth, false).await;
-            let server = redis(&folder, port);
+            let server = RedisServer::start_at(port, &[]);
             is_up(&fourth, true).await;
             hits(&third, &truth).await;
             drop(server);
@@ -253,12 +239,11 @@ mod with_anvil {
         /// another chain. None is served, and none does harm.
         #[tokio::test]
         async fn entries_of_others_are_not_served() {
-            let (node, other, folder) = (node().await, other_node().await, TempDir::new().unwrap());
+            let (node, other) = (node().await, other_node().await);
             let (own_truth, other_truth) = (truth(&node).await, truth(&other).await);
             assert_ne!(own_truth[50]["hash"], other_truth[50]["hash"], "the chains differ");
-            let port = free_port();
-            let _server = redis(&folder, port);
-            let url = format!("redis://127.0.0.1:{port}");
+            let server = RedisServer::start();
+            let url = server.url();
             let tiers = format!("redis: {{ url: \"{url}\", get_timeout: 500ms }}");
             for (chain_id, node, truth) in [(8, &other, &other_truth), (7, &node, &own_truth)] {
                 let wellhead = start_for(chain_id, node, &tiers).await;

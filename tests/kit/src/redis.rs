@@ -16,6 +16,9 @@ kill -9 "$pid" 2>/dev/null
 wait "$pid" 2>/dev/null
 "#;
 
+const REDIS_FIRST: [&str; 2] = ["redis-server", "valkey-server"];
+const VALKEY_FIRST: [&str; 2] = ["valkey-server", "redis-server"];
+
 /// A Redis or Valkey that ends with the test, also when the test is killed. It keeps nothing on disk.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -32,7 +35,7 @@ impl RedisServer {
 
     /// As [`Self::start`], on this port and with these options of the command line.
     pub fn start_at(port: u16, options: &[&str]) -> Self {
-        Self::run(["redis-server", "valkey-server"], port, options)
+        Self::run(&[], REDIS_FIRST, port, options)
     }
 
     /// A Valkey, or where none is installed a Redis, on a free port.
@@ -42,10 +45,15 @@ impl RedisServer {
 
     /// As [`Self::valkey`], on this port.
     pub fn valkey_at(port: u16) -> Self {
-        Self::run(["valkey-server", "redis-server"], port, &[])
+        Self::run(&[], VALKEY_FIRST, port, &[])
     }
 
-    fn run(programs: [&str; 2], port: u16, options: &[&str]) -> Self {
+    /// As [`Self::valkey`], by way of another program, such as `env NAME=value`.
+    pub fn valkey_under(launcher: &[String]) -> Self {
+        Self::run(launcher, VALKEY_FIRST, free_port(), &[])
+    }
+
+    fn run(launcher: &[String], programs: [&str; 2], port: u16, options: &[&str]) -> Self {
         let program = programs
             .into_iter()
             .find(|program| {
@@ -54,8 +62,9 @@ impl RedisServer {
             })
             .expect("redis-server or valkey-server is installed: see `scripts/setup test`");
         let mut shell = Command::new("sh")
-            .args(["-c", SUPERVISOR, "sh", program, "--bind", "127.0.0.1", "--port"])
-            .arg(port.to_string())
+            .args(["-c", SUPERVISOR, "sh"])
+            .args(launcher)
+            .args([program, "--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--dir", "/"])
             .args(options)
             .stdin(Stdio::piped())

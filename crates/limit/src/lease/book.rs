@@ -21,12 +21,14 @@ pub struct BucketTerms {
     pub depth: u64,
 }
 
-/// What a bucket of the store remembers: when it will be full. One number, as in
-/// [`crate::Bucket`]; a bucket that is full need not be remembered.
+/// What a bucket of the store remembers: when it will be full, as [`crate::Bucket`] does, and when it was
+/// asked. A bucket that is full need not be remembered.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeaseBook {
     /// In microseconds.
     pub full_at: u64,
+    /// When it was asked last, in microseconds.
+    pub asked_at: u64,
 }
 
 impl LeaseBook {
@@ -35,8 +37,14 @@ impl LeaseBook {
     pub fn lease(&mut self, terms: BucketTerms, ask: LeaseAsk, now: u64) -> LeaseGrant {
         let time_of = |milli: u64| milli as f64 * MICROS as f64 / terms.rate as f64;
         let fill = time_of(terms.depth).floor() as u64;
-        // A clock that was set back, or a bucket that was larger: empty, and not worse.
-        let mut full_at = self.full_at.min(now + fill);
+        // When the clock was set back, what was missing still is. Were the bucket empty then, limits that
+        // were hardly used would refuse calls.
+        let mut full_at = match now < self.asked_at {
+            true => now + self.full_at.saturating_sub(self.asked_at),
+            false => self.full_at,
+        };
+        // A bucket that was larger: empty, and not worse.
+        full_at = full_at.min(now + fill);
         full_at = full_at.saturating_sub(time_of(ask.back).floor() as u64).max(now);
         let held = |full_at: u64| {
             let missing = (full_at - now).min(fill);
@@ -49,7 +57,7 @@ impl LeaseBook {
             granted = ask.want.min(held(full_at));
             full_at += time_of(granted).ceil() as u64;
         }
-        self.full_at = full_at;
+        (self.full_at, self.asked_at) = (full_at, now);
         let mut wait = 0;
         if granted < ask.want {
             wait = time_of(need.saturating_sub(held(full_at))).ceil() as u64;
@@ -192,8 +200,11 @@ mod tests {
         check("0:10/1/0 0:0/0/300 0:150/1/0", "10 0 100+1000");
     }
     #[test]
-    fn a_clock_set_back_leaves_an_empty_bucket() {
+    fn a_clock_set_back_leaves_what_was_there() {
         check("900000:100/1/0 0:10/1/0 10:10/1/0", "100 0+1000 10");
+        check("900000:40/1/0 0:50/1/0 0:50/1/0", "40 50 10+1000");
+        check("900000:40/1/0 899995:100/1/0", "40 60+1000");
+        check("900000:40/1/0 0:0/0/30 0:100/1/0", "40 0 90+1000");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! A rate with a burst that several replicas share.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::book::BucketTerms;
 use super::side::{LeaseSide, SideTaken, SideTerms};
 use super::{
-    CREDIT, DEPTH, GAP, LEASE, LIFE, LINGER, LeaseAsk, LeaseGrant, LeaseShortage, STOCK, WhenAway,
-    milli,
+    AloneCount, CREDIT, DEPTH, GAP, LEASE, LIFE, LINGER, LeaseAsk, LeaseGrant, LeaseShortage,
+    STOCK, WhenAway, milli,
 };
 use crate::{Bucket, Pace};
 
@@ -25,7 +26,7 @@ pub struct LeasedBucket {
     /// Decides while the store is away or silent.
     share: Bucket,
     /// Thousandths of credits that were taken without the store.
-    alone: AtomicU64,
+    alone: AloneCount,
 }
 
 impl LeasedBucket {
@@ -49,7 +50,7 @@ impl LeasedBucket {
             burst,
             when_away: WhenAway::Share,
             share: Bucket::default(),
-            alone: AtomicU64::new(0),
+            alone: AloneCount::default(),
         }
     }
 
@@ -148,6 +149,12 @@ impl LeasedBucket {
         self.side.set_bell(ring);
     }
 
+    /// Where calls that it lets through without the store are counted, beside those of other limits. The
+    /// first one set stays.
+    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
+        self.alone.set_calls(calls);
+    }
+
     /// `replicas` share it, this one included.
     pub fn note_replicas(&self, replicas: u32) {
         self.side.note_replicas(replicas);
@@ -173,7 +180,7 @@ impl LeasedBucket {
 
     /// Credits that were taken without the store so far, because it was away or silent.
     pub fn taken_alone(&self) -> f64 {
-        self.alone.load(Relaxed) as f64 / super::MILLI
+        self.alone.amount() as f64 / super::MILLI
     }
 
     /// This replica's share of the credit, in thousandths.
@@ -190,7 +197,7 @@ impl LeasedBucket {
             WhenAway::Open => {}
             WhenAway::Closed => return Err(LeaseShortage::Refused(LEASE)),
         }
-        self.alone.fetch_add(milli(credits), Relaxed);
+        self.alone.add(milli(credits));
         Ok(())
     }
 
@@ -202,8 +209,7 @@ impl LeasedBucket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     use super::*;
 
@@ -349,6 +355,22 @@ mod tests {
             "1000:away:2 1000:take:5 1000:take:1 1020:take:1 1020:ask 1030:here 1030:take:1 1030:ask",
             "ok no20 ok - ok ! 1/1/0",
         );
+    }
+    #[test]
+    fn calls_without_the_store_are_counted_beside_those_of_other_limits() {
+        let (calls, at) = (Arc::<AtomicU64>::default(), Duration::from_secs(1));
+        let buckets = [(); 2].map(|()| LeasedBucket::new(100.0, 10.0));
+        for bucket in &buckets {
+            bucket.count_alone(Arc::clone(&calls));
+            assert_eq!(bucket.take(3.0, at), Ok(()));
+            assert_eq!(bucket.take(7.0, at), Ok(()));
+            bucket.take(1.0, at).expect_err("it had ten");
+            assert!((bucket.taken_alone() - 10.0).abs() < 1e-9, "{}", bucket.taken_alone());
+            bucket.note_back();
+            assert_eq!(bucket.take(1.0, at), Ok(()), "on credit");
+        }
+        drop(buckets);
+        assert_eq!(calls.load(Relaxed), 4);
     }
     #[test]
     fn corrections_become_debts() {

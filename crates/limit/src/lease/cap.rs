@@ -4,12 +4,13 @@
 //! answers. A replica that dies takes its lease with it: what it would have spent in
 //! [`CAP_LIFE`], at most a twentieth of what was left divided by the replicas.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::book::CapTerms;
 use super::side::{LeaseSide, SideTaken, SideTerms};
-use super::{LeaseAsk, LeaseGrant, LeaseShortage, MILLI, WhenAway, milli};
+use super::{AloneCount, LeaseAsk, LeaseGrant, LeaseShortage, MILLI, WhenAway, milli};
 use crate::{Cap, Caps, days_left_in_month, month_of, nanos};
 
 /// How long leased credits can be spent.
@@ -54,7 +55,7 @@ pub struct LeasedCap {
     /// What this replica may still spend while the store is away.
     share: AtomicU64,
     /// Thousandths of credits that were taken without the store.
-    alone: AtomicU64,
+    alone: AloneCount,
 }
 
 impl LeasedCap {
@@ -79,7 +80,7 @@ impl LeasedCap {
             day_left: unknown(),
             month_left: unknown(),
             share: unknown(),
-            alone: AtomicU64::new(0),
+            alone: AloneCount::default(),
         }
     }
 
@@ -145,7 +146,7 @@ impl LeasedCap {
 
     /// Credits that were taken without the store so far, because it was away or silent.
     pub fn taken_alone(&self) -> f64 {
-        self.alone.load(Relaxed) as f64 / MILLI
+        self.alone.amount() as f64 / MILLI
     }
 
     /// The caps in thousandths of credits.
@@ -192,6 +193,12 @@ impl LeasedCap {
     /// stays.
     pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
         self.side.set_bell(ring);
+    }
+
+    /// Where calls that it lets through without the store are counted, beside those of other limits. The
+    /// first one set stays.
+    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
+        self.alone.set_calls(calls);
     }
 
     /// `replicas` share it, this one included.
@@ -262,7 +269,7 @@ impl LeasedCap {
     }
 
     fn owe(&self, price: u64) {
-        self.alone.fetch_add(price, Relaxed);
+        self.alone.add(price);
         self.side.owe(price);
     }
 

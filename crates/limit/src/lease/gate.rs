@@ -4,13 +4,14 @@
 //! the replicas in equal parts, without a word of the store. The other half is divided by what
 //! each wants, anew each [`REBALANCE`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::book::{GateAsk, GateGrant};
-use super::{ANSWER_WITHIN, Bell, LeaseShortage};
+use super::{ANSWER_WITHIN, AloneCount, Bell, LeaseShortage};
 use crate::{Gate, nanos};
 
 /// How often the places are divided anew while some are wanted.
@@ -33,7 +34,7 @@ pub struct LeasedGate {
     /// The most that were wanted at once since the last ask.
     peak: AtomicU32,
     /// How often one entered without the store.
-    alone: AtomicU64,
+    alone: AloneCount,
     handed: AtomicBool,
     waiting_since: AtomicU64,
     refused_until: AtomicU64,
@@ -58,7 +59,7 @@ impl LeasedGate {
             places: AtomicU32::new(0),
             expires: AtomicU64::new(0),
             peak: AtomicU32::new(0),
-            alone: AtomicU64::new(0),
+            alone: AloneCount::default(),
             handed: AtomicBool::new(false),
             waiting_since: AtomicU64::new(0),
             refused_until: AtomicU64::new(0),
@@ -118,7 +119,7 @@ impl LeasedGate {
 
     /// How often one entered without the store so far, because it was away or silent.
     pub fn entered_alone(&self) -> u64 {
-        self.alone.load(Relaxed)
+        self.alone.amount()
     }
 
     #[cold]
@@ -141,7 +142,7 @@ impl LeasedGate {
         if !self.gate.enter(self.share_of(replicas)) {
             return Err(LeaseShortage::Refused(REBALANCE));
         }
-        self.alone.fetch_add(1, Relaxed);
+        self.alone.add(1);
         Ok(())
     }
 
@@ -226,6 +227,12 @@ impl LeasedGate {
     /// stays.
     pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
         self.bell.set(ring);
+    }
+
+    /// Where calls that it lets through without the store are counted, beside those of other limits. The
+    /// first one set stays.
+    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
+        self.alone.set_calls(calls);
     }
 
     /// `replicas` share it, this one included.

@@ -1,6 +1,7 @@
 //! Any limit that replicas share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::{LeasedBucket, LeasedCap, LeasedGate};
@@ -30,6 +31,12 @@ impl LeasedLimit {
     /// How it calls for a look: at most once until [`Self::due`] was called. The first one set stays.
     pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
         each!(self, limit => limit.set_bell(ring));
+    }
+
+    /// Where calls that it lets through without the store are counted, beside those of other limits. The
+    /// first one set stays.
+    pub fn count_alone(&self, calls: &Arc<AtomicU64>) {
+        each!(self, limit => limit.count_alone(Arc::clone(calls)));
     }
 
     /// `replicas` share it, this one included.

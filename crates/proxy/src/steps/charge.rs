@@ -29,6 +29,10 @@ use crate::state::counts::{CacheResult, CallOutcome};
 /// longer than `limit::lease::ANSWER_WITHIN`, the limit goes by its share, and says yes or no.
 const ANSWER_WAITS: [Duration; 2] = [Duration::from_millis(7), Duration::from_millis(20)];
 
+/// How often a call waits so: a silent store leaves one limit after the other to its share, and those of a
+/// key and of its tenant are three each. A store that comes back meanwhile has its time anew.
+const ANSWER_ROUNDS: usize = 6;
+
 /// What a call has taken from the limits of its caller; nothing where calls are not charged. Boxed, so that
 /// calls that are not charged do not carry the room for it.
 #[derive(Debug, Default)]
@@ -97,7 +101,9 @@ pub(crate) async fn charge<'a>(
         Ok(()) => {
             let taken = match payer.take(metered) {
                 // Boxed, as it is seldom.
-                Err(denied) if denied.is_unanswered => Box::pin(payer.take_later(metered)).await,
+                Err(denied) if denied.is_unanswered => {
+                    Box::pin(payer.take_later(metered, denied)).await
+                }
                 taken => taken,
             };
             taken.map_err(|denied| (payer.terms.refuse(denied), UsageOutcome::Limited))
@@ -268,17 +274,20 @@ impl<'a> Payer<'a> {
         CallCharge::take(meters, call, self.terms.meter_time(now()))
     }
 
-    /// The first try had no answer.
-    async fn take_later(&self, call: MeteredCall<'_>) -> Result<CallCharge<'a>, LimitDenied> {
-        let [first, second] = ANSWER_WAITS;
-        sleep(first).await;
-        match self.take(call) {
-            Err(denied) if denied.is_unanswered => {
-                sleep(second).await;
-                self.take(call)
+    /// The first try had no answer, as `denied` says.
+    async fn take_later(
+        &self,
+        call: MeteredCall<'_>,
+        mut denied: LimitDenied,
+    ) -> Result<CallCharge<'a>, LimitDenied> {
+        for wait in [ANSWER_WAITS; ANSWER_ROUNDS].into_iter().flatten() {
+            sleep(wait).await;
+            match self.take(call) {
+                Err(still) if still.is_unanswered => denied = still,
+                taken => return taken,
             }
-            taken => taken,
         }
+        Err(denied)
     }
 }
 

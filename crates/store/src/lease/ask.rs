@@ -91,25 +91,29 @@ impl LimitAsk {
 
     /// Adds the call of the script for this ask.
     pub(super) fn write(self, limit: &LeasedLimit, to: &mut ScriptCall<'_>, name: &str) {
-        let ScriptCall { pipeline, sha, cluster, replica, replicas } = to;
+        let ScriptCall { pipeline, sha, cluster, replica, replicas, latest } = to;
         let call = pipeline.cmd("EVALSHA").arg(*sha);
         // The braces keep all keys of a limit in one slot of a cluster.
         let key = format!("wh:{{{cluster}:{name}}}");
         match (limit, self) {
             (LeasedLimit::Bucket(limit), Self::Bucket(ask)) => {
                 let terms = limit.terms();
-                call.arg(1).arg(key).arg("rate").arg(terms.rate).arg(terms.depth);
+                call.arg(1).arg(key).arg("rate").arg(*latest).arg(terms.rate).arg(terms.depth);
                 call.arg(ask.want).arg(ask.need).arg(ask.back);
             }
             (LeasedLimit::Cap(limit), Self::Cap(PageAsk { ask, day, month })) => {
                 let terms = limit.terms();
                 let cap = |cap: Option<u64>| cap.map_or(-1, |cap| cap.min(EXACT) as i64);
                 call.arg(2).arg(format!("{key}:d{day}")).arg(format!("{key}:m{month}"));
-                call.arg("cap").arg(cap(terms.day)).arg(cap(terms.month)).arg(*replicas);
+                call.arg("cap")
+                    .arg(*latest)
+                    .arg(cap(terms.day))
+                    .arg(cap(terms.month))
+                    .arg(*replicas);
                 call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
             }
             (LeasedLimit::Gate(_), Self::Gate(ask)) => {
-                call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*replica);
+                call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*latest).arg(*replica);
                 call.arg(ask.places).arg(ask.want).arg(ask.inside);
                 call.arg(GATE_LIFE.as_micros() as u64);
             }
@@ -130,6 +134,8 @@ pub(super) struct ScriptCall<'a> {
     pub(super) cluster: &'a str,
     pub(super) replica: &'a str,
     pub(super) replicas: u32,
+    /// The latest moment for asks by the store's clock, in microseconds; 0: any.
+    pub(super) latest: u64,
 }
 
 impl ScriptCall<'_> {
@@ -141,15 +147,22 @@ impl ScriptCall<'_> {
             .arg(1)
             .arg(format!("wh:{{{}}}:replicas", self.cluster))
             .arg("here")
+            // It does no harm later.
+            .arg(0)
             .arg(self.replica)
             .arg(keep.as_micros() as u64);
     }
 }
 
-/// How many replicas there are, as the script answered.
-pub(super) fn replicas(answer: &Value) -> Option<u32> {
-    let [count] = numbers(answer)?;
-    u32::try_from(count).ok()
+/// How many replicas there are, and the microseconds of the store's clock, as the script answered.
+pub(super) fn replicas(answer: &Value) -> Option<(u32, u64)> {
+    let [count, micros] = numbers(answer)?;
+    Some((u32::try_from(count).ok()?, unsigned(micros)?))
+}
+
+/// Whether the script answered that the ask came too late.
+pub(super) fn is_void(answer: &Value) -> bool {
+    matches!(answer, Value::Array(items) if items.is_empty())
 }
 
 /// Numbers that the script wrote as text.

@@ -26,6 +26,10 @@ const SWEEP: usize = 20_000;
 /// A step back of the clock by more than this is one.
 const STEP_BACK: Duration = Duration::from_secs(1);
 
+/// Rounds in a row that came too late by the store's clock and were answered in time, after which asks say no
+/// latest moment: there is no one clock behind this link.
+const VOID_ROUNDS_MAX: u32 = 2;
+
 /// Why a link is over; `None`: the last handle is gone.
 type Over = Option<&'static str>;
 
@@ -53,9 +57,43 @@ struct LeaseLink {
     connection: MultiplexedConnection,
     sha: String,
     breaker: Breaker,
+    time: Option<StoreTime>,
+    /// Rounds in a row with an ask that came too late.
+    void_rounds: u32,
     /// When the next round may begin, and when one must.
     next: Instant,
     heartbeat: Instant,
+}
+
+/// The store's clock, as a round was told.
+#[derive(Debug, Clone, Copy)]
+struct StoreTime {
+    /// When the round was sent.
+    sent: Instant,
+    micros: u64,
+}
+
+impl LeaseLink {
+    /// Until when, by the store's clock, an ask that is sent now has a use; 0: that is not known. A clock
+    /// that steps back makes this later, one that steps ahead makes one round void.
+    fn latest(&self, answer_within: Duration) -> u64 {
+        let Some(time) = self.time.filter(|_| self.void_rounds < VOID_ROUNDS_MAX) else { return 0 };
+        let later = time.sent.elapsed() + answer_within;
+        time.micros.saturating_add(u64::try_from(later.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Notes what a round that was sent then says of the store's clock.
+    fn note_answers(&mut self, answers: &[Value], sent: Instant) {
+        let here = answers.first().and_then(ask::replicas);
+        self.time = here.map(|(_, micros)| StoreTime { sent, micros });
+        let is_void = answers.iter().any(ask::is_void);
+        self.void_rounds = match (is_void, self.void_rounds < VOID_ROUNDS_MAX) {
+            (true, true) => self.void_rounds + 1,
+            (false, true) => 0,
+            // It stays so on this link.
+            (_, false) => self.void_rounds,
+        };
+    }
 }
 
 struct Pending {
@@ -119,7 +157,9 @@ impl LeaseRounds {
         link::prove(&mut connection, bounds.answer_within).await?;
         let sha = load(&mut connection, bounds.connect_within).await?;
         let now = Instant::now();
-        Ok(LeaseLink { connection, sha, breaker: Breaker::default(), next: now, heartbeat: now })
+        let breaker = Breaker::default();
+        let (time, void_rounds) = (None, 0);
+        Ok(LeaseLink { connection, sha, breaker, time, void_rounds, next: now, heartbeat: now })
     }
 
     /// Serves until the link is over.
@@ -262,6 +302,7 @@ impl LeaseRounds {
         let result = match answers {
             Ok(answers) => {
                 counters.latency.observe(begin.elapsed());
+                served.note_answers(&answers, begin);
                 self.hand_over(&asks, &answers, now)
             }
             Err(failure) => {
@@ -319,6 +360,7 @@ impl LeaseRounds {
             cluster: &bounds.cluster,
             replica: &self.replica,
             replicas: self.core.counters.replicas(),
+            latest: served.latest(bounds.answer_within),
         };
         call.write_here(bounds.absent_after);
         for ask in asks {
@@ -345,7 +387,7 @@ impl LeaseRounds {
         let mut result = Ok(());
         let (here, answers) = answers.split_first().expect("the count was looked at");
         match ask::replicas(here) {
-            Some(replicas) => self.note_replicas(replicas.max(1)),
+            Some((replicas, _)) => self.note_replicas(replicas.max(1)),
             None => result = Err(RoundFailure::Failed("it answers with errors")),
         }
         for (ask, answer) in asks.iter().zip(answers) {
@@ -356,7 +398,11 @@ impl LeaseRounds {
                 }
                 None => {
                     ask.limit.fail(now);
-                    result = Err(RoundFailure::Failed("it answers with errors"));
+                    let reason = match ask::is_void(answer) {
+                        true => "its clock went ahead",
+                        false => "it answers with errors",
+                    };
+                    result = Err(RoundFailure::Failed(reason));
                 }
             }
         }

@@ -5,8 +5,12 @@
 -- All amounts are thousandths of a credit, all times microseconds. The only clock is the server's.
 -- Every number stays below 2^53, up to which Lua's floating numbers count exactly.
 --
+-- An ask that came later than ARGV[2], or 0: at any time, is void: a server that was frozen finds asks
+-- whose answers are not waited for any more, and would empty a limit for them. It answers nothing.
+--
 -- ARGV[1] says which part:
---   rate  KEYS[1]: when the bucket will be full     ARGV: rate, depth, want, need, back
+--   rate  KEYS[1]: when the bucket will be full,    ARGV: rate, depth, want, need, back
+--         and when it was asked
 --         answers granted, wait
 --   cap   KEYS[1], KEYS[2]: used in the day, month  ARGV: day cap, month cap (-1: none),
 --                                                         replicas, want, need, back
@@ -14,7 +18,7 @@
 --   gate  KEYS[1]: a hash, by replica               ARGV: replica, places, want, inside, keep
 --         answers places
 --   here  KEYS[1]: a sorted set of replicas         ARGV: replica, keep
---         answers how many replicas there are
+--         answers how many replicas there are, and the time
 
 local function number(n)
   -- Lua would write large ones with an exponent, and lose digits.
@@ -27,8 +31,10 @@ local function clock()
 end
 
 local arg = {}
-for i = 2, #ARGV do arg[i - 1] = tonumber(ARGV[i]) end
+for i = 3, #ARGV do arg[i - 2] = tonumber(ARGV[i]) end
 local now = clock()
+local latest = tonumber(ARGV[2])
+if latest > 0 and now > latest then return {} end
 
 local part = {}
 
@@ -36,8 +42,12 @@ function part.rate()
   local rate, depth, want, need, back = arg[1], arg[2], arg[3], arg[4], arg[5]
   local function time_of(milli) return milli * 1000000 / rate end
   local fill = math.floor(time_of(depth))
-  -- A clock that was set back, or a bucket that was larger: empty, and not worse.
-  local full_at = math.min(tonumber(redis.call('GET', KEYS[1]) or 0) or 0, now + fill)
+  local full_at, asked_at = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)$')
+  full_at, asked_at = tonumber(full_at or 0), tonumber(asked_at or 0)
+  -- When the clock was set back, what was missing still is.
+  if now < asked_at then full_at = now + math.max(full_at - asked_at, 0) end
+  -- A bucket that was larger: empty, and not worse.
+  full_at = math.min(full_at, now + fill)
   full_at = math.max(full_at - math.floor(time_of(back)), now)
   local function held(full_at)
     local missing = math.min(full_at - now, fill)
@@ -56,7 +66,8 @@ function part.rate()
   end
   -- A bucket that is full need not be remembered: idle keys vanish by themselves.
   if full_at > now then
-    redis.call('SET', KEYS[1], number(full_at), 'PX', number(math.ceil((full_at - now) / 1000)))
+    local kept = number(full_at) .. ' ' .. number(now)
+    redis.call('SET', KEYS[1], kept, 'PX', number(math.ceil((full_at - now) / 1000)))
   else
     redis.call('DEL', KEYS[1])
   end
@@ -106,7 +117,7 @@ local function equal_part(places, smaller, rest)
 end
 
 function part.gate()
-  local replica, places, want, inside, keep = ARGV[2], arg[2], arg[3], arg[4], arg[5]
+  local replica, places, want, inside, keep = ARGV[3], arg[2], arg[3], arg[4], arg[5]
   local rows = redis.call('HGETALL', KEYS[1])
   local before, taken, smaller, larger = 0, 0, {}, 0
   for i = 1, #rows, 2 do
@@ -132,13 +143,13 @@ function part.gate()
 end
 
 function part.here()
-  local replica, keep = ARGV[2], arg[2]
+  local replica, keep = ARGV[3], arg[2]
   redis.call('ZADD', KEYS[1], number(now), replica)
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', number(now - keep))
   -- Those that a clock set back has left in the future would stay for ever.
   redis.call('ZREMRANGEBYSCORE', KEYS[1], number(now + keep), '+inf')
   redis.call('PEXPIRE', KEYS[1], number(math.ceil(keep / 1000)))
-  return { number(redis.call('ZCARD', KEYS[1])) }
+  return { number(redis.call('ZCARD', KEYS[1])), number(now) }
 end
 
 return part[ARGV[1]]()

@@ -1,5 +1,6 @@
 //! What a keeper did so far and how it is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct LeaseStatus {
     pub failures: u64,
     /// How often the store went away.
     pub departures: u64,
+    /// Calls that limits let through without the store, which was away or silent; each limit counts for
+    /// itself.
+    pub alone: u64,
     /// Calls of the script a second, of late.
     pub asks_per_second: f64,
     /// From sending a round to its answer: half of them took less.
@@ -41,6 +45,7 @@ pub(super) struct LeaseCounters {
     pub(super) refused: AtomicU64,
     pub(super) failures: AtomicU64,
     departures: AtomicU64,
+    pub(super) alone: Arc<AtomicU64>,
     asks_per_second: AtomicU64,
     pub(super) latency: Histogram,
 }
@@ -56,6 +61,7 @@ impl LeaseCounters {
             refused: count(),
             failures: count(),
             departures: count(),
+            alone: Arc::default(),
             asks_per_second: AtomicU64::new(0.0_f64.to_bits()),
             latency: Histogram::default(),
         }
@@ -88,6 +94,7 @@ impl LeaseCounters {
             refused: self.refused.load(Relaxed),
             failures: self.failures.load(Relaxed),
             departures: self.departures.load(Relaxed),
+            alone: self.alone.load(Relaxed),
             asks_per_second: f64::from_bits(self.asks_per_second.load(Relaxed)),
             latency_p50: self.latency.quantile(0.5),
             latency_p99: self.latency.quantile(0.99),

@@ -186,6 +186,8 @@ impl Fleet {
             sum(|of| of.departures),
             status[0].latency_p50,
         );
+        let roomy: f64 = self.replicas.iter().map(|replica| replica.roomy.taken_alone()).sum();
+        assert_eq!(sum(|of| of.alone) as f64, alone + roomy, "{what}: each call costs one");
         assert_eq!(tally.refused, [], "{what}: none of them is beyond its limit");
         assert!(tally.roomy > 0 && tally.hunted > 0, "{what}: {tally:?}");
         assert!(tally.hunted as f64 - alone <= bound, "{what}: {tally:?} of {bound}");
@@ -303,6 +305,46 @@ async fn frozen_and_thawed() {
     fleet.until_here().await;
     fleet.load(SECOND / 2, &mut tally).await;
     fleet.judge("frozen", &tally, began, 0);
+}
+
+/// What a frozen server was asked is void when it goes on: the answers are not waited for any more, and a
+/// limit that was hardly used is full.
+#[tokio::test]
+async fn what_was_asked_of_a_frozen_server_is_void_when_it_thaws() {
+    /// Slow to fill up again, and less than is asked for in vain: by each replica five times, for nine.
+    const SLOW_BURST: f64 = 40.0;
+    let fleet = Fleet::start().await;
+    let serve = |replica: &Replica| {
+        let bucket = Arc::new(LeasedBucket::new(1.0, SLOW_BURST));
+        let limit = LeasedLimit::Bucket(Arc::clone(&bucket));
+        replica.keeper.serve("slow", &limit).expect("there is room");
+        bucket
+    };
+    let slow: Vec<_> = fleet.replicas.iter().map(serve).collect();
+    fleet.redis.signal("-STOP");
+    let mut last_here = Instant::now();
+    let calls = async {
+        // The last ask of each has been given up for a while.
+        while last_here.elapsed() < SECOND / 4 {
+            if fleet.replicas.iter().any(|replica| *replica.keeper.changes().borrow()) {
+                last_here = Instant::now();
+            }
+            for bucket in &slow {
+                let _asked_for_in_vain = bucket.take(1.0, fleet.clock.now());
+            }
+            // The pace of the demand; nothing is expected after it.
+            sleep(SECOND / 10).await;
+        }
+    };
+    timeout(BROKEN, calls).await.expect("it is found out");
+    fleet.redis.signal("-CONT");
+    fleet.until_here().await;
+    for bucket in &slow {
+        for _ in 0..5 {
+            let taken = decided(|| bucket.take(1.0, fleet.clock.now())).await;
+            assert_eq!(taken, Ok(()), "{bucket:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -77,6 +77,34 @@ fn texts(numbers: &[u64]) -> Vec<String> {
     numbers.iter().map(u64::to_string).collect()
 }
 
+/// Of asks that are never too late.
+const ANY_TIME: u64 = 0;
+
+/// The begin of the arguments: the part of the script, and the latest moment.
+fn texts_of(part: &str, latest: u64) -> Vec<String> {
+    vec![part.to_owned(), latest.to_string()]
+}
+
+#[tokio::test]
+async fn what_comes_too_late_is_void_and_takes_nothing() {
+    let mut trace = Trace::start(5).await;
+    let now = trace.now;
+    for (latest, expected) in [(now - 1, vec![]), (now, vec![7, 0]), (now + 1, vec![3, 0])] {
+        let mut args = texts_of("rate", latest);
+        let want = if expected == [7, 0] { 7 } else { 3 };
+        args.extend(texts(&[1, 10, want, want, 0]));
+        assert_eq!(trace.call(&["late".to_owned()], &args).await, expected);
+    }
+    for (part, numbers) in [("cap", &[100, 100, 1, 1, 1, 0][..]), ("gate", &[1, 10, 1, 0, 1_000])] {
+        for (latest, is_void) in [(now - 1, true), (now, false)] {
+            let mut args = texts_of(part, latest);
+            args.extend(texts(numbers));
+            let keys = [format!("late {part}"), format!("late {part} too")];
+            assert_eq!(trace.call(&keys, &args).await.is_empty(), is_void, "{part}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn rates() {
     let mut trace = Trace::start(1).await;
@@ -94,7 +122,7 @@ async fn rates() {
         let back = if trace.rng.random_bool(0.2) { trace.rng.random_range(0..=depth) } else { 0 };
         let (terms, ask) = (BucketTerms { rate, depth }, LeaseAsk { want, need, back });
         let expected = books.entry(key).or_default().lease(terms, ask, trace.now);
-        let mut args = vec!["rate".to_owned()];
+        let mut args = texts_of("rate", ANY_TIME);
         args.extend(texts(&[rate, depth, want, need, back]));
         let found = trace.call(&[format!("rate{key}")], &args).await;
         let told = [expected.granted as i64, expected.wait.as_micros() as i64];
@@ -127,7 +155,8 @@ async fn caps() {
             let left =
                 |cap: Option<u64>, used: u64| cap.map_or(-1, |cap| cap.saturating_sub(used) as i64);
             let written = |cap: Option<u64>| cap.map_or("-1".to_owned(), |cap| cap.to_string());
-            let mut args = vec!["cap".to_owned(), written(terms.day), written(terms.month)];
+            let mut args = texts_of("cap", ANY_TIME);
+            args.extend([written(terms.day), written(terms.month)]);
             args.extend(texts(&[u64::from(replicas), want, need, back]));
             let keys = [format!("day{round}"), format!("month{round}")];
             let found = trace.call(&keys, &args).await;
@@ -153,7 +182,7 @@ async fn gates() {
         let want = trace.rng.random_range(0..=places);
         let ask = GateAsk { places, want, inside: trace.rng.random_range(0..=want) };
         let expected = book.divide(replica, ask, keep, trace.now).places;
-        let mut args = vec!["gate".to_owned()];
+        let mut args = texts_of("gate", ANY_TIME);
         let numbers = [replica, places.into(), want.into(), ask.inside.into(), keep];
         args.extend(texts(&numbers));
         let found = trace.call(&["gate".to_owned()], &args).await;
@@ -172,8 +201,9 @@ async fn replicas() {
         let now = trace.now;
         last.insert(replica, now);
         last.retain(|_, at| *at > now - keep && *at < now + keep);
-        let args = ["here".to_owned(), replica.to_string(), keep.to_string()];
+        let mut args = texts_of("here", ANY_TIME);
+        args.extend(texts(&[replica, keep]));
         let found = trace.call(&["replicas".to_owned()], &args).await;
-        assert_eq!(found, [last.len() as i64]);
+        assert_eq!(found, [last.len() as i64, trace.now as i64]);
     }
 }
