@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -69,8 +70,8 @@ impl Heartbeats {
 /// Answers of the admin listener.
 #[derive(Debug)]
 pub(crate) struct AdminPages {
-    proxy: Arc<Proxy>,
-    connections: Vec<UpstreamConnections>,
+    proxy: Arc<ArcSwap<Proxy>>,
+    connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
     issuers: Vec<Arc<JwksSource>>,
     server: Arc<Server>,
     registry: Registry,
@@ -85,6 +86,7 @@ pub(crate) struct AdminPages {
 /// What the pages tell of beside the proxy.
 #[derive(Debug)]
 pub(crate) struct AdminParts {
+    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) server: Arc<Server>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) beats: Arc<Heartbeats>,
@@ -101,19 +103,19 @@ const ACTIONS: &[AdminAction] = &keys::ACTIONS;
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        AdminParts { server, tls, beats, state, access, usage, keys }: AdminParts,
+        AdminParts { proxy, server, tls, beats, state, access, usage, keys }: AdminParts,
     ) -> Self {
         let mut registry = Registry::default();
-        wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
-        metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
+        let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
+        wellhead_proxy::register(Arc::clone(&proxy), &mut registry);
+        metrics::register(parts, &connections, &server, tls, state, &mut registry);
         metrics::register_usage(Arc::clone(&usage), &mut registry);
-        let shared = parts.shared.clone();
+        let shared = parts.shared().cloned();
         if let Some(shared) = &shared {
             metrics::register_shared(Arc::clone(shared), &mut registry);
         }
         let draining = AtomicBool::new(false);
-        let (connections, issuers) = (parts.connections(), parts.issuers.clone());
-        let proxy = Arc::clone(&parts.proxy);
+        let issuers = parts.issuers.clone();
         Self {
             proxy,
             connections,
@@ -131,16 +133,16 @@ impl AdminPages {
 
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
-        let mut status = self.proxy.status();
+        let proxy = self.proxy.load();
+        let mut status = proxy.status();
         status.websocket = Some(websocket_status(&self.server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let sharing = self.shared.as_ref().and_then(|shared| shared.status());
         status.shared = sharing.map(|sharing| shared_status(&sharing, clock::unix_seconds()));
-        let served = self.proxy.chains();
+        let (served, connections) = (proxy.chains(), self.connections.load());
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
-                let own = self
-                    .connections
+                let own = connections
                     .iter()
                     .find(|it| *it.chain == *chain.name && it.upstream == upstream.id);
                 let Some(own) = own else { continue };
@@ -151,6 +153,12 @@ impl AdminPages {
             }
         }
         status
+    }
+
+    /// Tells of these parts from now on. The proxy was replaced before.
+    pub(crate) fn change(&self, parts: &Assembly) {
+        self.connections.store(Arc::new(parts.connections()));
+        self.keys.change(&parts.settings);
     }
 
     /// From now on not ready.
@@ -228,7 +236,7 @@ impl AdminHandler for AdminPages {
         if self.draining.load(Ordering::Relaxed) {
             return health(false, &json!({ "ready": false, "reason": "draining" }));
         }
-        let Readiness { is_ready, unserved } = self.proxy.readiness();
+        let Readiness { is_ready, unserved } = self.proxy.load().readiness();
         let mut body = json!({ "ready": is_ready });
         if !unserved.is_empty() {
             body["unserved_chains"] = json!(unserved);
@@ -243,7 +251,7 @@ impl AdminHandler for AdminPages {
     }
 
     fn explain(&self, query: &str) -> Health {
-        explain::page(&self.proxy, query)
+        explain::page(&self.proxy.load(), query)
     }
 
     fn usage(&self, query: &str) -> UsageReport {

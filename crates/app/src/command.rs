@@ -1,6 +1,7 @@
 //! The subcommands: arguments in, exit code out.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use wellhead_telemetry::log;
@@ -90,9 +91,9 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let given = GivenSockets::take().map_err(system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     keep_what_is_spent(&mut settings);
-    let running = serve::start(&settings, given).map_err(system)?;
+    let running = serve::start(&Arc::new(settings), given).map_err(system)?;
     let addresses = running.addresses.clone();
-    for chain in running.proxy.chains() {
+    for chain in running.proxy.load().chains() {
         let upstreams = chain.roster.upstreams().len();
         tracing::info!(chain = &*chain.name.name, upstreams, "serving chain");
     }

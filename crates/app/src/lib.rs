@@ -26,6 +26,7 @@ mod explain;
 mod handler;
 mod key;
 mod limits;
+mod loops;
 mod metrics;
 mod renew;
 mod secrets;

@@ -8,6 +8,7 @@ mod callers;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -31,12 +32,13 @@ use callers::CallerSeries;
 /// Adds the connections of clients and to upstreams to `registry`.
 pub(crate) fn register(
     parts: &Assembly,
-    server: Arc<Server>,
+    connections: &Arc<ArcSwap<Vec<UpstreamConnections>>>,
+    server: &Arc<Server>,
     tls: Option<Arc<Tls>>,
     state: Option<Arc<State>>,
     registry: &mut Registry,
 ) {
-    registry.register_collector(Box::new(Listeners(server)));
+    registry.register_collector(Box::new(Listeners(Arc::clone(server))));
     if let Some(tls) = tls {
         registry.register_collector(Box::new(TlsEnds(tls)));
     }
@@ -50,7 +52,7 @@ pub(crate) fn register(
     if !parts.issuers.is_empty() {
         registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
     }
-    registry.register_collector(Box::new(Pools(parts.connections())));
+    registry.register_collector(Box::new(Pools(Arc::clone(connections))));
 }
 
 /// There are few: each is a row of the settings.
@@ -235,7 +237,7 @@ impl Collector for TlsEnds {
 }
 
 #[derive(Debug)]
-struct Pools(Vec<UpstreamConnections>);
+struct Pools(Arc<ArcSwap<Vec<UpstreamConnections>>>);
 
 type EncodeResult = Result<(), fmt::Error>;
 
@@ -499,7 +501,7 @@ impl Pools {
         let help = "Abandoned HTTP/2 streams that were left to finish, to send fewer resets";
         let name = "wellhead_upstream_streams_left_open";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for row in &self.0 {
+        for row in self.0.load().iter() {
             let (labels, count) =
                 ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open());
             if count > 0 {
@@ -520,7 +522,7 @@ impl Pools {
     ) -> EncodeResult {
         let is_gauge = matches!(kind, MetricType::Gauge);
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for row in &self.0 {
+        for row in self.0.load().iter() {
             for (label, word, number) in of(&row.stats) {
                 if number == 0 && !is_gauge {
                     continue;

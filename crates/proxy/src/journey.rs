@@ -34,24 +34,58 @@ const OWN_CALLS_MAX: u32 = 16;
 #[derive(Debug)]
 pub struct WorkerChains(Vec<WorkerChain>);
 
-/// One chain, as one worker reaches it.
-#[derive(Debug)]
-struct WorkerChain {
+/// One chain, as one worker reaches it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WorkerChain {
     /// Shared with answers that are still on their way when their request was answered.
     upstreams: Arc<WorkerUpstreams>,
     /// The worker's own connections that are subscribed to something.
     hubs: SubscriberHubs,
 }
 
+impl WorkerChain {
+    /// A chain to which no connection is subscribed yet.
+    pub fn new(upstreams: WorkerUpstreams) -> Self {
+        Self { upstreams: Arc::new(upstreams), hubs: SubscriberHubs::default() }
+    }
+
+    /// The chain after its settings changed, with the connections that are subscribed to `old`.
+    #[must_use]
+    pub fn succeeding(self, old: &Self) -> Self {
+        Self { hubs: old.hubs.clone(), ..self }
+    }
+
+    /// How its upstreams are reached.
+    pub fn upstreams(&self) -> &Arc<WorkerUpstreams> {
+        &self.upstreams
+    }
+}
+
 impl WorkerChains {
     /// One for each chain, in the order of the chains.
     pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
-        let chain = |upstreams| WorkerChain {
-            upstreams: Arc::new(upstreams),
-            hubs: SubscriberHubs::default(),
-        };
-        Self(chains.into_iter().map(chain).collect())
+        Self(chains.into_iter().map(WorkerChain::new).collect())
     }
+
+    /// The chains, in their order.
+    pub fn chains(&self) -> &[WorkerChain] {
+        &self.0
+    }
+}
+
+impl From<Vec<WorkerChain>> for WorkerChains {
+    fn from(chains: Vec<WorkerChain>) -> Self {
+        Self(chains)
+    }
+}
+
+/// A proxy, and what one worker reaches its upstreams with. A reload of the settings replaces both together.
+#[derive(Debug)]
+pub struct ProxyWorker {
+    /// What all workers share.
+    pub proxy: Arc<Proxy>,
+    /// The worker's own.
+    pub chains: WorkerChains,
 }
 
 /// All chains, ready to answer. Shared by all workers.
@@ -60,10 +94,10 @@ pub struct Proxy {
     chains: Vec<Arc<ServedChain>>,
     directory: Directory,
     settings: Settings,
-    requests: RequestCounts,
+    requests: Arc<RequestCounts>,
     answers: Arc<Ceiling>,
     terms: AccessTerms,
-    is_cut: AtomicBool,
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -74,11 +108,17 @@ impl Proxy {
             chains,
             directory,
             settings,
-            requests: RequestCounts::default(),
+            requests: Arc::default(),
             answers: Arc::default(),
             terms: AccessTerms::new(now()),
-            is_cut: AtomicBool::new(false),
+            is_cut: Arc::default(),
         }
+    }
+
+    /// The proxy after the settings changed, going on with the counts of `old`.
+    #[must_use]
+    pub fn succeeding(self, old: &Self) -> Self {
+        Self { requests: Arc::clone(&old.requests), is_cut: Arc::clone(&old.is_cut), ..self }
     }
 
     /// Charging callers by these terms.
@@ -249,14 +289,16 @@ impl Proxy {
         Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hubs))
     }
 
-    /// Makes a read that no client asked for, as if one did; `None` when it fails.
+    /// Makes a read that no client asked for, as if one did; `None` when it fails, or when the chain is no longer
+    /// served.
     pub(crate) async fn own_call(
         &self,
         worker: &WorkerChains,
-        index: ChainIndex,
+        chain: &str,
         method: &'static str,
         params: &[u8],
     ) -> Option<Bytes> {
+        let index = self.index(Some(chain)).ok()?;
         // No client has this address, so that no client is taken to have seen what is read here.
         let ctx = Ctx::of_address(Ipv4Addr::UNSPECIFIED.into(), now());
         let progress = Progress::new(Allowance::new(OWN_CALLS_MAX));

@@ -38,7 +38,7 @@ pub use explain::{
     BlockExplained, CacheExplained, Explanation, HeadsExplained, QuorumExplained, Thought,
     UpstreamExplained, VerifyExplained,
 };
-pub use journey::{Proxy, WorkerChains};
+pub use journey::{Proxy, ProxyWorker, WorkerChain, WorkerChains};
 pub use metrics::register;
 pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;
