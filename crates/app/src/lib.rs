@@ -5,6 +5,7 @@
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `limits`: the limits of each upstream, and their sources
+//! - `admin_client`: how the commands ask a running wellhead
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
 //! - `key`: the keys of clients, made and changed
@@ -15,6 +16,7 @@
 mod access;
 mod acme;
 mod admin;
+mod admin_client;
 mod admin_listener;
 mod analyze;
 mod assemble;
