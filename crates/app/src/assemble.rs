@@ -618,6 +618,14 @@ pub(crate) fn auth_of(auth: Option<&config::Auth>) -> Auth {
     }
 }
 
+/// Where calls to an upstream go, and what each carries.
+pub(crate) fn endpoint_of(upstream: &config::Upstream) -> Endpoint {
+    let headers = upstream.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect();
+    let auth = auth_of(upstream.auth.as_ref());
+    Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http }
+}
+
 fn reach_of(
     chain: &config::Chain,
     upstream: &config::Upstream,
@@ -625,13 +633,7 @@ fn reach_of(
     commons: &mut Commons,
 ) -> Result<UpstreamReach, AssembleError> {
     let id = upstream.id.as_str().to_owned();
-    let auth = auth_of(upstream.auth.as_ref());
-    let headers: Vec<_> = upstream
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_ref().to_owned(), value.clone()))
-        .collect();
-    let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
+    let endpoint = endpoint_of(upstream);
     let is_socket = upstream.is_socket();
     let feed = upstream.ws.clone().or_else(|| is_socket.then(|| upstream.url.clone()));
     let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });

@@ -15,7 +15,7 @@ use clap_complete::Shell;
 
 use wellhead_server::AdminRole;
 
-use crate::config::{Admin, parse_admin, parse_listen, parse_role};
+use crate::config::{Admin, parse_admin, parse_duration, parse_listen, parse_role};
 
 /// One dependable JSON-RPC endpoint in front of many Ethereum nodes and providers.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub enum Command {
     Demo(Demo),
     /// Check a config: print the resolved settings, or every problem
     Check(Check),
+    /// Look for what is wrong: config, machine, upstreams, the wellhead that runs; say what to do
+    Doctor(Doctor),
     /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
     /// Make, list, revoke, rotate and import the keys of clients
@@ -124,6 +126,42 @@ pub struct Check {
     /// The config file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// Arguments of `wellhead doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is `ok`, `warn` or `FAIL`, with a reason and what to do. The exit code is 1 if a line is
+`FAIL`. All checks run side by side. Nothing is changed; an upstream gets five calls, and two
+over its `ws`. Secrets are not printed. Limits and rights are those of this process: run it as the
+user of the service. For the version of a wellhead whose admin listener needs a token, put one
+with the role `view` into the environment variable WELLHEAD_ADMIN_TOKEN.
+
+Examples:
+  wellhead doctor -c wellhead.yaml
+  wellhead doctor
+      ./wellhead.yaml, or /etc/wellhead/wellhead.yaml
+  wellhead doctor https://eth.example/v2/KEY http://geth:8545
+      upstreams of one chain, without a config")]
+pub struct Doctor {
+    /// Upstreams of one chain, instead of a config
+    #[arg(value_name = "URL", conflicts_with = "config")]
+    pub urls: Vec<String>,
+    /// The config file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The address for clients, if `serve` is given another than the config's
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    pub listen: Option<SocketAddr>,
+    /// The admin address, if `serve` is given another than the config's
+    #[arg(long, value_name = "ADDR", value_parser = parse_admin)]
+    pub admin: Option<Admin>,
+    /// Time for all checks of one upstream, and for each other check
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `wellhead explain`.

@@ -9,9 +9,9 @@ use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, Settings};
 use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
-use crate::{analyze, demo, explain, key, serve, state, token};
+use crate::{analyze, demo, doctor, explain, key, serve, state, token};
 
-/// Exit code of a config or an argument that cannot work.
+/// Exit code of a config or an argument that cannot work, and of a check that failed.
 const BAD_CONFIG: u8 = 1;
 /// Exit code of a system that did not give what was needed.
 const FAILED: u8 = 2;
@@ -25,6 +25,7 @@ pub fn run() -> ExitCode {
         Command::Serve(arguments) => serve_command(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
+        Command::Doctor(arguments) => doctor::command(&arguments),
         Command::Explain(arguments) => explain::command(&arguments),
         Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
@@ -44,6 +45,7 @@ pub fn run() -> ExitCode {
             let (code, text) = match failure {
                 CommandError::Config(text) => (BAD_CONFIG, text),
                 CommandError::System(text) => (FAILED, text),
+                CommandError::Unwell => return ExitCode::from(BAD_CONFIG),
                 CommandError::Differs => return ExitCode::from(DIFFERS),
             };
             complain(&text);

@@ -6,6 +6,7 @@
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `limits`: the limits of each upstream, and their sources
 //! - `admin_client`: how the commands ask a running wellhead
+//! - `doctor`: what is wrong on this machine and at the upstreams
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
 //! - `key`: the keys of clients, made and changed
@@ -24,6 +25,7 @@ pub mod cli;
 mod command;
 pub mod config;
 mod demo;
+mod doctor;
 mod explain;
 mod handler;
 mod key;
