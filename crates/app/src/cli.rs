@@ -4,6 +4,7 @@
 
 pub mod analyze;
 pub mod key;
+pub mod man;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -50,6 +51,8 @@ pub enum Command {
     Schema,
     /// Print a completion script for a shell
     Completions(Completions),
+    /// Write the manual pages, one for each command
+    Man(ManPages),
 }
 
 /// Arguments of `wellhead serve`.
@@ -241,6 +244,18 @@ pub struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// Arguments of `wellhead man`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wellhead man /usr/local/share/man/man1
+      then `man wellhead-serve`; `make install` does this")]
+pub struct ManPages {
+    /// The directory for them; it is made if it does not exist
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// Writes the completion script of a shell.

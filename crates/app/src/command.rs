@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use wellhead_telemetry::log;
 
-use crate::cli::{Cli, Command, Serve, completions};
+use crate::cli::{Cli, Command, Serve, completions, man};
 use crate::config::{self, Overrides, Settings};
 use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
@@ -34,6 +34,7 @@ pub fn run() -> ExitCode {
             let schema = serde_json::to_string_pretty(&config::schema());
             schema.map_err(|error| CommandError::System(error.to_string())).map(|text| say(&text))
         }
+        Command::Man(arguments) => man_command(&arguments.folder),
         Command::Completions(arguments) => {
             completions(arguments.shell, &mut std::io::stdout());
             Ok(())
@@ -128,6 +129,14 @@ fn keep_what_is_spent(settings: &mut Settings) {
             tracing::warn!(path = %path.display(), %error, "spending against the caps is lost at a restart: `state` is not set, and the default file cannot be written");
         }
     }
+}
+
+fn man_command(folder: &std::path::Path) -> Result<(), CommandError> {
+    let pages = man::write_pages(folder).map_err(|error| {
+        CommandError::System(format!("`{}` cannot be written to: {error}", folder.display()))
+    })?;
+    say(&format!("{pages} pages in {}", folder.display()));
+    Ok(())
 }
 
 fn check_command(named: Option<&std::path::Path>) -> Result<(), CommandError> {
