@@ -40,6 +40,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
+    /// Show the log filter of a running wellhead, or change it for a while
+    Log(LogCommand),
     /// Make, list, revoke, rotate and import the keys of clients
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -196,6 +198,39 @@ pub struct Explain {
     /// Only upstreams with this label, as in the query of a request; may be given several times
     #[arg(long, value_name = "LABEL=VALUE")]
     pub select: Vec<String>,
+    /// The address of the running wellhead's admin listener, or `unix:/path`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
+    pub admin: Admin,
+    /// Print the JSON object unchanged
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `wellhead log`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A level (`error`, `warn`, `info`, `debug`, `trace`, `off`) alone is the new general level;
+`module=level` changes one module; several are separated by commas. They hold over `log.level` of
+the settings, and end by themselves. If the admin listener needs a token, put one with the role
+`operate` into the environment variable WELLHEAD_ADMIN_TOKEN; to show the filter `view` will do.
+
+Examples:
+  wellhead log
+      what holds now, and for how long
+  wellhead log wellhead_watch=debug --for 10m
+      why an upstream is not used; then the settings hold again
+  wellhead log --reset
+      the settings hold again at once")]
+pub struct LogCommand {
+    /// Levels and modules; without it the filter is shown
+    #[arg(value_name = "FILTER", conflicts_with = "reset")]
+    pub filter: Option<String>,
+    /// For how long, at most 24h
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pub lasting: Duration,
+    /// Let the settings hold again
+    #[arg(long)]
+    pub reset: bool,
     /// The address of the running wellhead's admin listener, or `unix:/path`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,

@@ -27,6 +27,7 @@ pub fn run() -> ExitCode {
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
         Command::Doctor(arguments) => doctor::command(&arguments),
         Command::Explain(arguments) => explain::command(&arguments),
+        Command::Log(arguments) => crate::log::command(&arguments),
         Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),

@@ -9,6 +9,7 @@
 //! - `doctor`: what is wrong on this machine and at the upstreams
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
+//! - `log`: the filter of the log, changed for a while
 //! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
 //!
@@ -30,6 +31,7 @@ mod explain;
 mod handler;
 mod key;
 mod limits;
+mod log;
 mod metrics;
 mod renew;
 mod secrets;

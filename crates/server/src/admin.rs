@@ -308,8 +308,7 @@ impl<A: AdminHandler> AdminService<A> {
                 return AdminRoute::Page(Page::other_method(&methods.join(", ")));
             }
             ActionMatch::Nothing => {
-                let words =
-                    "no such page: try /, /status, /metrics, /livez, /readyz, /explain or /usage";
+                let words = "no such page: try /, /status, /metrics, /livez, /readyz, /explain, /usage or /log";
                 return AdminRoute::Page(Page::error(StatusCode::NOT_FOUND, words));
             }
         };
