@@ -22,8 +22,8 @@ use wellhead_net::{
     TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Level, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
-    VerifyPool, VerifySettings, WorkerChains,
+    Cache, CacheSettings, ChainName, Level, LineRates, Proxy, QuorumRule, SearchBounds,
+    ServedChain, Tiers, VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -171,6 +171,7 @@ impl Assembly {
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
         let denied = Arc::default();
         let proxy = Proxy::new(served, proxy_settings(settings))
+            .logging(line_rates(&settings.log))
             .holding(Arc::clone(&answers))
             .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
         let shared = commons.shared.clone();
@@ -379,6 +380,10 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
             tracing::error!(%error, "the Redis of the cache cannot be used; continuing without it");
         }
     }
+}
+
+fn line_rates(log: &config::Log) -> LineRates {
+    LineRates { succeeded: log.requests_per_second, failed: log.failures_per_second }
 }
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {

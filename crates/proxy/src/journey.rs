@@ -16,6 +16,7 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refus
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, method_of};
+use crate::line_sampler::{LineRates, LineSampler};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
@@ -63,6 +64,7 @@ pub struct Proxy {
     requests: RequestCounts,
     answers: Arc<Ceiling>,
     terms: AccessTerms,
+    lines: LineSampler,
     is_cut: AtomicBool,
 }
 
@@ -77,6 +79,7 @@ impl Proxy {
             requests: RequestCounts::default(),
             answers: Arc::default(),
             terms: AccessTerms::new(now()),
+            lines: LineSampler::unbounded(now()),
             is_cut: AtomicBool::new(false),
         }
     }
@@ -85,6 +88,17 @@ impl Proxy {
     #[must_use]
     pub fn charging(self, terms: AccessTerms) -> Self {
         Self { terms, ..self }
+    }
+
+    /// Writing the lines of requests at no more than these rates.
+    #[must_use]
+    pub fn logging(self, rates: LineRates) -> Self {
+        Self { lines: LineSampler::new(rates, now()), ..self }
+    }
+
+    /// What decides which requests leave a line.
+    pub(crate) fn lines(&self) -> &LineSampler {
+        &self.lines
     }
 
     /// With the ceiling below which its workers hold answers, to tell of it.
@@ -141,7 +155,8 @@ impl Proxy {
         body: Bytes,
     ) -> impl Future<Output = Answer> {
         // Made here, so that the future does not hold what it is made of beside it.
-        let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
+        let mut closing =
+            Closing::new(ctx, target, &body, self.settings, (&self.lines, &self.is_cut));
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;

@@ -31,8 +31,10 @@ impl Sweeper {
         Self { proxy, seen }
     }
 
-    /// Looks at each chain, and tidies where there was a reorg or a step of finality.
+    /// Looks at each chain, and tidies where there was a reorg or a step of finality; reports the lines
+    /// of requests that were left out of the log since the last time.
     pub fn sweep(&mut self) {
+        self.proxy.lines().report();
         for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
             chain.filters.expire(clock());
             let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
