@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use wellhead_net::Resolver;
 use wellhead_store::{StoreReport, look_at};
 use wellhead_telemetry::{SecretUrl, clock};
@@ -112,10 +112,12 @@ fn problems(report: &ProblemReport) -> Vec<Diagnosis> {
 /// All checks of these settings, side by side.
 async fn check(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
     let now_unix = clock::unix_seconds();
-    let own = own_places(settings, timeout);
-    let stores = stores(settings, timeout);
-    let upstreams = look_at_all(settings, timeout);
-    let (own, stores, upstreams) = tokio::join!(own, stores, upstreams);
+    let (own, folders, stores, upstreams) = tokio::join!(
+        own_places(settings, timeout),
+        folders(settings, timeout),
+        stores(settings, timeout),
+        look_at_all(settings, timeout),
+    );
     let mut found = vec![
         machine::judge_files(machine::open_files_max(), FileDemand::of(settings)),
         machine::judge_memory(MemoryFacts::read(), machine::memory_most(settings)),
@@ -123,9 +125,7 @@ async fn check(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
     ];
     found.extend(own);
     found.extend(listener::certificates(settings, now_unix));
-    found.extend(
-        folder::places(settings).iter().map(|it| folder::judge(it, &FolderFacts::read(it))),
-    );
+    found.extend(folders);
     found.extend(stores);
     for (chain, (name, _)) in settings.chains.iter().enumerate() {
         let of_chain: Vec<_> =
@@ -175,20 +175,40 @@ async fn own_places(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
     spawn_blocking(look).await.unwrap_or_default()
 }
 
+/// The folders that wellhead writes to. One on a disk that hangs is told, and not waited for.
+async fn folders(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
+    let mut looks = Vec::new();
+    for place in folder::places(settings) {
+        let looked = place.clone();
+        looks.push((place, spawn_blocking(move || FolderFacts::read(&looked))));
+    }
+    let deadline = Instant::now() + timeout;
+    let mut found = Vec::new();
+    for (place, look) in looks {
+        found.push(match timeout_at(deadline, look).await {
+            Ok(Ok(facts)) => folder::judge(&place, &facts),
+            Ok(Err(_)) | Err(_) => folder::hangs(&place),
+        });
+    }
+    found
+}
+
 /// Redis or Valkey, where the settings name one.
 async fn stores(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
     let cache = settings.cache.redis.as_ref().filter(|_| settings.cache.enabled);
-    let named: [(&'static str, Option<&SecretUrl>); 2] = [
-        ("cache.redis", cache.map(|redis| &redis.url)),
-        ("shared.redis", settings.shared.as_ref().map(|shared| &shared.redis)),
-    ];
-    let mut found = Vec::new();
-    for (setting, url) in named {
-        let Some(url) = url else { continue };
-        let looked = look_at(url, timeout).await;
-        found.push(judge_store(setting, &url.authority(), looked.map_err(|it| it.to_string())));
-    }
-    found
+    let look = |setting: &'static str, url: Option<&SecretUrl>| {
+        let url = url.cloned();
+        async move {
+            let url = url?;
+            let looked = look_at(&url, timeout).await.map_err(|it| it.to_string());
+            Some(judge_store(setting, &url.authority(), looked))
+        }
+    };
+    let (cache, shared) = tokio::join!(
+        look("cache.redis", cache.map(|redis| &redis.url)),
+        look("shared.redis", settings.shared.as_ref().map(|shared| &shared.redis)),
+    );
+    cache.into_iter().chain(shared).collect()
 }
 
 fn judge_store(setting: &str, place: &str, looked: Result<StoreReport, String>) -> Diagnosis {

@@ -105,6 +105,13 @@ impl FolderFacts {
     }
 }
 
+/// Of a folder that says nothing in time.
+pub(crate) fn hangs(place: &WritePlace) -> Diagnosis {
+    let reason = format!("`{}` does not answer", place.folder.display());
+    let advice = "see the disk, or the server of the mount: `df`, `dmesg`";
+    Diagnosis::failed(place.setting, "folder", reason, advice)
+}
+
 pub(crate) fn judge(place: &WritePlace, facts: &FolderFacts) -> Diagnosis {
     let check = "folder";
     let folder = place.folder.display();

@@ -55,10 +55,10 @@ pub(crate) fn open_files_max() -> Option<u64> {
 
 pub(crate) fn judge_files(limit: Option<u64>, demand: FileDemand) -> Diagnosis {
     const CHECK: &str = "open files";
-    let FileDemand { workers, upstreams, connections, clients } = demand;
+    let FileDemand { workers, connections, clients, .. } = demand;
     let (least, most) = (demand.least(), demand.most());
     let needs = format!(
-        "{clients} connections of clients and {workers} workers x {connections} to {upstreams} upstreams"
+        "{clients} clients and {workers} workers with {connections} connections to upstreams each"
     );
     let advice = format!(
         "set `LimitNOFILE={most}` in the unit, or `ulimit -n {most}`, or lower `limits.connections` and `connections_max`"
@@ -234,7 +234,10 @@ pub(crate) fn judge_clock(
                 readings.len()
             )
         }
-        (Some(_), _) => format!("as those of {} upstreams, to some seconds", readings.len()),
+        (Some(_), _) => {
+            let plural = if readings.len() == 1 { "" } else { "s" };
+            format!("agrees with {} upstream{plural}, to some seconds", readings.len())
+        }
         (None, Some(ahead)) if ahead > CLOCK_WRONG_SECONDS as i64 => {
             let reason = format!("the newest block is {ahead} s in the future of this clock");
             return Diagnosis::doubtful(SUBJECT, CHECK, reason, advice);
@@ -344,7 +347,7 @@ mod tests {
     #[test]
     fn the_clock_is_compared_with_most_upstreams() {
         use TimeSync::{Searching, Synchronized, Unknown};
-        check_clock(&[0, 1, -1], None, Unknown, Well, "as those of 3 upstreams");
+        check_clock(&[0, 1, -1], None, Unknown, Well, "agrees with 3 upstreams");
         check_clock(&[0], None, Synchronized, Well, "kept by systemd-timesyncd");
         check_clock(&[0], None, Searching, Doubtful, "has found no server");
         check_clock(&[0, 0, 900], None, Unknown, Well, "3 upstreams");

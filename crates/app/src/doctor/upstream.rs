@@ -298,6 +298,7 @@ impl Looker<'_> {
             (Some(mut told), None) if status == 200 && told.get("result").is_some() => {
                 Ok(told["result"].take())
             }
+            (_, None) if body.is_empty() => Err(format!("{named}an empty answer")),
             (_, None) => {
                 let text = String::from_utf8_lossy(body);
                 Err(format!("{named}it answers `{}`", self.shown(text.into_owned())))
