@@ -58,7 +58,7 @@ pub(crate) fn places(settings: &Settings) -> Vec<WritePlace> {
         places.push(place("access.keys.file", parent(file), false, 0));
     }
     if let Some(acme) = settings.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
-        places.push(place("tls.acme.cache", acme.cache.clone(), false, 0));
+        places.push(place("tls.acme.cache", acme.cache.clone(), true, 0));
     }
     places
 }
