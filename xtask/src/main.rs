@@ -1,12 +1,13 @@
 //! The tasks of the house that need more than a shell: `cargo xtask TASK`.
 //!
 //! `tidy` holds the rules that no lint knows, `pages` the documents that are
-//! written from the code, `simulate` the way to the simulation's runner. Nothing else
+//! written from the code, `log_events` one of them, `simulate` the way to the simulation's runner. Nothing else
 //! here builds or tests the product: that is cargo's work, and `scripts/` puts the two
 //! together.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line")]
 
+mod log_events;
 mod pages;
 mod simulate;
 mod tidy;

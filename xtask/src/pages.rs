@@ -13,6 +13,7 @@ struct GeneratedPage {
 
 const PAGES: &[GeneratedPage] = &[
     GeneratedPage { path: "docs/config.md", text: wellhead_app::config::docs::page },
+    GeneratedPage { path: "docs/logging.md", text: crate::log_events::page },
     GeneratedPage { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
     GeneratedPage { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
     GeneratedPage { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },

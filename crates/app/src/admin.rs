@@ -1,6 +1,7 @@
 //! What the admin listener tells: metrics, life, readiness, status, explanations.
 
 mod keys;
+mod log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +31,7 @@ use crate::usage::Usage;
 use crate::{explain, limits, metrics};
 
 pub(crate) use keys::KeyAdmin;
+use log::LogAdmin;
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -79,6 +81,7 @@ pub(crate) struct AdminPages {
     access: Arc<AdminAccess>,
     usage: Arc<Usage>,
     keys: KeyAdmin,
+    log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
 }
@@ -98,7 +101,18 @@ pub(crate) struct AdminParts {
 }
 
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
-const ACTIONS: &[AdminAction] = &keys::ACTIONS;
+static ACTIONS: [AdminAction; keys::ACTIONS.len() + log::ACTIONS.len()] = {
+    let mut all = [keys::ACTIONS[0]; keys::ACTIONS.len() + log::ACTIONS.len()];
+    let mut place = 0;
+    while place < all.len() {
+        all[place] = match place.checked_sub(keys::ACTIONS.len()) {
+            Some(place) => log::ACTIONS[place],
+            None => keys::ACTIONS[place],
+        };
+        place += 1;
+    }
+    all
+};
 
 impl AdminPages {
     pub(crate) fn new(
@@ -126,6 +140,7 @@ impl AdminPages {
             access,
             usage,
             keys,
+            log: LogAdmin::default(),
             shared,
             draining,
         }
@@ -212,11 +227,14 @@ impl AdminHandler for AdminPages {
     }
 
     fn actions(&self) -> &'static [AdminAction] {
-        ACTIONS
+        &ACTIONS
     }
 
     async fn act(&self, call: AdminCall) -> AdminReply {
-        self.keys.act(call).await
+        match log::ACTIONS.contains(call.action) {
+            true => self.log.act(&call),
+            false => self.keys.act(call).await,
+        }
     }
 
     fn metrics(&self) -> Metrics {

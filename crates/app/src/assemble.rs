@@ -18,9 +18,10 @@ use wellhead_access::usage::UsageTable;
 use wellhead_dispatch::{Bounds, Hedging};
 use wellhead_eth::Data;
 use wellhead_jsonrpc::ParseLimits;
-use wellhead_net::{Auth, ConnectionStats, Resolver, TlsClient, TrustedRoots};
+use wellhead_net::{Auth, ConnectionStats, Endpoint, Resolver, TlsClient, TrustedRoots};
 use wellhead_proxy::{
-    AccessTerms, Cache, CacheSettings, Proxy, QuorumRule, Tiers, VerifyPool, WorkerChains,
+    AccessTerms, Cache, CacheSettings, LineRates, Proxy, QuorumRule, Tiers, VerifyPool,
+    WorkerChains,
 };
 use wellhead_route::{Only, RouteRule};
 use wellhead_server::TlsProblem;
@@ -299,7 +300,10 @@ fn proxy(
     terms: AccessTerms,
 ) -> Proxy {
     let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
-    Proxy::new(served, proxy_settings(settings)).holding(Arc::clone(answers)).charging(terms)
+    Proxy::new(served, proxy_settings(settings))
+        .logging(line_rates(&settings.log))
+        .holding(Arc::clone(answers))
+        .charging(terms)
 }
 
 /// What all upstreams and chains share.
@@ -384,6 +388,10 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
             tracing::error!(%error, "the Redis of the cache cannot be used; continuing without it");
         }
     }
+}
+
+fn line_rates(log: &config::Log) -> LineRates {
+    LineRates { succeeded: log.requests_per_second, failed: log.failures_per_second }
 }
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
@@ -527,6 +535,14 @@ pub(crate) fn auth_of(auth: Option<&config::Auth>) -> Auth {
         Some(config::Auth { bearer: Some(token), .. }) => Auth::Bearer(token.clone()),
         Some(config::Auth { basic: None, bearer: None }) => Auth::Url,
     }
+}
+
+/// Where calls to an upstream go, and what each carries.
+pub(crate) fn endpoint_of(upstream: &config::Upstream) -> Endpoint {
+    let headers = upstream.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect();
+    let auth = auth_of(upstream.auth.as_ref());
+    Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http }
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `limits`: the limits of each upstream, and their sources
+//! - `admin_client`: how the commands ask a running wellhead
+//! - `doctor`: what is wrong on this machine and at the upstreams
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
+//! - `log`: the filter of the log, changed for a while
 //! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
 //!
@@ -15,6 +18,7 @@
 mod access;
 mod acme;
 mod admin;
+mod admin_client;
 mod admin_listener;
 mod analyze;
 mod assemble;
@@ -22,10 +26,12 @@ pub mod cli;
 mod command;
 pub mod config;
 mod demo;
+mod doctor;
 mod explain;
 mod handler;
 mod key;
 mod limits;
+mod log;
 mod loops;
 mod metrics;
 mod renew;

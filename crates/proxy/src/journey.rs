@@ -16,6 +16,7 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refus
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, method_of};
+use crate::line_sampler::{LineRates, LineSampler};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
@@ -97,6 +98,7 @@ pub struct Proxy {
     requests: Arc<RequestCounts>,
     answers: Arc<Ceiling>,
     terms: AccessTerms,
+    lines: Arc<LineSampler>,
     is_cut: Arc<AtomicBool>,
 }
 
@@ -111,6 +113,7 @@ impl Proxy {
             requests: Arc::default(),
             answers: Arc::default(),
             terms: AccessTerms::new(now()),
+            lines: Arc::new(LineSampler::unbounded(now())),
             is_cut: Arc::default(),
         }
     }
@@ -118,13 +121,29 @@ impl Proxy {
     /// The proxy after the settings changed, going on with the counts of `old`.
     #[must_use]
     pub fn succeeding(self, old: &Self) -> Self {
-        Self { requests: Arc::clone(&old.requests), is_cut: Arc::clone(&old.is_cut), ..self }
+        Self {
+            requests: Arc::clone(&old.requests),
+            lines: Arc::clone(&old.lines),
+            is_cut: Arc::clone(&old.is_cut),
+            ..self
+        }
     }
 
     /// Charging callers by these terms.
     #[must_use]
     pub fn charging(self, terms: AccessTerms) -> Self {
         Self { terms, ..self }
+    }
+
+    /// Writing the lines of requests at no more than these rates.
+    #[must_use]
+    pub fn logging(self, rates: LineRates) -> Self {
+        Self { lines: Arc::new(LineSampler::new(rates, now())), ..self }
+    }
+
+    /// What decides which requests leave a line.
+    pub(crate) fn lines(&self) -> &LineSampler {
+        &self.lines
     }
 
     /// With the ceiling below which its workers hold answers, to tell of it.
@@ -181,7 +200,8 @@ impl Proxy {
         body: Bytes,
     ) -> impl Future<Output = Answer> {
         // Made here, so that the future does not hold what it is made of beside it.
-        let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
+        let mut closing =
+            Closing::new(ctx, target, &body, self.settings, (&self.lines, &self.is_cut));
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;

@@ -6,6 +6,7 @@
 
 mod budget;
 mod filters;
+mod lines;
 mod logs;
 mod subscriptions;
 mod verify;
@@ -57,6 +58,7 @@ type Encoded = Result<(), fmt::Error>;
 impl Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.requests(&mut encoder)?;
+        self.lines(&mut encoder)?;
         self.answers(&mut encoder)?;
         self.cache(&mut encoder)?;
         self.calls(&mut encoder)?;

@@ -32,9 +32,11 @@ impl Sweeper {
         Self { proxy, seen: HashMap::new() }
     }
 
-    /// Looks at each chain, and tidies where there was a reorg or a step of finality.
+    /// Looks at each chain, and tidies where there was a reorg or a step of finality; reports the lines
+    /// of requests that were left out of the log since the last time.
     pub fn sweep(&mut self) {
         let proxy = self.proxy.load();
+        proxy.lines().report();
         self.seen.retain(|name, _| proxy.chains().iter().any(|chain| chain.name.name == *name));
         for chain in proxy.chains() {
             let seen = self.seen.entry(Arc::clone(&chain.name.name)).or_default();

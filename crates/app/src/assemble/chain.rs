@@ -30,8 +30,8 @@ use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 
 use super::slots::SlotBook;
 use super::{
-    AssembleError, Commons, SEARCH_PARALLEL, auth_of, bounds, breaker, budget, checks_of, history,
-    identity, quorum_rule, route_rule,
+    AssembleError, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of, endpoint_of,
+    history, identity, quorum_rule, route_rule,
 };
 use crate::config::{self, CallsOver, Map, Settings};
 use crate::limits::KnownLimits;
@@ -136,14 +136,7 @@ impl UpstreamReach {
         terms: ReachTerms,
         commons: &mut Commons,
     ) -> Result<Self, AssembleError> {
-        let headers = terms.headers.iter();
-        let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
-        let endpoint = Endpoint {
-            url: terms.url.clone(),
-            headers: headers.collect(),
-            auth: auth_of(terms.auth.as_ref()),
-            version: terms.http,
-        };
+        let endpoint = endpoint_of(upstream);
         let is_socket = upstream.is_socket();
         let feed = terms.ws.clone().or_else(|| is_socket.then(|| terms.url.clone()));
         let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
