@@ -3,8 +3,8 @@
 mod keys;
 mod log;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{
-    ConnectionStatus, EndStatus, Proxy, Readiness, SharedStatus, Status, WebSocketStatus,
+    ConfigStatus, ConnectionStatus, EndStatus, Proxy, Readiness, SharedStatus, Status,
+    WebSocketStatus,
 };
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
@@ -25,6 +26,7 @@ use wellhead_telemetry::clock;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
@@ -81,6 +83,8 @@ pub(crate) struct AdminPages {
     access: Arc<AdminAccess>,
     usage: Arc<Usage>,
     keys: KeyAdmin,
+    reloads: ReloadDesk,
+    record: ReloadRecord,
     log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
@@ -98,32 +102,26 @@ pub(crate) struct AdminParts {
     pub(crate) access: Arc<AdminAccess>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) keys: KeyAdmin,
+    /// Where a reload is asked for, and how the last ones went.
+    pub(crate) reloads: ReloadDesk,
+    pub(crate) record: ReloadRecord,
 }
 
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
-static ACTIONS: [AdminAction; keys::ACTIONS.len() + log::ACTIONS.len()] = {
-    let mut all = [keys::ACTIONS[0]; keys::ACTIONS.len() + log::ACTIONS.len()];
-    let mut place = 0;
-    while place < all.len() {
-        all[place] = match place.checked_sub(keys::ACTIONS.len()) {
-            Some(place) => log::ACTIONS[place],
-            None => keys::ACTIONS[place],
-        };
-        place += 1;
-    }
-    all
-};
+static ACTIONS: LazyLock<Vec<AdminAction>> =
+    LazyLock::new(|| [&keys::ACTIONS[..], &log::ACTIONS[..], &reload::ACTIONS[..]].concat());
 
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        AdminParts { proxy, server, tls, beats, state, access, usage, keys }: AdminParts,
+        AdminParts { proxy, server, tls, beats, state, access, usage, keys, reloads, record }: AdminParts,
     ) -> Self {
         let mut registry = Registry::default();
         let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
         wellhead_proxy::register(Arc::clone(&proxy), &mut registry);
         metrics::register(parts, &connections, &server, tls, state, &mut registry);
         metrics::register_usage(Arc::clone(&usage), &mut registry);
+        registry.register_collector(Box::new(record.clone()));
         let shared = parts.shared().cloned();
         if let Some(shared) = &shared {
             metrics::register_shared(Arc::clone(shared), &mut registry);
@@ -140,6 +138,8 @@ impl AdminPages {
             access,
             usage,
             keys,
+            reloads,
+            record,
             log: LogAdmin::default(),
             shared,
             draining,
@@ -150,6 +150,7 @@ impl AdminPages {
     fn whole_status(&self) -> Status {
         let proxy = self.proxy.load();
         let mut status = proxy.status();
+        status.config = Some(config_status(self.record.status()));
         status.websocket = Some(websocket_status(&self.server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let sharing = self.shared.as_ref().and_then(|shared| shared.status());
@@ -180,6 +181,11 @@ impl AdminPages {
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
+}
+
+fn config_status(reloads: ReloadStatus) -> ConfigStatus {
+    let ReloadStatus { generation, applied_at, last_error, needs_restart, .. } = reloads;
+    ConfigStatus { generation, applied_at, last_error, needs_restart }
 }
 
 fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {
@@ -231,8 +237,11 @@ impl AdminHandler for AdminPages {
     }
 
     async fn act(&self, call: AdminCall) -> AdminReply {
-        match log::ACTIONS.contains(call.action) {
-            true => self.log.act(&call),
+        if log::ACTIONS.contains(call.action) {
+            return self.log.act(&call);
+        }
+        match reload::ACTIONS.contains(call.action) {
+            true => self.reloads.act(&call).await,
             false => self.keys.act(call).await,
         }
     }

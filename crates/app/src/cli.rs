@@ -42,6 +42,8 @@ pub enum Command {
     Explain(Explain),
     /// Show the log filter of a running wellhead, or change it for a while
     Log(LogCommand),
+    /// Have a running wellhead read its config again, and show what changes
+    Reload(Reload),
     /// Make, list, revoke, rotate and import the keys of clients
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -234,6 +236,32 @@ pub struct LogCommand {
     /// The address of the running wellhead's admin listener, or `unix:/path`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,
+    /// Print the JSON object unchanged
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `wellhead reload`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The exit code is 1 if the config cannot be used: then nothing changes. A token for the admin
+listener is taken from WELLHEAD_ADMIN_TOKEN; it needs the role `operate`.
+
+Examples:
+  wellhead reload --dry-run
+      what would change, and which settings need a restart
+  wellhead reload --admin unix:/run/wellhead/admin.sock
+      read the config and apply it")]
+pub struct Reload {
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The address of the running wellhead's admin listener, or `unix:/path`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
+    pub admin: Admin,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub timeout: Duration,
     /// Print the JSON object unchanged
     #[arg(long)]
     pub json: bool,

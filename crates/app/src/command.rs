@@ -1,5 +1,6 @@
 //! The subcommands: arguments in, exit code out.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions, man};
 use crate::config::{self, Overrides, Settings};
+use crate::reload::{self, ReadConfig, ReloadSource};
 use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
 use crate::{analyze, demo, doctor, explain, key, serve, state, token};
@@ -29,6 +31,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(arguments) => doctor::command(&arguments),
         Command::Explain(arguments) => explain::command(&arguments),
         Command::Log(arguments) => crate::log::command(&arguments),
+        Command::Reload(arguments) => reload::command::command(&arguments),
         Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),
@@ -94,8 +97,9 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
     let given = GivenSockets::take().map_err(system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
-    keep_what_is_spent(&mut settings);
+    let kept = keep_what_is_spent(&mut settings);
     let running = serve::start(&Arc::new(settings), given).map_err(system)?;
+    let running = running.reloading(reload_source(arguments, kept));
     let addresses = running.addresses.clone();
     for chain in running.proxy.load().chains() {
         let upstreams = chain.roster.upstreams().len();
@@ -111,24 +115,53 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
 }
 
-/// A cap that a restart forgets is none: where the settings name no file, a default one is used.
-fn keep_what_is_spent(settings: &mut Settings) {
+/// Where the settings are read again; `None` where they come from the command line. `state`: the default file that
+/// is in use.
+fn reload_source(arguments: &Serve, state: Option<PathBuf>) -> Option<ReloadSource> {
+    if !arguments.urls.is_empty() {
+        return None;
+    }
+    let path = config::find(arguments.config.as_deref()).ok()?;
+    let (from, listen, admin) = (path.clone(), arguments.listen, arguments.admin.clone());
+    let keys = arguments.keys.clone();
+    let read = move || {
+        let overrides = Overrides { listen, admin: admin.clone(), ..Overrides::default() };
+        let loaded = config::load(&from, &environment, overrides);
+        let loaded = loaded.map_err(|report| report.render(false))?;
+        let mut settings = loaded.settings;
+        settings.state = settings.state.or_else(|| state.clone());
+        if let Some(keys) = &keys {
+            settings = settings.with_keys(keys.clone());
+        }
+        let warnings = match loaded.warnings.is_empty() {
+            true => String::new(),
+            false => loaded.warnings.render(false),
+        };
+        Ok(ReadConfig { settings, warnings })
+    };
+    Some(ReloadSource { path, read: Arc::new(read) })
+}
+
+/// A cap that a restart forgets is none: where the settings name no file, a default one is used. Returns that.
+fn keep_what_is_spent(settings: &mut Settings) -> Option<PathBuf> {
     if settings.state.is_some() || !settings.has_caps() {
-        return;
+        return None;
     }
     let Some(path) = state::default_path(&environment) else {
         tracing::warn!(
             "spending against the caps is lost at a restart: neither `state` nor STATE_DIRECTORY, XDG_STATE_HOME or HOME is set"
         );
-        return;
+        return None;
     };
     match state::prepare(&path) {
         Ok(()) => {
             tracing::info!(path = %path.display(), "`state` is not set: spending against the caps is kept in this file");
-            settings.state = Some(path);
+            settings.state = Some(path.clone());
+            Some(path)
         }
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "spending against the caps is lost at a restart: `state` is not set, and the default file cannot be written");
+            None
         }
     }
 }

@@ -22,6 +22,7 @@ mod access_files;
 pub mod acme;
 pub(crate) mod callers;
 pub mod chain;
+mod changes;
 mod check;
 pub mod docs;
 mod env;
@@ -76,8 +77,11 @@ pub use settings::{
 };
 pub use unit::{ByteSize, Wrong};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
-pub use value::{Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, TextLine, UsageFormat};
+pub use value::{
+    Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, TextLine, UsageFormat,
+};
 
+pub(crate) use changes::{SettingChange, as_far_as_it_reloads, changes};
 use read::{ConfigReader, Setting, SettingWord};
 use wellhead_server::{AdminRole, ClientFiles, TlsFile, TlsFiles, TlsProblem};
 use write::Yaml;

@@ -34,6 +34,7 @@ mod limits;
 mod log;
 mod loops;
 mod metrics;
+mod reload;
 mod renew;
 mod secrets;
 mod serve;

@@ -81,6 +81,8 @@ impl ChainLoops {
         assembly: &Assembly,
         rng: &mut impl Rng,
     ) -> Result<(), AssembleError> {
+        // Those that were ended before are forgotten.
+        while self.tasks.try_join_next().is_some() {}
         let mut begin = Vec::new();
         let mut kept = Vec::new();
         for chain in &assembly.chains {
@@ -166,11 +168,6 @@ impl ChainLoops {
     /// Ends them all.
     pub(crate) async fn shutdown(mut self) {
         self.tasks.shutdown().await;
-    }
-
-    /// Forgets those that have ended.
-    pub(crate) fn reap(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
     }
 }
 

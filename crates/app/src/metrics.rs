@@ -555,7 +555,7 @@ mod tests {
             limits: KnownLimits::default(),
         };
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Pools(vec![row])));
+        registry.register_collector(Box::new(Pools(Arc::new(ArcSwap::from_pointee(vec![row])))));
         let mut text = String::new();
         encode(&mut text, &registry).expect("text");
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();

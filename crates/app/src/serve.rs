@@ -6,8 +6,11 @@
 //! load balancers get a moment to hear it, then listeners close and what is
 //! under way ends.
 
+mod reload;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +19,7 @@ use arc_swap::ArcSwap;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
@@ -33,6 +37,7 @@ use crate::assemble::{AssembleError, Assembly, share_cache};
 use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
 use crate::handler::WorkerHandler;
 use crate::loops::ChainLoops;
+use crate::reload::{ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource};
 use crate::renew;
 use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
@@ -81,6 +86,12 @@ pub(crate) struct Running {
     keys: Option<AccessKeys>,
     store: Option<SharedStore>,
     shutdown_delay: Duration,
+    source: Option<ReloadSource>,
+    /// The files that settings are read from.
+    watched: Arc<ArcSwap<Vec<PathBuf>>>,
+    desk: ReloadDesk,
+    requests: mpsc::Receiver<ReloadRequest>,
+    record: ReloadRecord,
 }
 
 /// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
@@ -100,6 +111,8 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
     let keys = keys(settings, parts.callers.as_ref());
+    let (desk, requests) = ReloadDesk::new();
+    let record = ReloadRecord::new(clock::unix_seconds());
     let pages = AdminPages::new(
         &parts,
         AdminParts {
@@ -111,6 +124,8 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
             access: Arc::new(admin_access(settings)),
             usage: Arc::clone(&usage),
             keys,
+            reloads: desk.clone(),
+            record: record.clone(),
         },
     );
     let workers = spawn_workers(&parts, &server, listeners, &shutdown, &beats)?;
@@ -133,6 +148,11 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         keys: settings.access.keys.clone(),
         store: settings.shared.clone(),
         shutdown_delay: settings.timeouts.shutdown_delay,
+        source: None,
+        watched: Arc::default(),
+        desk,
+        requests,
+        record,
     })
 }
 
@@ -323,24 +343,40 @@ impl Running {
             signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
         let mut interrupt =
             signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
+        let mut hangup =
+            signal(SignalKind::hangup()).map_err(system("SIGHUP cannot be listened to"))?;
         let mut rng = SmallRng::from_os_rng();
         let mut chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
         chains.follow(&self.parts, &mut rng)?;
         let mut loops = self.start_loops();
         let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
         systemd::tell_ready(&self.proxy.load());
-        tokio::select! {
-            _ = terminate.recv() => {
-                tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
-                self.pages.drain();
-                tokio::select! {
-                    () = tokio::time::sleep(self.shutdown_delay) => {}
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {
+                    tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
+                    self.pages.drain();
+                    tokio::select! {
+                        () = tokio::time::sleep(self.shutdown_delay) => {}
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
+                    break;
                 }
+                _ = interrupt.recv() => {
+                    tracing::info!("interrupted");
+                    break;
+                }
+                () = &mut until => break,
+                _ = hangup.recv() => self.desk.ask(ReloadCause::Signal),
+                Some(request) = self.requests.recv() => self.reload(request, &mut chains).await,
             }
-            _ = interrupt.recv() => tracing::info!("interrupted"),
-            () = until => {}
+        }
+        // No reload waits for an answer any more.
+        self.requests.close();
+        while let Ok(ended) = self.requests.try_recv() {
+            drop(ended);
         }
         stopping();
         systemd::tell_stopping();
@@ -398,6 +434,7 @@ impl Running {
         if let Some(state) = &self.state {
             loops.spawn(Arc::clone(state).run());
         }
+        self.watch_files(&mut loops);
         loops.spawn(Arc::clone(&self.usage).run());
         loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
         loops

@@ -574,19 +574,19 @@ chains:
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let before = proxy();
-        let state = State::restore(&path, &before, None, now());
+        let state = State::restore(&path, &before.replaceable(), None, now());
         spend(&before, 0, 7);
         spend(&before, 1, 3);
         spend(&before, 2, 5);
         Arc::clone(&state).end().await;
         assert_eq!(state.writes(), (1, 0));
         let after = proxy();
-        let state = State::restore(&path, &after, None, now());
+        let state = State::restore(&path, &after.replaceable(), None, now());
         assert_eq!(spent(&after), [(Some(7), Some(7)), (Some(3), Some(3)), (None, None)]);
         spend(&after, 0, 1);
         state.end().await;
         let last = proxy();
-        State::restore(&path, &last, None, now());
+        State::restore(&path, &last.replaceable(), None, now());
         assert_eq!(spent(&last)[0], (Some(8), Some(8)));
         let left = fs::read_dir(folder.path()).expect("a folder");
         let mut left: Vec<_> = left.map(|it| it.expect("an entry").file_name()).collect();
@@ -608,7 +608,7 @@ chains:
         let spent = |book: &MeterBook| meter(book).ledger().in_month(today);
         let books = [(); 3].map(|()| Arc::new(MeterBook::default()));
         let restore = |book: &Arc<MeterBook>| {
-            State::restore(&path, &swapped(&proxy()), Some(Arc::clone(book)), now())
+            State::restore(&path, &proxy().replaceable(), Some(Arc::clone(book)), now())
         };
         let state = restore(&books[0]);
         meter(&books[0]).ledger().spend(7, today);
@@ -618,7 +618,7 @@ chains:
         meter(&books[1]).ledger().spend(2, today);
         state.end().await;
         // A process that tells no callers apart leaves them in the file.
-        let state = State::restore(&path, &swapped(&proxy()), None, now());
+        let state = State::restore(&path, &proxy().replaceable(), None, now());
         state.end().await;
         restore(&books[2]);
         assert_eq!(spent(&books[2]), 9);
@@ -643,11 +643,11 @@ chains:
             content.spending.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
         };
         let (old, new) = (proxy(), proxy());
-        let first = State::restore(&path, &old, None, now());
+        let first = State::restore(&path, &old.replaceable(), None, now());
         spend(&old, 0, 5);
         let wrote = first.write_aside(first.content(false)).await;
         assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
-        let second = State::restore(&path, &new, None, now());
+        let second = State::restore(&path, &new.replaceable(), None, now());
         assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
         spend(&new, 0, 2);
         spend(&old, 0, 10);
@@ -702,7 +702,7 @@ chains:
         let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
         let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
         write(&path, &content).expect("written");
-        State::restore(&path, &swapped(&proxy()), None, now()).end().await;
+        State::restore(&path, &proxy().replaceable(), None, now()).end().await;
         assert!(read(&path).expect("good").spending.contains(&gone));
     }
 
@@ -747,18 +747,22 @@ chains:
         for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
             fs::write(&path, bytes).expect("written");
             let proxy = proxy();
-            State::restore(&path, &swapped(&proxy), None, now());
+            State::restore(&path, &proxy.replaceable(), None, now());
             assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
         }
         // What is no file at all.
-        State::restore(folder.path(), &swapped(&proxy()), None, now());
+        State::restore(folder.path(), &proxy().replaceable(), None, now());
     }
 
     #[tokio::test]
     async fn a_path_that_cannot_be_written_is_counted_and_harms_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let state =
-            State::restore(&folder.path().join("no/such/folder"), &swapped(&proxy()), None, now());
+        let state = State::restore(
+            &folder.path().join("no/such/folder"),
+            &proxy().replaceable(),
+            None,
+            now(),
+        );
         for _ in 0..2 {
             Arc::clone(&state).end().await;
         }

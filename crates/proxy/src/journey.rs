@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use wellhead_access::LimitDenied;
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
@@ -89,6 +90,13 @@ pub struct ProxyWorker {
     pub chains: WorkerChains,
 }
 
+impl ProxyWorker {
+    /// Both, where others can take their place.
+    pub fn replaceable(proxy: &Arc<Proxy>, chains: WorkerChains) -> Arc<ArcSwap<Self>> {
+        Arc::new(ArcSwap::from_pointee(Self { proxy: Arc::clone(proxy), chains }))
+    }
+}
+
 /// All chains, ready to answer. Shared by all workers.
 #[derive(Debug)]
 pub struct Proxy {
@@ -127,6 +135,11 @@ impl Proxy {
             is_cut: Arc::clone(&old.is_cut),
             ..self
         }
+    }
+
+    /// This proxy, where another one can take its place.
+    pub fn replaceable(self: &Arc<Self>) -> Arc<ArcSwap<Self>> {
+        Arc::new(ArcSwap::new(Arc::clone(self)))
     }
 
     /// Charging callers by these terms.

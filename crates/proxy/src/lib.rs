@@ -51,10 +51,10 @@ pub use state::subscriber::{Subscriber, SubscriberEvent, SubscriberMessage};
 pub use state::tiers::Tiers;
 pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
-    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, EndStatus, FeedStatus,
-    FoundStatus, IssuerStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness, ReorgStatus,
-    RequestStatus, SharedStatus, Status, SubscriptionStatus, UpstreamStatus, VoidStatus,
-    WebSocketStatus,
+    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConfigStatus, ConnectionStatus, EndStatus,
+    FeedStatus, FoundStatus, IssuerStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness,
+    ReorgStatus, RequestStatus, SharedStatus, Status, SubscriptionStatus, UpstreamStatus,
+    VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

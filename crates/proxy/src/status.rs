@@ -29,6 +29,9 @@ pub use subscriptions::{FeedStatus, KindStatus, SubscriptionStatus};
 pub struct Status {
     /// The version of wellhead.
     pub version: &'static str,
+    /// Which settings are in use, and how the last reload went.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
     /// All requests, whatever chain they name.
     pub requests: RequestStatus,
     /// Answers that are held in memory.
@@ -57,6 +60,19 @@ pub struct IssuerStatus {
     pub fetched_seconds_ago: Option<u64>,
     /// Why the last fetch brought none, if it did not.
     pub last_error: Option<String>,
+}
+
+/// The settings in use.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfigStatus {
+    /// How often settings were applied, the start included.
+    pub generation: u64,
+    /// When settings that can be used were read last, in seconds since 1970.
+    pub applied_at: u64,
+    /// Why the last reload changed nothing; `null` if it could be used.
+    pub last_error: Option<String>,
+    /// Settings of the file that wait for a restart.
+    pub needs_restart: Vec<String>,
 }
 
 /// How requests went. Quantiles are upper bounds: the end of a histogram's bucket.
@@ -448,6 +464,7 @@ impl Proxy {
                 bytes_max: self.answers().bytes_max(),
                 refused: self.answers().shortages(Shortage::Refused),
             },
+            config: None,
             websocket: None,
             shared: None,
             cache: self.cache().map(cache_status),

@@ -164,7 +164,7 @@ async fn alone(stage: &Stage, params: &str) -> (String, Option<&'static str>) {
 
 fn unconfirmed(stage: &Stage) -> bool {
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
     text.contains(r#"wellhead_logs_unconfirmed_total{chain="ethereum"} 1"#)

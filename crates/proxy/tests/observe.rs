@@ -112,7 +112,7 @@ async fn what_is_agreed_and_taken_back_is_told() {
     assert_eq!(chain["upstreams"][0]["distance_blocks"], 0);
     assert_eq!(chain["upstreams"][0]["astray"], false);
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
     for line in [
@@ -139,7 +139,7 @@ async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
     assert_eq!(b["unknown_errors"], serde_json::json!([]));
     assert_eq!((&a["condition"], &a["failures"]), (&"ready".into(), &0.into()));
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
     let series = r#"unknown_errors_total{chain="ethereum",upstream="a",code="-32042"} 1"#;
@@ -231,7 +231,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
 async fn metrics_are_well_formed() {
     let stage = busy_stage().await;
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
     let families = parse(&text);
@@ -299,7 +299,7 @@ async fn metrics_are_well_formed() {
 async fn metrics_of_an_unused_proxy_are_well_formed() {
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
     for (name, family) in parse(&text) {
@@ -312,7 +312,7 @@ fn lines_of_idle(upstreams: u8) -> usize {
     let stage = Stage::new(vec![Plan { upstreams: upstreams.into(), ..Plan::default() }]);
     (0..upstreams).for_each(|place| stage.show_head(place, 100));
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
     text.lines().count()

@@ -18,8 +18,8 @@ use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_kit::{ScriptedTransport, Step, ms, now, secs};
 use wellhead_proxy::{
-    Announcer, ChainName, Ctx, Proxy, ServedChain, Settings, Subscriber, SubscriberEvent,
-    SubscriberMessage, Target, Thought, WorkerChains,
+    Announcer, ChainName, Ctx, Proxy, ProxyWorker, ServedChain, Settings, Subscriber,
+    SubscriberEvent, SubscriberMessage, Target, Thought, WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_sim::node::SimNode;
@@ -233,7 +233,7 @@ impl Market {
             let watcher = Watcher::new(parts, PollPace::default());
             loops.spawn(watcher.among(UpstreamList::of(chain.roster.upstreams())).run());
         }
-        for announcer in Announcer::all(&proxy, reach()) {
+        for announcer in Announcer::all(&ProxyWorker::replaceable(&proxy, reach())) {
             loops.spawn(announcer.run());
         }
         let worker = Arc::new(reach());

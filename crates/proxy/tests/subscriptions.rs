@@ -17,7 +17,7 @@ use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::ScriptedTransport;
-use wellhead_proxy::{Announcer, Ctx, Subscriber, SubscriberEvent, SubscriberMessage};
+use wellhead_proxy::{Announcer, Ctx, ProxyWorker, Subscriber, SubscriberEvent, SubscriberMessage};
 use wellhead_sim::node::SimNode;
 use wellhead_sim::world::{World, WorldConfig};
 use wellhead_transport::TransportError;
@@ -29,7 +29,8 @@ const BOUND: Duration = Duration::from_secs(600);
 
 /// A stage whose chain is announced.
 fn announced(stage: Stage) -> Stage {
-    for announcer in Announcer::all(&stage.proxy, stage.another_worker()) {
+    for announcer in Announcer::all(&ProxyWorker::replaceable(&stage.proxy, stage.another_worker()))
+    {
         tokio::spawn(announcer.run());
     }
     stage

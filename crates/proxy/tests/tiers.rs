@@ -174,7 +174,7 @@ async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, disk) = stage(&folder);
-    let mut sweeper = Sweeper::new(Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(stage.proxy.replaceable());
     sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
     start_anew(&stage, &mut sweeper).await;
@@ -205,7 +205,7 @@ async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, _disk) = stage(&folder);
-    let mut sweeper = Sweeper::new(Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(stage.proxy.replaceable());
     sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
     start_anew(&stage, &mut sweeper).await;

@@ -63,7 +63,7 @@ fn voids(stage: &Stage) -> Vec<Value> {
 /// The lines of the metrics about answers that were looked at.
 fn counted(stage: &Stage) -> Vec<String> {
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
     let lines = text.lines().filter(|line| line.starts_with("wellhead_verify"));

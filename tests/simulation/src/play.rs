@@ -71,7 +71,7 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     let mut tasks = start_worlds(&scenario, &stage, &recorder);
     tasks.extend(loops.watchers.into_iter().map(|watcher| tokio::spawn(watcher.run())));
     tasks.extend(loops.announcers.into_iter().map(|announcer| tokio::spawn(announcer.run())));
-    tasks.push(tokio::spawn(sweep(Sweeper::new(Arc::clone(&stage.proxy)))));
+    tasks.push(tokio::spawn(sweep(Sweeper::new(stage.proxy.replaceable()))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
     tasks.push(tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn play_clients(
 fn look(proxy: &Arc<Proxy>, recorder: &Recorder) {
     let status = serde_json::to_string(&proxy.status()).expect("a status is plain data");
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(proxy), &mut registry);
+    wellhead_proxy::register(proxy.replaceable(), &mut registry);
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry)
         .expect("metrics can be written to memory");

@@ -11,8 +11,8 @@ use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_proxy::{
-    Announcer, Cache, ChainName, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
-    WorkerChains,
+    Announcer, Cache, ChainName, Level, Proxy, ProxyWorker, QuorumRule, ServedChain, VerifyPool,
+    VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
@@ -103,7 +103,7 @@ impl Stage {
             },
         };
         let proxy = Arc::new(Proxy::new(served, settings));
-        loops.announcers = Announcer::all(&proxy, announcers);
+        loops.announcers = Announcer::all(&ProxyWorker::replaceable(&proxy, announcers));
         (Self { proxy, workers, worlds, upstreams }, loops)
     }
 

@@ -120,7 +120,7 @@ impl Stage {
             upstream_calls: 5_000,
         };
         let proxy = Arc::new(Proxy::new(vec![chain], settings));
-        let sweeper = Sweeper::new(Arc::clone(&proxy));
+        let sweeper = Sweeper::new(proxy.replaceable());
         Self { world, nodes, proxy, worker, sweeper }
     }
 

@@ -258,8 +258,8 @@ fn settings(upstream: SocketAddr, access: &str) -> Settings {
 
 /// Runs the proxy, and sends it everything.
 fn run(settings: &Settings, keys: &[String], outputs: &Outputs) {
-    let running =
-        serve::start(settings, GivenSockets::default()).unwrap_or_else(|error| panic!("{error}"));
+    let running = serve::start(&Arc::new(settings.clone()), GivenSockets::default())
+        .unwrap_or_else(|error| panic!("{error}"));
     let listen = running.addresses.listen;
     let Admin::At(admin) = running.addresses.admin else { panic!("there is an admin listener") };
     let (outputs, keys) = (outputs.clone(), keys.to_vec());

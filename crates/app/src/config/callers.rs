@@ -129,7 +129,7 @@ fn issuer_keys(
 }
 
 /// Whether any setting says something of callers.
-fn tells_callers_apart(settings: &Settings) -> bool {
+pub(super) fn tells_callers_apart(settings: &Settings) -> bool {
     let Access { anonymous, keys, jwt, networks, certificates, proxies, .. } = &settings.access;
     anonymous.is_some()
         || keys.is_some()

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use super::changes::NEEDS_RESTART;
 use super::read::Setting;
 use super::rule::{Absent, SettingRow, SettingTable, ValueShape};
 use super::settings::Settings;
@@ -56,6 +57,9 @@ wellhead schema > wellhead.schema.json
 Variables are substituted after the YAML is parsed: a value may contain any character
 and never adds settings. Inside `{ }` and `[ ]`, quote values that contain `${...}`.
 Unknown keys are errors. Anchors, aliases and `<<` work.
+
+wellhead reads the file again when it changes ([operation.md](operation.md#change-settings)). Settings that are
+marked *Needs a restart* stay as they are until then.
 
 ";
 
@@ -117,7 +121,7 @@ fn section(out: &mut String, path: &str, table: &SettingTable) {
                 row.key,
                 kind(&row.shape).replace('|', "\\|"),
                 absent(row),
-                about(row).replace('|', "\\|")
+                about(row, &join(path, row.key)).replace('|', "\\|")
             );
         }
         out.push('\n');
@@ -188,9 +192,24 @@ fn absent(row: &SettingRow) -> String {
     }
 }
 
-fn about(row: &SettingRow) -> String {
-    match &row.bounds {
-        Some((low, high)) => format!("{} From {low} to {high}.", row.about),
-        None => row.about.clone(),
+fn about(row: &SettingRow, path: &str) -> String {
+    let bounds = row.bounds.as_ref().map(|(low, high)| format!(" From {low} to {high}."));
+    let restart = if NEEDS_RESTART.contains(&path) { " *Needs a restart.*" } else { "" };
+    format!("{}{}{restart}", row.about, bounds.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_need_a_restart_are_settings() {
+        let mut known = Vec::new();
+        visit(&Settings::shape(), "", &mut |path, table| {
+            known.extend(table.rows.iter().map(|row| join(path, row.key)));
+        });
+        for path in NEEDS_RESTART {
+            assert!(known.iter().any(|it| it == path), "{path}");
+        }
     }
 }

@@ -28,7 +28,7 @@ use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
 use super::usage::UsageConfig;
-use super::value::{Admin, FileMode, KeyFile, LogFilter, TextLine};
+use super::value::{Admin, FileMode, KeyFile, LogFilter, ReloadTrigger, TextLine};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -74,6 +74,10 @@ section! {
         /// followed by wellhead's name, because tools recognise nodes by the beginning. `own`:
         /// wellhead's name and version. Neither costs an upstream call.
         client_version: ClientVersion = default(ClientVersion::Upstream),
+        /// When the config is read again while wellhead runs. `auto`: when the file, or a file that it
+        /// names, has changed, on SIGHUP and on request (`wellhead reload`). `signal`: on SIGHUP and on
+        /// request. `off`: never. See docs/operation.md.
+        reload: ReloadTrigger = default(ReloadTrigger::Auto),
         /// What is logged, and how.
         log: Log = default(Log::default()),
         /// Limits on what clients may send and hold. They bound memory.

@@ -427,6 +427,20 @@ choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `que
     "path" => KeyPlace::Path, "x-api-key" => KeyPlace::ApiKey, "bearer" => KeyPlace::Bearer,
     "basic" => KeyPlace::Basic, "subprotocol" => KeyPlace::Subprotocol, "query" => KeyPlace::Query);
 
+choice!(ReloadTrigger, "`auto`, `signal` or `off`", ReloadTrigger::Auto,
+    "auto" => ReloadTrigger::Auto, "signal" => ReloadTrigger::Signal, "off" => ReloadTrigger::Off);
+
+/// When the config is read again while wellhead runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReloadTrigger {
+    /// When a file has changed, on a signal and on request.
+    Auto,
+    /// On a signal and on request.
+    Signal,
+    /// Never.
+    Off,
+}
+
 /// Where a client may put its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPlace {

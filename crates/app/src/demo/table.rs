@@ -207,6 +207,7 @@ mod tests {
         let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
         let answers = AnswerStatus { held_bytes: 0, peak_bytes: 0, bytes_max: 0, refused: 0 };
         Status {
+            config: None,
             version: "0.0.0",
             requests,
             answers,

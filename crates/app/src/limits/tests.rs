@@ -28,6 +28,9 @@ use super::*;
 use crate::admin::{AdminPages, AdminParts, Heartbeats};
 use crate::assemble::Assembly;
 use crate::config::{Loaded, Overrides};
+use crate::loops::ChainLoops;
+use crate::reload::{ReloadDesk, ReloadRecord};
+use wellhead_proxy::ProxyWorker;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -81,10 +84,9 @@ fn settings(provider: &FakeProvider, dir: &Path, upstream: &str) -> Loaded {
 async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Duration) {
     let mut rng = SmallRng::seed_from_u64(1);
     let worker = Arc::new(parts.worker_chains(&mut rng).expect("usable"));
-    let mut loops = JoinSet::new();
-    for watcher in parts.watchers(&mut rng).expect("watchers") {
-        loops.spawn(watcher.run());
-    }
+    let chains = parts.worker_chains(&mut rng).expect("usable");
+    let mut loops = ChainLoops::new(ProxyWorker::replaceable(&parts.proxy, chains));
+    loops.follow(parts, &mut rng).expect("usable");
     let (began, mut calls) = (Instant::now(), JoinSet::new());
     let count = (per_second * lasting.as_secs_f64()) as u64;
     for n in 0..count {
@@ -127,7 +129,8 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
         let loaded = settings(&provider, dir.path(), "profile: measured.yaml");
         let own = &loaded.settings.chains.0[0].1.upstreams[0];
         assert!(own.budget.calls_per_second.is_some(), "{bucket:?}: {own:?}");
-        let parts = Assembly::new(&loaded.settings, None, wellhead_dispatch::now()).expect("sound");
+        let parts = Assembly::new(&Arc::new(loaded.settings), None, wellhead_dispatch::now())
+            .expect("sound");
         // As long as it takes to be full again.
         tokio::time::sleep(SECOND * 11).await;
         let before = provider.counts();
@@ -146,7 +149,18 @@ fn limits(parts: &Assembly) -> Vec<Value> {
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
     let (access, usage) = (Arc::default(), crate::usage::Usage::idle());
     let keys = crate::admin::KeyAdmin::none();
-    let others = AdminParts { server, tls: None, beats, state: None, access, usage, keys };
+    let others = AdminParts {
+        proxy: parts.proxy.replaceable(),
+        server,
+        tls: None,
+        beats,
+        state: None,
+        access,
+        usage,
+        keys,
+        reloads: ReloadDesk::new().0,
+        record: ReloadRecord::new(0),
+    };
     let pages = AdminPages::new(parts, others);
     let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");
@@ -169,7 +183,8 @@ async fn the_status_says_who_said_so() {
     std::fs::write(dir.path().join("p.yaml"), profile).expect("a file");
     let own = "profile: p.yaml, budget: { calls_per_second: 400 }, history: { state: 128 }";
     let loaded = settings(&provider, dir.path(), own);
-    let parts = Assembly::new(&loaded.settings, None, wellhead_dispatch::now()).expect("sound");
+    let parts =
+        Assembly::new(&Arc::new(loaded.settings), None, wellhead_dispatch::now()).expect("sound");
     let found = limits(&parts);
     let told = |limit: &str, value: f64, source: &str, measured: Option<&str>| json!({ "limit": limit, "value": value, "source": source, "measured": measured });
     let day = Some("2026-11-22 10:15");

@@ -65,7 +65,8 @@ struct SharingReplica {
 
 impl SharingReplica {
     fn start(settings: &Settings, seed: u64) -> Self {
-        let parts = Assembly::new(settings, None, wellhead_dispatch::now()).expect("a good config");
+        let parts = Assembly::new(&Arc::new(settings.clone()), None, wellhead_dispatch::now())
+            .expect("a good config");
         let store = settings.shared.as_ref().expect("set");
         let limits = match &*shared(&parts).serving.lock() {
             LimitServing::Waiting(limits) => limits.iter().map(|(_, it)| it.clone()).collect(),
@@ -287,7 +288,8 @@ async fn a_pause_that_an_upstream_asked_one_replica_for_holds_at_all() {
     let mut tasks = tokio::task::JoinSet::new();
     let fleet: Vec<_> = (0..REPLICAS)
         .map(|seed| {
-            let parts = Assembly::new(&settings, None, wellhead_dispatch::now()).expect("good");
+            let parts = Assembly::new(&Arc::new(settings.clone()), None, wellhead_dispatch::now())
+                .expect("good");
             let rng = SmallRng::seed_from_u64(seed.into());
             let notices = shared(&parts).start(store, rng).expect("a good URL");
             tasks.spawn(follow_pauses(notices, Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)))));

@@ -19,8 +19,8 @@ use wellhead_kit::{Arrival, ScriptedTransport, named_by, upstream};
 pub(crate) use wellhead_kit::{Step, error, ms, settle};
 use wellhead_proxy::{
     AccessTerms, Announcer, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy,
-    QuorumRule, ServedChain, Settings, Subscriber, SubscriberMessage, Target, Tiers, VerifyPool,
-    VerifySettings, WorkerChains,
+    ProxyWorker, QuorumRule, ServedChain, Settings, Subscriber, SubscriberMessage, Target, Tiers,
+    VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{Ceiling, Transport};
@@ -370,7 +370,10 @@ impl Stage {
         let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
         let upstreams = WorkerUpstreams::new(self.peers[0].iter().map(dynamic).collect(), 2);
         let mut loops = JoinSet::new();
-        for announcer in Announcer::all(&self.proxy, WorkerChains::new(vec![upstreams])) {
+        for announcer in Announcer::all(&ProxyWorker::replaceable(
+            &self.proxy,
+            WorkerChains::new(vec![upstreams]),
+        )) {
             loops.spawn(announcer.run());
         }
         let subscriber = self.proxy.open_subscriber(&self.worker, None).expect("one chain");

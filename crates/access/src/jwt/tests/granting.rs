@@ -38,7 +38,12 @@ fn tenants() -> Arc<TenantDirectory> {
 
 fn grants_of(issuers: Vec<JwtIssuer>) -> TokenGrants {
     let chains = BTreeMap::from([("1".into(), "ethereum".into())]);
-    TokenGrants::new(JwtVerifier::new(issuers).unwrap(), tenants(), chains, Box::new(|_| {}))
+    TokenGrants::new(
+        Arc::new(JwtVerifier::new(issuers).unwrap()),
+        tenants(),
+        chains,
+        Box::new(|_| {}),
+    )
 }
 
 fn two_issuers() -> TokenGrants {
@@ -137,7 +142,7 @@ fn unknown_keys_are_told() {
         JwtVerifier::new(vec![issuer("fixed", fixed(&[&ED])), issuer(ISSUER, fetched)]).unwrap();
     let tell = Arc::clone(&told);
     let hook = Box::new(move |issuer| tell.lock().unwrap().push(issuer));
-    let grants = TokenGrants::new(verifier, tenants(), BTreeMap::new(), hook);
+    let grants = TokenGrants::new(Arc::new(verifier), tenants(), BTreeMap::new(), hook);
     let check = |more: &Value, expected: Option<TokenRefusal>, tellings: usize| {
         assert_eq!(grants.verify(&ED.token(&claims(more)), now()).err(), expected);
         let told = told.lock().unwrap();

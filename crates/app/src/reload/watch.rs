@@ -1,0 +1,157 @@
+//! Looks whether the config, or a file that it names, has changed.
+//!
+//! Files are polled: that works on every file system, over the symbolic links that Kubernetes swaps, and where notices
+//! of changes are lost. A file is read when its metadata differ, and each [`READ_EVERY`] in any case.
+
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::{ReloadCause, ReloadDesk};
+use crate::config::Settings;
+
+/// A change is seen at the second look after it: by then the file is written.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Some file systems do not tell changes by their metadata.
+const READ_EVERY: Duration = Duration::from_secs(30);
+/// More of a file is not looked at.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// The files that the settings are read from.
+pub(crate) fn files(config: &Path, settings: &Settings) -> Vec<PathBuf> {
+    let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
+    let named = upstreams.flat_map(|upstream| {
+        let profile = upstream.profile.as_ref().map(|profile| profile.file.clone());
+        profile.into_iter().chain(upstream.ca_file.clone())
+    });
+    let mut files: Vec<_> = std::iter::once(config.to_owned()).chain(named).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// What is known of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileMark {
+    metadata: Option<(u64, SystemTime)>,
+    digest: u64,
+}
+
+/// What files looked like.
+#[derive(Debug, Default)]
+pub(crate) struct FileMarks {
+    marks: HashMap<PathBuf, FileMark>,
+    read_at: Option<Instant>,
+    /// They differ from what was reloaded, and are looked at once more.
+    is_pending: bool,
+}
+
+impl FileMarks {
+    /// Looks at the files; true when their contents differ from the last time that this returned true, and have not
+    /// changed since the look before. Waits for the disk.
+    pub(crate) fn look(&mut self, files: &[PathBuf], now: Instant) -> bool {
+        let reads = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= READ_EVERY);
+        if reads {
+            self.read_at = Some(now);
+        }
+        let is_first = self.marks.is_empty();
+        let mut has_changed = false;
+        for file in files {
+            let known = self.marks.get(file).copied();
+            let metadata =
+                fs::metadata(file).ok().and_then(|it| Some((it.len(), it.modified().ok()?)));
+            if !reads && known.is_some_and(|known| known.metadata == metadata) {
+                continue;
+            }
+            let digest = digest(file);
+            has_changed |= known.is_some_and(|known| known.digest != digest);
+            self.marks.insert(file.clone(), FileMark { metadata, digest });
+        }
+        self.marks.retain(|file, _| files.contains(file));
+        if has_changed && !is_first {
+            self.is_pending = true;
+            return false;
+        }
+        std::mem::take(&mut self.is_pending)
+    }
+}
+
+/// Of what cannot be read, as of an empty file: the reload says what is wrong.
+fn digest(file: &Path) -> u64 {
+    use std::io::Read as _;
+    let mut content = Vec::new();
+    if let Ok(file) = fs::File::open(file) {
+        // What could be read counts.
+        let _ = file.take(BYTES_MAX).read_to_end(&mut content);
+    }
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Asks for a reload whenever one of the files has changed, for ever. `files` names them as the settings are now.
+pub(crate) async fn run(files: impl Fn() -> Vec<PathBuf> + Send + 'static, desk: ReloadDesk) {
+    let mut marks = FileMarks::default();
+    loop {
+        let named = files();
+        let looked = tokio::task::spawn_blocking(move || {
+            let has_changed = marks.look(&named, wellhead_dispatch::now());
+            (marks, has_changed)
+        });
+        let Ok((seen, has_changed)) = looked.await else { return };
+        marks = seen;
+        if has_changed {
+            desk.ask(ReloadCause::File);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_once_and_when_it_is_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("wellhead.yaml");
+        let (files, now) = ([file.clone()], wellhead_dispatch::now());
+        let mut marks = FileMarks::default();
+        fs::write(&file, "a").expect("written");
+        assert!(!marks.look(&files, now) && !marks.look(&files, now), "it is as at the start");
+        fs::write(&file, "half").expect("written");
+        assert!(!marks.look(&files, now), "it may be written yet");
+        fs::write(&file, "half and half").expect("written");
+        assert!(!marks.look(&files, now), "it was");
+        assert!(marks.look(&files, now) && !marks.look(&files, now));
+        fs::remove_file(&file).expect("removed");
+        assert!(
+            !marks.look(&files, now) && marks.look(&files, now),
+            "the reload says that it is gone"
+        );
+    }
+
+    /// As Kubernetes replaces the files of a ConfigMap.
+    #[test]
+    fn a_link_that_is_swapped_is_a_change() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        for (version, text) in [("..1", "one"), ("..2", "two")] {
+            fs::create_dir(at(version)).expect("made");
+            fs::write(at(version).join("wellhead.yaml"), text).expect("written");
+        }
+        symlink("..1", at("..data")).expect("linked");
+        symlink("..data/wellhead.yaml", at("wellhead.yaml")).expect("linked");
+        let (files, now) = ([at("wellhead.yaml")], wellhead_dispatch::now());
+        let mut marks = FileMarks::default();
+        assert!(!marks.look(&files, now));
+        symlink("..2", at("..new")).expect("linked");
+        fs::rename(at("..new"), at("..data")).expect("swapped");
+        // Both have one length, and may have one time.
+        let later = now + READ_EVERY;
+        assert!(!marks.look(&files, later) && marks.look(&files, later));
+    }
+}
