@@ -3,8 +3,7 @@
 mod keys;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
@@ -23,6 +22,8 @@ use wellhead_telemetry::clock;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::heartbeat::Heartbeats;
+use crate::metrics::MetricSources;
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
@@ -30,41 +31,7 @@ use crate::{explain, limits, metrics};
 
 pub(crate) use keys::KeyAdmin;
 
-/// A worker that did not beat for so long is stuck: something blocks its thread.
-const STUCK_AFTER: Duration = Duration::from_secs(10);
-
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// When each worker last showed that it runs.
-#[derive(Debug)]
-pub(crate) struct Heartbeats {
-    epoch: Instant,
-    beats_ms: Vec<AtomicU64>,
-}
-
-impl Heartbeats {
-    pub(crate) fn new(workers: usize, now: Instant) -> Self {
-        Self { epoch: now, beats_ms: (0..workers).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    fn ms(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn beat(&self, worker: usize, now: Instant) {
-        self.beats_ms[worker].store(self.ms(now), Ordering::Relaxed);
-    }
-
-    /// The workers that are stuck.
-    pub(crate) fn stuck(&self, now: Instant) -> Vec<usize> {
-        let late = |beat: &AtomicU64| {
-            let since = self.ms(now).saturating_sub(beat.load(Ordering::Relaxed));
-            u128::from(since) > STUCK_AFTER.as_millis()
-        };
-        let beats = self.beats_ms.iter().enumerate();
-        beats.filter(|(_, beat)| late(beat)).map(|(worker, _)| worker).collect()
-    }
-}
 
 /// Answers of the admin listener.
 #[derive(Debug)]
@@ -103,14 +70,15 @@ impl AdminPages {
         parts: &Assembly,
         AdminParts { server, tls, beats, state, access, usage, keys }: AdminParts,
     ) -> Self {
-        let mut registry = Registry::default();
-        wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
-        metrics::register(parts, Arc::clone(&server), tls, state, &mut registry);
-        metrics::register_usage(Arc::clone(&usage), &mut registry);
+        let sources = MetricSources {
+            server: Arc::clone(&server),
+            tls,
+            state,
+            usage: Arc::clone(&usage),
+            beats: Arc::clone(&beats),
+        };
+        let registry = metrics::registry(parts, sources);
         let shared = parts.shared.clone();
-        if let Some(shared) = &shared {
-            metrics::register_shared(Arc::clone(shared), &mut registry);
-        }
         let draining = AtomicBool::new(false);
         let (connections, issuers) = (parts.connections(), parts.issuers.clone());
         let proxy = Arc::clone(&parts.proxy);
@@ -255,8 +223,6 @@ impl AdminHandler for AdminPages {
 mod tests {
     use wellhead_upstream::Condition;
 
-    use super::*;
-
     /// Every condition, by a `match` that has to know each.
     fn conditions() -> [Condition; 11] {
         use Condition::{
@@ -305,15 +271,5 @@ mod tests {
             assert_eq!(found, 1, "{word} is in one list");
         }
         assert!(lists[0].contains("\"ready\""));
-    }
-
-    #[test]
-    fn a_worker_that_stops_beating_is_stuck() {
-        let began = now();
-        let beats = Heartbeats::new(2, began);
-        let later = began + Duration::from_secs(11);
-        beats.beat(1, later);
-        assert_eq!(beats.stuck(began + Duration::from_secs(9)), Vec::<usize>::new());
-        assert_eq!(beats.stuck(later), vec![0]);
     }
 }

@@ -39,7 +39,7 @@ pub use explain::{
     UpstreamExplained, VerifyExplained,
 };
 pub use journey::{Proxy, WorkerChains};
-pub use metrics::register;
+pub use metrics::{FAMILIES, register};
 pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;
 pub use state::cache::{ByHashMode, Cache, CacheSettings};
