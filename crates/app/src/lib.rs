@@ -4,6 +4,7 @@
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
+//! - `heartbeat`: whether the worker threads run
 //! - `limits`: the limits of each upstream, and their sources
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks

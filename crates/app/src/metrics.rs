@@ -588,8 +588,27 @@ impl Pools {
 mod tests {
     use prometheus_client::encoding::text::encode;
 
+    use std::time::Duration;
+
     use super::*;
     use crate::limits::KnownLimits;
+
+    #[test]
+    fn a_worker_without_a_beat_is_told_of() {
+        let now = wellhead_dispatch::now();
+        let began = now.checked_sub(Duration::from_secs(11)).expect("a machine that is up");
+        let beats = Heartbeats::new(2, began);
+        beats.beat(1, now);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Workers(Arc::new(beats))));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        for line in
+            ["wellhead_worker_stuck{worker=\"0\"} 1\n", "wellhead_worker_stuck{worker=\"1\"} 0\n"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
+    }
 
     #[test]
     fn nothing_is_told_of_streams_before_something_is_known() {

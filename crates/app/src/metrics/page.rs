@@ -1,6 +1,6 @@
 //! The page `docs/metrics.md`: every family that `/metrics` tells.
 //!
-//! Name, type and help are read from the text of a wellhead that serves nobody; labels and series come from the
+//! Name, type and help are read from the text of an idle wellhead; labels and series come from the
 //! tables beside the code, which a test compares with that text.
 
 use std::fmt::Write as _;
@@ -120,7 +120,7 @@ fn facts_of(name: &str) -> Option<&'static FamilyFacts> {
     facts().find(|facts| facts.name == name)
 }
 
-/// The families of a wellhead that serves nobody, in the order of the text.
+/// The families of an idle wellhead, in the order of the text.
 fn exposed() -> Vec<ExposedFamily> {
     let text = idle_text();
     let lines = text.lines().filter_map(|line| line.strip_prefix("# "));

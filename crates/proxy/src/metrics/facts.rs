@@ -4,7 +4,7 @@ use wellhead_cache::Reason as NotKept;
 use wellhead_eth::CostClass;
 use wellhead_telemetry::family::{FamilyFacts, LabelFacts, label, words};
 use wellhead_transport::Shortage;
-use wellhead_upstream::{Bound, VerdictClass};
+use wellhead_upstream::{Bound, Condition, VerdictClass};
 use wellhead_watch::CallReason;
 
 use crate::state::counts::{CacheResult, CallOutcome};
@@ -118,7 +118,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
         &[
             CHAIN,
             UPSTREAM,
-            label("condition", "the present one of the conditions of [health.md](health.md)"),
+            words("condition", || Condition::ALL.iter().map(|it| it.word()).collect()),
         ],
         "upstreams",
     ),

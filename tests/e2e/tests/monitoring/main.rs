@@ -76,6 +76,30 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     metrics
 }
 
+/// A row of the labels of docs/metrics.md that lists all values.
+struct ListedValues {
+    label: String,
+    families: Vec<String>,
+    values: BTreeSet<String>,
+}
+
+fn listed_values() -> Vec<ListedValues> {
+    let page = text("docs/metrics.md");
+    let (_, table) = page.split_once("\n## Labels").unwrap();
+    let word = |cell: &str| cell.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
+    let rows = table.lines().filter(|line| line.starts_with("| `")).filter_map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        Some(ListedValues {
+            label: word(cells[1])?,
+            families: cells[2].split(", ").map(word).collect::<Option<_>>()?,
+            values: cells[3].split(", ").map(word).collect::<Option<_>>()?,
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.len() > 25, "{}", rows.len());
+    rows
+}
+
 /// The metrics that an expression names, each with the labels of its selector.
 fn metrics_of(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -21,7 +21,7 @@ use wellhead_e2e::{
     Wellhead, free_port, until,
 };
 
-use crate::{alerts, dashboard_queries, documented, text, unknown};
+use crate::{alerts, dashboard_queries, documented, listed_values, text, unknown};
 
 const BOUND: Duration = Duration::from_secs(120);
 /// More than the agreed head may be older than that of an upstream before it lags by a minute.
@@ -285,16 +285,27 @@ fn impatient_rules() -> String {
         .replace("wellhead_chain_block_time_seconds, 180", "wellhead_chain_block_time_seconds, 5")
 }
 
-/// Each series has the labels that docs/metrics.md promises. Returns the metrics that are there, with their labels.
+/// Each series has the labels, and their values, that docs/metrics.md promises. Returns the metrics that are there, with
+/// their labels.
 fn compare_with_the_page(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let documented = documented();
+    let (documented, listed) = (documented(), listed_values());
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_once(['{', ' ']).unwrap();
         let known = documented.get(name).unwrap_or_else(|| panic!("not documented: {line}"));
         let labels = if line.contains('{') { rest } else { "" };
-        let labels =
-            labels.split("\",").filter_map(|pair| Some(pair.split_once("=\"")?.0.to_owned()));
-        assert_eq!(labels.collect::<BTreeSet<_>>(), *known, "{line}");
+        let parts: Vec<&str> =
+            labels.split(['"', '}']).map(|it| it.trim_matches([',', '='])).collect();
+        // What follows the last label is the value of the series.
+        let pairs = parts.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let pairs: BTreeMap<&str, &str> = pairs.filter(|(label, _)| !label.is_empty()).collect();
+        let labels: BTreeSet<String> = pairs.keys().map(|label| (*label).to_owned()).collect();
+        assert_eq!(labels, *known, "{line}");
+        let family = name.strip_suffix("_total").unwrap_or(name);
+        for row in listed.iter().filter(|row| row.families.iter().any(|it| it == family)) {
+            let value = pairs.get(row.label.as_str());
+            let is_listed = value.is_none_or(|value| row.values.contains(*value));
+            assert!(is_listed, "`{}` has another value: {line}", row.label);
+        }
     }
     let heads = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let exported: BTreeSet<String> = heads
@@ -364,6 +375,12 @@ async fn alerts_arrive_and_dashboards_have_data() {
     let data = || async { without_data(&prometheus).await.is_empty().then_some(()) };
     if until(BOUND, data).await.is_none() {
         panic!("without data:\n{}", without_data(&prometheus).await.join("\n"));
+    }
+
+    let age = "time() - process_start_time_seconds and on (job, instance) wellhead_build_info";
+    for process in prometheus.query(age).await.unwrap() {
+        let age: f64 = process["value"][1].as_str().unwrap().parse().unwrap();
+        assert!((0.0..600.0).contains(&age), "{process}");
     }
 
     compare_with_the_page(&metrics(&site.lonely).await);
