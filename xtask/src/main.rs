@@ -1,13 +1,14 @@
 //! The tasks of the house that need more than a shell: `cargo xtask TASK`.
 //!
 //! `tidy` holds the rules that no lint knows, `pages` the documents that are
-//! written from the code, `dashboards` those for Grafana, `simulate` the way to the simulation's runner. Nothing else
-//! here builds or tests the product: that is cargo's work, and `scripts/` puts the two
+//! written from the code, `dashboards` and `log_events` some of them, `simulate` the way to the simulation's runner.
+//! Nothing else here builds or tests the product: that is cargo's work, and `scripts/` puts the two
 //! together.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line")]
 
 mod dashboards;
+mod log_events;
 mod pages;
 mod simulate;
 mod tidy;

@@ -15,6 +15,7 @@ struct GeneratedPage {
 
 const PAGES: &[GeneratedPage] = &[
     GeneratedPage { path: "docs/config.md", text: wellhead_app::config::docs::page },
+    GeneratedPage { path: "docs/logging.md", text: crate::log_events::page },
     GeneratedPage { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
     GeneratedPage { path: "docs/metrics.md", text: wellhead_app::metrics::page },
     GeneratedPage { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },

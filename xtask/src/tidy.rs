@@ -7,7 +7,7 @@
 mod circles;
 mod comments;
 mod imports;
-mod mask;
+pub(crate) mod mask;
 mod names;
 mod outline;
 mod packages;

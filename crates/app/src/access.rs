@@ -51,8 +51,8 @@ pub(crate) fn plan(
     sharing: Option<Arc<dyn QuotaSharing>>,
     now: Instant,
 ) -> Result<Option<PlannedAccess>, Vec<String>> {
-    let book = sharing.map_or_else(MeterBook::default, MeterBook::sharing);
-    let Some(plan) = callers::plan(settings, book)? else { return Ok(None) };
+    let book = Arc::new(sharing.map_or_else(MeterBook::default, MeterBook::sharing));
+    let Some(plan) = callers::plan(settings, book, None)? else { return Ok(None) };
     let control = CallerControl::new(plan.policy, plan.book, now);
     let problems = control.take_keys(KeyOrigin::Settings, plan.listed);
     debug_assert!(problems.is_empty(), "the plan has no keys with a problem");
@@ -68,7 +68,7 @@ pub(crate) fn plan(
 #[derive(Debug)]
 pub(crate) struct CallerControl {
     table: ArcSwap<AccessTable>,
-    policy: Arc<AccessPolicy>,
+    policy: ArcSwap<AccessPolicy>,
     book: Arc<MeterBook>,
     epoch: Instant,
     /// In the order in which the first record of an id counts.
@@ -116,7 +116,7 @@ impl CallerControl {
         let BuiltAccess { table, .. } = AccessTable::build(Arc::clone(&policy), &[]);
         Self {
             table: ArcSwap::from_pointee(table),
-            policy,
+            policy: ArcSwap::new(policy),
             book,
             epoch,
             sources: Mutex::default(),
@@ -183,8 +183,7 @@ impl CallerControl {
     fn rebuild(&self, sources: &[SourceKeys; KeyOrigin::COUNT]) -> Vec<String> {
         let fresh = sources.iter().filter(|source| !source.is_stale);
         let all: Vec<KeyRecord> = fresh.flat_map(|source| &source.records).cloned().collect();
-        let BuiltAccess { table, key_problems } =
-            AccessTable::build(Arc::clone(&self.policy), &all);
+        let BuiltAccess { table, key_problems } = AccessTable::build(self.policy(), &all);
         self.table.store(Arc::new(table));
         key_problems
     }
@@ -209,8 +208,16 @@ impl CallerControl {
     }
 
     /// What the settings say of callers.
-    pub(crate) fn policy(&self) -> &AccessPolicy {
-        &self.policy
+    pub(crate) fn policy(&self) -> Arc<AccessPolicy> {
+        self.policy.load_full()
+    }
+
+    /// Goes by other settings from now on, with these keys of the settings. Keys from elsewhere stay.
+    pub(crate) fn change(&self, policy: Arc<AccessPolicy>, listed: Vec<KeyRecord>) {
+        self.policy.store(policy);
+        for problem in self.take_keys(KeyOrigin::Settings, listed) {
+            tracing::warn!(problem, "a key does not fit the settings any more: it is left out");
+        }
     }
 
     /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when

@@ -1,10 +1,12 @@
 //! What the admin listener tells: metrics, life, readiness, status, explanations.
 
 mod keys;
+mod log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -30,14 +32,15 @@ use crate::usage::Usage;
 use crate::{explain, limits, metrics};
 
 pub(crate) use keys::KeyAdmin;
+use log::LogAdmin;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers of the admin listener.
 #[derive(Debug)]
 pub(crate) struct AdminPages {
-    proxy: Arc<Proxy>,
-    connections: Vec<UpstreamConnections>,
+    proxy: Arc<ArcSwap<Proxy>>,
+    connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
     issuers: Vec<Arc<JwksSource>>,
     server: Arc<Server>,
     registry: Registry,
@@ -45,6 +48,7 @@ pub(crate) struct AdminPages {
     access: Arc<AdminAccess>,
     usage: Arc<Usage>,
     keys: KeyAdmin,
+    log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
 }
@@ -52,6 +56,7 @@ pub(crate) struct AdminPages {
 /// What the pages tell of beside the proxy.
 #[derive(Debug)]
 pub(crate) struct AdminParts {
+    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) server: Arc<Server>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) beats: Arc<Heartbeats>,
@@ -63,14 +68,28 @@ pub(crate) struct AdminParts {
 }
 
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
-const ACTIONS: &[AdminAction] = &keys::ACTIONS;
+static ACTIONS: [AdminAction; keys::ACTIONS.len() + log::ACTIONS.len()] = {
+    let mut all = [keys::ACTIONS[0]; keys::ACTIONS.len() + log::ACTIONS.len()];
+    let mut place = 0;
+    while place < all.len() {
+        all[place] = match place.checked_sub(keys::ACTIONS.len()) {
+            Some(place) => log::ACTIONS[place],
+            None => keys::ACTIONS[place],
+        };
+        place += 1;
+    }
+    all
+};
 
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        AdminParts { server, tls, beats, state, access, usage, keys }: AdminParts,
+        AdminParts { proxy, server, tls, beats, state, access, usage, keys }: AdminParts,
     ) -> Self {
+        let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
         let sources = MetricSources {
+            proxy: Arc::clone(&proxy),
+            connections: Arc::clone(&connections),
             server: Arc::clone(&server),
             tls,
             state,
@@ -78,10 +97,9 @@ impl AdminPages {
             beats: Arc::clone(&beats),
         };
         let registry = metrics::registry(parts, sources);
-        let shared = parts.shared.clone();
+        let shared = parts.shared().cloned();
         let draining = AtomicBool::new(false);
-        let (connections, issuers) = (parts.connections(), parts.issuers.clone());
-        let proxy = Arc::clone(&parts.proxy);
+        let issuers = parts.issuers.clone();
         Self {
             proxy,
             connections,
@@ -92,6 +110,7 @@ impl AdminPages {
             access,
             usage,
             keys,
+            log: LogAdmin::default(),
             shared,
             draining,
         }
@@ -99,16 +118,16 @@ impl AdminPages {
 
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
-        let mut status = self.proxy.status();
+        let proxy = self.proxy.load();
+        let mut status = proxy.status();
         status.websocket = Some(websocket_status(&self.server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let sharing = self.shared.as_ref().and_then(|shared| shared.status());
         status.shared = sharing.map(|sharing| shared_status(&sharing, clock::unix_seconds()));
-        let served = self.proxy.chains();
+        let (served, connections) = (proxy.chains(), self.connections.load());
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
-                let own = self
-                    .connections
+                let own = connections
                     .iter()
                     .find(|it| *it.chain == *chain.name && it.upstream == upstream.id);
                 let Some(own) = own else { continue };
@@ -119,6 +138,12 @@ impl AdminPages {
             }
         }
         status
+    }
+
+    /// Tells of these parts from now on. The proxy was replaced before.
+    pub(crate) fn change(&self, parts: &Assembly) {
+        self.connections.store(Arc::new(parts.connections()));
+        self.keys.change(&parts.settings);
     }
 
     /// From now on not ready.
@@ -172,11 +197,14 @@ impl AdminHandler for AdminPages {
     }
 
     fn actions(&self) -> &'static [AdminAction] {
-        ACTIONS
+        &ACTIONS
     }
 
     async fn act(&self, call: AdminCall) -> AdminReply {
-        self.keys.act(call).await
+        match log::ACTIONS.contains(call.action) {
+            true => self.log.act(&call),
+            false => self.keys.act(call).await,
+        }
     }
 
     fn metrics(&self) -> Metrics {
@@ -196,7 +224,7 @@ impl AdminHandler for AdminPages {
         if self.draining.load(Ordering::Relaxed) {
             return health(false, &json!({ "ready": false, "reason": "draining" }));
         }
-        let Readiness { is_ready, unserved } = self.proxy.readiness();
+        let Readiness { is_ready, unserved } = self.proxy.load().readiness();
         let mut body = json!({ "ready": is_ready });
         if !unserved.is_empty() {
             body["unserved_chains"] = json!(unserved);
@@ -211,7 +239,7 @@ impl AdminHandler for AdminPages {
     }
 
     fn explain(&self, query: &str) -> Health {
-        explain::page(&self.proxy, query)
+        explain::page(&self.proxy.load(), query)
     }
 
     fn usage(&self, query: &str) -> UsageReport {

@@ -681,7 +681,7 @@ mod tests {
         match outcome {
             Ok(_) => String::new(),
             Err(CommandError::Config(text) | CommandError::System(text)) => text,
-            Err(CommandError::Differs) => "it differs".to_owned(),
+            Err(CommandError::Differs | CommandError::Unwell) => "it differs".to_owned(),
         }
     }
 

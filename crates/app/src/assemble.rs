@@ -3,6 +3,9 @@
 //! What all workers share is made once ([`Assembly`]); connections are made per
 //! worker, since each has its own pools ([`Assembly::worker_chains`]).
 
+mod chain;
+mod slots;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,37 +15,31 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use wellhead_access::DenialCounts;
 use wellhead_access::usage::UsageTable;
-use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Hedging, WorkerUpstreams};
+use wellhead_dispatch::{Bounds, Hedging};
 use wellhead_eth::Data;
 use wellhead_jsonrpc::ParseLimits;
-use wellhead_limit::RetryBudget;
-use wellhead_net::{
-    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Resolver,
-    TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
-};
+use wellhead_net::{Auth, ConnectionStats, Endpoint, Resolver, TlsClient, TrustedRoots};
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Level, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
-    VerifyPool, VerifySettings, WorkerChains,
+    AccessTerms, Cache, CacheSettings, LineRates, Proxy, QuorumRule, Tiers, VerifyPool,
+    WorkerChains,
 };
-use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
+use wellhead_route::{Only, RouteRule};
 use wellhead_server::TlsProblem;
 use wellhead_store::{Disk, DiskBounds, OpenError, SharedBounds, SharedTier};
 use wellhead_telemetry::clock;
-use wellhead_transport::feed::FeedConnector;
-use wellhead_transport::{Ceiling, Transport};
+use wellhead_transport::Ceiling;
 use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, ReachSettings, Redactor, Slot,
-    Upstream, UpstreamSet,
+    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, ReachSettings, Upstream,
 };
-use wellhead_watch::{CheckCounts, Checks, FeedUse, Mode, PollPace, Pulse, Watcher, WatcherParts};
+use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
 use crate::access::{self, CallerControl, JwksSource, PlannedAccess};
-use crate::config::callers::IssuerKeys;
-use crate::config::{self, CallsOver, Settings};
+use crate::config::callers::{self, CallerPlan, IssuerKeys};
+use crate::config::{self, Settings};
 use crate::limits::KnownLimits;
-use crate::secrets;
-use crate::shared::{self, SharedLimits, SharedUpstream};
+use crate::shared::SharedLimits;
+pub(crate) use chain::{ChainParts, UpstreamParts, UpstreamReach, WatchTerms};
+use chain::{OldChain, OldWorkerChain};
 
 /// Calls of one batch that run at one time. Most batches share one exchange; the others are bounded
 /// by what their upstreams admit, long before this.
@@ -86,45 +83,31 @@ impl std::fmt::Display for AssembleError {
 
 impl std::error::Error for AssembleError {}
 
-/// How one upstream is reached; every worker makes its own transport from it.
-#[derive(Debug)]
-struct UpstreamReach {
-    id: String,
-    endpoint: Endpoint,
-    /// Where the upstream speaks WebSocket.
-    feed: Option<Endpoint>,
-    /// It speaks nothing else.
-    is_socket: bool,
-    calls_over: CallsOver,
-    settings: ClientSettings,
-    shared: TransportResources,
-    pace: PollPace,
-    checks: Checks,
-    limits: KnownLimits,
-}
-
-#[derive(Debug)]
-struct ChainParts {
-    served: Arc<ServedChain>,
-    retry_budget: Arc<RetryBudget>,
-    reach: Vec<UpstreamReach>,
-}
-
-/// Everything that is made once.
+/// Everything that workers share, made from settings, and made anew from others ([`Assembly::succeeding`]).
 #[derive(Debug)]
 pub(crate) struct Assembly {
+    pub(crate) settings: Arc<Settings>,
     pub(crate) proxy: Arc<Proxy>,
-    pub(crate) cache: Option<Arc<Cache>>,
     /// Who may call; `None` where clients are told apart by their addresses alone.
     pub(crate) callers: Option<Arc<CallerControl>>,
     /// What limits of callers refused.
     pub(crate) denied: Arc<DenialCounts>,
-    /// Where limits are shared with other wellheads.
-    pub(crate) shared: Option<Arc<SharedLimits>>,
     /// The issuers of tokens whose keys are fetched.
     pub(crate) issuers: Vec<Arc<JwksSource>>,
+    tokens: Option<IssuerKeys>,
     answers: Arc<Ceiling>,
-    chains: Vec<ChainParts>,
+    usage: Option<Arc<UsageTable>>,
+    epoch: Instant,
+    commons: Commons,
+    /// In the order of the settings.
+    pub(crate) chains: Vec<ChainParts>,
+}
+
+/// An assembly of new settings that is not in use yet, and what has to be done for that.
+#[derive(Debug)]
+pub(crate) struct NextAssembly {
+    pub(crate) assembly: Assembly,
+    callers: Option<CallerPlan>,
 }
 
 /// What is counted of the connections to one upstream.
@@ -137,44 +120,28 @@ pub(crate) struct UpstreamConnections {
 }
 
 impl Assembly {
-    /// The upstreams by the keys under which replicas share them.
-    pub(crate) fn upstreams_by_key(&self) -> HashMap<String, Arc<Upstream>> {
-        let of_chain = |parts: &ChainParts| {
-            let name = Arc::clone(&parts.served.name.name);
-            let upstreams = parts.served.roster.upstreams().to_vec();
-            upstreams.into_iter().map(move |upstream| {
-                (shared::upstream_key(&name, upstream.identity().id.as_str()), upstream)
-            })
-        };
-        self.chains.iter().flat_map(of_chain).collect()
-    }
-
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &Arc<Settings>,
         usage: Option<Arc<UsageTable>>,
         now: Instant,
     ) -> Result<Self, AssembleError> {
-        let cache = cache(&settings.cache, now)?;
         let mut commons = Commons {
             resolver: Arc::new(Resolver::new()),
             tls: HashMap::new(),
-            cache,
+            cache: cache(&settings.cache, now)?,
             verify_pool: Arc::new(VerifyPool::new(verify_threads())),
             shared: settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now))),
         };
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
-            chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
+            chains.push(ChainParts::new(name.as_ref(), chain, settings, &mut commons, None, now)?);
         }
-        let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
         let denied = Arc::default();
-        let proxy = Proxy::new(served, proxy_settings(settings))
-            .holding(Arc::clone(&answers))
-            .charging(access::terms(&settings.access, usage, Arc::clone(&denied), now));
-        let shared = commons.shared.clone();
-        let sharing = shared.as_ref().map(|it| Arc::clone(it) as _);
+        let terms = access::terms(&settings.access, usage.clone(), Arc::clone(&denied), now);
+        let proxy = Arc::new(proxy(settings, &chains, &answers, terms));
+        let sharing = commons.shared.as_ref().map(|it| Arc::clone(it) as _);
         let planned = access::plan(settings, sharing, now).map_err(AssembleError::Access)?;
         let (callers, tokens) = planned
             .map_or((None, None), |PlannedAccess { control, tokens }| (Some(control), tokens));
@@ -182,123 +149,165 @@ impl Assembly {
             Some(keys) => commons.issuers(&settings.access.jwt, keys)?,
             None => Vec::new(),
         };
-        let (proxy, cache) = (Arc::new(proxy), commons.cache);
-        Ok(Self { proxy, cache, callers, denied, shared, issuers, answers, chains })
+        Ok(Self {
+            settings: Arc::clone(settings),
+            proxy,
+            callers,
+            denied,
+            issuers,
+            tokens,
+            answers,
+            usage,
+            epoch: now,
+            commons,
+            chains,
+        })
+    }
+
+    /// The parts for other settings, which keep what these do not change. Opens no connection, and changes nothing
+    /// that is in use. Only what may change while wellhead runs may differ: see `reload`.
+    pub(crate) fn succeeding(
+        &self,
+        settings: &Arc<Settings>,
+        now: Instant,
+    ) -> Result<NextAssembly, AssembleError> {
+        // The files of certificates are read anew.
+        let mut commons = Commons { tls: HashMap::new(), ..self.commons.clone() };
+        let mut chains = Vec::new();
+        for (name, chain) in settings.chains.iter() {
+            let old = self.old_chain(name.as_ref()).and_then(|old| old.if_kept(chain));
+            let name = name.as_ref();
+            chains.push(ChainParts::new(name, chain, settings, &mut commons, old, now)?);
+        }
+        let (usage, denied) = (self.usage.clone(), Arc::clone(&self.denied));
+        let terms = access::terms(&settings.access, usage.clone(), Arc::clone(&denied), self.epoch);
+        let proxy = proxy(settings, &chains, &self.answers, terms).succeeding(&self.proxy);
+        let callers = match &self.callers {
+            Some(callers) => {
+                let tokens = self.tokens.as_ref();
+                callers::plan(settings, Arc::clone(callers.book()), tokens)
+                    .map_err(AssembleError::Access)?
+            }
+            None => None,
+        };
+        let tokens = callers.as_ref().and_then(|plan| plan.tokens.clone());
+        let assembly = Self {
+            settings: Arc::clone(settings),
+            proxy: Arc::new(proxy),
+            callers: self.callers.clone(),
+            denied,
+            issuers: self.issuers.clone(),
+            tokens,
+            answers: Arc::clone(&self.answers),
+            usage,
+            epoch: self.epoch,
+            commons,
+            chains,
+        };
+        Ok(NextAssembly { assembly, callers })
+    }
+
+    fn old_chain(&self, name: &str) -> Option<OldChain<'_>> {
+        let place = self.settings.chains.iter().position(|(known, _)| known.as_ref() == name)?;
+        let (_, chain) = self.settings.chains.iter().nth(place)?;
+        Some(OldChain { parts: self.chains.get(place)?, chain, settings: &self.settings })
+    }
+
+    /// The chain of this name, if it is served.
+    pub(crate) fn chain(&self, name: &str) -> Option<&ChainParts> {
+        self.chains.iter().find(|parts| &*parts.served.name.name == name)
+    }
+
+    /// What is cached.
+    pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
+        self.commons.cache.as_ref()
+    }
+
+    /// Where limits are shared with other wellheads.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedLimits>> {
+        self.commons.shared.as_ref()
     }
 
     /// What one more worker reaches the upstreams of all chains with: connections of its own.
     pub(crate) fn worker_chains(&self, rng: &mut impl Rng) -> Result<WorkerChains, AssembleError> {
-        let mut chains = Vec::new();
-        for chain in &self.chains {
-            let mut transports: Vec<Arc<dyn Transport>> = Vec::new();
-            for reach in &chain.reach {
-                transports.push(reach.transport(&self.answers, rng)?);
-            }
-            let upstreams = WorkerUpstreams::new(transports, rng.random())
-                .spending(Arc::clone(&chain.retry_budget))
-                .holding(Arc::clone(&self.answers))
-                .inspecting(chain.served.inspector())
-                .flowing(chain.reach.iter().map(UpstreamReach::flows_max));
-            chains.push(upstreams);
-        }
-        Ok(WorkerChains::new(chains))
-    }
-
-    /// The control loops, one an upstream, with connections of their own.
-    pub(crate) fn watchers(&self, rng: &mut impl Rng) -> Result<Vec<Watcher>, AssembleError> {
-        let mut watchers = Vec::new();
-        // Not below the ceiling: they hold one answer each, and are to go on when it is reached.
-        let answers = Arc::default();
-        for chain in &self.chains {
-            for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
-                let watcher = Watcher::new(
-                    WatcherParts {
-                        upstream: Arc::clone(upstream),
-                        transport: reach.transport(&answers, rng)?,
-                        feed: reach.feed()?,
-                        heads: Arc::clone(&chain.served.heads),
-                        pulse: Arc::clone(&chain.served.pulse),
-                        counts: Arc::clone(&chain.served.asked[upstream.slot().index()]),
-                    },
-                    reach.pace,
-                );
-                let beside = chain.served.roster.upstreams();
-                watchers.push(watcher.checking(reach.checks).among(beside));
-            }
-        }
-        Ok(watchers)
+        let chains = self.chains.iter();
+        let chains = chains.map(|chain| chain.worker_chain(None, &self.answers, rng));
+        Ok(WorkerChains::from(chains.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// The counters of the connections to each upstream.
     pub(crate) fn connections(&self) -> Vec<UpstreamConnections> {
         let of_chain = |chain: &ChainParts| {
             let name = Arc::clone(&chain.served.name.name);
-            let of_upstream = |reach: &UpstreamReach| UpstreamConnections {
-                chain: Arc::clone(&name),
-                upstream: reach.id.clone(),
-                stats: Arc::clone(&reach.shared.stats),
-                limits: reach.limits.clone(),
-            };
-            chain.reach.iter().map(of_upstream).collect::<Vec<_>>()
+            let upstreams = chain.served.roster.upstreams().iter().zip(&chain.upstreams);
+            let of_upstream =
+                |(upstream, parts): (&Arc<Upstream>, &UpstreamParts)| UpstreamConnections {
+                    chain: Arc::clone(&name),
+                    upstream: upstream.identity().id.as_str().to_owned(),
+                    stats: Arc::clone(&parts.reach.shared.stats),
+                    limits: parts.limits.clone(),
+                };
+            upstreams.map(of_upstream).collect::<Vec<_>>()
         };
         self.chains.iter().flat_map(of_chain).collect()
     }
 }
 
-/// Of its connections to an upstream a thread lends one in so many to large answers, which
-/// hold them for as long as their clients take.
-const FLOWS_SHARE: usize = 4;
-
-impl UpstreamReach {
-    fn flows_max(&self) -> usize {
-        (self.settings.connections_max / FLOWS_SHARE).max(1)
-    }
-
-    fn problem(&self, problem: &dyn std::fmt::Display) -> AssembleError {
-        AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
-    }
-
-    /// Checks go the same way as calls: they find out whether that one is open.
-    fn transport(
+impl NextAssembly {
+    /// What a worker reaches the upstreams with from now on, in the place of `worker`, with which it reached those of
+    /// `old`: with the same connections where these stay.
+    pub(crate) fn worker_chains(
         &self,
-        answers: &Arc<Ceiling>,
+        old: &Assembly,
+        worker: &WorkerChains,
         rng: &mut impl Rng,
-    ) -> Result<Arc<dyn Transport>, AssembleError> {
-        let settings = self.settings.clone();
-        let shared = TransportResources { answers: Arc::clone(answers), ..self.shared.clone() };
-        if self.is_socket {
-            let sockets = WsTransport::alone(&self.endpoint, settings, shared, rng.random())
-                .map_err(|error| self.problem(&error))?;
-            return Ok(Arc::new(sockets));
+    ) -> Result<WorkerChains, AssembleError> {
+        let mut chains = Vec::new();
+        for chain in &self.assembly.chains {
+            let is_it = |parts: &ChainParts| Arc::ptr_eq(&parts.served.heads, &chain.served.heads);
+            let place = old.chains.iter().position(is_it);
+            let old = place.and_then(|place| {
+                let (parts, worker) = (old.chains.get(place)?, worker.chains().get(place)?);
+                Some(OldWorkerChain { parts, worker })
+            });
+            chains.push(chain.worker_chain(old, &self.assembly.answers, rng)?);
         }
-        let http =
-            HttpTransport::new(&self.endpoint, settings.clone(), shared.clone(), rng.random())
-                .map_err(|error| self.problem(&error))?;
-        match (self.calls_over, &self.feed) {
-            (CallsOver::WebSocket, Some(endpoint)) => {
-                let sockets = WsTransport::new(endpoint, settings, shared, http, rng.random())
-                    .map_err(|error| self.problem(&error))?;
-                Ok(Arc::new(sockets))
-            }
-            // The config check has seen to it that there is a URL where one is needed.
-            (CallsOver::Http, _) | (CallsOver::WebSocket, None) => Ok(Arc::new(http)),
-        }
+        Ok(WorkerChains::from(chains))
     }
 
-    fn feed(&self) -> Result<Option<Arc<dyn FeedConnector>>, AssembleError> {
-        let Some(endpoint) = &self.feed else { return Ok(None) };
-        let settings = FeedSettings {
-            connect_timeout: self.settings.connect_timeout,
-            ..FeedSettings::default()
-        };
-        let resolver = Arc::clone(&self.shared.resolver);
-        let client = WsClient::new(endpoint, settings, resolver, &self.shared.tls)
-            .map_err(|error| self.problem(&error))?;
-        Ok(Some(Arc::new(client)))
+    /// Takes what chains and callers share with `old` into use. From now on it is the assembly.
+    pub(crate) fn begin(self, old: &Assembly, now: Instant) -> Assembly {
+        let Self { assembly, callers } = self;
+        let settings = assembly.settings.chains.iter();
+        for (chain, (name, terms)) in assembly.chains.iter().zip(settings) {
+            let before = old.chain(name.as_ref());
+            let is_kept = |it: &&ChainParts| Arc::ptr_eq(&it.served.heads, &chain.served.heads);
+            if let Some(before) = before.filter(is_kept) {
+                chain.begin(before, terms.id, now);
+            }
+        }
+        if let (Some(control), Some(plan)) = (&assembly.callers, callers) {
+            control.change(plan.policy, plan.listed);
+        }
+        assembly
     }
 }
 
+fn proxy(
+    settings: &Settings,
+    chains: &[ChainParts],
+    answers: &Arc<Ceiling>,
+    terms: AccessTerms,
+) -> Proxy {
+    let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
+    Proxy::new(served, proxy_settings(settings))
+        .logging(line_rates(&settings.log))
+        .holding(Arc::clone(answers))
+        .charging(terms)
+}
+
 /// What all upstreams and chains share.
+#[derive(Debug, Clone)]
 struct Commons {
     resolver: Arc<Resolver>,
     /// By the file of certificates, if any, and whether these add to the public ones.
@@ -381,6 +390,10 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
     }
 }
 
+fn line_rates(log: &config::Log) -> LineRates {
+    LineRates { succeeded: log.requests_per_second, failed: log.failures_per_second }
+}
+
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
     wellhead_proxy::Settings {
         limits: ParseLimits {
@@ -392,64 +405,6 @@ fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
         log_requests: settings.log.requests,
         upstream_calls: settings.upstream_calls(),
     }
-}
-
-fn chain_parts(
-    name: &str,
-    chain: &config::Chain,
-    settings: &Settings,
-    commons: &mut Commons,
-    now: Instant,
-) -> Result<ChainParts, AssembleError> {
-    let mut upstreams = Vec::new();
-    let mut reach = Vec::new();
-    for (place, upstream) in chain.upstreams.iter().enumerate() {
-        // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
-        let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
-        let made = Upstream::new(identity(upstream), slot, breaker(settings), now)
-            .hiding(Redactor::of(&secrets::of(upstream)))
-            .within(budget(upstream))
-            .reaching(history(&upstream.history));
-        let made = match &commons.shared {
-            Some(shared) => {
-                made.sharing(Arc::new(SharedUpstream::new(shared, name, upstream.id.as_str())))
-            }
-            None => made,
-        };
-        upstreams.push(Arc::new(made));
-        reach.push(reach_of(chain, upstream, settings, commons)?);
-    }
-    let count = upstreams.len();
-    let roster = Roster::new(
-        upstreams,
-        MethodRules { allow: chain.methods.allow.clone(), deny: chain.methods.deny.clone() },
-        chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
-    )
-    .balanced(chain.balance)
-    .allowing(DangerousMethods {
-        allow: chain.methods.dangerous.clone(),
-        on_test_chains: settings.may_serve_a_test_chain(chain),
-    });
-    let name = ChainName {
-        name: name.into(),
-        aliases: chain.aliases.iter().map(|alias| alias.as_ref().to_owned()).collect(),
-    };
-    let heads = heads(chain, roster.upstreams());
-    let served = ServedChain::new(
-        name,
-        roster,
-        heads,
-        Arc::new(Pulse::new(chain.id, now)),
-        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>(),
-        bounds(settings),
-    )
-    .searching(SearchBounds { calls_max: chain.searches.calls_max, parallel: SEARCH_PARALLEL })
-    .pinning(chain.pin)
-    .naming(settings.client_version)
-    .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
-    .verifying(&verify_settings(chain), Arc::clone(&commons.verify_pool))
-    .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
-    Ok(ChainParts { served: Arc::new(served), retry_budget: Arc::default(), reach })
 }
 
 fn bounds(settings: &Settings) -> Bounds {
@@ -466,45 +421,9 @@ fn bounds(settings: &Settings) -> Bounds {
     }
 }
 
-/// Where no level is set, answers of upstreams of others are verified and those of your own are
-/// not; levels that are set for methods hold for all.
-fn verify_settings(chain: &config::Chain) -> VerifySettings {
-    let verify = &chain.verify;
-    let levels = verify.levels.iter().map(|of| (of.methods.clone(), of.level));
-    let of_upstreams = chain.upstreams.iter().map(|upstream| chain.verify_level(upstream));
-    let level = of_upstreams.clone().find(|level| *level != Level::Off).unwrap_or(Level::Off);
-    let mut trusted = UpstreamSet::NONE;
-    for (slot, of_upstream) in (0..).map(Slot).zip(of_upstreams) {
-        if level != of_upstream {
-            trusted.insert(slot);
-        }
-    }
-    VerifySettings {
-        level,
-        trusted,
-        levels: levels.collect(),
-        ethereum: verify.ethereum,
-        proves_logs: true,
-    }
-}
-
 /// Checks of answers take at most half of the cores.
 fn verify_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1)
-}
-
-fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
-    let checks = chain.upstreams.iter().map(|upstream| checks_of(&chain.checks_of(upstream)));
-    // Where all are followed rarely, what one of them told has to last until the next poll.
-    let followed = checks.filter(|(_, checks)| checks.mode == Mode::On);
-    let poll_min = followed.map(|(pace, _)| pace.poll_min).min();
-    let agreement = chain.agreement.and_then(|count| usize::try_from(count).ok());
-    let heads = Heads::new(upstreams.len(), chain.block_time, chain.lag_blocks_max)
-        .agreeing(agreement)
-        .final_after(chain.final_after)
-        .polled_every(poll_min)
-        .among(upstreams.to_vec());
-    Arc::new(heads)
 }
 
 fn breaker(settings: &Settings) -> BreakerBounds {
@@ -618,61 +537,23 @@ pub(crate) fn auth_of(auth: Option<&config::Auth>) -> Auth {
     }
 }
 
-fn reach_of(
-    chain: &config::Chain,
-    upstream: &config::Upstream,
-    settings: &Settings,
-    commons: &mut Commons,
-) -> Result<UpstreamReach, AssembleError> {
-    let id = upstream.id.as_str().to_owned();
+/// Where calls to an upstream go, and what each carries.
+pub(crate) fn endpoint_of(upstream: &config::Upstream) -> Endpoint {
+    let headers = upstream.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect();
     let auth = auth_of(upstream.auth.as_ref());
-    let headers: Vec<_> = upstream
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_ref().to_owned(), value.clone()))
-        .collect();
-    let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
-    let is_socket = upstream.is_socket();
-    let feed = upstream.ws.clone().or_else(|| is_socket.then(|| upstream.url.clone()));
-    let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
-    // Each transport is told where answers are counted.
-    let tls = commons
-        .tls(upstream.ca_file.as_deref(), upstream.ca_file_adds)
-        .map_err(|problem| AssembleError::Upstream { id: id.clone(), problem })?;
-    let shared = TransportResources::new(Arc::clone(&commons.resolver), tls);
-    let usual = ClientSettings::default();
-    let settings = ClientSettings {
-        connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),
-        connections_max: upstream.connections_max,
-        answer_bytes_max: settings.limits.answer_bytes.as_usize(),
-        compression: upstream.gzip,
-        h2_streams_max: upstream.connection.streams_max.unwrap_or(usual.h2_streams_max),
-        h2_requests_max: upstream.connection.requests_max,
-        idle: upstream.connection.idle.unwrap_or(usual.idle),
-        ..usual
-    };
-    let (pace, checks) = checks_of(&chain.checks_of(upstream));
-    let calls_over = upstream.calls_over;
-    let limits = KnownLimits::new(upstream);
-    Ok(UpstreamReach {
-        id,
-        endpoint,
-        feed,
-        is_socket,
-        calls_over,
-        settings,
-        shared,
-        pace,
-        checks,
-        limits,
-    })
+    Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http }
 }
 
 #[cfg(test)]
 mod tests {
+    use arc_swap::ArcSwap;
     use rand::SeedableRng as _;
+    use wellhead_proxy::{Level, ProxyWorker};
+    use wellhead_upstream::Slot;
 
     use super::*;
+    use crate::loops::ChainLoops;
 
     /// The level at each upstream with these settings, one URL each.
     fn check_levels(verify: &str, upstreams: &[(&str, Level)]) {
@@ -685,7 +566,7 @@ mod tests {
         let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
         let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
         let (_, chain) = settings.chains.iter().next().expect("one chain");
-        let made = verify_settings(chain);
+        let made = chain::verify_settings(chain, (0..).map(Slot).take(upstreams.len()));
         for (slot, (settings, level)) in (0..).map(Slot).zip(upstreams) {
             let found = if made.trusted.contains(slot) { Level::Off } else { made.level };
             assert_eq!(found, *level, "{settings} with {verify}");
@@ -728,12 +609,12 @@ chains:
       - { id: b, url: "http://b", ws: "ws://b", calls_over: websocket }
 "#;
         let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
-        let settings = loaded.expect("a good config").settings;
+        let settings = Arc::new(loaded.expect("a good config").settings);
         let now = tokio::time::Instant::now().into_std();
         let parts = Assembly::new(&settings, None, now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
-        let made = parts.chains[0].reach.iter().map(|reach| {
-            let transport = reach.transport(&parts.answers, &mut rng).expect("usable");
+        let made = parts.chains[0].upstreams.iter().map(|it| {
+            let transport = it.reach.transport(&parts.answers, &mut rng).expect("usable");
             let name = format!("{transport:?}");
             name.split(' ').next().unwrap_or_default().to_owned()
         });
@@ -766,7 +647,7 @@ chains:
         let (mut settings, mut parts) = (None, None);
         count("settings", &mut || {
             let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
-            settings = Some(loaded.expect("a good config").settings);
+            settings = Some(Arc::new(loaded.expect("a good config").settings));
             Box::new(())
         });
         let settings = settings.expect("parsed");
@@ -778,10 +659,14 @@ chains:
         count("workers", &mut || {
             Box::new([(); 2].map(|()| parts.worker_chains(&mut rng).expect("usable")))
         });
+        let runtime = crate::serve::runtime().expect("a runtime");
+        let _entered = runtime.enter();
+        let chains = parts.worker_chains(&mut rng).expect("usable");
+        let current = ProxyWorker { proxy: Arc::clone(&parts.proxy), chains };
+        let mut loops = ChainLoops::new(Arc::new(ArcSwap::from_pointee(current)));
         count("loops", &mut || {
-            let watchers = parts.watchers(&mut rng).expect("usable");
-            let loops = watchers.into_iter().map(|watcher| Box::pin(watcher.run()));
-            Box::new(loops.collect::<Vec<_>>())
+            loops.follow(&parts, &mut rng).expect("usable");
+            Box::new(())
         });
         let each = bytes / UPSTREAMS as i64;
         assert!(each <= BYTES_EACH_MAX, "{each} bytes an upstream");

@@ -4,6 +4,7 @@
 
 pub mod analyze;
 pub mod key;
+pub mod man;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,7 @@ use clap_complete::Shell;
 
 use wellhead_server::AdminRole;
 
-use crate::config::{Admin, parse_admin, parse_listen, parse_role};
+use crate::config::{Admin, parse_admin, parse_duration, parse_listen, parse_role};
 
 /// One dependable JSON-RPC endpoint in front of many Ethereum nodes and providers.
 #[derive(Debug, Parser)]
@@ -35,8 +36,12 @@ pub enum Command {
     Demo(Demo),
     /// Check a config: print the resolved settings, or every problem
     Check(Check),
+    /// Look for what is wrong: config, machine, upstreams, the wellhead that runs; say what to do
+    Doctor(Doctor),
     /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
+    /// Show the log filter of a running wellhead, or change it for a while
+    Log(LogCommand),
     /// Make, list, revoke, rotate and import the keys of clients
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -48,6 +53,8 @@ pub enum Command {
     Schema,
     /// Print a completion script for a shell
     Completions(Completions),
+    /// Write the manual pages, one for each command
+    Man(ManPages),
 }
 
 /// Arguments of `wellhead serve`.
@@ -126,6 +133,42 @@ pub struct Check {
     pub config: Option<PathBuf>,
 }
 
+/// Arguments of `wellhead doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is `ok`, `warn` or `FAIL`, with a reason and what to do. The exit code is 1 if a line is
+`FAIL`. All checks run side by side. Nothing is changed; an upstream gets five calls, and two
+over its `ws`. Secrets are not printed. Limits and rights are those of this process: run it as the
+user of the service. For the version of a wellhead whose admin listener needs a token, put one
+with the role `view` into the environment variable WELLHEAD_ADMIN_TOKEN.
+
+Examples:
+  wellhead doctor -c wellhead.yaml
+  wellhead doctor
+      ./wellhead.yaml, or /etc/wellhead/wellhead.yaml
+  wellhead doctor https://eth.example/v2/KEY http://geth:8545
+      upstreams of one chain, without a config")]
+pub struct Doctor {
+    /// Upstreams of one chain, instead of a config
+    #[arg(value_name = "URL", conflicts_with = "config")]
+    pub urls: Vec<String>,
+    /// The config file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The address for clients, if `serve` is given another than the config's
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    pub listen: Option<SocketAddr>,
+    /// The admin address, if `serve` is given another than the config's
+    #[arg(long, value_name = "ADDR", value_parser = parse_admin)]
+    pub admin: Option<Admin>,
+    /// Time for all checks of one upstream, and for each other check
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `wellhead explain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -155,6 +198,39 @@ pub struct Explain {
     /// Only upstreams with this label, as in the query of a request; may be given several times
     #[arg(long, value_name = "LABEL=VALUE")]
     pub select: Vec<String>,
+    /// The address of the running wellhead's admin listener, or `unix:/path`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
+    pub admin: Admin,
+    /// Print the JSON object unchanged
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `wellhead log`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A level (`error`, `warn`, `info`, `debug`, `trace`, `off`) alone is the new general level;
+`module=level` changes one module; several are separated by commas. They hold over `log.level` of
+the settings, and end by themselves. If the admin listener needs a token, put one with the role
+`operate` into the environment variable WELLHEAD_ADMIN_TOKEN; to show the filter `view` will do.
+
+Examples:
+  wellhead log
+      what holds now, and for how long
+  wellhead log wellhead_watch=debug --for 10m
+      why an upstream is not used; then the settings hold again
+  wellhead log --reset
+      the settings hold again at once")]
+pub struct LogCommand {
+    /// Levels and modules; without it the filter is shown
+    #[arg(value_name = "FILTER", conflicts_with = "reset")]
+    pub filter: Option<String>,
+    /// For how long, at most 24h
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pub lasting: Duration,
+    /// Let the settings hold again
+    #[arg(long)]
+    pub reset: bool,
     /// The address of the running wellhead's admin listener, or `unix:/path`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,
@@ -203,6 +279,18 @@ pub struct Completions {
     /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
+}
+
+/// Arguments of `wellhead man`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wellhead man /usr/local/share/man/man1
+      then `man wellhead-serve`; `make install` does this")]
+pub struct ManPages {
+    /// The directory for them; it is made if it does not exist
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// Writes the completion script of a shell.

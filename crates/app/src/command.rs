@@ -1,17 +1,18 @@
 //! The subcommands: arguments in, exit code out.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use wellhead_telemetry::log;
 
-use crate::cli::{Cli, Command, Serve, completions};
+use crate::cli::{Cli, Command, Serve, completions, man};
 use crate::config::{self, Overrides, Settings};
 use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
-use crate::{analyze, demo, explain, key, serve, state, token};
+use crate::{analyze, demo, doctor, explain, key, serve, state, token};
 
-/// Exit code of a config or an argument that cannot work.
+/// Exit code of a config or an argument that cannot work, and of a check that failed.
 const BAD_CONFIG: u8 = 1;
 /// Exit code of a system that did not give what was needed.
 const FAILED: u8 = 2;
@@ -25,7 +26,9 @@ pub fn run() -> ExitCode {
         Command::Serve(arguments) => serve_command(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
+        Command::Doctor(arguments) => doctor::command(&arguments),
         Command::Explain(arguments) => explain::command(&arguments),
+        Command::Log(arguments) => crate::log::command(&arguments),
         Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),
@@ -33,6 +36,7 @@ pub fn run() -> ExitCode {
             let schema = serde_json::to_string_pretty(&config::schema());
             schema.map_err(|error| CommandError::System(error.to_string())).map(|text| say(&text))
         }
+        Command::Man(arguments) => man_command(&arguments.folder),
         Command::Completions(arguments) => {
             completions(arguments.shell, &mut std::io::stdout());
             Ok(())
@@ -44,6 +48,7 @@ pub fn run() -> ExitCode {
             let (code, text) = match failure {
                 CommandError::Config(text) => (BAD_CONFIG, text),
                 CommandError::System(text) => (FAILED, text),
+                CommandError::Unwell => return ExitCode::from(BAD_CONFIG),
                 CommandError::Differs => return ExitCode::from(DIFFERS),
             };
             complain(&text);
@@ -90,9 +95,9 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let given = GivenSockets::take().map_err(system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     keep_what_is_spent(&mut settings);
-    let running = serve::start(&settings, given).map_err(system)?;
+    let running = serve::start(&Arc::new(settings), given).map_err(system)?;
     let addresses = running.addresses.clone();
-    for chain in running.proxy.chains() {
+    for chain in running.proxy.load().chains() {
         let upstreams = chain.roster.upstreams().len();
         tracing::info!(chain = &*chain.name.name, upstreams, "serving chain");
     }
@@ -126,6 +131,14 @@ fn keep_what_is_spent(settings: &mut Settings) {
             tracing::warn!(path = %path.display(), %error, "spending against the caps is lost at a restart: `state` is not set, and the default file cannot be written");
         }
     }
+}
+
+fn man_command(folder: &std::path::Path) -> Result<(), CommandError> {
+    let pages = man::write_pages(folder).map_err(|error| {
+        CommandError::System(format!("`{}` cannot be written to: {error}", folder.display()))
+    })?;
+    say(&format!("{pages} pages in {}", folder.display()));
+    Ok(())
 }
 
 fn check_command(named: Option<&std::path::Path>) -> Result<(), CommandError> {

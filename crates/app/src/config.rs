@@ -15,6 +15,7 @@ use std::fmt;
 use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
 
 pub mod access;
 mod access_files;
@@ -551,6 +552,15 @@ fn tell_files(found: &[TlsProblem], at: &SettingPath, problems: &mut Vec<Problem
 /// Reads an `--admin` argument.
 pub fn parse_admin(text: &str) -> Result<Admin, String> {
     argument(text)
+}
+
+/// Reads a time on the command line: `5s`, `10m`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let time: Duration = argument(text)?;
+    match time.is_zero() {
+        true => Err("it is longer than nothing".to_owned()),
+        false => Ok(time),
+    }
 }
 
 /// Reads a `--role` argument.

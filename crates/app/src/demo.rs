@@ -12,6 +12,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use wellhead_proxy::Proxy;
 use wellhead_sim::fleet::{Fleet, FleetConfig};
 use wellhead_sim::world::WorldConfig;
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), CommandError> {
     let (stop, stopped) = std::sync::mpsc::channel();
     let fleet = start_fleet(arguments.seed, stopped)?;
     let settings = settings(arguments, &fleet)?;
-    let running = serve::start(&settings, GivenSockets::default())
+    let running = serve::start(&Arc::new(settings), GivenSockets::default())
         .map_err(|error| CommandError::System(error.to_string()))?;
     introduce(&running.addresses);
 
@@ -170,7 +171,7 @@ fn introduce(addresses: &serve::Addresses) {
 
 /// Draws for ever.
 async fn show(
-    proxy: Arc<Proxy>,
+    proxy: Arc<ArcSwap<Proxy>>,
     client: Arc<Client>,
     sky: tokio::sync::watch::Receiver<wellhead_sim::fleet::Sky>,
     live: bool,
@@ -179,7 +180,7 @@ async fn show(
     loop {
         tokio::time::sleep(if live { REDRAW } else { LINE_EVERY }).await;
         let weather = sky.borrow().clone();
-        let status = proxy.status();
+        let status = proxy.load().status();
         if live {
             screen.draw(&table::table(&status, &client.figures(), &weather));
         } else {

@@ -1,10 +1,7 @@
 //! `wellhead explain`, and the page behind it: what would become of a call.
 
 use std::borrow::Cow;
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -14,16 +11,9 @@ use wellhead_access::mask_keys;
 use wellhead_proxy::{Proxy, Thought};
 use wellhead_server::Health;
 
+use crate::admin_client::ask_json;
 use crate::cli::Explain;
-use crate::config::Admin;
 use crate::terminal::{CommandError, say};
-
-/// The page is quick; longer means that another program listens there.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The environment variable with the token for the admin listener.
-const TOKEN: &str = "WELLHEAD_ADMIN_TOKEN";
-/// No explanation is longer: 128 upstreams with a line each.
-const ANSWER_MAX: u64 = 1 << 20;
 
 /// Answers `GET /explain?method=...&params=...&chain=...&client=...&select=label=value`.
 pub(crate) fn page(proxy: &Proxy, query: &str) -> Health {
@@ -76,18 +66,7 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
 /// Asks a running wellhead, and prints what it says.
 pub(crate) fn command(arguments: &Explain) -> Result<(), CommandError> {
     let target = target(arguments);
-    let token = std::env::var(TOKEN).ok();
-    let (status, body) = get(&arguments.admin, &target, token.as_deref()).map_err(|why| {
-        let admin = &arguments.admin;
-        CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
-    })?;
-    let told: Value = serde_json::from_str(&body).map_err(|_| {
-        CommandError::System(format!("this is not the answer of a wellhead: HTTP {status}"))
-    })?;
-    if status != 200 {
-        let why = told["error"].as_str().unwrap_or("it cannot be explained");
-        return Err(CommandError::Config(why.to_owned()));
-    }
+    let (body, told) = ask_json(&arguments.admin, "GET", &target, "")?;
     match arguments.json {
         true => say(&body),
         false => say(&rendered(&told)),
@@ -109,51 +88,6 @@ fn target(arguments: &Explain) -> String {
         query.append_pair("select", pair);
     }
     format!("/explain?{}", query.finish())
-}
-
-/// One request on a connection of its own: status and body.
-fn get(admin: &Admin, target: &str, token: Option<&str>) -> Result<(u16, String), String> {
-    let words = |error: std::io::Error| error.to_string();
-    match admin {
-        Admin::Off => Err("it is `off`".to_owned()),
-        Admin::At(address) => {
-            let stream = TcpStream::connect_timeout(address, PATIENCE).map_err(words)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
-            stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
-            exchange(stream, &address.to_string(), target, token)
-        }
-        Admin::Unix(path) => {
-            let stream = UnixStream::connect(path).map_err(words)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
-            stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
-            exchange(stream, "localhost", target, token)
-        }
-    }
-}
-
-fn exchange(
-    mut stream: impl Read + Write,
-    host: &str,
-    target: &str,
-    token: Option<&str>,
-) -> Result<(u16, String), String> {
-    let words = |error: std::io::Error| error.to_string();
-    let token = match token {
-        // As a header it would be another request.
-        Some(token) if token.contains(char::is_control) => {
-            return Err(format!("{TOKEN} holds a control character"));
-        }
-        Some(token) => format!("authorization: Bearer {token}\r\n"),
-        None => String::new(),
-    };
-    let request =
-        format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{token}connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(words)?;
-    let mut answer = String::new();
-    stream.take(ANSWER_MAX).read_to_string(&mut answer).map_err(words)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.ok_or("it does not speak HTTP")?, body.to_owned()))
 }
 
 /// For people.
@@ -216,6 +150,7 @@ fn rendered(told: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Admin;
 
     #[test]
     fn it_is_told_for_people() {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use url::form_urlencoded;
 use wellhead_access::{Caller, HeldPlace, LimitDenied};
 use wellhead_dispatch::now;
 use wellhead_proxy::{
-    Answer, Ctx, Proxy, Subscriber, SubscriberEvent, SubscriberMessage, Target, WorkerChains,
+    Answer, Ctx, ProxyWorker, Subscriber, SubscriberEvent, SubscriberMessage, Target,
 };
 use wellhead_server::{
     AnswerBody, ClientHead, ClientSession, Handler, HttpAnswer, HttpRefusal, HttpRequest,
@@ -20,8 +21,8 @@ use crate::access::CallerControl;
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
 pub(crate) struct WorkerHandler {
-    pub(crate) proxy: Arc<Proxy>,
-    pub(crate) worker: WorkerChains,
+    /// A request looks once, and goes on with what it saw when the settings change.
+    pub(crate) current: Arc<ArcSwap<ProxyWorker>>,
     /// `None` where clients are told apart by their addresses alone.
     pub(crate) callers: Option<Arc<CallerControl>>,
 }
@@ -82,9 +83,10 @@ impl Handler for WorkerHandler {
     }
 
     fn open_session(&self, caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
+        let current = self.current.load();
         let place = match caller {
             Some(caller) => HeldPlace::connection(caller.meters().cloned())
-                .inspect_err(|denied| self.proxy.note_denied(denied)),
+                .inspect_err(|denied| current.proxy.note_denied(denied)),
             None => Ok(HeldPlace::default()),
         };
         let session_caller = |callers: &Arc<CallerControl>| SessionCaller {
@@ -92,7 +94,7 @@ impl Handler for WorkerHandler {
             current: Mutex::new(caller.clone()),
         };
         SubscriberSession {
-            subscriber: self.proxy.open_subscriber(&self.worker, path.chain()),
+            subscriber: current.proxy.open_subscriber(&current.chains, path.chain()),
             caller: self.callers.as_ref().map(session_caller),
             place,
         }
@@ -125,7 +127,7 @@ impl Handler for WorkerHandler {
     }
 
     fn note_cut(&self) {
-        self.proxy.note_cut();
+        self.current.load().proxy.note_cut();
     }
 
     async fn handle(&self, request: HttpRequest<Option<Caller>>) -> HttpAnswer {
@@ -145,7 +147,8 @@ impl WorkerHandler {
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let target = Target { chain: path.chain(), select: &select };
-        self.proxy.handle_message(&self.worker, message, ctx, target, body).await
+        let ProxyWorker { proxy, chains } = &*self.current.load_full();
+        proxy.handle_message(chains, message, ctx, target, body).await
     }
 }
 

@@ -6,8 +6,11 @@
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `heartbeat`: whether the worker threads run
 //! - `limits`: the limits of each upstream, and their sources
+//! - `admin_client`: how the commands ask a running wellhead
+//! - `doctor`: what is wrong on this machine and at the upstreams
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
+//! - `log`: the filter of the log, changed for a while
 //! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
 //!
@@ -16,6 +19,7 @@
 mod access;
 mod acme;
 mod admin;
+mod admin_client;
 mod admin_listener;
 mod analyze;
 mod assemble;
@@ -23,11 +27,14 @@ pub mod cli;
 mod command;
 pub mod config;
 mod demo;
+mod doctor;
 mod explain;
 mod handler;
 mod heartbeat;
 mod key;
 mod limits;
+mod log;
+mod loops;
 pub mod metrics;
 mod renew;
 mod secrets;

@@ -12,6 +12,7 @@ mod process;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -19,6 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
+use wellhead_proxy::Proxy;
 use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
     Tls, TlsFile, WsEnd,
@@ -37,9 +39,11 @@ use process::ProcessUse;
 
 pub use page::page;
 
-/// What is measured beside the proxy.
+/// What is measured.
 #[derive(Debug)]
 pub(crate) struct MetricSources {
+    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
+    pub(crate) connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
     pub(crate) server: Arc<Server>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) state: Option<Arc<State>>,
@@ -49,18 +53,18 @@ pub(crate) struct MetricSources {
 
 /// All that `/metrics` tells.
 pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
-    let MetricSources { server, tls, state, usage, beats } = sources;
+    let MetricSources { proxy, connections, server, tls, state, usage, beats } = sources;
     let mut registry = Registry::default();
-    wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
+    wellhead_proxy::register(proxy, &mut registry);
     registry.register_collector(Box::new(Listeners(server)));
     registry.register_collector(Box::new(TlsEnds(tls)));
     registry.register_collector(Box::new(StateFile(state)));
     let (callers, denied) = (parts.callers.clone(), Arc::clone(&parts.denied));
     registry.register_collector(Box::new(CallerSeries { callers, denied }));
     registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
-    registry.register_collector(Box::new(Pools(parts.connections())));
+    registry.register_collector(Box::new(Pools(connections)));
     registry.register_collector(Box::new(UsageOutlets(usage)));
-    registry.register_collector(Box::new(SharedStoreUse(parts.shared.clone())));
+    registry.register_collector(Box::new(SharedStoreUse(parts.shared().cloned())));
     registry.register_collector(Box::new(Workers(beats)));
     registry.register_collector(Box::new(ProcessUse));
     registry
@@ -282,7 +286,7 @@ impl Collector for TlsEnds {
 }
 
 #[derive(Debug)]
-struct Pools(Vec<UpstreamConnections>);
+struct Pools(Arc<ArcSwap<Vec<UpstreamConnections>>>);
 
 type EncodeResult = Result<(), fmt::Error>;
 
@@ -546,7 +550,7 @@ impl Pools {
         let help = "Abandoned HTTP/2 streams that were left to finish, to send fewer resets";
         let name = "wellhead_upstream_streams_left_open";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for row in &self.0 {
+        for row in self.0.load().iter() {
             let (labels, count) =
                 ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open());
             if count > 0 {
@@ -567,7 +571,7 @@ impl Pools {
     ) -> EncodeResult {
         let is_gauge = matches!(kind, MetricType::Gauge);
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for row in &self.0 {
+        for row in self.0.load().iter() {
             for (label, word, number) in of(&row.stats) {
                 if number == 0 && !is_gauge {
                     continue;
@@ -619,7 +623,7 @@ mod tests {
             limits: KnownLimits::default(),
         };
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Pools(vec![row])));
+        registry.register_collector(Box::new(Pools(Arc::new(ArcSwap::from_pointee(vec![row])))));
         let mut text = String::new();
         encode(&mut text, &registry).expect("text");
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();

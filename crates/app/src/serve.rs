@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
-use wellhead_proxy::{Announcer, Proxy, Sweeper};
+use wellhead_proxy::{Proxy, ProxyWorker, Sweeper};
 use wellhead_server::{
     Compression, Drained, Hosts, Listener, ProxyProtocol, Server, Shutdown, Tls,
 };
@@ -32,6 +33,7 @@ use crate::assemble::{AssembleError, Assembly, share_cache};
 use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
 use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
+use crate::loops::ChainLoops;
 use crate::renew;
 use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
@@ -55,12 +57,19 @@ pub(crate) struct Addresses {
     pub(crate) admin: Admin,
 }
 
+/// A worker thread.
+#[derive(Debug)]
+struct Worker {
+    thread: JoinHandle<io::Result<Drained>>,
+    current: Arc<ArcSwap<ProxyWorker>>,
+}
+
 /// Listeners bound and workers serving.
 pub(crate) struct Running {
-    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) addresses: Addresses,
     parts: Assembly,
-    workers: Vec<JoinHandle<io::Result<Drained>>>,
+    workers: Vec<Worker>,
     shutdown: Shutdown,
     admin: Option<AdminListener>,
     pages: Arc<AdminPages>,
@@ -76,7 +85,7 @@ pub(crate) struct Running {
 }
 
 /// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
-pub(crate) fn start(settings: &Settings, given: GivenSockets) -> Result<Running, ServeError> {
+pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Running, ServeError> {
     given.check(settings)?;
     let usage = usage(settings)?;
     let now = wellhead_dispatch::now();
@@ -89,11 +98,13 @@ pub(crate) fn start(settings: &Settings, given: GivenSockets) -> Result<Running,
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), now));
-    let state = restore(settings, &parts, now);
+    let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
+    let state = restore(settings, &proxy, &parts, now);
     let keys = keys(settings, parts.callers.as_ref());
     let pages = AdminPages::new(
         &parts,
         AdminParts {
+            proxy: Arc::clone(&proxy),
             server: Arc::clone(&server),
             tls: tls.clone(),
             beats: Arc::clone(&beats),
@@ -108,7 +119,7 @@ pub(crate) fn start(settings: &Settings, given: GivenSockets) -> Result<Running,
     let addresses = Addresses { listen, admin: admin_place };
     let admin_tls = admin.as_ref().and_then(AdminListener::tls).cloned();
     Ok(Running {
-        proxy: Arc::clone(&parts.proxy),
+        proxy,
         addresses,
         parts,
         workers,
@@ -175,13 +186,13 @@ fn spawn_workers(
     listeners: Vec<Listener>,
     shutdown: &Shutdown,
     beats: &Arc<Heartbeats>,
-) -> Result<Vec<JoinHandle<io::Result<Drained>>>, ServeError> {
+) -> Result<Vec<Worker>, ServeError> {
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
+        let current = proxy_worker(parts, &mut rng)?;
         let handler = Arc::new(WorkerHandler {
-            proxy: Arc::clone(&parts.proxy),
-            worker: parts.worker_chains(&mut rng)?,
+            current: Arc::clone(&current),
             callers: parts.callers.clone(),
         });
         let (server, shutdown, beats) = (Arc::clone(server), shutdown.clone(), Arc::clone(beats));
@@ -189,15 +200,29 @@ fn spawn_workers(
             .name(format!("{WORKER_NAME}-{number}"))
             .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
             .map_err(|error| ServeError::System("a worker thread could not start", error))?;
-        workers.push(thread);
+        workers.push(Worker { thread, current });
     }
     Ok(workers)
 }
 
+/// The proxy, with connections of its own.
+fn proxy_worker(
+    parts: &Assembly,
+    rng: &mut SmallRng,
+) -> Result<Arc<ArcSwap<ProxyWorker>>, AssembleError> {
+    let (proxy, chains) = (Arc::clone(&parts.proxy), parts.worker_chains(rng)?);
+    Ok(Arc::new(ArcSwap::from_pointee(ProxyWorker { proxy, chains })))
+}
+
 /// What was spent before, as the state file says.
-fn restore(settings: &Settings, parts: &Assembly, now: Instant) -> Option<Arc<State>> {
+fn restore(
+    settings: &Settings,
+    proxy: &Arc<ArcSwap<Proxy>>,
+    parts: &Assembly,
+    now: Instant,
+) -> Option<Arc<State>> {
     let book = parts.callers.as_ref().map(|callers| Arc::clone(callers.book()));
-    settings.state.as_deref().map(|path| State::restore(path, &parts.proxy, book, now))
+    settings.state.as_deref().map(|path| State::restore(path, proxy, book, now))
 }
 
 /// What becomes of usage.
@@ -299,9 +324,12 @@ impl Running {
             signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
         let mut interrupt =
             signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
-        let mut loops = self.start_loops()?;
+        let mut rng = SmallRng::from_os_rng();
+        let mut chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
+        chains.follow(&self.parts, &mut rng)?;
+        let mut loops = self.start_loops();
         let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
-        systemd::tell_ready(&self.proxy);
+        systemd::tell_ready(&self.proxy.load());
         tokio::select! {
             _ = terminate.recv() => {
                 tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
@@ -333,6 +361,7 @@ impl Running {
             _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
         loops.shutdown().await;
+        chains.shutdown().await;
         self.write_out(began).await;
         if let Some((shutdown, admin)) = admin {
             shutdown.begin();
@@ -342,17 +371,10 @@ impl Running {
         Ok(())
     }
 
-    /// Starts what runs beside the workers until the process stops.
-    fn start_loops(&self) -> Result<JoinSet<()>, ServeError> {
+    /// Starts what runs beside the workers and the chains until the process stops.
+    fn start_loops(&self) -> JoinSet<()> {
         let mut loops = JoinSet::new();
-        for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
-            loops.spawn(watcher.run());
-        }
-        let worker = self.parts.worker_chains(&mut SmallRng::from_os_rng())?;
-        for announcer in Announcer::all(&self.proxy, worker) {
-            loops.spawn(announcer.run());
-        }
-        if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
+        if let (Some(cache), Some(redis)) = (self.parts.cache(), &self.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
         loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
@@ -362,10 +384,10 @@ impl Running {
                 loops.spawn(acme::run(orders));
             }
         }
-        if let (Some(shared), Some(store)) = (&self.parts.shared, &self.store)
+        if let (Some(shared), Some(store)) = (self.parts.shared(), &self.store)
             && let Some(notices) = shared.start(store, SmallRng::from_os_rng())
         {
-            loops.spawn(follow_pauses(notices, self.parts.upstreams_by_key()));
+            loops.spawn(follow_pauses(notices, Arc::clone(&self.proxy)));
         }
         if let Some(callers) = &self.parts.callers {
             self.follow_keys(callers, &mut loops);
@@ -379,7 +401,7 @@ impl Running {
         }
         loops.spawn(Arc::clone(&self.usage).run());
         loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
-        Ok(loops)
+        loops
     }
 
     fn follow_keys(&self, callers: &Arc<CallerControl>, loops: &mut JoinSet<()>) {
@@ -401,7 +423,7 @@ impl Running {
         if let Some(state) = self.state.take() {
             state.end().await;
         }
-        if let Some(cache) = &self.parts.cache
+        if let Some(cache) = self.parts.cache()
             && tokio::time::timeout(DISK_CLOSES_WITHIN, cache.tiers().close()).await.is_err()
         {
             tracing::warn!(
@@ -427,10 +449,10 @@ async fn sweep(mut sweeper: Sweeper) {
     }
 }
 
-fn join(workers: Vec<JoinHandle<io::Result<Drained>>>) -> Drained {
+fn join(workers: Vec<Worker>) -> Drained {
     let mut drained = Drained::default();
     for worker in workers {
-        match worker.join() {
+        match worker.thread.join() {
             Ok(Ok(own)) => drained += own,
             Ok(Err(error)) => tracing::error!(%error, "a worker failed"),
             Err(_) => tracing::error!("a worker panicked"),

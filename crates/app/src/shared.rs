@@ -5,16 +5,17 @@
 //! read; a keeper serves them from the start of the control loops on. Until then, and where no more
 //! fit, a limit goes by itself, as `limit::lease` has it for a store that is away.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use tokio::sync::mpsc;
 use wellhead_access::QuotaSharing;
 use wellhead_limit::lease::{LeasedLimit, WhenAway};
+use wellhead_proxy::Proxy;
 use wellhead_store::{
     LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, PauseBounds, PauseChannel, PauseNotice,
     PauseStatus,
@@ -156,14 +157,23 @@ pub(crate) fn upstream_key(chain: &str, upstream: &str) -> String {
 /// Pauses the upstreams that other replicas were told to pause, by [`upstream_key`]. Ends with the channel.
 pub(crate) async fn follow_pauses(
     mut notices: mpsc::Receiver<PauseNotice>,
-    upstreams: HashMap<String, Arc<Upstream>>,
+    proxy: Arc<ArcSwap<Proxy>>,
 ) {
     while let Some(PauseNotice { key, method, left }) = notices.recv().await {
-        if let Some(upstream) = upstreams.get(&key) {
+        if let Some(upstream) = upstream_of_key(&proxy.load(), &key) {
             tracing::debug!(upstream = key, method, ?left, "another replica was told to pause");
             upstream.note_peer_pause(method.as_deref(), left, wellhead_dispatch::now());
         }
     }
+}
+
+/// Looks at all upstreams: pauses are rare.
+fn upstream_of_key(proxy: &Proxy, key: &str) -> Option<Arc<Upstream>> {
+    proxy.chains().iter().find_map(|chain| {
+        let id = key.strip_prefix(&*chain.name.name)?.strip_prefix(':')?;
+        let mut upstreams = chain.roster.upstreams().iter();
+        upstreams.find(|upstream| upstream.identity().id.as_str() == id).cloned()
+    })
 }
 
 impl QuotaSharing for SharedLimits {

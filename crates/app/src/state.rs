@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
@@ -147,7 +148,7 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
-    proxy: Arc<Proxy>,
+    proxy: Arc<ArcSwap<Proxy>>,
     /// Held while this process is the one that writes.
     lock: Arc<Mutex<Option<File>>>,
     /// What the file held when it was last read and added to what is spent.
@@ -163,7 +164,7 @@ impl State {
     /// Reads `path` and gives the upstreams of `proxy`, and the callers of `book`, what they had spent.
     pub(crate) fn restore(
         path: &Path,
-        proxy: &Arc<Proxy>,
+        proxy: &Arc<ArcSwap<Proxy>>,
         book: Option<Arc<MeterBook>>,
         now: Instant,
     ) -> Arc<Self> {
@@ -192,8 +193,9 @@ impl State {
                 StateContent::default()
             }
         };
+        let proxy = self.proxy.load();
         for row in &filters {
-            let chain = self.proxy.chains().iter().find(|chain| *chain.name.name == *row.chain);
+            let chain = proxy.chains().iter().find(|chain| *chain.name.name == *row.chain);
             let restored = chain.map_or(0, |chain| chain.restore_filters(&row.filters, now));
             tracing::info!(chain = row.chain, restored, "filters of clients go on");
         }
@@ -203,8 +205,8 @@ impl State {
         for row in &rows {
             let is_same = |it: &&SpendingRow| it.chain == row.chain && it.upstream == row.upstream;
             let before = added.iter().find(is_same).map(|it| it.pages);
-            let own = upstreams(&self.proxy)
-                .find(|(chain, it)| *chain == row.chain && id(it) == row.upstream);
+            let own =
+                upstreams(&proxy).find(|(chain, it)| *chain == row.chain && id(it) == row.upstream);
             match own {
                 Some((_, upstream)) => upstream.restore(since(row.pages, before), now),
                 None => others.push(row.clone()),
@@ -292,7 +294,8 @@ impl State {
             let (chain, filters) = (chain.name.name.to_string(), chain.saved_filters());
             (!filters.is_empty()).then_some(FilterRow { chain, filters })
         };
-        let chains = self.proxy.chains().iter().filter(|_| with_filters);
+        let proxy = self.proxy.load();
+        let chains = proxy.chains().iter().filter(|_| with_filters);
         StateContent {
             spending: self.rows(),
             callers: self.callers.rows(),
@@ -305,8 +308,34 @@ impl State {
             let pages = upstream.pages()?;
             Some(SpendingRow { chain: chain.to_owned(), upstream: id(upstream).to_owned(), pages })
         };
-        let others = self.others.lock();
-        upstreams(&self.proxy).filter_map(row).chain(others.iter().cloned()).collect()
+        let (proxy, others) = (self.proxy.load(), self.others.lock());
+        upstreams(&proxy).filter_map(row).chain(others.iter().cloned()).collect()
+    }
+
+    /// Keeps what upstreams of `old` have spent that are gone, and gives those that are back what they had spent. To
+    /// be called when the proxy was replaced.
+    pub(crate) fn note_change(&self, old: &Proxy, now: Instant) {
+        let (proxy, mut others) = (self.proxy.load(), self.others.lock());
+        let is_of = |row: &SpendingRow, chain: &str, upstream: &Upstream| {
+            row.chain == chain && row.upstream == id(upstream)
+        };
+        others.retain(|row| {
+            let own = upstreams(&proxy).find(|(chain, upstream)| is_of(row, chain, upstream));
+            if let Some((_, upstream)) = own {
+                upstream.restore(row.pages, now);
+            }
+            own.is_none()
+        });
+        for (chain, upstream) in upstreams(old) {
+            let is_here =
+                |(name, it): (&str, &Arc<Upstream>)| name == chain && id(it) == id(upstream);
+            if let Some(pages) = upstream.pages()
+                && !upstreams(&proxy).any(is_here)
+            {
+                let (chain, upstream) = (chain.to_owned(), id(upstream).to_owned());
+                others.push(SpendingRow { chain, upstream, pages });
+            }
+        }
     }
 
     /// On a thread of its own, as a disk may hang: nothing waits for one that does.
@@ -519,7 +548,7 @@ chains:
 "#;
         let loaded = config::parse("test", source, &|_| None, Overrides::default());
         let settings = loaded.expect("a good config").settings;
-        Assembly::new(&settings, None, now()).expect("parts").proxy
+        Assembly::new(&Arc::new(settings), None, now()).expect("parts").proxy
     }
 
     /// Makes so many calls at the upstream at `place`.
@@ -578,8 +607,9 @@ chains:
         let today = (clock::unix_seconds() / 86_400) as u32;
         let spent = |book: &MeterBook| meter(book).ledger().in_month(today);
         let books = [(); 3].map(|()| Arc::new(MeterBook::default()));
-        let restore =
-            |book: &Arc<MeterBook>| State::restore(&path, &proxy(), Some(Arc::clone(book)), now());
+        let restore = |book: &Arc<MeterBook>| {
+            State::restore(&path, &swapped(&proxy()), Some(Arc::clone(book)), now())
+        };
         let state = restore(&books[0]);
         meter(&books[0]).ledger().spend(7, today);
         state.end().await;
@@ -588,7 +618,7 @@ chains:
         meter(&books[1]).ledger().spend(2, today);
         state.end().await;
         // A process that tells no callers apart leaves them in the file.
-        let state = State::restore(&path, &proxy(), None, now());
+        let state = State::restore(&path, &swapped(&proxy()), None, now());
         state.end().await;
         restore(&books[2]);
         assert_eq!(spent(&books[2]), 9);
@@ -672,7 +702,7 @@ chains:
         let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
         let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
         write(&path, &content).expect("written");
-        State::restore(&path, &proxy(), None, now()).end().await;
+        State::restore(&path, &swapped(&proxy()), None, now()).end().await;
         assert!(read(&path).expect("good").spending.contains(&gone));
     }
 
@@ -717,17 +747,18 @@ chains:
         for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
             fs::write(&path, bytes).expect("written");
             let proxy = proxy();
-            State::restore(&path, &proxy, None, now());
+            State::restore(&path, &swapped(&proxy), None, now());
             assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
         }
         // What is no file at all.
-        State::restore(folder.path(), &proxy(), None, now());
+        State::restore(folder.path(), &swapped(&proxy()), None, now());
     }
 
     #[tokio::test]
     async fn a_path_that_cannot_be_written_is_counted_and_harms_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let state = State::restore(&folder.path().join("no/such/folder"), &proxy(), None, now());
+        let state =
+            State::restore(&folder.path().join("no/such/folder"), &swapped(&proxy()), None, now());
         for _ in 0..2 {
             Arc::clone(&state).end().await;
         }

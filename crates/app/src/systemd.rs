@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use wellhead_proxy::Proxy;
@@ -119,7 +120,7 @@ pub(crate) fn tell_stopping() {
 
 /// Tells the status, and the watchdog that no worker is stuck, until it is dropped; nothing where no service
 /// manager listens.
-pub(crate) async fn keep_told(proxy: Arc<Proxy>, beats: Arc<Heartbeats>) {
+pub(crate) async fn keep_told(proxy: Arc<ArcSwap<Proxy>>, beats: Arc<Heartbeats>) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }
@@ -128,7 +129,7 @@ pub(crate) async fn keep_told(proxy: Arc<Proxy>, beats: Arc<Heartbeats>) {
     let every = watchdog.map_or(STATUS_EVERY, |within| (within / 2).min(STATUS_EVERY));
     loop {
         tokio::time::sleep(every).await;
-        let line = status_line(&proxy);
+        let line = status_line(&proxy.load());
         let is_well = beats.stuck(wellhead_dispatch::now()).is_empty();
         match watchdog.is_some() && is_well {
             true => tell(&[NotifyState::Status(&line), NotifyState::Watchdog]),

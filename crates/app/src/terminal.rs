@@ -10,6 +10,8 @@ pub(crate) enum CommandError {
     Config(String),
     /// The system did not give what was needed.
     System(String),
+    /// Something does not work, and the lines that say so are already printed.
+    Unwell,
     /// The comparison found a difference, and its text is already printed.
     Differs,
 }

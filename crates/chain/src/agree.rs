@@ -65,6 +65,8 @@ pub(crate) struct AgreementRules {
     pub(crate) agreement: Option<usize>,
     /// The depth at which a block counts as final if no upstream reports it.
     pub(crate) final_after: Option<u64>,
+    /// The time between blocks.
+    pub(crate) block_time: Option<Duration>,
 }
 
 /// An upstream whose report counts.
@@ -88,7 +90,6 @@ pub(crate) struct Agreement {
     rules: AgreementRules,
     headers: HeaderMemory,
     pace: BlockPace,
-    block_time_given: Option<Duration>,
     /// By slot, when it was last heard of.
     heard: Box<[Option<Instant>]>,
     /// By slot, what it holds to be safe and final.
@@ -114,16 +115,11 @@ struct Leader {
 }
 
 impl Agreement {
-    pub(crate) fn new(
-        upstreams: usize,
-        rules: AgreementRules,
-        block_time_given: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(upstreams: usize, rules: AgreementRules) -> Self {
         Self {
             rules,
             headers: HeaderMemory::default(),
             pace: BlockPace::default(),
-            block_time_given,
             heard: vec![None; upstreams].into(),
             marks: vec![[None; Tag::COUNT]; upstreams].into(),
             moved_at: None,
@@ -131,6 +127,31 @@ impl Agreement {
             is_confirmed: false,
             leader: None,
         }
+    }
+
+    pub(crate) fn rules_mut(&mut self) -> &mut AgreementRules {
+        &mut self.rules
+    }
+
+    /// Goes by other rules from now on, with room for `slots` upstreams.
+    pub(crate) fn change(&mut self, rules: AgreementRules, slots: usize) {
+        self.rules = rules;
+        let slots = slots.max(self.heard.len());
+        let (mut heard, mut marks) = (self.heard.to_vec(), self.marks.to_vec());
+        heard.resize(slots, None);
+        marks.resize(slots, [None; Tag::COUNT]);
+        (self.heard, self.marks) = (heard.into(), marks.into());
+    }
+
+    /// Forgets what an upstream said that is gone. The blocks that it told stay.
+    pub(crate) fn vacate(&mut self, slot: Slot) {
+        self.held_by = self.held_by.without([slot].into_iter().collect());
+        self.leader = self.leader.filter(|leader| leader.slot != slot);
+        if let Some(heard) = self.heard.get_mut(slot.index()) {
+            *heard = None;
+            self.marks[slot.index()] = [None; Tag::COUNT];
+        }
+        self.headers.vacate(slot);
     }
 
     /// Notes that the upstream in `slot` was heard of, and where it stands.
@@ -233,7 +254,7 @@ impl Agreement {
             self.pace.observe(best.number.0, now);
         }
         let measured = || self.pace.block_time().or(view.block_time);
-        view.block_time = self.block_time_given.or_else(measured);
+        view.block_time = self.rules.block_time.or_else(measured);
     }
 
     /// The well ones that were heard of while what they said is fresh.

@@ -49,6 +49,13 @@ impl HeaderMemory {
         }
     }
 
+    /// Forgets which blocks the upstream in `slot` stood on.
+    pub(crate) fn vacate(&mut self, slot: Slot) {
+        for header in self.by_hash.values_mut() {
+            header.stood.retain(|(it, _)| *it != slot);
+        }
+    }
+
     /// Remembers which block another one follows, whichever upstream holds it. `None` where it is too old
     /// to matter.
     pub(crate) fn remember(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
+use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamList, UpstreamSet};
 
 use crate::agree::{Agreement, AgreementRules};
 use crate::bloom::Blooms;
@@ -75,17 +76,32 @@ pub enum News {
     BestHead,
 }
 
+/// What the settings say of the heads of a chain, where they change while it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeadsTerms {
+    /// The time between blocks, if given.
+    pub block_time: Option<Duration>,
+    /// The lag in blocks from which an upstream is excluded, if given.
+    pub lag_blocks_max: Option<u64>,
+    /// How many upstreams have to hold a block before it is the newest, if given.
+    pub agreement: Option<usize>,
+    /// The depth at which a block is safe and final if no upstream reports these.
+    pub final_after: Option<u64>,
+    /// The shortest interval of polls; `None` if no upstream is polled.
+    pub poll_min: Option<Duration>,
+}
+
 /// Takes observations, publishes views.
 #[derive(Debug)]
 pub struct Heads {
     view: ArcSwap<View>,
     /// Writers take turns; readers never wait.
     writer: Mutex<Agreement>,
-    rules: AgreementRules,
-    block_time: Option<Duration>,
+    /// How many upstreams have to hold a block by the settings; zero where they do not say.
+    agreement_given: AtomicUsize,
     blooms: Blooms,
     /// The upstreams whose condition decides whether their reports count; if not given, all count.
-    upstreams: Vec<Arc<Upstream>>,
+    upstreams: Arc<UpstreamList>,
     /// Is told when the agreed head is another one.
     listener: OnceLock<LatestListener>,
 }
@@ -107,14 +123,13 @@ impl Heads {
         block_time: Option<Duration>,
         lag_blocks_max: Option<u64>,
     ) -> Self {
-        let rules = AgreementRules::default();
+        let rules = AgreementRules { block_time, ..AgreementRules::default() };
         Self {
             view: ArcSwap::from_pointee(View::unknown(upstreams, block_time, lag_blocks_max)),
-            writer: Mutex::new(Agreement::new(upstreams, rules, block_time)),
-            rules,
-            block_time,
+            writer: Mutex::new(Agreement::new(upstreams, rules)),
+            agreement_given: AtomicUsize::new(0),
             blooms: Blooms::default(),
-            upstreams: Vec::new(),
+            upstreams: Arc::default(),
             listener: OnceLock::new(),
         }
     }
@@ -136,9 +151,45 @@ impl Heads {
         }
     }
 
+    /// Goes by other settings from now on, and by the upstreams in the list as it is now. What is known stays, but
+    /// for the word of upstreams that are no longer in the list.
+    ///
+    /// To be called when the list has changed. Where an upstream takes the slot of another one, that one has to be
+    /// gone for longer than a call may take: what such a call says would count for the new one.
+    pub fn change(&self, terms: &HeadsTerms, now: Instant) {
+        self.agreement_given.store(terms.agreement.unwrap_or(0), Relaxed);
+        let mut writer = self.writer.lock();
+        let (present, upstreams) = (self.view.load(), self.upstreams.load());
+        let mut next = View::clone(&present);
+        let present_slots: UpstreamSet = upstreams.iter().map(|it| it.slot()).collect();
+        let slots = present_slots.iter().map(|slot| slot.index() + 1).max().unwrap_or(0);
+        let rules = AgreementRules {
+            agreement: terms.agreement,
+            final_after: terms.final_after,
+            block_time: terms.block_time,
+        };
+        writer.change(rules, slots);
+        let mut heads = next.heads.to_vec();
+        heads.resize(slots.max(heads.len()), None);
+        next.heads = heads.into();
+        for slot in (0..next.heads.len()).filter_map(|slot| u8::try_from(slot).ok().map(Slot)) {
+            if !present_slots.contains(slot) {
+                next.heads[slot.index()] = None;
+                next.idle = next.idle.without([slot].into_iter().collect());
+                writer.vacate(slot);
+            }
+        }
+        next.lag_blocks_max = terms.lag_blocks_max;
+        (next.is_followed, next.poll_min) =
+            (terms.poll_min.is_some(), terms.poll_min.unwrap_or_default());
+        writer.settle(&mut next, self.well(now), now);
+        self.publish(&present, next);
+    }
+
     /// Sets how many upstreams have to hold a block before it is the newest.
     #[must_use]
     pub fn agreeing(self, agreement: Option<usize>) -> Self {
+        self.agreement_given.store(agreement.unwrap_or(0), Relaxed);
         self.ruled(|rules| rules.agreement = agreement)
     }
 
@@ -148,10 +199,8 @@ impl Heads {
         self.ruled(|rules| rules.final_after = blocks)
     }
 
-    fn ruled(mut self, change: impl FnOnce(&mut AgreementRules)) -> Self {
-        change(&mut self.rules);
-        let upstreams = self.view().heads.len();
-        self.writer = Mutex::new(Agreement::new(upstreams, self.rules, self.block_time));
+    fn ruled(self, change: impl FnOnce(&mut AgreementRules)) -> Self {
+        change(self.writer.lock().rules_mut());
         self
     }
 
@@ -167,8 +216,13 @@ impl Heads {
 
     /// The word of those that are not well does not count.
     #[must_use]
-    pub fn among(self, upstreams: Vec<Arc<Upstream>>) -> Self {
+    pub fn among(self, upstreams: Arc<UpstreamList>) -> Self {
         Self { upstreams, ..self }
+    }
+
+    /// The upstreams whose word counts as far as they are well; an empty list: all count.
+    pub fn upstreams(&self) -> &Arc<UpstreamList> {
+        &self.upstreams
     }
 
     /// The present view. One atomic load; pin it once per request.
@@ -261,7 +315,7 @@ impl Heads {
 
     /// How many upstreams have to hold a block by the settings; `None` where they do not say.
     pub fn agreement_given(&self) -> Option<usize> {
-        self.rules.agreement
+        Some(self.agreement_given.load(Relaxed)).filter(|agreement| *agreement > 0)
     }
 
     /// Notes that the head of `slot` is asked for rarely from now on (`is_idle`), or that it was
@@ -332,7 +386,8 @@ impl Heads {
     /// The upstreams whose reports count: they are reliable, even if they get no calls at the
     /// moment.
     fn well(&self, now: Instant) -> UpstreamSet {
-        if self.upstreams.is_empty() {
+        let upstreams = self.upstreams.load();
+        if upstreams.is_empty() {
             return (0..UPSTREAMS_MAX)
                 .map_while(|slot| u8::try_from(slot).ok().map(Slot))
                 .collect();
@@ -349,7 +404,7 @@ impl Heads {
             | Condition::Unverified
             | Condition::WrongChain => false,
         };
-        self.upstreams.iter().filter(is_well).map(|upstream| upstream.slot()).collect()
+        upstreams.iter().filter(is_well).map(|upstream| upstream.slot()).collect()
     }
 }
 

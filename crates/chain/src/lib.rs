@@ -18,6 +18,6 @@ mod pace;
 mod reorg;
 mod view;
 
-pub use heads::{Heads, News, Observation, Source};
+pub use heads::{Heads, HeadsTerms, News, Observation, Source};
 pub use reorg::{Canonical, Reorg, Reorgs};
 pub use view::{Mark, Tag, UpstreamHead, View};

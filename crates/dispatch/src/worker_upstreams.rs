@@ -29,18 +29,21 @@ const CONNECTION_LOOK: Duration = Duration::from_millis(10);
 /// Attempts of a broadcast that may be in progress, even after their call was answered.
 const OUTLIVING_MAX: usize = 256;
 
-/// The transports of one chain, by slot, and a source of chance. Each worker has
+/// The transports of one chain, and a source of chance. Each worker has
 /// its own, so that its connections and its lock are never fought over.
 pub struct WorkerUpstreams {
+    /// In the order of the roster, as are the flows.
     transports: Box<[Arc<dyn Transport>]>,
     flows: Box<[Flows]>,
+    /// By slot, the place in that order; empty where it is the slot.
+    places: Box<[u8]>,
     search_flows: Flows,
     outliving: Arc<Permits>,
     retry_budget: Arc<RetryBudget>,
     answers: Arc<Ceiling>,
     inspect: Option<Arc<dyn Inspect>>,
     rng: Mutex<SmallRng>,
-    wait_queue: WaitQueue,
+    wait_queue: Arc<WaitQueue>,
 }
 
 impl fmt::Debug for WorkerUpstreams {
@@ -52,19 +55,47 @@ impl fmt::Debug for WorkerUpstreams {
 }
 
 impl WorkerUpstreams {
-    /// Those that are reached over `transports`, which must be in the order of the roster.
+    /// Those that are reached over `transports`, which must be in the order of the roster; the slot of each
+    /// is its place there, unless [`Self::placed`] says otherwise.
     pub fn new(transports: Vec<Arc<dyn Transport>>, seed: u64) -> Self {
         Self {
             flows: transports.iter().map(|_| Flows::new(FLOWS_MAX)).collect(),
             search_flows: Flows::new(SEARCH_FLOWS_MAX),
             transports: transports.into(),
+            places: Box::default(),
             outliving: Arc::new(Permits::new(OUTLIVING_MAX)),
             retry_budget: Arc::default(),
             answers: Arc::default(),
             inspect: None,
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
-            wait_queue: WaitQueue::default(),
+            wait_queue: Arc::default(),
         }
+    }
+
+    /// With these slots, in the order of the roster.
+    #[must_use]
+    pub fn placed(self, slots: impl IntoIterator<Item = Slot>) -> Self {
+        let mut places = Vec::new();
+        for (place, slot) in (0..=u8::MAX).zip(slots) {
+            places.resize(places.len().max(slot.index() + 1), u8::MAX);
+            places[slot.index()] = place;
+        }
+        Self { places: places.into(), ..self }
+    }
+
+    /// After the settings changed: calls that wait are in one line with those that waited at `old`, and calls
+    /// that outlive their answers have one bound.
+    #[must_use]
+    pub fn succeeding(self, old: &Self) -> Self {
+        Self {
+            wait_queue: Arc::clone(&old.wait_queue),
+            outliving: Arc::clone(&old.outliving),
+            ..self
+        }
+    }
+
+    fn place(&self, slot: Slot) -> usize {
+        self.places.get(slot.index()).map_or(slot.index(), |place| usize::from(*place))
     }
 
     /// With the budget that all workers of the chain spend from.
@@ -94,7 +125,7 @@ impl WorkerUpstreams {
 
     /// The transport of one upstream.
     pub fn transport(&self, slot: Slot) -> &dyn Transport {
-        &*self.transports[slot.index()]
+        &*self.transports[self.place(slot)]
     }
 
     /// Lets calls of these methods go to `upstream` in one exchange, or says what holds them: our
@@ -134,13 +165,14 @@ impl WorkerUpstreams {
         self.inspect.clone()
     }
 
-    pub(crate) fn shared_transport(&self, slot: Slot) -> Arc<dyn Transport> {
-        Arc::clone(&self.transports[slot.index()])
+    /// The transport of one upstream, to be kept.
+    pub fn shared_transport(&self, slot: Slot) -> Arc<dyn Transport> {
+        Arc::clone(&self.transports[self.place(slot)])
     }
 
     /// Large answers of one upstream on their way.
     pub(crate) fn flows(&self, slot: Slot) -> Option<&Flows> {
-        self.flows.get(slot.index())
+        self.flows.get(self.place(slot))
     }
 
     /// Searches in parts on their way.

@@ -188,7 +188,7 @@ impl TrustedRoots<'_> {
         self.store().map(|_| ())
     }
 
-    fn store(self) -> Result<RootCertStore, TlsSetupError> {
+    pub(crate) fn store(self) -> Result<RootCertStore, TlsSetupError> {
         let public = || webpki_roots::TLS_SERVER_ROOTS.to_vec();
         let (roots, pem) = match self {
             Self::Public => return Ok(RootCertStore { roots: public() }),
@@ -457,11 +457,7 @@ impl Dialer {
     ) -> Result<(Stream, SetUp), TransportError> {
         *step = DialStep::LookUp;
         let begun = Instant::now();
-        let addresses = self
-            .resolver
-            .addresses(&self.host, self.port)
-            .await
-            .map_err(|e| failed(TransportErrorKind::Dns, &e))?;
+        let addresses = self.look_up().await?;
         *step = DialStep::Tcp;
         let found = Instant::now();
         let tcp = self.connect(&addresses, deadline).await?;
@@ -476,8 +472,14 @@ impl Dialer {
         }
     }
 
+    /// The addresses of the upstream's host, at least one.
+    pub(crate) async fn look_up(&self) -> Result<Arc<[SocketAddr]>, TransportError> {
+        let found = self.resolver.addresses(&self.host, self.port).await;
+        found.map_err(|e| failed(TransportErrorKind::Dns, &e))
+    }
+
     /// Tries each address in turn, starting one further each time.
-    async fn connect(
+    pub(crate) async fn connect(
         &self,
         addresses: &[SocketAddr],
         deadline: Instant,

@@ -29,6 +29,7 @@ mod http;
 mod huffman;
 mod incoming;
 mod inflate;
+mod inspect;
 mod journal;
 mod mux;
 mod pool;
@@ -45,6 +46,9 @@ pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::fetch::{DocumentFetcher, FetchError, FetchLimits, FetchedDocument};
 pub use crate::http::{HttpTransport, TransportResources};
+pub use crate::inspect::{
+    CertificateFault, EndpointReport, InspectError, PeerClock, ShownCertificate, inspect,
+};
 pub use crate::journal::{Event, ExchangeTimeline, Happening, Journal, SetUp};
 pub use crate::mux::STREAM_WINDOW;
 pub use crate::protocol::{CloseReason, Protocol};

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -29,9 +30,8 @@ use wellhead_subscribe::{
 };
 use wellhead_verify::{AnswerFinding, KnownFacts, Level, verify};
 
-use crate::journey::{Proxy, WorkerChains};
+use crate::journey::ProxyWorker;
 use crate::state::chain::ServedChain;
-use crate::state::directory::ChainIndex;
 use crate::state::subscriptions::{PublicationReader, SubscriptionCounters};
 use crate::syncing;
 
@@ -102,9 +102,11 @@ struct PartFailures {
 /// Announces the blocks of one chain.
 #[derive(Debug)]
 pub struct Announcer {
-    proxy: Arc<Proxy>,
-    worker: Arc<WorkerChains>,
-    index: ChainIndex,
+    /// As it was when the announcer was made. What is remembered of it is shared with those that take its place when
+    /// the settings change.
+    chain: Arc<ServedChain>,
+    /// By which it reads.
+    current: Arc<ArcSwap<ProxyWorker>>,
     /// Written here alone; its lock is held for a moment.
     journal: Mutex<ChainJournal>,
     /// The receipts of a block were found, are not needed, or cannot be had now.
@@ -114,22 +116,22 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// One for each chain, which reach upstreams with `worker`. Only once for a proxy.
-    pub fn all(proxy: &Arc<Proxy>, worker: WorkerChains) -> Vec<Self> {
-        let worker = Arc::new(worker);
-        let chains = proxy.chains().iter().enumerate();
-        let announcers = chains.filter_map(|(index, chain)| {
-            let journal = Mutex::new(chain.subscriptions.take_journal()?);
-            let (proxy, worker) = (Arc::clone(proxy), Arc::clone(&worker));
-            let (receipts_news, receipts_failing) = (Notify::new(), Mutex::default());
-            let index = ChainIndex(index);
-            Some(Self { proxy, worker, index, journal, receipts_news, receipts_failing })
-        });
-        announcers.collect()
+    /// One for each chain of `current`. Only once for a proxy.
+    pub fn all(current: &Arc<ArcSwap<ProxyWorker>>) -> Vec<Self> {
+        let now = current.load();
+        now.proxy.chains().iter().filter_map(|chain| Self::of(chain, current)).collect()
+    }
+
+    /// One for this chain, which reads by what is `current` at that moment; `None` the second time.
+    pub fn of(chain: &Arc<ServedChain>, current: &Arc<ArcSwap<ProxyWorker>>) -> Option<Self> {
+        let journal = Mutex::new(chain.subscriptions.take_journal()?);
+        let (chain, current) = (Arc::clone(chain), Arc::clone(current));
+        let (receipts_news, receipts_failing) = (Notify::new(), Mutex::default());
+        Some(Self { chain, current, journal, receipts_news, receipts_failing })
     }
 
     fn chain(&self) -> &Arc<ServedChain> {
-        &self.proxy.chains()[self.index.0]
+        &self.chain
     }
 
     /// Announces for ever.
@@ -393,7 +395,8 @@ impl Announcer {
     }
 
     async fn call(&self, method: &'static str, params: &str) -> Option<Bytes> {
-        self.proxy.own_call(&self.worker, self.index, method, params.as_bytes()).await
+        let ProxyWorker { proxy, chains } = &*self.current.load_full();
+        proxy.own_call(chains, &self.chain.name.name, method, params.as_bytes()).await
     }
 
     /// Settles one part of each block, of the oldest ones first, for as long as it is polled. None is skipped: a

@@ -16,6 +16,7 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refus
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, method_of};
+use crate::line_sampler::{LineRates, LineSampler};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
@@ -34,24 +35,58 @@ const OWN_CALLS_MAX: u32 = 16;
 #[derive(Debug)]
 pub struct WorkerChains(Vec<WorkerChain>);
 
-/// One chain, as one worker reaches it.
-#[derive(Debug)]
-struct WorkerChain {
+/// One chain, as one worker reaches it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WorkerChain {
     /// Shared with answers that are still on their way when their request was answered.
     upstreams: Arc<WorkerUpstreams>,
     /// The worker's own connections that are subscribed to something.
     hubs: SubscriberHubs,
 }
 
+impl WorkerChain {
+    /// A chain to which no connection is subscribed yet.
+    pub fn new(upstreams: WorkerUpstreams) -> Self {
+        Self { upstreams: Arc::new(upstreams), hubs: SubscriberHubs::default() }
+    }
+
+    /// The chain after its settings changed, with the connections that are subscribed to `old`.
+    #[must_use]
+    pub fn succeeding(self, old: &Self) -> Self {
+        Self { hubs: old.hubs.clone(), ..self }
+    }
+
+    /// How its upstreams are reached.
+    pub fn upstreams(&self) -> &Arc<WorkerUpstreams> {
+        &self.upstreams
+    }
+}
+
 impl WorkerChains {
     /// One for each chain, in the order of the chains.
     pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
-        let chain = |upstreams| WorkerChain {
-            upstreams: Arc::new(upstreams),
-            hubs: SubscriberHubs::default(),
-        };
-        Self(chains.into_iter().map(chain).collect())
+        Self(chains.into_iter().map(WorkerChain::new).collect())
     }
+
+    /// The chains, in their order.
+    pub fn chains(&self) -> &[WorkerChain] {
+        &self.0
+    }
+}
+
+impl From<Vec<WorkerChain>> for WorkerChains {
+    fn from(chains: Vec<WorkerChain>) -> Self {
+        Self(chains)
+    }
+}
+
+/// A proxy, and what one worker reaches its upstreams with. A reload of the settings replaces both together.
+#[derive(Debug)]
+pub struct ProxyWorker {
+    /// What all workers share.
+    pub proxy: Arc<Proxy>,
+    /// The worker's own.
+    pub chains: WorkerChains,
 }
 
 /// All chains, ready to answer. Shared by all workers.
@@ -60,10 +95,11 @@ pub struct Proxy {
     chains: Vec<Arc<ServedChain>>,
     directory: Directory,
     settings: Settings,
-    requests: RequestCounts,
+    requests: Arc<RequestCounts>,
     answers: Arc<Ceiling>,
     terms: AccessTerms,
-    is_cut: AtomicBool,
+    lines: Arc<LineSampler>,
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -74,10 +110,22 @@ impl Proxy {
             chains,
             directory,
             settings,
-            requests: RequestCounts::default(),
+            requests: Arc::default(),
             answers: Arc::default(),
             terms: AccessTerms::new(now()),
-            is_cut: AtomicBool::new(false),
+            lines: Arc::new(LineSampler::unbounded(now())),
+            is_cut: Arc::default(),
+        }
+    }
+
+    /// The proxy after the settings changed, going on with the counts of `old`.
+    #[must_use]
+    pub fn succeeding(self, old: &Self) -> Self {
+        Self {
+            requests: Arc::clone(&old.requests),
+            lines: Arc::clone(&old.lines),
+            is_cut: Arc::clone(&old.is_cut),
+            ..self
         }
     }
 
@@ -85,6 +133,17 @@ impl Proxy {
     #[must_use]
     pub fn charging(self, terms: AccessTerms) -> Self {
         Self { terms, ..self }
+    }
+
+    /// Writing the lines of requests at no more than these rates.
+    #[must_use]
+    pub fn logging(self, rates: LineRates) -> Self {
+        Self { lines: Arc::new(LineSampler::new(rates, now())), ..self }
+    }
+
+    /// What decides which requests leave a line.
+    pub(crate) fn lines(&self) -> &LineSampler {
+        &self.lines
     }
 
     /// With the ceiling below which its workers hold answers, to tell of it.
@@ -141,7 +200,8 @@ impl Proxy {
         body: Bytes,
     ) -> impl Future<Output = Answer> {
         // Made here, so that the future does not hold what it is made of beside it.
-        let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
+        let mut closing =
+            Closing::new(ctx, target, &body, self.settings, (&self.lines, &self.is_cut));
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;
@@ -249,14 +309,16 @@ impl Proxy {
         Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hubs))
     }
 
-    /// Makes a read that no client asked for, as if one did; `None` when it fails.
+    /// Makes a read that no client asked for, as if one did; `None` when it fails, or when the chain is no longer
+    /// served.
     pub(crate) async fn own_call(
         &self,
         worker: &WorkerChains,
-        index: ChainIndex,
+        chain: &str,
         method: &'static str,
         params: &[u8],
     ) -> Option<Bytes> {
+        let index = self.index(Some(chain)).ok()?;
         // No client has this address, so that no client is taken to have seen what is read here.
         let ctx = Ctx::of_address(Ipv4Addr::UNSPECIFIED.into(), now());
         let progress = Progress::new(Allowance::new(OWN_CALLS_MAX));

@@ -13,7 +13,7 @@
 //! | `state` | what the features of a chain remember between requests; knows no request |
 //! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `CallResult` |
 //! | `steps` | the steps of a call's life, one module a step |
-//! | `call`, `batch`, `journey`, `line` | the order of the steps: of one call, of a batch, of a request, and its line in the log |
+//! | `call`, `batch`, `journey`, `line`, `line_sampler` | the order of the steps: of one call, of a batch, of a request, and its line in the log, or in none where there are too many |
 //! | `metrics`, `status`, `explain`, `sweeper`, `announcer`, `syncing` | what operators see, and what runs beside requests |
 
 mod announcer;
@@ -24,6 +24,7 @@ mod call;
 mod explain;
 mod journey;
 mod line;
+mod line_sampler;
 mod metrics;
 mod request;
 mod state;
@@ -38,7 +39,8 @@ pub use explain::{
     BlockExplained, CacheExplained, Explanation, HeadsExplained, QuorumExplained, Thought,
     UpstreamExplained, VerifyExplained,
 };
-pub use journey::{Proxy, WorkerChains};
+pub use journey::{Proxy, ProxyWorker, WorkerChain, WorkerChains};
+pub use line_sampler::LineRates;
 pub use metrics::{FAMILIES, register};
 pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;

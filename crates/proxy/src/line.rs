@@ -14,6 +14,7 @@ use wellhead_route::Roster;
 use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Answer;
+use crate::line_sampler::LineSampler;
 use crate::request::context::{Ctx, Settings, Target};
 use crate::state::chain::ServedChain;
 
@@ -123,6 +124,7 @@ pub(crate) struct Closing<'a> {
     /// Whether a line is left at all.
     is_told: bool,
     is_done: bool,
+    lines: &'a LineSampler,
     /// Requests that end without an answer are cut, at the end of a drain.
     is_cut: &'a AtomicBool,
 }
@@ -133,7 +135,7 @@ impl<'a> Closing<'a> {
         target: Target<'a>,
         body: &Bytes,
         Settings { log_requests: is_told, upstream_calls, .. }: Settings,
-        is_cut: &'a AtomicBool,
+        (lines, is_cut): (&'a LineSampler, &'a AtomicBool),
     ) -> Self {
         let progress =
             Progress::new(Allowance::new(upstream_calls)).from_client(Some(ctx.tenant()));
@@ -146,6 +148,7 @@ impl<'a> Closing<'a> {
             progress,
             is_told,
             is_done: false,
+            lines,
             is_cut,
         }
     }
@@ -175,10 +178,18 @@ impl<'a> Closing<'a> {
         }
     }
 
+    /// Whether a line is left, which takes its place among those of the second. A line that the filter of
+    /// the log would leave out takes none.
+    fn takes_line(&self, has_failed: bool, now: Instant) -> bool {
+        self.is_told
+            && tracing::enabled!(target: "wellhead::request", tracing::Level::INFO)
+            && self.lines.take(has_failed, now)
+    }
+
     /// The request was answered.
     pub(crate) fn end(mut self, answer: &Answer, line: &Line) {
         self.is_done = true;
-        if !self.is_told {
+        if !self.takes_line(line.failed > 0 || answer.status >= 400, line.ended) {
             return;
         }
         let batch = line.batch.as_ref().zip(self.chain);
@@ -208,7 +219,7 @@ impl<'a> Closing<'a> {
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         // What panics is answered with 500 by the listener, and told by it.
-        if self.is_done || !self.is_told || std::thread::panicking() {
+        if self.is_done || std::thread::panicking() || !self.takes_line(true, now()) {
             return;
         }
         let id = |chain: &ServedChain| {

@@ -7,6 +7,7 @@
 mod budget;
 mod facts;
 mod filters;
+mod lines;
 mod logs;
 mod subscriptions;
 mod verify;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -37,8 +39,18 @@ use crate::state::tiers::TierSeen;
 pub use facts::FAMILIES;
 
 /// Adds everything that the proxy counts to `registry`.
-pub fn register(proxy: Arc<Proxy>, registry: &mut Registry) {
-    registry.register_collector(Box::new(Exposed(proxy)));
+pub fn register(proxy: Arc<ArcSwap<Proxy>>, registry: &mut Registry) {
+    registry.register_collector(Box::new(ExposedNow(proxy)));
+}
+
+/// The proxy at the moment of each look.
+#[derive(Debug)]
+struct ExposedNow(Arc<ArcSwap<Proxy>>);
+
+impl Collector for ExposedNow {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
+        Exposed(self.0.load_full()).encode(encoder)
+    }
 }
 
 #[derive(Debug)]
@@ -46,9 +58,10 @@ struct Exposed(Arc<Proxy>);
 
 type Encoded = Result<(), fmt::Error>;
 
-impl Collector for Exposed {
+impl Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.requests(&mut encoder)?;
+        self.lines(&mut encoder)?;
         self.answers(&mut encoder)?;
         self.cache(&mut encoder)?;
         self.calls(&mut encoder)?;
@@ -217,7 +230,7 @@ impl Exposed {
             prometheus_client::metrics::MetricType::Histogram,
         )?;
         for (chain, served) in self.chains() {
-            for (class, took) in CostClass::ALL.iter().zip(&served.counts().took) {
+            for (class, took) in CostClass::ALL.iter().zip(&served.counts().chain.took) {
                 if took.count() > 0 {
                     let labels = [("chain", chain), ("class", class.word())];
                     took.encode(family.encode_family(&labels)?)?;
@@ -237,7 +250,7 @@ impl Exposed {
         for (chain, served) in self.chains() {
             for upstream in served.roster.upstreams() {
                 let id = upstream.identity().id.as_str();
-                let counts = &served.counts().attempts[upstream.slot().index()];
+                let counts = &served.counts().of(upstream.slot()).attempts;
                 for (class, count) in VerdictClass::ALL.iter().zip(counts) {
                     let count = count.load(Ordering::Relaxed);
                     if count > 0 {
@@ -255,10 +268,9 @@ impl Exposed {
             prometheus_client::metrics::MetricType::Counter,
         )?;
         for (chain, served) in self.chains() {
-            for (upstream, left) in served.roster.upstreams().iter().zip(&served.counts().abandoned)
-            {
+            for upstream in served.roster.upstreams() {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                let left = left.load(Ordering::Relaxed);
+                let left = served.counts().of(upstream.slot()).abandoned.load(Ordering::Relaxed);
                 if left > 0 {
                     ConstCounter::new(left).encode(family.encode_family(&labels)?)?;
                 }
@@ -273,7 +285,7 @@ impl Exposed {
         for (chain, served) in self.chains() {
             for upstream in served.roster.upstreams() {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                let took = &served.counts().attempt_took[upstream.slot().index()];
+                let took = &served.counts().of(upstream.slot()).attempt_took;
                 if took.count() > 0 {
                     took.encode(family.encode_family(&labels)?)?;
                 }

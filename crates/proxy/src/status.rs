@@ -544,7 +544,7 @@ fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
 fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> UpstreamStatus {
     let (slot, identity, view) = (upstream.slot(), upstream.identity(), chain.heads.view());
     let (attempts, failures) = upstream.totals();
-    let quantile = |share| chain.counts().attempt_quantile(slot.index(), share).map(millis);
+    let quantile = |share| chain.counts().attempt_quantile(slot, share).map(millis);
     let problem = upstream.last_problem();
     let spending = upstream.spending(now);
     let held = Bound::ALL.map(|bound| (bound, upstream.held(bound)));
@@ -565,8 +565,8 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         in_flight: upstream.in_flight(),
         attempts,
         failures,
-        self_calls: chain.asked[slot.index()].total(),
-        self_credits: chain.asked[slot.index()].credits(),
+        self_calls: chain.asked(slot).total(),
+        self_credits: chain.asked(slot).credits(),
         unknown_errors: unknown_errors(upstream),
         dissents_final: upstream.dissents().0,
         dissents_open: upstream.dissents().1,

@@ -1,8 +1,10 @@
 //! Frees what is kept for clients and became untrue or unused, off the path of requests.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use wellhead_cache::Canon as _;
 use wellhead_chain::Reorg;
 use wellhead_dispatch::now as clock;
@@ -15,9 +17,9 @@ use crate::state::cache::ViewCanon;
 /// nothing is served because it was late. One for all chains of a proxy.
 #[derive(Debug)]
 pub struct Sweeper {
-    proxy: Arc<Proxy>,
+    proxy: Arc<ArcSwap<Proxy>>,
     /// By chain: the reorgs heard of, and the finalized block.
-    seen: Vec<(u64, Option<BlockNumber>)>,
+    seen: HashMap<Arc<str>, (u64, Option<BlockNumber>)>,
 }
 
 impl Sweeper {
@@ -26,14 +28,18 @@ impl Sweeper {
     pub const EVERY: Duration = Duration::from_secs(1);
 
     /// Has seen nothing yet.
-    pub fn new(proxy: Arc<Proxy>) -> Self {
-        let seen = vec![(0, None); proxy.chains().len()];
-        Self { proxy, seen }
+    pub fn new(proxy: Arc<ArcSwap<Proxy>>) -> Self {
+        Self { proxy, seen: HashMap::new() }
     }
 
-    /// Looks at each chain, and tidies where there was a reorg or a step of finality.
+    /// Looks at each chain, and tidies where there was a reorg or a step of finality; reports the lines
+    /// of requests that were left out of the log since the last time.
     pub fn sweep(&mut self) {
-        for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
+        let proxy = self.proxy.load();
+        proxy.lines().report();
+        self.seen.retain(|name, _| proxy.chains().iter().any(|chain| chain.name.name == *name));
+        for chain in proxy.chains() {
+            let seen = self.seen.entry(Arc::clone(&chain.name.name)).or_default();
             chain.filters.expire(clock());
             let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
                 continue;

@@ -26,7 +26,9 @@ use wellhead_sim::node::SimNode;
 use wellhead_sim::world::{World, WorldConfig};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Transport, TransportError};
-use wellhead_upstream::{Budget, BudgetTerms, Identity, MethodRules, Provider, Slot, Upstream};
+use wellhead_upstream::{
+    Budget, BudgetTerms, Identity, MethodRules, Provider, Slot, Upstream, UpstreamList,
+};
 use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
 const BLOCK: Duration = Duration::from_secs(12);
@@ -229,7 +231,7 @@ impl Market {
                 counts: Arc::clone(&chain.asked[upstream.slot().index()]),
             };
             let watcher = Watcher::new(parts, PollPace::default());
-            loops.spawn(watcher.among(chain.roster.upstreams()).run());
+            loops.spawn(watcher.among(UpstreamList::of(chain.roster.upstreams())).run());
         }
         for announcer in Announcer::all(&proxy, reach()) {
             loops.spawn(announcer.run());
@@ -368,7 +370,7 @@ fn served(metered: &[Arc<Metered>], chain_id: u64) -> ServedChain {
         .collect::<Vec<Arc<Upstream>>>();
     let heads = Heads::new(upstreams.len(), None, None)
         .polled_every(Some(PollPace::default().poll_min))
-        .among(upstreams.clone());
+        .among(UpstreamList::of(&upstreams));
     let counts = (0..upstreams.len()).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>();
     ServedChain::new(
         ChainName { name: "main".into(), aliases: Vec::new() },

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wellhead_eth::{Access, ChainId, MethodGlob, MethodRow, MethodTable};
-use wellhead_upstream::{MethodRules, Slot, Upstream, UpstreamId, UpstreamSet};
+use wellhead_upstream::{MethodRules, Slot, UPSTREAMS_MAX, Upstream, UpstreamId, UpstreamSet};
 
 use crate::balance::{Balance, distance, name_hash};
 
@@ -69,40 +69,50 @@ pub enum NotServed {
     NotSelected,
 }
 
+/// No place in a list: there are at most [`UPSTREAMS_MAX`] upstreams.
+const VACANT: u8 = u8::MAX;
+const _: () = assert!(UPSTREAMS_MAX <= VACANT as usize, "a place fits, and is not vacant");
+
 /// The upstreams of one chain and what the settings let each serve.
 #[derive(Debug)]
 pub struct Roster {
     upstreams: Vec<Arc<Upstream>>,
+    /// By slot, the place in the list; [`VACANT`] for slots of upstreams that are gone.
+    places: Box<[u8]>,
     methods: MethodRules,
     routes: Vec<RouteRule>,
     dangerous: DangerousMethods,
     by_row: Box<[Result<UpstreamSet, NotServed>]>,
-    /// By slot, of the name.
+    /// By place, of the name.
     name_hashes: Box<[u64]>,
     balance: Balance,
     balance_by_row: Box<[Balance]>,
 }
 
 impl Roster {
-    /// Puts `upstreams` under the chain's `methods` and `routes`. The slot of each
-    /// upstream must be its place in the list.
+    /// Puts `upstreams` under the chain's `methods` and `routes`. They stay in this order, which need not be
+    /// that of their slots: an upstream keeps its slot when the settings change.
     ///
     /// # Panics
     ///
-    /// When a slot is not its place: the builder of the list made it so.
+    /// When two have one slot: the builder of the list gave them out.
     pub fn new(
         upstreams: Vec<Arc<Upstream>>,
         methods: MethodRules,
         routes: Vec<RouteRule>,
     ) -> Self {
-        for (place, upstream) in upstreams.iter().enumerate() {
-            assert_eq!(upstream.slot().index(), place, "a slot is the place in the roster");
+        let slots = upstreams.iter().map(|upstream| upstream.slot().index() + 1).max();
+        let mut places = vec![VACANT; slots.unwrap_or(0)].into_boxed_slice();
+        for (place, upstream) in (0..VACANT).zip(&upstreams) {
+            let taken = std::mem::replace(&mut places[upstream.slot().index()], place);
+            assert_eq!(taken, VACANT, "a slot belongs to one upstream");
         }
         let dangerous = DangerousMethods::default();
         let hash = |upstream: &Arc<Upstream>| name_hash(upstream.identity().id.as_str());
         let roster = Self {
             name_hashes: upstreams.iter().map(hash).collect(),
             upstreams,
+            places,
             methods,
             routes,
             dangerous,
@@ -150,18 +160,28 @@ impl Roster {
 
     /// How far an upstream is from a caller; see [`Balance::Rendezvous`].
     pub(crate) fn distance(&self, upstream: &Upstream, caller: u64) -> f64 {
-        let hash = self.name_hashes[upstream.slot().index()];
+        let hash = self.name_hashes[self.place(upstream.slot())];
         distance(caller, hash, upstream.identity().weight)
     }
 
-    /// The upstreams, by slot.
+    /// The upstreams, in the order of the settings.
     pub fn upstreams(&self) -> &[Arc<Upstream>] {
         &self.upstreams
     }
 
+    /// The place of the upstream in `slot` among them.
+    pub fn place(&self, slot: Slot) -> usize {
+        self.places[slot.index()].into()
+    }
+
     /// The upstream in `slot`.
     pub fn upstream(&self, slot: Slot) -> &Arc<Upstream> {
-        &self.upstreams[slot.index()]
+        &self.upstreams[self.place(slot)]
+    }
+
+    /// The slots of its upstreams, in their order.
+    pub fn slots(&self) -> impl ExactSizeIterator<Item = Slot> + '_ {
+        self.upstreams.iter().map(|upstream| upstream.slot())
     }
 
     /// The upstreams that may serve `method`, whose row is `row`.

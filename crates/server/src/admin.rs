@@ -10,6 +10,7 @@
 
 mod access;
 mod action;
+mod client;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 pub use access::{AdminAccess, AdminActor, AdminCertificate, AdminRole, AdminRoles, AdminToken};
 pub use action::{AdminAction, AdminCall, AdminReply};
+pub use client::{AdminAnswer, AdminPlace, AdminRequest, ask_admin};
 
 use crate::answer::{JSON, respond};
 use crate::compress::compress;
@@ -306,8 +308,7 @@ impl<A: AdminHandler> AdminService<A> {
                 return AdminRoute::Page(Page::other_method(&methods.join(", ")));
             }
             ActionMatch::Nothing => {
-                let words =
-                    "no such page: try /, /status, /metrics, /livez, /readyz, /explain or /usage";
+                let words = "no such page: try /, /status, /metrics, /livez, /readyz, /explain, /usage or /log";
                 return AdminRoute::Page(Page::error(StatusCode::NOT_FOUND, words));
             }
         };

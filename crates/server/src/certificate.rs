@@ -1,5 +1,5 @@
 //! What is read of certificates and revocation lists beside their verification: the names of a
-//! client, and when a file ends to be valid.
+//! client, the issuer, and when a certificate or a file ends to be valid.
 //!
 //! No verifier: rustls has verified a client's certificate before its names are read, and what is
 //! wrong with a file is found when rustls takes it. A field that cannot be read is left out.
@@ -35,12 +35,35 @@ impl ClientName {
     }
 }
 
+/// What a certificate says of itself. Nothing in it is verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateSummary {
+    /// The common name of its issuer, or else its organization.
+    pub issuer: Option<Box<str>>,
+    /// The last moment at which it is valid, since 1970.
+    pub not_after: Option<Duration>,
+}
+
+impl CertificateSummary {
+    /// Reads it from DER; `None` if this is no certificate.
+    pub fn read(der: &[u8]) -> Option<Self> {
+        let fields = CertificateFields::read(der)?;
+        let named = |kind: &[u8]| {
+            let mut names = Vec::new();
+            names_of(fields.issuer, kind, &mut names);
+            names.first().map(|name: &ClientName| name.text().into())
+        };
+        let issuer = named(COMMON_NAME).or_else(|| named(ORGANIZATION));
+        Some(Self { issuer, not_after: fields.not_after })
+    }
+}
+
 /// The names in a certificate: alternative names in their order, then those of the subject.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Box<[ClientName]> {
     let mut names = Vec::new();
     if let Some(fields) = CertificateFields::read(certificate) {
         alternative_names(fields.extensions, &mut names);
-        common_names(fields.subject, &mut names);
+        names_of(fields.subject, COMMON_NAME, &mut names);
     }
     names.into_boxed_slice()
 }
@@ -86,14 +109,16 @@ const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 const URI_NAME: u8 = 0x86;
 
-/// 2.5.29.17 and 2.5.4.3.
+/// 2.5.29.17, 2.5.4.3 and 2.5.4.10.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
 /// What is read of a certificate.
 struct CertificateFields<'a> {
     not_before: Option<Duration>,
     not_after: Option<Duration>,
+    issuer: &'a [u8],
     subject: &'a [u8],
     extensions: &'a [u8],
 }
@@ -104,7 +129,7 @@ impl<'a> CertificateFields<'a> {
             DerReader(DerReader(DerReader(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
         let _version = fields.element(VERSION);
         let _serial = fields.element(INTEGER)?;
-        let (_algorithm, _issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
+        let (_algorithm, issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
         let mut validity = DerReader(fields.element(SEQUENCE)?);
         let not_before = moment(validity.next()?);
         let not_after = moment(validity.next()?);
@@ -112,7 +137,8 @@ impl<'a> CertificateFields<'a> {
         let _key = fields.element(SEQUENCE)?;
         let (_issuer_id, _subject_id) = (fields.element(ISSUER_ID), fields.element(SUBJECT_ID));
         let extensions = fields.element(EXTENSIONS).and_then(|it| DerReader(it).element(SEQUENCE));
-        Some(Self { not_before, not_after, subject, extensions: extensions.unwrap_or_default() })
+        let extensions = extensions.unwrap_or_default();
+        Some(Self { not_before, not_after, issuer, subject, extensions })
     }
 }
 
@@ -134,11 +160,12 @@ fn alternative_names(extensions: &[u8], names: &mut Vec<ClientName>) {
     }
 }
 
-fn common_names(subject: &[u8], names: &mut Vec<ClientName>) {
-    let sets = DerReader(subject).filter(|(tag, _)| *tag == SET);
+/// The attributes of this kind in the name of a subject or an issuer.
+fn names_of(name: &[u8], kind: &[u8], names: &mut Vec<ClientName>) {
+    let sets = DerReader(name).filter(|(tag, _)| *tag == SET);
     for (_, attribute) in sets.flat_map(|(_, set)| DerReader(set)) {
         let mut attribute = DerReader(attribute);
-        if attribute.element(OBJECT_ID) != Some(COMMON_NAME) {
+        if attribute.element(OBJECT_ID) != Some(kind) {
             continue;
         }
         if let Some((UTF8_TEXT | PRINTABLE_TEXT | IA5_TEXT, name)) = attribute.next() {
@@ -301,6 +328,26 @@ mod tests {
         assert_eq!(certificate_end(&made(|_| {})), at(1_930_089_600));
         let late = made(|params| params.not_after = rcgen::date_time_ymd(4096, 1, 1));
         assert_eq!(certificate_end(&late), at(67_090_118_400));
+    }
+
+    #[test]
+    fn issuer_and_end_of_a_certificate() {
+        let end = Some(Duration::from_secs(1_930_089_600));
+        for (common, organization, expected) in [
+            (Some("Example R11"), Some("Example Inc."), Some("Example R11")),
+            (None, Some("Example Inc."), Some("Example Inc.")),
+            (None, None, None),
+        ] {
+            let made = made(|params| {
+                let name = &mut params.distinguished_name;
+                organization.into_iter().for_each(|it| name.push(DnType::OrganizationName, it));
+                common.into_iter().for_each(|it| name.push(DnType::CommonName, it));
+            });
+            let issuer = expected.map(Into::into);
+            let summary = CertificateSummary { issuer, not_after: end };
+            assert_eq!(CertificateSummary::read(&made), Some(summary));
+        }
+        assert_eq!(CertificateSummary::read(b"no certificate"), None);
     }
 
     #[test]

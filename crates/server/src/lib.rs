@@ -62,11 +62,12 @@ mod websocket;
 mod ws_end;
 
 pub use admin::{
-    AdminAccess, AdminAction, AdminActor, AdminCall, AdminCertificate, AdminHandler, AdminReply,
-    AdminRole, AdminRoles, AdminToken, Health, Metrics, UsageReport,
+    AdminAccess, AdminAction, AdminActor, AdminAnswer, AdminCall, AdminCertificate, AdminHandler,
+    AdminPlace, AdminReply, AdminRequest, AdminRole, AdminRoles, AdminToken, Health, Metrics,
+    UsageReport, ask_admin,
 };
 pub use body::AnswerBody;
-pub use certificate::ClientName;
+pub use certificate::{CertificateSummary, ClientName};
 pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{

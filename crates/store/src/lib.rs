@@ -61,6 +61,7 @@
 mod disk;
 mod key_directory;
 mod lease;
+mod look;
 mod pauses;
 mod reconnect;
 mod record;
@@ -78,6 +79,7 @@ pub use crate::key_directory::{
     DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
 };
 pub use crate::lease::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, RegistryFull};
+pub use crate::look::{LookError, StoreReport, look_at};
 pub use crate::pauses::{PauseBounds, PauseChannel, PauseNotice, PauseStatus};
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};

@@ -1,6 +1,8 @@
-//! Log set-up: text for people, JSON for collectors.
+//! Log set-up: text for people, JSON for collectors; and another filter for a while ([`LogControl`]).
 
+use std::fmt;
 use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tracing_subscriber::EnvFilter;
 
@@ -25,8 +27,146 @@ const HELD: &str = "h2=error,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungs
 /// settings can still name the target.
 const AUDIT: &str = "audit=info";
 
+/// The only target that a filter for a while may not name: no one hides a change that way.
+const AUDIT_TARGET: &str = "audit";
+
+/// Directives of one filter; more are a mistake.
+const FILTER_BYTES_MAX: usize = 1024;
+
 fn filter(level: &str) -> Result<EnvFilter, String> {
+    // A module of a held library would win over the library, as the longer target does.
+    let is_held = |directive: &&str| {
+        let mut libraries = HELD.split(',').filter_map(|held| held.split('=').next());
+        libraries.any(|library| {
+            let module = directive.trim().strip_prefix(library);
+            module.is_some_and(|module| module.starts_with("::"))
+        })
+    };
+    let kept: Vec<&str> = level.split(',').filter(|directive| !is_held(directive)).collect();
+    let level = kept.join(",");
     EnvFilter::try_new(format!("{AUDIT},{level},{HELD}")).map_err(|error| error.to_string())
+}
+
+/// Why a filter cannot be taken into use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FilterError {
+    /// It is not a filter, or not one for a while; in words.
+    Wrong(String),
+    /// The subscriber is gone.
+    Gone,
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(why) => f.write_str(why),
+            Self::Gone => f.write_str("the log cannot be changed any more"),
+        }
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// Puts a filter into use.
+type Reload = Box<dyn Fn(EnvFilter) -> Result<(), FilterError> + Send + Sync>;
+
+/// The filter of the log, which can be another one for a while.
+///
+/// Keeps no time: who sets one for a while has to [`reset`](Self::reset) it.
+pub struct LogControl {
+    configured: String,
+    reload: Reload,
+    /// What holds over the settings, with the number of its setting.
+    present: Mutex<PresentFilter>,
+}
+
+/// What holds over the filter of the settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PresentFilter {
+    /// The directives, if any.
+    pub over: Option<String>,
+    /// How often it was set or reset so far.
+    pub changes: u64,
+}
+
+impl fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogControl").field("configured", &self.configured).finish_non_exhaustive()
+    }
+}
+
+impl LogControl {
+    fn new(configured: &str, reload: Reload) -> Self {
+        Self { configured: configured.to_owned(), reload, present: Mutex::default() }
+    }
+
+    /// The filter of the settings.
+    pub fn configured(&self) -> &str {
+        &self.configured
+    }
+
+    /// What holds over it now.
+    pub fn present(&self) -> PresentFilter {
+        self.locked().clone()
+    }
+
+    /// Lets these directives hold over those of the settings: a level alone is the new general
+    /// level, `module=level` changes one module. What held before is replaced. Returns the number of the change.
+    ///
+    /// # Errors
+    ///
+    /// If it is no filter, or names the target `audit`; nothing is changed then.
+    pub fn set(&self, over: &str) -> Result<u64, FilterError> {
+        let over = over.trim();
+        if over.is_empty() || over.len() > FILTER_BYTES_MAX {
+            let words = format!("a filter has 1 to {FILTER_BYTES_MAX} characters");
+            return Err(FilterError::Wrong(words));
+        }
+        let target = |directive: &str| {
+            let end = directive.find(['=', '[']).unwrap_or(directive.len());
+            directive[..end].trim().to_owned()
+        };
+        if over.split(',').any(|directive| target(directive).starts_with(AUDIT_TARGET)) {
+            let words = "the target `audit` is for the settings alone";
+            return Err(FilterError::Wrong(words.to_owned()));
+        }
+        let mut present = self.locked();
+        let made = filter(&format!("{},{over}", self.configured)).map_err(FilterError::Wrong)?;
+        (self.reload)(made)?;
+        present.over = Some(over.to_owned());
+        present.changes += 1;
+        Ok(present.changes)
+    }
+
+    /// Lets the filter of the settings hold again. With `change`, only if nothing changed since that one;
+    /// whether it did something.
+    ///
+    /// # Errors
+    ///
+    /// If the subscriber is gone.
+    pub fn reset(&self, change: Option<u64>) -> Result<bool, FilterError> {
+        let mut present = self.locked();
+        let is_overtaken = change.is_some_and(|change| change != present.changes);
+        if present.over.is_none() || is_overtaken {
+            return Ok(false);
+        }
+        (self.reload)(filter(&self.configured).map_err(FilterError::Wrong)?)?;
+        present.over = None;
+        present.changes += 1;
+        Ok(true)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, PresentFilter> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of the subscriber of this process, of which there is one as well.
+static CONTROL: OnceLock<Arc<LogControl>> = OnceLock::new();
+
+/// The control of the log, once it was started.
+pub fn control() -> Option<Arc<LogControl>> {
+    CONTROL.get().cloned()
 }
 
 /// Starts logging to standard error. The first call wins; later ones do nothing.
@@ -36,19 +176,29 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
 pub fn start(level: &str, format: Format) -> Result<(), String> {
     let filter = filter(level)?;
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
     let json = match format {
         Format::Json => true,
         Format::Text => false,
         Format::Auto => !terminal,
     };
-    let started = if json {
-        builder.json().flatten_event(true).with_current_span(false).try_init()
+    let (started, reload): (Result<(), _>, Reload) = if json {
+        let builder = builder.json().flatten_event(true).with_current_span(false);
+        let builder = builder.with_env_filter(filter).with_filter_reloading();
+        let handle = builder.reload_handle();
+        let reload = move |filter| handle.reload(filter).map_err(|_| FilterError::Gone);
+        (builder.try_init(), Box::new(reload))
     } else {
-        builder.with_ansi(terminal).compact().try_init()
+        let builder = builder.with_ansi(terminal).compact();
+        let builder = builder.with_env_filter(filter).with_filter_reloading();
+        let handle = builder.reload_handle();
+        let reload = move |filter| handle.reload(filter).map_err(|_| FilterError::Gone);
+        (builder.try_init(), Box::new(reload))
     };
     // Only tests start it twice; the first subscriber stays.
-    let _ = started;
+    if started.is_ok() {
+        let _ = CONTROL.set(Arc::new(LogControl::new(level, reload)));
+    }
     Ok(())
 }
 
@@ -58,13 +208,15 @@ mod tests {
 
     #[test]
     fn libraries_are_held_whatever_the_settings_say() {
-        for level in ["info", "trace", "h2=trace,hyper=debug"] {
+        let modules = "info,h2::codec=trace, hyper::proto::h1=trace,tungstenite::protocol=debug";
+        for level in ["info", "trace", "h2=trace,hyper=debug", modules] {
             let filter = filter(level).expect("a filter").to_string();
             for held in HELD.split(',') {
                 assert!(filter.split(',').any(|directive| directive == held), "{level}: {filter}");
             }
-            assert!(!filter.contains("h2=trace"), "{filter}");
+            assert!(!filter.contains("h2=trace") && !filter.contains("::"), "{filter}");
         }
+        assert!(filter("wellhead_net::h2=debug").expect("a filter").to_string().contains("::h2"));
         assert!(filter("info,=").is_err());
     }
 
@@ -80,5 +232,62 @@ mod tests {
             let found: Vec<_> = filter.split(',').filter(|it| it.starts_with("audit")).collect();
             assert_eq!(found, [expected], "{level}: {filter}");
         }
+    }
+
+    /// A control, and the filters that were put into use.
+    fn controlled(configured: &str) -> (LogControl, Arc<Mutex<Vec<String>>>) {
+        let used: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&used);
+        let reload = move |filter: EnvFilter| {
+            seen.lock().expect("no test panics with it").push(filter.to_string());
+            Ok(())
+        };
+        (LogControl::new(configured, Box::new(reload)), used)
+    }
+
+    fn last(used: &Mutex<Vec<String>>) -> Vec<String> {
+        let used = used.lock().expect("no test panics with it");
+        let mut directives: Vec<String> =
+            used.last().expect("one was used").split(',').map(str::to_owned).collect();
+        directives.retain(|directive| !HELD.contains(directive.as_str()));
+        directives.sort();
+        directives
+    }
+
+    #[test]
+    fn a_filter_for_a_while_holds_over_that_of_the_settings() {
+        let (control, used) = controlled("info,wellhead_net=warn");
+        let first = control.set("wellhead_watch=debug").expect("a filter");
+        assert_eq!(
+            last(&used),
+            ["audit=info", "info", "wellhead_net=warn", "wellhead_watch=debug"]
+        );
+        let second = control.set(" debug ").expect("a filter");
+        assert_eq!(last(&used), ["audit=info", "debug", "wellhead_net=warn"]);
+        assert_eq!(control.present().over.as_deref(), Some("debug"));
+        // The end of the first one ends nothing that was set since.
+        assert_eq!(control.reset(Some(first)), Ok(false));
+        assert_eq!(control.reset(Some(second)), Ok(true));
+        assert_eq!(last(&used), ["audit=info", "info", "wellhead_net=warn"]);
+        assert_eq!((control.reset(None), control.present().over), (Ok(false), None));
+    }
+
+    #[test]
+    fn what_is_no_filter_changes_nothing() {
+        let (control, used) = controlled("info");
+        let long = "a=info,".repeat(200);
+        for wrong in ["", "  ", "info,=", "audit=off", "info, audit =off", "audit[x]=off", &long] {
+            assert!(matches!(control.set(wrong), Err(FilterError::Wrong(_))), "{wrong}");
+        }
+        assert!(used.lock().expect("no test panics with it").is_empty());
+        assert_eq!(control.present(), PresentFilter::default());
+    }
+
+    #[test]
+    fn libraries_are_held_while_all_is_traced() {
+        let (control, used) = controlled("info");
+        control.set("trace,h2=trace").expect("a filter");
+        let filter = used.lock().expect("no test panics with it")[0].clone();
+        assert!(filter.contains("h2=error") && !filter.contains("h2=trace"), "{filter}");
     }
 }

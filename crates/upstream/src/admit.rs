@@ -22,14 +22,14 @@ use crate::upstream::Upstream;
 
 impl Upstream {
     /// From now on notes when clients' calls come, and calls `wake` at each that comes after
-    /// `quiet` without one. `wake` must not block. Only the first registration counts.
+    /// `quiet` without one. `wake` must not block. It takes the place of the one before.
     pub fn wake_on_demand(&self, quiet: Duration, wake: impl Fn() + Send + Sync + 'static) {
-        self.controls().demand.wake(quiet, Box::new(wake));
+        self.controls().demand().wake(quiet, Box::new(wake));
     }
 
     /// Whether a client's call came within `time`; never, where nothing wants to know.
     pub fn is_called_within(&self, time: Duration, now: Instant) -> bool {
-        let last = self.controls().demand.last();
+        let last = self.controls().demand().last();
         last.is_some_and(|last| self.stamp(now).since(last) <= time)
     }
 
@@ -59,7 +59,7 @@ impl Upstream {
     ) -> Result<InFlight, LimitedBy> {
         let place = ExchangePlace { is_bulky, client };
         // That it was meant for this upstream counts, whether a bound holds it or not.
-        self.controls().demand.note(|| self.stamp(now));
+        self.controls().demand().note(|| self.stamp(now));
         let latency = || self.latency(now);
         self.controls().admit(rows.clone(), place, latency, self.since_epoch(now))?;
         Ok(self.attempted(rows, place, now))
@@ -150,7 +150,7 @@ impl Upstream {
         place: ExchangePlace,
         now: Instant,
     ) -> InFlight {
-        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.state.attempts.fetch_add(1, Ordering::Relaxed);
         let mut trials = Trials::default();
         rows.for_each(|row| self.on_trial(row.class, &mut trials, now));
         InFlight::new(Arc::clone(self), trials, place, now)

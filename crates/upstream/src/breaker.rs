@@ -15,6 +15,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// The bounds of resting.
@@ -47,7 +49,8 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// The breaker of one upstream, or of one class of calls.
 #[derive(Debug)]
 pub(crate) struct CircuitBreaker {
-    bounds: BreakerBounds,
+    /// Looked at when something failed or recovered.
+    bounds: Mutex<BreakerBounds>,
     failures: AtomicU32,
     /// Good answers in a row since the rest began.
     successes: AtomicU32,
@@ -87,7 +90,7 @@ pub(crate) enum TrialClaim {
 impl CircuitBreaker {
     pub(crate) fn new(bounds: BreakerBounds) -> Self {
         Self {
-            bounds,
+            bounds: Mutex::new(bounds),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
             rests: AtomicU32::new(0),
@@ -97,6 +100,15 @@ impl CircuitBreaker {
             down: StampCell::default(),
             trial_until: StampCell::default(),
         }
+    }
+
+    /// Goes by other bounds from now on. A rest that began goes on.
+    pub(crate) fn set_bounds(&self, bounds: BreakerBounds) {
+        *self.bounds.lock() = bounds;
+    }
+
+    fn bounds(&self) -> BreakerBounds {
+        *self.bounds.lock()
     }
 
     pub(crate) fn state(&self, now: Stamp) -> BreakerState {
@@ -174,7 +186,7 @@ impl CircuitBreaker {
         }
         self.trial_until.clear();
         let successes = self.successes.fetch_add(1, Ordering::Relaxed) + 1;
-        if successes < self.bounds.successes_min {
+        if successes < self.bounds().successes_min {
             return false;
         }
         self.failures.store(0, Ordering::Relaxed);
@@ -213,12 +225,12 @@ impl CircuitBreaker {
             return false;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if !at_once && failures < self.bounds.failures_max {
+        if !at_once && failures < self.bounds().failures_max {
             return false;
         }
         let was_well = recovered.map_or(Duration::MAX, |recovered| now.since(recovered));
         let relapsed = self.rests.load(Ordering::Relaxed) > 0
-            && was_well.as_millis() < self.bounds.rest_max.as_millis();
+            && was_well.as_millis() < self.bounds().rest_max.as_millis();
         let rests = if relapsed { self.rests.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
         self.down.set(now);
         self.rest(now, rests);
@@ -226,8 +238,8 @@ impl CircuitBreaker {
     }
 
     fn rest(&self, now: Stamp, rests: u32) {
-        let doubled = self.bounds.rest.saturating_mul(2_u32.saturating_pow(rests.min(16) - 1));
-        let rest = doubled.min(self.bounds.rest_max);
+        let doubled = self.bounds().rest.saturating_mul(2_u32.saturating_pow(rests.min(16) - 1));
+        let rest = doubled.min(self.bounds().rest_max);
         self.rests.store(rests, Ordering::Relaxed);
         self.successes.store(0, Ordering::Relaxed);
         self.trial_until.clear();

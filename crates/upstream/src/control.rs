@@ -58,6 +58,17 @@ pub struct Spending {
 pub(crate) struct Controls {
     budget: Budget,
     is_bounded: bool,
+    /// The given limit of calls at once and the caps, where replicas share them.
+    places: Option<Arc<LeasedGate>>,
+    caps: Option<Arc<LeasedCap>>,
+    credits: Arc<RateState>,
+    calls: Arc<RateState>,
+    counts: Arc<ControlCounts>,
+}
+
+/// What is counted and learnt, whatever the budget.
+#[derive(Debug)]
+struct ControlCounts {
     gate: Gate,
     /// Those inside whose answers are long.
     bulky: Gate,
@@ -66,18 +77,31 @@ pub(crate) struct Controls {
     parked: AtomicU32,
     /// Large answers that flow, whether they wait for their clients or for the upstream.
     flows: AtomicU32,
-    /// The given limit of calls at once and the caps, where replicas share them.
-    places: Option<Arc<LeasedGate>>,
-    caps: Option<Arc<LeasedCap>>,
-    credits: RateState,
-    calls: RateState,
     ledger: Ledger,
     refusals: Refusals,
     learnt_limit: LearntLimit<{ CostClass::ALL.len() }>,
     held: [AtomicU64; Bound::ALL.len()],
     /// Thousandths of a credit of pushed messages that are not in the ledger yet.
     pushed_thousandths: AtomicU64,
-    pub(crate) demand: Demand,
+    demand: Demand,
+}
+
+impl ControlCounts {
+    fn new() -> Self {
+        Self {
+            gate: Gate::default(),
+            bulky: Gate::default(),
+            clients: ClientPlaces::default(),
+            parked: AtomicU32::new(0),
+            flows: AtomicU32::new(0),
+            ledger: Ledger::default(),
+            refusals: Refusals::default(),
+            learnt_limit: LearntLimit::default(),
+            held: std::array::from_fn(|_| AtomicU64::new(0)),
+            pushed_thousandths: AtomicU64::new(0),
+            demand: Demand::default(),
+        }
+    }
 }
 
 /// What an exchange takes of the calls at once.
@@ -102,21 +126,26 @@ impl Controls {
         Self {
             is_bounded: budget.is_bounded(),
             budget,
-            gate: Gate::default(),
-            bulky: Gate::default(),
-            clients: ClientPlaces::default(),
-            parked: AtomicU32::new(0),
-            flows: AtomicU32::new(0),
             places: None,
             caps: None,
-            credits: RateState::default(),
-            calls: RateState::default(),
-            ledger: Ledger::default(),
-            refusals: Refusals::default(),
-            learnt_limit: LearntLimit::default(),
-            held: std::array::from_fn(|_| AtomicU64::new(0)),
-            pushed_thousandths: AtomicU64::new(0),
-            demand: Demand::default(),
+            credits: Arc::default(),
+            calls: Arc::default(),
+            counts: Arc::new(ControlCounts::new()),
+        }
+    }
+
+    /// The bounds of another budget, with the present counts. A rate that changes begins with a full bucket.
+    pub(crate) fn changed(&self, budget: Budget) -> Self {
+        let rate = |is_kept: bool, state: &Arc<RateState>| match is_kept && state.shared.is_none() {
+            true => Arc::clone(state),
+            false => Arc::default(),
+        };
+        Self {
+            credits: rate(budget.credits == self.budget.credits, &self.credits),
+            calls: rate(budget.calls == self.budget.calls, &self.calls),
+            counts: Arc::clone(&self.counts),
+            // The epoch stays, too.
+            ..Self::new(Budget { epoch_unix: self.budget.epoch_unix, ..budget })
         }
     }
 
@@ -129,8 +158,8 @@ impl Controls {
             share(word, LeasedLimit::Bucket(Arc::clone(&bucket)));
             Some(bucket)
         };
-        self.credits.shared = shared(self.budget.credits, "credits");
-        self.calls.shared = shared(self.budget.calls, "calls");
+        self.credits = Arc::new(RateState::shared(shared(self.budget.credits, "credits")));
+        self.calls = Arc::new(RateState::shared(shared(self.budget.calls, "calls")));
         self.caps = self.is_capped().then(|| {
             let cap = Arc::new(LeasedCap::new(self.budget.caps));
             share("caps", LeasedLimit::Cap(Arc::clone(&cap)));
@@ -152,14 +181,14 @@ impl Controls {
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
     ) -> Result<(), LimitedBy> {
-        if let Some(held) = self.refusals.pause_for(rows.clone(), || now) {
+        if let Some(held) = self.counts.refusals.pause_for(rows.clone(), || now) {
             return Err(held);
         }
         let (limit, bound) = self.limit(now);
         if let Err(bound) = self.enter(limit, bound, place, now) {
             let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
-            let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
+            let is_known = bound == Bound::InFlight || self.counts.learnt_limit.is_settled();
             let pace = if is_known { each } else { Duration::ZERO };
             return Err(LimitedBy { bound, wait, pace });
         }
@@ -178,7 +207,7 @@ impl Controls {
         place: ExchangePlace,
         now: Duration,
     ) -> Result<(), Bound> {
-        if place.client.is_some_and(|client| !self.clients.enter(client, limit, now)) {
+        if place.client.is_some_and(|client| !self.counts.clients.enter(client, limit, now)) {
             return Err(Bound::ClientShare);
         }
         let entered = self.enter_shared(limit, bound, place.is_bulky, now);
@@ -190,7 +219,7 @@ impl Controls {
 
     fn leave_client(&self, place: ExchangePlace) {
         if let Some(client) = place.client {
-            self.clients.leave(client);
+            self.counts.clients.leave(client);
         }
     }
 
@@ -226,15 +255,15 @@ impl Controls {
                 Bound::LearntLimit => limit - limit / SHORT_SHARE,
                 _ => u32::MAX,
             };
-            if !self.bulky.enter(share) {
+            if !self.counts.bulky.enter(share) {
                 return Err(Bound::BulkyShare);
             }
         }
-        if self.gate.enter(limit) {
+        if self.counts.gate.enter(limit) {
             return Ok(());
         }
         if is_bulky {
-            self.bulky.leave();
+            self.counts.bulky.leave();
         }
         Err(bound)
     }
@@ -244,7 +273,7 @@ impl Controls {
         if let Some(places) = &self.places {
             places.enter_anyway();
         }
-        self.gate.enter_anyway();
+        self.counts.gate.enter_anyway();
         self.charge(row, now);
     }
 
@@ -266,12 +295,12 @@ impl Controls {
     pub(crate) fn charge_push(&self, bytes: usize, now: Duration) -> u64 {
         let Some(price) = self.budget.push else { return 0 };
         let thousandths = price.thousandths(bytes);
-        let before = self.pushed_thousandths.fetch_add(thousandths, Ordering::Relaxed);
+        let before = self.counts.pushed_thousandths.fetch_add(thousandths, Ordering::Relaxed);
         let credits = before.saturating_add(thousandths) / 1_000 - before / 1_000;
         self.charge_caps(credits, now);
         match self.is_bounded {
-            true => self.ledger.spend(credits, self.today(now)),
-            false => self.ledger.spend_undated(credits),
+            true => self.counts.ledger.spend(credits, self.today(now)),
+            false => self.counts.ledger.spend_undated(credits),
         }
         credits
     }
@@ -288,42 +317,42 @@ impl Controls {
     }
 
     fn leave_here(&self, is_bulky: bool) {
-        self.gate.leave();
+        self.counts.gate.leave();
         if is_bulky {
-            self.bulky.leave();
+            self.counts.bulky.leave();
         }
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
-        self.gate.inside()
+        self.counts.gate.inside()
     }
 
     /// Notes that the rest of an answer waits for its client: the upstream is not at work for it,
     /// so it takes no place of the limit that is learnt from delay. It keeps one of the limit that
     /// was given, as the upstream may count what was not read yet.
     pub(crate) fn parked(&self, is_bulky: bool) {
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.counts.parked.fetch_add(1, Ordering::Relaxed);
         self.leave_here(is_bulky);
     }
 
     /// Notes that the client asked for more.
     pub(crate) fn resumed(&self, is_bulky: bool) {
-        self.gate.enter_anyway();
+        self.counts.gate.enter_anyway();
         if is_bulky {
-            self.bulky.enter_anyway();
+            self.counts.bulky.enter_anyway();
         }
-        self.parked.fetch_sub(1, Ordering::Relaxed);
+        self.counts.parked.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes that an answer was given up while it waited for its client.
     pub(crate) fn left_parked(&self, place: ExchangePlace) {
         self.leave_client(place);
         self.leave_place();
-        self.parked.fetch_sub(1, Ordering::Relaxed);
+        self.counts.parked.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn parked_now(&self) -> u32 {
-        self.parked.load(Ordering::Relaxed)
+        self.counts.parked.load(Ordering::Relaxed)
     }
 
     /// Counts one more answer that flows, if it may: where a limit was given, a quarter of it do,
@@ -337,17 +366,22 @@ impl Controls {
             Some(given) => (given / FLOWS_SHARE).max(1),
         };
         let one_more = |flows| (flows < most).then(|| flows + 1);
-        self.flows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+        self.counts.flows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     /// Notes that an answer flows no longer; to be called once for each that began.
     pub(crate) fn end_flow(&self) {
-        self.flows.fetch_sub(1, Ordering::Relaxed);
+        self.counts.flows.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// When calls of clients come.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.counts.demand
     }
 
     /// The pauses and rates that refusals taught.
     pub(crate) fn refusals(&self) -> &Refusals {
-        &self.refusals
+        &self.counts.refusals
     }
 
     /// Learns from a refusal, and pauses; returns the pauses with a named time that began. `asked` is the pause that the upstream asked for,
@@ -362,13 +396,18 @@ impl Controls {
     ) -> NamedPauses {
         let credits = self.throughput(row);
         let usual = self.budget.fixed.then_some(usual);
-        self.refusals.refused(row, RateRefusal { credits, began, now, asked, usual })
+        self.counts.refusals.refused(row, RateRefusal { credits, began, now, asked, usual })
     }
 
     /// Learns from an answer to a single call.
     pub(crate) fn answered(&self, class: CostClass, began: Duration, now: Duration) {
         if !self.budget.fixed {
-            self.learnt_limit.answered(class as usize, began, now, self.gate.inside());
+            self.counts.learnt_limit.answered(
+                class as usize,
+                began,
+                now,
+                self.counts.gate.inside(),
+            );
         }
     }
 
@@ -378,12 +417,12 @@ impl Controls {
 
     /// Whether any rate may hold a call: one that was told, or was learnt once.
     pub(crate) fn has_rate(&self) -> bool {
-        self.is_bounded || self.refusals.has_rate()
+        self.is_bounded || self.counts.refusals.has_rate()
     }
 
     /// How long the rates hold a call of this method.
     pub(crate) fn rate_wait(&self, row: &MethodRow, now: Duration) -> Duration {
-        let learnt = self.refusals.wait(row, self.throughput(row), now);
+        let learnt = self.counts.refusals.wait(row, self.throughput(row), now);
         if !self.is_bounded {
             return learnt;
         }
@@ -409,7 +448,7 @@ impl Controls {
         if let Some(shared) = &self.caps {
             return shared.reached(1.0, self.wall(now));
         }
-        self.ledger.reached(self.budget.caps, self.today(now))
+        self.counts.ledger.reached(self.budget.caps, self.today(now))
     }
 
     pub(crate) fn may_overspend(&self) -> bool {
@@ -417,36 +456,36 @@ impl Controls {
     }
 
     pub(crate) fn count_held(&self, bound: Bound) {
-        self.held[bound as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts.held[bound as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Calls that were held by this bound.
     pub(crate) fn held(&self, bound: Bound) -> u64 {
-        self.held[bound as usize].load(Ordering::Relaxed)
+        self.counts.held[bound as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn spending(&self, now: Duration) -> Spending {
         let today = self.today(now);
         let dated = |credits: u64| self.is_bounded.then_some(credits);
         Spending {
-            total: self.ledger.total(),
-            day: dated(self.ledger.on_day(today)),
-            month: dated(self.ledger.in_month(today)),
+            total: self.counts.ledger.total(),
+            day: dated(self.counts.ledger.on_day(today)),
+            month: dated(self.counts.ledger.in_month(today)),
             caps: self.budget.caps,
-            learnt_rate: self.refusals.rate(now),
+            learnt_rate: self.counts.refusals.rate(now),
             limit: Some(self.limit(now).0).filter(|limit| *limit < u32::MAX),
         }
     }
 
     /// The spending, to be kept; `None` if days are not counted.
     pub(crate) fn pages(&self) -> Option<Pages> {
-        self.is_bounded.then(|| self.ledger.pages())
+        self.is_bounded.then(|| self.counts.ledger.pages())
     }
 
     /// Adds what was spent before the start.
     pub(crate) fn restore(&self, pages: Pages, now: Duration) {
         if self.is_bounded {
-            self.ledger.restore(pages, self.today(now));
+            self.counts.ledger.restore(pages, self.today(now));
         }
     }
 
@@ -458,7 +497,7 @@ impl Controls {
         if self.budget.fixed {
             return (own, Bound::InFlight);
         }
-        let learnt = self.learnt_limit.limit();
+        let learnt = self.counts.learnt_limit.limit();
         if learnt < own { (learnt, Bound::LearntLimit) } else { (own, Bound::InFlight) }
     }
 
@@ -494,7 +533,7 @@ impl Controls {
             }
         }
         let throughput = |row: &MethodRow| self.throughput(row);
-        if let Err(held) = self.refusals.take(&rows, throughput, now) {
+        if let Err(held) = self.counts.refusals.take(&rows, throughput, now) {
             self.give_back_credits(price);
             if let Some(rate) = self.budget.calls {
                 self.calls.give_back(rate, price.calls);
@@ -512,7 +551,7 @@ impl Controls {
             return Ok(());
         }
         let Some(shared) = &self.caps else {
-            let passed = self.ledger.passed(self.budget.caps, credits, self.today(now));
+            let passed = self.counts.ledger.passed(self.budget.caps, credits, self.today(now));
             let passed = passed.filter(|_| !self.budget.overspend);
             return passed.map_or(Ok(()), |cap| Err(self.capped(cap, now)));
         };
@@ -568,12 +607,12 @@ impl Controls {
 
     fn spend<'a>(&self, rows: impl Iterator<Item = &'a MethodRow>, price: Price, now: Duration) {
         if self.is_bounded {
-            self.ledger.spend(price.billed, self.today(now));
+            self.counts.ledger.spend(price.billed, self.today(now));
         } else {
-            self.ledger.spend_undated(price.billed);
+            self.counts.ledger.spend_undated(price.billed);
         }
         if !self.budget.fixed {
-            self.refusals.sent(rows, price.throughput, |row| self.throughput(row), now);
+            self.counts.refusals.sent(rows, price.throughput, |row| self.throughput(row), now);
         }
     }
 

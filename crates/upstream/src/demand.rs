@@ -4,8 +4,10 @@
 //! time wakes the loop, so that its head is asked for beside the call and not a minute later.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::stamp::{Stamp, StampCell};
 
@@ -23,7 +25,8 @@ struct Wake {
 #[derive(Default)]
 pub(crate) struct Demand {
     last: StampCell,
-    wake: OnceLock<Wake>,
+    is_wanted: AtomicBool,
+    wake: Mutex<Option<Wake>>,
 }
 
 impl fmt::Debug for Demand {
@@ -34,10 +37,10 @@ impl fmt::Debug for Demand {
 
 impl Demand {
     /// From now on notes when calls come, and calls `wake` at each that comes after `quiet` without
-    /// one. Only the first registration counts.
+    /// one. It takes the place of the one before.
     pub(crate) fn wake(&self, quiet: Duration, wake: Box<dyn Fn() + Send + Sync>) {
-        // A second loop for one upstream would be a mistake of its own.
-        let _ = self.wake.set(Wake { quiet, wake });
+        *self.wake.lock() = Some(Wake { quiet, wake });
+        self.is_wanted.store(true, Relaxed);
     }
 
     /// When the last call came; `None` where nothing wants to know.
@@ -47,13 +50,18 @@ impl Demand {
 
     /// Notes that a call came.
     pub(crate) fn note(&self, now: impl FnOnce() -> Stamp) {
-        let Some(Wake { quiet, wake }) = self.wake.get() else { return };
+        if !self.is_wanted.load(Relaxed) {
+            return;
+        }
         let (now, last) = (now(), self.last.get());
         if last.is_some_and(|last| now < last.after(NOTE_EVERY)) {
             return;
         }
         self.last.set(now);
-        if last.is_none_or(|last| now > last.after(*quiet)) {
+        let wake = self.wake.lock();
+        if let Some(Wake { quiet, wake }) = &*wake
+            && last.is_none_or(|last| now > last.after(*quiet))
+        {
             wake();
         }
     }
@@ -76,7 +84,7 @@ mod tests {
         let wake = Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        assert!(demand.wake.set(Wake { quiet: Duration::from_secs(30), wake }).is_ok());
+        demand.wake(Duration::from_secs(30), wake);
         for (now, expected) in [(1, 1), (2, 1), (300, 1), (30_300, 1), (60_301, 2), (60_400, 2)] {
             demand.note(|| ms(now));
             assert_eq!(woken.load(Ordering::Relaxed), expected, "at {now} ms");

@@ -29,21 +29,21 @@ impl Upstream {
         head: Option<BlockNumber>,
         now: Instant,
     ) -> Option<BlockNumber> {
-        self.reach.oldest(data, self.history.kept(data), head, self.stamp(now))
+        self.state.reach.oldest(data, self.history.kept(data), head, self.stamp(now))
     }
 
     /// Over how many blocks it searches at once, as far as is known: the settings' word
     /// counts, else its own.
     pub fn range_max(&self, data: Data, now: Instant) -> Option<u64> {
-        self.history.range_max.or_else(|| self.reach.range_max(data, self.stamp(now)))
+        self.history.range_max.or_else(|| self.state.reach.range_max(data, self.stamp(now)))
     }
 
     /// Whether a block was missing lately of what calls of `row` read, or a search was too large,
     /// so that an answer is worth a [`Upstream::learn_reach`].
     pub fn has_refused_any(&self, row: &MethodRow) -> bool {
         let data = Data::of(row.class);
-        data.is_some_and(|data| self.reach.is_anything_missing(data))
-            || (data.is_some() && self.reach.limits.has_refused_any())
+        data.is_some_and(|data| self.state.reach.is_anything_missing(data))
+            || (data.is_some() && self.state.reach.limits.has_refused_any())
     }
 
     /// Takes in what its words about a call say of how far it reaches. See
@@ -58,15 +58,15 @@ impl Upstream {
     ) {
         let Some(data) = Data::of(row.class) else { return };
         let now = self.stamp(now);
-        let limits = &self.reach.limits;
+        let limits = &self.state.reach.limits;
         let refused = |excess| limits.refused(data, asked.size, excess, now);
         match (learnt, class) {
             (Some(Learnt::PrunedBelow { number }), _) => {
-                self.reach.pruned_below(data, number, now);
+                self.state.reach.pruned_below(data, number, now);
             }
-            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, asked.head, now),
+            (Some(Learnt::NoHistory), _) => self.state.reach.no_history(data, asked.head, now),
             (Some(Learnt::RangeMax { blocks }), _) => {
-                self.reach.range_at_most(data, blocks, now);
+                self.state.reach.range_at_most(data, blocks, now);
             }
             (Some(Learnt::RangeRefused), _) => refused(Excess::Range),
             (Some(Learnt::AddressesMax { addresses }), _) => {
@@ -80,12 +80,12 @@ impl Upstream {
             (_, VerdictClass::RangeTooLarge) => refused(Excess::Results { suggested: None }),
             (_, VerdictClass::MissingData) => {
                 if let (Some(oldest), Some(head)) = (asked.oldest, asked.head) {
-                    self.reach.missed(data, oldest, head, now);
+                    self.state.reach.missed(data, oldest, head, now);
                 }
             }
             (_, VerdictClass::Answer) => {
                 if let Some(oldest) = asked.oldest {
-                    self.reach.had(data, oldest, now);
+                    self.state.reach.had(data, oldest, now);
                 }
                 limits.answered(data, asked.size, now);
             }
@@ -95,7 +95,7 @@ impl Upstream {
 
     /// How much of a search for `filter` it answers at once, as far as is known.
     pub fn search_limits(&self, data: Data, filter: FilterShape, now: Instant) -> SearchLimits {
-        let learnt = self.reach.limits.read(data, filter, self.stamp(now));
+        let learnt = self.state.reach.limits.read(data, filter, self.stamp(now));
         let named = self.range_max(data, now).map(SizeLimit::named);
         SearchLimits { blocks: both(named, learnt.blocks), ..learnt }
     }

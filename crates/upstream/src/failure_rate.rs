@@ -35,9 +35,13 @@ pub(crate) struct ClassFailureRate {
 
 impl ClassFailureRate {
     pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
-        let failures_max = if class.is_heavy() { bounds.failures_max } else { u32::MAX };
-        let bounds = BreakerBounds { failures_max, successes_min: 1, ..bounds };
-        Self { share: AtomicU32::new(0), breaker: CircuitBreaker::new(bounds) }
+        let breaker = CircuitBreaker::new(bounds_of(class, bounds));
+        Self { share: AtomicU32::new(0), breaker }
+    }
+
+    /// Goes by other bounds of the upstream from now on.
+    pub(crate) fn set_bounds(&self, class: CostClass, bounds: BreakerBounds) {
+        self.breaker.set_bounds(bounds_of(class, bounds));
     }
 
     /// The share of failures, from zero to one.
@@ -87,6 +91,12 @@ impl ClassFailureRate {
         self.share.store(share, Ordering::Relaxed);
         self.breaker.failed(span, share >= SHARE_MAX) && self.breaker.rests_anew()
     }
+}
+
+/// The bounds of a class, by those of the upstream.
+fn bounds_of(class: CostClass, bounds: BreakerBounds) -> BreakerBounds {
+    let failures_max = if class.is_heavy() { bounds.failures_max } else { u32::MAX };
+    BreakerBounds { failures_max, successes_min: 1, ..bounds }
 }
 
 #[cfg(test)]

@@ -23,6 +23,11 @@ pub(crate) struct RateState {
 }
 
 impl RateState {
+    /// A rate that replicas share, where there is one.
+    pub(crate) fn shared(shared: Option<Arc<LeasedBucket>>) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
     pub(crate) fn take(
         &self,
         rate: BudgetRate,

@@ -169,17 +169,28 @@ impl UpstreamProblem {
     }
 }
 
-/// One upstream: its identity and what was learnt of it.
+/// One upstream: its settings, and what was learnt of it.
+///
+/// When settings change, a new one takes over what the old one learnt and counts ([`Upstream::succeeding`]).
 pub struct Upstream {
     identity: Identity,
     redactor: Redactor,
     slot: Slot,
+    draining: AtomicBool,
+    /// What the settings say that it keeps.
+    pub(crate) history: ReachSettings,
+    sharing: Option<Arc<dyn UpstreamSharing>>,
+    controls: Arc<Controls>,
+    pub(crate) state: Arc<UpstreamState>,
+}
+
+/// What was learnt of an upstream, whatever its settings.
+pub(crate) struct UpstreamState {
     epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
     standing: AtomicU8,
     reported_chain: AtomicU64,
     syncing: AtomicBool,
-    draining: AtomicBool,
     breaker: CircuitBreaker,
     /// No check probes it: client calls detect its recovery.
     tried_by_clients: AtomicBool,
@@ -195,10 +206,6 @@ pub struct Upstream {
     /// When an exchange of several calls takes longer than nineteen in twenty.
     slow_batch: SlowMark,
     silence: StallDetector,
-    controls: Controls,
-    sharing: Option<Arc<dyn UpstreamSharing>>,
-    /// What the settings say that it keeps, and what it said itself.
-    pub(crate) history: ReachSettings,
     pub(crate) reach: Reach,
     offers: Offers,
     /// Until when no batch is sent to it.
@@ -207,6 +214,45 @@ pub struct Upstream {
     failures: AtomicU64,
     last_problem: Mutex<Option<UpstreamProblem>>,
     version: VersionCell,
+}
+
+impl UpstreamState {
+    fn new(bounds: BreakerBounds, now: Instant) -> Self {
+        Self {
+            epoch: now,
+            standing: AtomicU8::new(0),
+            reported_chain: AtomicU64::new(0),
+            syncing: AtomicBool::new(false),
+            breaker: CircuitBreaker::new(bounds),
+            tried_by_clients: AtomicBool::new(false),
+            failure_rates: std::array::from_fn(|place| {
+                ClassFailureRate::new(CostClass::ALL[place], bounds)
+            }),
+            unknowns: Unknowns::default(),
+            dissents: Dissents::default(),
+            out_until: StampCell::default(),
+            latency: Default::default(),
+            latency_overall: PeakEwma::default(),
+            slow: Default::default(),
+            slow_batch: SlowMark::default(),
+            silence: StallDetector::default(),
+            reach: Reach::default(),
+            offers: Offers::default(),
+            no_batches_until: StampCell::default(),
+            attempts: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            last_problem: Mutex::new(None),
+            version: VersionCell::default(),
+        }
+    }
+
+    /// The breaker and those of the classes go by other bounds from now on. Rests that began go on.
+    fn set_bounds(&self, bounds: BreakerBounds) {
+        self.breaker.set_bounds(bounds);
+        for (class, failure_rate) in CostClass::ALL.iter().zip(&self.failure_rates) {
+            failure_rate.set_bounds(*class, bounds);
+        }
+    }
 }
 
 impl fmt::Debug for Upstream {
@@ -222,35 +268,34 @@ impl Upstream {
             identity,
             redactor: Redactor::default(),
             slot,
-            epoch: now,
-            standing: AtomicU8::new(0),
-            reported_chain: AtomicU64::new(0),
-            syncing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            breaker: CircuitBreaker::new(bounds),
-            tried_by_clients: AtomicBool::new(false),
-            failure_rates: std::array::from_fn(|place| {
-                ClassFailureRate::new(CostClass::ALL[place], bounds)
-            }),
-            unknowns: Unknowns::default(),
-            dissents: Dissents::default(),
-            out_until: StampCell::default(),
-            latency: Default::default(),
-            latency_overall: PeakEwma::default(),
-            slow: Default::default(),
-            slow_batch: SlowMark::default(),
-            silence: StallDetector::default(),
-            controls: Controls::new(Budget::default()),
-            sharing: None,
             history: ReachSettings::default(),
-            reach: Reach::default(),
-            offers: Offers::default(),
-            no_batches_until: StampCell::default(),
-            attempts: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            last_problem: Mutex::new(None),
-            version: VersionCell::default(),
+            sharing: None,
+            controls: Arc::new(Controls::new(Budget::default())),
+            state: Arc::new(UpstreamState::new(bounds, now)),
         }
+    }
+
+    /// This upstream after its settings changed: `self` has the new ones, and takes over what `old` learnt
+    /// and spent, its budget, and its epoch. Calls that go on at `old` count for both.
+    ///
+    /// `bounds` are those of the new settings.
+    #[must_use]
+    pub fn succeeding(self, old: &Self, bounds: BreakerBounds) -> Self {
+        old.state.set_bounds(bounds);
+        Self {
+            sharing: old.sharing.clone(),
+            controls: Arc::clone(&old.controls),
+            state: Arc::clone(&old.state),
+            ..self
+        }
+    }
+
+    /// Within another budget than that of the upstream that it succeeds. What was spent and learnt stays.
+    #[must_use]
+    pub fn within_instead(mut self, budget: Budget) -> Self {
+        self.controls = Arc::new(self.controls.changed(budget));
+        self
     }
 
     /// With secrets that must not be told when it quotes them.
@@ -263,14 +308,16 @@ impl Upstream {
     /// Within this budget. What was counted before is forgotten.
     #[must_use]
     pub fn within(mut self, budget: Budget) -> Self {
-        self.controls = Controls::new(budget);
+        self.controls = Arc::new(Controls::new(budget));
         self
     }
 
-    /// With a budget and pauses that replicas share.
+    /// With a budget and pauses that replicas share. The budget has to be set before, and to be its own.
     #[must_use]
     pub fn sharing(mut self, sharing: Arc<dyn UpstreamSharing>) -> Self {
-        self.controls.share(|word, limit| sharing.share(word, limit));
+        if let Some(controls) = Arc::get_mut(&mut self.controls) {
+            controls.share(|word, limit| sharing.share(word, limit));
+        }
         self.sharing = Some(sharing);
         self
     }
@@ -306,21 +353,21 @@ impl Upstream {
     }
 
     pub(crate) fn since_epoch(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.epoch)
+        now.saturating_duration_since(self.state.epoch)
     }
 
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
     pub(crate) fn on_trial(&self, class: CostClass, trials: &mut Trials, now: Instant) {
-        let failure_rate = &self.failure_rates[class as usize];
-        let is_in = self.out_until.get().is_none();
-        if is_in && self.breaker.is_closed() && failure_rate.is_well() {
+        let failure_rate = &self.state.failure_rates[class as usize];
+        let is_in = self.state.out_until.get().is_none();
+        if is_in && self.state.breaker.is_closed() && failure_rate.is_well() {
             return;
         }
         let now = self.stamp(now);
         if trials.ours & Trials::WHOLE == 0 {
-            let whole = match self.out_until.get() {
-                None => self.breaker.begin(now),
-                Some(until) if until <= now => self.breaker.claim(now),
+            let whole = match self.state.out_until.get() {
+                None => self.state.breaker.begin(now),
+                Some(until) if until <= now => self.state.breaker.claim(now),
                 Some(_) => TrialClaim::None,
             };
             trials.note(Trials::WHOLE, whole);
@@ -334,9 +381,9 @@ impl Upstream {
     pub(crate) fn release(&self, trials: Trials, began: Instant) {
         let began = self.stamp(began);
         if trials.ours & Trials::WHOLE != 0 {
-            self.breaker.release(began);
+            self.state.breaker.release(began);
         }
-        for (place, failure_rate) in self.failure_rates.iter().enumerate() {
+        for (place, failure_rate) in self.state.failure_rates.iter().enumerate() {
             if trials.ours & (1 << place) != 0 {
                 failure_rate.release(began);
             }
@@ -359,10 +406,10 @@ impl Upstream {
 
     /// Whether it was seen to be on its chain.
     pub fn standing(&self) -> Standing {
-        match self.standing.load(Ordering::Acquire) {
+        match self.state.standing.load(Ordering::Acquire) {
             0 => Standing::Unverified,
             1 => Standing::Verified,
-            _ => Standing::WrongChain(ChainId(self.reported_chain.load(Ordering::Relaxed))),
+            _ => Standing::WrongChain(ChainId(self.state.reported_chain.load(Ordering::Relaxed))),
         }
     }
 
@@ -373,13 +420,13 @@ impl Upstream {
             Standing::Verified => (1, 0),
             Standing::WrongChain(chain) => (2, chain.0),
         };
-        self.reported_chain.store(chain, Ordering::Relaxed);
-        self.standing.swap(value, Ordering::AcqRel) != value
+        self.state.reported_chain.store(chain, Ordering::Relaxed);
+        self.state.standing.swap(value, Ordering::AcqRel) != value
     }
 
     /// Notes whether it says that it is still syncing; true when that is news.
     pub fn set_syncing(&self, syncing: bool) -> bool {
-        self.syncing.swap(syncing, Ordering::Relaxed) != syncing
+        self.state.syncing.swap(syncing, Ordering::Relaxed) != syncing
     }
 
     /// Takes it out of use; what is in flight ends by itself.
@@ -389,7 +436,7 @@ impl Upstream {
 
     /// Whether it can take a call now.
     pub fn condition(&self, now: Instant) -> Condition {
-        match self.standing.load(Ordering::Acquire) {
+        match self.state.standing.load(Ordering::Acquire) {
             0 => return Condition::Unverified,
             1 => {}
             _ => return Condition::WrongChain,
@@ -397,19 +444,19 @@ impl Upstream {
         if self.draining.load(Ordering::Relaxed) {
             return Condition::Draining;
         }
-        if self.out_until.get().is_some() {
+        if self.state.out_until.get().is_some() {
             return Condition::OutOfService;
         }
         // The time is worked out where something depends on it, here and below: for an
         // upstream that is well nothing does, and a call asks a dozen times.
-        if !self.breaker.is_closed() {
-            match self.breaker.state(self.stamp(now)) {
+        if !self.state.breaker.is_closed() {
+            match self.state.breaker.state(self.stamp(now)) {
                 BreakerState::Open(_) => return Condition::BreakerOpen,
                 BreakerState::HalfOpen => return Condition::HalfOpen,
                 BreakerState::Closed => {}
             }
         }
-        if self.syncing.load(Ordering::Relaxed) {
+        if self.state.syncing.load(Ordering::Relaxed) {
             return Condition::Syncing;
         }
         if self.controls.is_capped() && self.controls.cap_reached(self.since_epoch(now)).is_some() {
@@ -425,14 +472,14 @@ impl Upstream {
     /// When a control loop should probe it again; `None` when it needs no probe,
     /// an instant in the past when it is due.
     pub fn probe_due(&self, now: Instant) -> Option<Instant> {
-        let at = |stamp: Stamp| self.epoch + Duration::from_millis(stamp.ms());
-        if let Some(until) = self.out_until.get() {
+        let at = |stamp: Stamp| self.state.epoch + Duration::from_millis(stamp.ms());
+        if let Some(until) = self.state.out_until.get() {
             return Some(at(until));
         }
-        if self.breaker.is_closed() {
+        if self.state.breaker.is_closed() {
             return None;
         }
-        match self.breaker.state(self.stamp(now)) {
+        match self.state.breaker.state(self.stamp(now)) {
             BreakerState::Closed => None,
             BreakerState::HalfOpen => Some(now),
             BreakerState::Open(until) => Some(at(until)),
@@ -441,69 +488,69 @@ impl Upstream {
 
     /// Whether it rested and came back after `at`: what was asked of it before says nothing of now.
     pub fn came_back_after(&self, at: Instant) -> bool {
-        self.breaker.recovered_after(self.stamp(at))
+        self.state.breaker.recovered_after(self.stamp(at))
     }
 
     /// For how long it has been failing, probes included; `None` while it is not.
     pub fn down_for(&self, now: Instant) -> Option<Duration> {
-        let since = self.breaker.down_since()?;
+        let since = self.state.breaker.down_since()?;
         Some(self.stamp(now).since(since))
     }
 
     /// Sets whether client calls have to detect its recovery, because no check probes it.
     pub fn set_tried_by_clients(&self, tried: bool) {
-        self.tried_by_clients.store(tried, Ordering::Relaxed);
+        self.state.tried_by_clients.store(tried, Ordering::Relaxed);
     }
 
     /// Whether its breaker is half-open and a client's call has to test it: no check does, and no
     /// other call is testing it.
     pub fn takes_trial(&self, now: Instant) -> bool {
-        if !self.tried_by_clients.load(Ordering::Relaxed) {
+        if !self.state.tried_by_clients.load(Ordering::Relaxed) {
             return false;
         }
         let now = self.stamp(now);
-        match self.out_until.get() {
-            None => self.breaker.takes_trial(now),
-            Some(until) => until <= now && self.breaker.is_untried(now),
+        match self.state.out_until.get() {
+            None => self.state.breaker.takes_trial(now),
+            Some(until) => until <= now && self.state.breaker.is_untried(now),
         }
     }
 
     /// Whether calls of `class` should go elsewhere, although it is well otherwise: they
     /// failed here too often lately.
     pub fn class_rests(&self, class: CostClass, now: Instant) -> bool {
-        let failure_rate = &self.failure_rates[class as usize];
+        let failure_rate = &self.state.failure_rates[class as usize];
         !failure_rate.is_well() && failure_rate.rests(self.stamp(now))
     }
 
     /// The share of the calls of `class` that failed lately, from zero to one.
     pub fn failing(&self, class: CostClass) -> f64 {
-        self.failure_rates[class as usize].share()
+        self.state.failure_rates[class as usize].share()
     }
 
     /// How often it said something that no rule knows: by code, and with codes for which
     /// there was no place left.
     pub fn unknown_errors(&self) -> (Vec<(i64, u64)>, u64) {
-        self.unknowns.told()
+        self.state.unknowns.told()
     }
 
     /// Whether it offers the method of `row`, as far as its answers say.
     pub fn offer(&self, row: &MethodRow, now: Instant) -> Offer {
-        self.offers.of(row, self.stamp(now), |at| self.breaker.recovered_after(at))
+        self.state.offers.of(row, self.stamp(now), |at| self.state.breaker.recovered_after(at))
     }
 
     /// Whether it was seen to offer the method of `row`.
     pub fn has_offered(&self, row: &MethodRow) -> bool {
-        self.offers.is_there(row)
+        self.state.offers.is_there(row)
     }
 
     /// Whether it may be sent several calls in one body.
     pub fn takes_batches(&self, now: Instant) -> bool {
-        self.no_batches_until.get().is_none_or(|until| until <= self.stamp(now))
+        self.state.no_batches_until.get().is_none_or(|until| until <= self.stamp(now))
     }
 
     /// Notes that it answered a batch with something else.
     pub fn refuses_batches(&self, now: Instant) {
-        self.no_batches_until.set(self.stamp(now).after(BATCH_BAN));
+        self.state.no_batches_until.set(self.stamp(now).after(BATCH_BAN));
     }
 
     /// What one more call of `class` would cost: the expected nanoseconds times the
@@ -512,9 +559,9 @@ impl Upstream {
     /// that a new upstream is tried.
     pub fn cost(&self, class: CostClass, now: Instant) -> f64 {
         let now = self.stamp(now);
-        let latency = self.latency[class as usize]
+        let latency = self.state.latency[class as usize]
             .read(now)
-            .or_else(|| self.latency_overall.read(now))
+            .or_else(|| self.state.latency_overall.read(now))
             .unwrap_or(0.0);
         let answered = 1.0 - self.failing(class).min(FAILING_MAX);
         latency * f64::from(self.in_flight().saturating_add(1)) / answered
@@ -522,47 +569,50 @@ impl Upstream {
 
     /// The expected latency over all classes; `None` while nothing was measured.
     pub fn latency(&self, now: Instant) -> Option<Duration> {
-        self.latency_overall.read(self.stamp(now)).map(|nanos| Duration::from_nanos(nanos as u64))
+        self.state
+            .latency_overall
+            .read(self.stamp(now))
+            .map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
     /// What nineteen in twenty answers to calls of `class` take at most; `None` while too
     /// few were measured.
     pub fn slow_after(&self, class: CostClass) -> Option<Duration> {
-        self.slow[class as usize].read()
+        self.state.slow[class as usize].read()
     }
 
     /// What nineteen in twenty exchanges of several calls take at most; `None` while too few
     /// were measured.
     pub fn slow_batch_after(&self) -> Option<Duration> {
-        self.slow_batch.read()
+        self.state.slow_batch.read()
     }
 
     /// Notes how long an exchange of several calls took, or how long it was waited for.
     pub fn batch_took(&self, took: Duration) {
-        self.slow_batch.observe(took);
+        self.state.slow_batch.observe(took);
     }
 
     /// Notes that a call sent at `began` waits longer than such calls usually take; `noted`
     /// is when the same call was last noted.
     pub fn overdue(&self, began: Instant, noted: Option<Instant>, now: Instant) {
         let waited = ExchangeSpan { began: self.stamp(began), ended: self.stamp(now) };
-        self.silence.overdue(waited, noted.map(|at| self.stamp(at)));
+        self.state.silence.overdue(waited, noted.map(|at| self.stamp(at)));
     }
 
     /// Whether it looks stalled: several calls wait longer than usual and nothing was heard
     /// of it meanwhile. `usual` is what most calls take.
     pub fn is_silent(&self, usual: Duration, now: Instant) -> bool {
-        self.silence.is_long(self.stamp(now), usual)
+        self.state.silence.is_long(self.stamp(now), usual)
     }
 
     /// Takes note that it said something; what that is worth is settled later.
     pub fn heard(&self, now: Instant) {
-        self.silence.heard(self.stamp(now));
+        self.state.silence.heard(self.stamp(now));
     }
 
     /// Whether it answered any call after `began`.
     pub fn was_heard_after(&self, began: Instant) -> bool {
-        self.silence.was_heard_after(self.stamp(began))
+        self.state.silence.was_heard_after(self.stamp(began))
     }
 
     /// Calls in flight, without large answers that wait for their clients.
@@ -577,18 +627,18 @@ impl Upstream {
 
     /// Attempts begun and failed since the start.
     pub fn totals(&self) -> (u64, u64) {
-        (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+        (self.state.attempts.load(Ordering::Relaxed), self.state.failures.load(Ordering::Relaxed))
     }
 
     /// Counts that it disagreed with the quorum, about a final block or another one. Returns whether
     /// to log it, at most once a minute. Does not affect health.
     pub fn note_dissent(&self, is_final: bool, now: Instant) -> bool {
-        self.dissents.note(is_final, self.stamp(now))
+        self.state.dissents.note(is_final, self.stamp(now))
     }
 
     /// How often it disagreed with the quorum, about final blocks and about others.
     pub fn dissents(&self) -> (u64, u64) {
-        self.dissents.told()
+        self.state.dissents.told()
     }
 
     /// `verdict` on its reply, without its secrets. To be called on each verdict before any use.
@@ -608,38 +658,39 @@ impl Upstream {
     /// A node that was replaced without a failed call keeps the version of the old one here
     /// until the next verification.
     pub fn client_version(&self) -> Option<Arc<str>> {
-        self.version.read()
+        self.state.version.read()
     }
 
     /// Whether `watch` is about to learn the version for the first time.
     pub fn expects_client_version(&self) -> bool {
-        self.version.is_expected()
+        self.state.version.is_expected()
     }
 
     /// Notes that the version is going to be asked for.
     pub fn expect_client_version(&self) {
-        self.version.expect();
+        self.state.version.expect();
     }
 
     /// Notes what the upstream said, `None` when it did not say; true when the version is
     /// another one than before. An upstream that does not say keeps the version that it told.
     pub fn note_client_version(&self, said: Option<&str>) -> bool {
-        self.version.note(said)
+        self.state.version.note(said)
     }
 
     /// What went wrong last.
     pub fn last_problem(&self) -> Option<UpstreamProblem> {
-        self.last_problem.lock().clone()
+        self.state.last_problem.lock().clone()
     }
 
     /// Remembers what went wrong; `text` must be free of secrets.
     pub fn note_problem(&self, text: String, now: Instant) {
-        *self.last_problem.lock() = Some(UpstreamProblem { at: now, text, class: None });
+        *self.state.last_problem.lock() = Some(UpstreamProblem { at: now, text, class: None });
     }
 
     /// Remembers an exchange that failed; `text` must be free of secrets.
     pub fn note_failure(&self, class: VerdictClass, text: String, now: Instant) {
-        *self.last_problem.lock() = Some(UpstreamProblem { at: now, text, class: Some(class) });
+        *self.state.last_problem.lock() =
+            Some(UpstreamProblem { at: now, text, class: Some(class) });
     }
 
     /// Takes the verdict of an exchange that began at `began` into account.
@@ -679,20 +730,22 @@ impl Upstream {
     ) -> Change {
         let span = ExchangeSpan { began: Stamp::at(began), ended: Stamp::at(now) };
         let took = now.saturating_sub(began);
-        self.offers.settle(row, verdict, span.ended, |at| self.breaker.recovered_after(at));
+        self.state
+            .offers
+            .settle(row, verdict, span.ended, |at| self.state.breaker.recovered_after(at));
         if verdict.class == VerdictClass::Unknown {
-            self.unknowns.count(&verdict.payload);
+            self.state.unknowns.count(&verdict.payload);
         }
         match verdict.health {
             HealthEffect::Good
             | HealthEffect::Neutral
             | HealthEffect::Throttled
-            | HealthEffect::OutOfService => self.silence.heard(span.ended),
+            | HealthEffect::OutOfService => self.state.silence.heard(span.ended),
             HealthEffect::Failed | HealthEffect::FailedAtOnce => {}
         }
         match verdict.health {
             HealthEffect::Good => {
-                self.failure_rates[row.class as usize].answered(span);
+                self.state.failure_rates[row.class as usize].answered(span);
                 self.controls.refusals().answered(row, span);
                 self.answers(row.class, took, span.ended);
                 self.well(span)
@@ -702,8 +755,8 @@ impl Upstream {
                 // were not consecutive. Closing the breaker takes more: a good answer.
                 if shows_that_it_works(verdict) {
                     self.controls.refusals().answered(row, span);
-                    self.failure_rates[row.class as usize].answered(span);
-                    self.breaker.answered();
+                    self.state.failure_rates[row.class as usize].answered(span);
+                    self.state.breaker.answered();
                 }
                 Change::None
             }
@@ -718,7 +771,7 @@ impl Upstream {
             HealthEffect::FailedAtOnce => self.failed(row.class, took, span, true),
             HealthEffect::OutOfService => {
                 self.count_failure(row.class, took, span.ended);
-                match self.out_until.swap(span.ended.after(OUT_OF_SERVICE_REST)) {
+                match self.state.out_until.swap(span.ended.after(OUT_OF_SERVICE_REST)) {
                     None => Change::WentOutOfService,
                     Some(_) => Change::None,
                 }
@@ -731,7 +784,7 @@ impl Upstream {
     /// clients have shorter timeouts than wellhead.
     pub fn given_up(&self, row: &MethodRow, took: Duration, now: Instant) {
         let now = self.stamp(now);
-        for average in [&self.latency[row.class as usize], &self.latency_overall] {
+        for average in [&self.state.latency[row.class as usize], &self.state.latency_overall] {
             // A lower bound says nothing when it is below what is expected anyway.
             if average.read(now).is_none_or(|expected| took.as_nanos() as f64 > expected) {
                 average.observe(took, now);
@@ -743,7 +796,7 @@ impl Upstream {
     /// was a good one shows at its end: [`Upstream::ended_well`], or a failure to settle.
     pub fn began_well(&self, row: &MethodRow, began: Instant, now: Instant) {
         let at = self.stamp(now);
-        self.silence.heard(at);
+        self.state.silence.heard(at);
         self.answers(row.class, now.saturating_duration_since(began), at);
         self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
     }
@@ -751,26 +804,26 @@ impl Upstream {
     /// Takes into account that a large answer to a call sent at `began` was whole.
     pub fn ended_well(&self, row: &MethodRow, began: Instant, now: Instant) -> Change {
         let span = ExchangeSpan { began: self.stamp(began), ended: self.stamp(now) };
-        self.silence.heard(span.ended);
-        self.failure_rates[row.class as usize].answered(span);
+        self.state.silence.heard(span.ended);
+        self.state.failure_rates[row.class as usize].answered(span);
         self.controls.refusals().answered(row, span);
         self.well(span)
     }
 
     fn answers(&self, class: CostClass, took: Duration, now: Stamp) {
-        self.latency[class as usize].observe(took, now);
-        self.latency_overall.observe(took, now);
-        self.slow[class as usize].observe(took);
+        self.state.latency[class as usize].observe(took, now);
+        self.state.latency_overall.observe(took, now);
+        self.state.slow[class as usize].observe(took);
     }
 
     fn well(&self, span: ExchangeSpan) -> Change {
         // Only what was sent after the refusal shows that the key works again.
         let is_past = |until| span.began.after(OUT_OF_SERVICE_REST) > until;
-        let was_out = self.out_until.get().is_some_and(is_past);
+        let was_out = self.state.out_until.get().is_some_and(is_past);
         if was_out {
-            self.out_until.clear();
+            self.state.out_until.clear();
         }
-        let recovered = self.breaker.succeeded(span);
+        let recovered = self.state.breaker.succeeded(span);
         if was_out || recovered { Change::Recovered } else { Change::None }
     }
 
@@ -783,10 +836,10 @@ impl Upstream {
     ) -> Change {
         self.count_failure(class, took, span.ended);
         // What fails because all of it fails says nothing of the class.
-        let is_up = !at_once && self.breaker.state(span.ended) == BreakerState::Closed;
-        let class_rests = is_up && self.failure_rates[class as usize].failed(span);
+        let is_up = !at_once && self.state.breaker.state(span.ended) == BreakerState::Closed;
+        let class_rests = is_up && self.state.failure_rates[class as usize].failed(span);
         let counts = at_once || !class.is_heavy();
-        if counts && self.breaker.failed(span, at_once) {
+        if counts && self.state.breaker.failed(span, at_once) {
             Change::Rests
         } else if class_rests {
             Change::ClassRests
@@ -796,11 +849,11 @@ impl Upstream {
     }
 
     fn count_failure(&self, class: CostClass, took: Duration, now: Stamp) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.state.failures.fetch_add(1, Ordering::Relaxed);
         let took = took.max(FAILURE_LATENCY);
-        self.latency[class as usize].observe(took, now);
+        self.state.latency[class as usize].observe(took, now);
         // Else one that only ever failed would cost nothing in every other class.
-        self.latency_overall.observe(took, now);
+        self.state.latency_overall.observe(took, now);
     }
 }
 

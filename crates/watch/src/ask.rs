@@ -426,7 +426,8 @@ impl Asker {
     }
 }
 
-fn is_behind(syncing: &[u8], lag_bound: u64) -> bool {
+/// Whether this result of `eth_syncing` says that more than `lag_bound` blocks are missing.
+pub fn is_behind(syncing: &[u8], lag_bound: u64) -> bool {
     let read = |key| raw::field(syncing, key).and_then(raw::quantity);
     match (read("currentBlock"), read("highestBlock")) {
         (Some(current), Some(highest)) => highest.saturating_sub(current) > lag_bound,

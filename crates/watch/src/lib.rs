@@ -33,7 +33,7 @@ mod version;
 mod watcher;
 mod word;
 
-pub use ask::{CallReason, CheckCounts};
+pub use ask::{CallReason, CheckCounts, is_behind};
 pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
 pub use pulse::Pulse;
 pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};

@@ -84,8 +84,10 @@ impl Watcher {
             return true;
         }
         let fit_min = self.heads.agreement_given().unwrap_or(FIT_MIN);
+        let upstreams = self.chain.load();
         let fit = self.heads.look(|view| {
-            self.better().filter(|upstream| is_fit(upstream, view, now)).take(fit_min).count()
+            let better = upstreams.iter().filter(|upstream| self.is_below(upstream));
+            better.filter(|upstream| is_fit(upstream, view, now)).take(fit_min).count()
         });
         fit < fit_min
     }
@@ -101,7 +103,7 @@ impl Watcher {
         };
         let before = self.heads.look(|view| {
             let own = rank(self.upstream(), view);
-            self.chain.iter().filter(|other| rank(other, view) < own).count()
+            self.chain.load().iter().filter(|other| rank(other, view) < own).count()
         });
         before < self.heads.agreement_given().unwrap_or(FOLLOWED_MIN)
     }
@@ -116,13 +118,12 @@ impl Watcher {
     }
 
     fn is_in_best_tier(&self) -> bool {
-        self.better().next().is_none()
+        !self.chain.load().iter().any(|upstream| self.is_below(upstream))
     }
 
-    /// The upstreams of better tiers.
-    fn better(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        let tier = self.upstream().identity().tier;
-        self.chain.iter().filter(move |upstream| upstream.identity().tier < tier)
+    /// Whether the other one is of a better tier.
+    fn is_below(&self, other: &Upstream) -> bool {
+        other.identity().tier < self.upstream().identity().tier
     }
 }
 

@@ -222,7 +222,8 @@ impl Watcher {
             | Condition::Spent
             | Condition::WrongChain => false,
         };
-        self.pulse().is_busy(now()) && !self.chain.iter().any(|it| could_serve(it.condition(now())))
+        self.pulse().is_busy(now())
+            && !self.chain.load().iter().any(|it| could_serve(it.condition(now())))
     }
 
     fn may_probe(&self, probes: &Probes, due: Instant) -> bool {

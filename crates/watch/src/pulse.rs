@@ -251,6 +251,13 @@ impl Pulse {
         self.origins.lock().remove(&slot.0);
     }
 
+    /// Forgets what is known of the upstream in `slot`, which is gone. Its loop has ended.
+    pub fn vacate(&self, slot: Slot) {
+        self.honouring.set(slot, false);
+        self.forget_origin(slot);
+        self.relays.vacate(slot);
+    }
+
     /// The chain itself may have been.
     pub fn forget_origins(&self) {
         self.origins.lock().clear();

@@ -136,6 +136,14 @@ impl Relays {
         }
     }
 
+    /// Forgets an upstream that is gone.
+    pub(crate) fn vacate(&self, slot: Slot) {
+        let mut candidates = self.candidates.lock();
+        let gone = UpstreamSet::from_iter([slot]);
+        candidates.all = candidates.all.without(gone);
+        candidates.followed = candidates.followed.without(gone);
+    }
+
     /// Those that are open and not in `known`.
     pub(crate) fn news_for(&self, known: &[Arc<Relay>]) -> Vec<Arc<Relay>> {
         let open = self.open.lock();

@@ -11,7 +11,7 @@ use wellhead_chain::Heads;
 use wellhead_eth::BlockNumber;
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::Upstream;
+use wellhead_upstream::{Upstream, UpstreamList};
 
 use crate::ask::{Asker, CheckCounts};
 use crate::budget::{DailyAllowance, Turns};
@@ -34,7 +34,7 @@ pub struct Watcher {
     pub(crate) pace: PollPace,
     pub(crate) checks: Checks,
     /// All upstreams of the chain, this one among them.
-    pub(crate) chain: Vec<Arc<Upstream>>,
+    pub(crate) chain: Arc<UpstreamList>,
     /// While the feed tells heads, polling would only cost.
     pub(crate) feed_is_live: AtomicBool,
     /// The feed was on another chain; it is asked before the upstream is used again.
@@ -73,7 +73,7 @@ impl Watcher {
         let WatcherParts { upstream, transport, feed, heads, pulse, counts } = parts;
         let idle = pace.idle.max(pace.poll_min);
         Self {
-            chain: vec![Arc::clone(&upstream)],
+            chain: UpstreamList::of(std::slice::from_ref(&upstream)),
             asker: Asker {
                 upstream,
                 transport,
@@ -109,8 +109,8 @@ impl Watcher {
     /// One of these upstreams of its chain: while none of them is well it is probed more
     /// often.
     #[must_use]
-    pub fn among(self, upstreams: &[Arc<Upstream>]) -> Self {
-        Self { chain: upstreams.to_vec(), ..self }
+    pub fn among(self, upstreams: Arc<UpstreamList>) -> Self {
+        Self { chain: upstreams, ..self }
     }
 
     pub(crate) fn feed_is_wrong(&self) -> bool {

@@ -88,6 +88,27 @@ fn check_names_every_problem() {
     }
 }
 
+/// Each command has a manual page, and groff, where it is installed, finds no fault in any.
+#[test]
+fn manual_pages_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, words) = said(Command::new(binary()).arg("man").arg(folder.path().join("man1")));
+    assert_eq!(code, Some(0), "{words}");
+    let pages = std::fs::read_dir(folder.path().join("man1")).unwrap();
+    let pages: Vec<_> = pages.map(|page| page.unwrap().path()).collect();
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        let mut groff = Command::new("groff");
+        match groff.args(["-man", "-ww", "-Tutf8", "-z"]).arg(&page).output() {
+            Ok(output) => {
+                let faults = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success() && faults.is_empty(), "{page:?}: {faults}");
+            }
+            Err(_) => return,
+        }
+    }
+}
+
 mod with_anvil {
     use wellhead_e2e::Anvil;
 

@@ -18,7 +18,9 @@ use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::{Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream};
+use wellhead_upstream::{
+    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamList,
+};
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
 use crate::evidence::{Caller, Place};
@@ -204,8 +206,9 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
     let roster = roster.allowing(dangerous);
     let poll_min = (settings.checks == Mode::On).then(|| PollPace::default().poll_min);
-    let heads =
-        Heads::new(count, None, None).polled_every(poll_min).among(roster.upstreams().to_vec());
+    let heads = Heads::new(count, None, None)
+        .polled_every(poll_min)
+        .among(UpstreamList::of(roster.upstreams()));
     let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
     ServedChain::new(
         ChainName { name: plan.name.into(), aliases: Vec::new() },
@@ -274,7 +277,7 @@ fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> V
             PollPace::default(),
         )
         .checking(Checks { mode, ..Checks::default() })
-        .among(chain.roster.upstreams())
+        .among(UpstreamList::of(chain.roster.upstreams()))
     };
     chain.roster.upstreams().iter().zip(own).map(watcher).collect()
 }

@@ -25,7 +25,7 @@ use wellhead_route::Roster;
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::{SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::Transport;
-use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream};
+use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream, UpstreamList};
 use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
 const CALLS: u64 = 10_000;
@@ -81,7 +81,7 @@ impl Stage {
         let roster = Roster::new(upstreams.clone(), MethodRules::default(), Vec::new());
         let heads = Heads::new(nodes.len(), None, None)
             .polled_every(Some(PollPace::default().poll_min))
-            .among(upstreams);
+            .among(UpstreamList::of(&upstreams));
         let id = ChainId(world.config().chain_id);
         let cache = keeps.then(|| Arc::new(Cache::new(SETTINGS, now, 1_750_000_000_000, seed)));
         let chain = ServedChain::new(
@@ -105,7 +105,7 @@ impl Stage {
                 },
                 PollPace::default(),
             );
-            tokio::spawn(watcher.among(chain.roster.upstreams()).run());
+            tokio::spawn(watcher.among(UpstreamList::of(chain.roster.upstreams())).run());
         }
         let way = |node: &Arc<SimNode>| {
             Arc::new(SimTransport::new(Arc::clone(node))) as Arc<dyn Transport>

@@ -5,15 +5,15 @@
 
 /// The source twice: as code alone, and as everything but strings.
 #[derive(Debug)]
-pub(super) struct Masked {
+pub(crate) struct Masked {
     /// Comments and the insides of strings are spaces.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// The insides of strings are spaces; comments are there.
-    pub(super) code_and_comments: String,
+    pub(crate) code_and_comments: String,
 }
 
 /// Splits `text`; a file that does not compile gives a poor split, never a panic.
-pub(super) fn mask(text: &str) -> Masked {
+pub(crate) fn mask(text: &str) -> Masked {
     let mut masked = Masked { code: String::new(), code_and_comments: String::new() };
     let mut rest = text;
     while !rest.is_empty() {

@@ -22,7 +22,7 @@ use crate::unix_seconds::UnixSeconds;
 /// settings need a new one of these: [`JwtVerifier::adopt_keys`] hands the fetched keys on.
 pub struct TokenGrants {
     /// Nothing else makes grants of its tokens: what it remembers fits these tenants.
-    verifier: JwtVerifier,
+    verifier: Arc<JwtVerifier>,
     tenants: Arc<TenantDirectory>,
     /// The names of chains by what else a claim may call them, such as `1`.
     chains: BTreeMap<Arc<str>, Arc<str>>,
@@ -44,7 +44,7 @@ impl TokenGrants {
     /// Grants to these tenants. `chains` has, for each other text that a token may use for a chain
     /// (its id), the name that the settings give it.
     pub fn new(
-        verifier: JwtVerifier,
+        verifier: Arc<JwtVerifier>,
         tenants: Arc<TenantDirectory>,
         chains: BTreeMap<Arc<str>, Arc<str>>,
         on_unknown_keys: UnknownKeysHook,
@@ -53,7 +53,7 @@ impl TokenGrants {
     }
 
     /// For its keys and its state.
-    pub fn verifier(&self) -> &JwtVerifier {
+    pub fn verifier(&self) -> &Arc<JwtVerifier> {
         &self.verifier
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -15,7 +16,7 @@ use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
 use wellhead_telemetry::clock;
 
 use crate::access::{CallerControl, KeyOrigin};
-use crate::config::Settings;
+use crate::config::{AccessKeys, Settings};
 use crate::key::{
     ChainNames, ChangedKeys, KeyList, KeyOrder, KeyProblem, KeyRules, KeyStore, ROTATION_OVERLAP,
     ShownKey, change, key_id, overlap_from_json, view,
@@ -47,7 +48,7 @@ pub(crate) struct KeyAdmin(Option<Arc<KeyDesk>>);
 #[derive(Debug)]
 struct KeyDesk {
     control: Arc<CallerControl>,
-    rules: KeyRules,
+    rules: ArcSwap<KeyRules>,
     /// Where keys are written; without it they can be looked at.
     store: Option<KeyStore>,
 }
@@ -69,15 +70,16 @@ impl KeyAdmin {
     /// As the settings say.
     pub(crate) fn new(settings: &Settings, control: Option<Arc<CallerControl>>) -> Self {
         Self(settings.access.keys.as_ref().zip(control).map(|(keys, control)| {
-            let rules = KeyRules {
-                tenants: Arc::clone(control.policy().tenants()),
-                pepper: control.policy().pepper().clone(),
-                env: keys.env.as_ref().to_owned(),
-                chains: Some(ChainNames::of(settings)),
-                knows_quotas: true,
-            };
+            let rules = ArcSwap::from_pointee(rules_of(settings, keys, &control));
             Arc::new(KeyDesk { control, rules, store: keys.file.clone().map(KeyStore::File) })
         }))
+    }
+
+    /// As other settings say from now on; to be called when the policy of callers was replaced.
+    pub(super) fn change(&self, settings: &Settings) {
+        if let (Some(desk), Some(keys)) = (&self.0, &settings.access.keys) {
+            desk.rules.store(Arc::new(rules_of(settings, keys, &desk.control)));
+        }
     }
 
     /// Carries out one of [`ACTIONS`].
@@ -94,6 +96,17 @@ impl KeyAdmin {
             Ok(Err(problem)) => failed(&problem),
             Err(error) => failed(&KeyProblem::System(error.to_string())),
         }
+    }
+}
+
+fn rules_of(settings: &Settings, keys: &AccessKeys, control: &CallerControl) -> KeyRules {
+    let policy = control.policy();
+    KeyRules {
+        tenants: Arc::clone(policy.tenants()),
+        pepper: policy.pepper().clone(),
+        env: keys.env.as_ref().to_owned(),
+        chains: Some(ChainNames::of(settings)),
+        knows_quotas: true,
     }
 }
 
@@ -178,7 +191,8 @@ impl KeyDesk {
     fn create(&self, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
         let order = KeyOrder::from_json(body)?;
         let mut rng = StdRng::from_os_rng();
-        let made = self.change(|list| change::create(list, &order, &self.rules, now, &mut rng))?;
+        let made =
+            self.change(|list| change::create(list, &order, &self.rules.load(), now, &mut rng))?;
         Ok(with_secret(201, &made, now))
     }
 
@@ -193,8 +207,8 @@ impl KeyDesk {
         self.check_source(id)?;
         let overlap = overlap_from_json(body)?.unwrap_or(ROTATION_OVERLAP);
         let mut rng = StdRng::from_os_rng();
-        let rules = &self.rules;
-        let made = self.change(|list| change::rotate(list, id, overlap, rules, now, &mut rng))?;
+        let rules = self.rules.load();
+        let made = self.change(|list| change::rotate(list, id, overlap, &rules, now, &mut rng))?;
         Ok(with_secret(200, &made, now))
     }
 

@@ -49,19 +49,28 @@ pub(crate) struct IssuerKeys {
 
 /// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
 ///
-/// `book`: what is used of the limits.
+/// `book`: what is used of the limits. `known`: the keys of the issuers, where these are the issuers of before.
 pub(crate) fn plan(
     settings: &Settings,
-    book: MeterBook,
+    book: Arc<MeterBook>,
+    known: Option<&IssuerKeys>,
 ) -> Result<Option<CallerPlan>, Vec<String>> {
     if !tells_callers_apart(settings) {
         return Ok(None);
     }
-    let access = &settings.access;
-    let (book, mut problems) = (Arc::new(book), Vec::new());
+    let (access, mut problems) = (&settings.access, Vec::new());
     let directory = tenants(settings, Arc::clone(&book), &mut problems);
-    let tokens = issuers(&access.jwt, &mut problems)
-        .map(|verifier| issuer_keys(verifier, Arc::clone(&directory), settings));
+    let keys = match known {
+        Some(IssuerKeys { tokens, wanted }) => {
+            Some((Arc::clone(tokens.verifier()), Arc::clone(wanted)))
+        }
+        None => issuers(&access.jwt, &mut problems).map(|verifier| {
+            let wanted = verifier.issuers().map(|_| Notify::new()).collect();
+            (Arc::new(verifier), wanted)
+        }),
+    };
+    let tokens = keys
+        .map(|(verifier, wanted)| issuer_keys(verifier, wanted, Arc::clone(&directory), settings));
     let policy = AccessPolicy::new(
         AccessSettings {
             tenants: directory,
@@ -102,11 +111,11 @@ pub(crate) fn tenants(
 }
 
 fn issuer_keys(
-    verifier: JwtVerifier,
+    verifier: Arc<JwtVerifier>,
+    wanted: Arc<[Notify]>,
     tenants: Arc<TenantDirectory>,
     settings: &Settings,
 ) -> IssuerKeys {
-    let wanted: Arc<[Notify]> = verifier.issuers().map(|_| Notify::new()).collect();
     let told = Arc::clone(&wanted);
     let on_unknown = Box::new(move |issuer: IssuerIndex| told[issuer.0].notify_one());
     let mut chains = BTreeMap::new();

@@ -228,6 +228,12 @@ section! {
         format: Format = default(Format::Auto),
         /// Whether wellhead writes one line per request when it ends.
         requests: bool = default(true),
+        /// Lines of successful requests per second. Below this rate every request has its line; above it wellhead
+        /// writes a sample, and one line per second says how many were left out
+        /// (`wellhead_log_lines_total` in `/metrics`).
+        requests_per_second: u32 = default(1_000).within(1, 1_000_000),
+        /// Lines of failed requests per second, which successful ones do not crowd out.
+        failures_per_second: u32 = default(1_000).within(1, 1_000_000),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use prometheus_client::encoding::text::encode;
 use wellhead_access::usage::QuotaCredits;
 use wellhead_server::Server;
@@ -149,12 +150,14 @@ fn exposed() -> Vec<ExposedFamily> {
 
 fn idle_text() -> String {
     let settings = config::parse("wellhead.yaml", CONFIG, &|_| None, Overrides::default());
-    let settings = settings.expect("the config above is good").settings;
+    let settings = Arc::new(settings.expect("the config above is good").settings);
     let now = wellhead_dispatch::now();
     let parts = Assembly::new(&settings, None, now).expect("a plain upstream can be reached");
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     let usage = Usage::new(&UsageSettings::of(&settings), no_quota, Arc::new(|| 0));
     let sources = MetricSources {
+        proxy: Arc::new(ArcSwap::new(Arc::clone(&parts.proxy))),
+        connections: Arc::new(ArcSwap::from_pointee(parts.connections())),
         server: Server::new(wellhead_server::Settings::default()),
         tls: None,
         state: None,

@@ -116,7 +116,7 @@ fn upstream(replica: &SharingReplica, place: usize) -> &Arc<Upstream> {
 }
 
 fn shared(parts: &Assembly) -> &SharedLimits {
-    parts.shared.as_ref().expect("it shares")
+    parts.shared().expect("it shares")
 }
 
 fn take(meter: &SubjectMeter, replica: &SharingReplica) -> Result<(), LimitDenied> {
@@ -290,7 +290,7 @@ async fn a_pause_that_an_upstream_asked_one_replica_for_holds_at_all() {
             let parts = Assembly::new(&settings, None, wellhead_dispatch::now()).expect("good");
             let rng = SmallRng::seed_from_u64(seed.into());
             let notices = shared(&parts).start(store, rng).expect("a good URL");
-            tasks.spawn(follow_pauses(notices, parts.upstreams_by_key()));
+            tasks.spawn(follow_pauses(notices, Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)))));
             SharingReplica { parts, limits: Vec::new() }
         })
         .collect();

@@ -34,7 +34,7 @@ impl Chain {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
         Self {
-            agreement: Agreement::new(upstreams, rules, block_time),
+            agreement: Agreement::new(upstreams, AgreementRules { block_time, ..rules }),
             view: View::unknown(upstreams, block_time, None),
             well: (0..u8::try_from(upstreams).expect("few")).map(Slot).collect(),
             now,

@@ -9,6 +9,7 @@ mod detect;
 mod fetch;
 mod h1;
 mod h2;
+mod inspect;
 mod journal;
 mod names;
 mod rest;

@@ -22,13 +22,20 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With another server certificate.
+    pub(crate) fn with(change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a root");
         let key = KeyPair::generate().expect("a key");
         let names = vec!["localhost".to_owned()];
-        let leaf = CertificateParams::new(names).expect("a name").signed_by(&key, &issuer);
+        let mut leaf = CertificateParams::new(names).expect("a name");
+        change(&mut leaf);
+        let leaf = leaf.signed_by(&key, &issuer);
         let chain = vec![leaf.expect("signed").der().clone()];
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

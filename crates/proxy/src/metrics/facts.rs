@@ -41,6 +41,14 @@ const fn single(name: &'static str) -> FamilyFacts {
 /// The families that [`super::register`] adds.
 pub const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_http_request_duration_seconds"),
+    family(
+        "wellhead_log_lines",
+        &[
+            words("outcome", || vec!["ok", "failed"]),
+            words("result", || vec!["written", "left_out"]),
+        ],
+        "4",
+    ),
     single("wellhead_answers_held_bytes"),
     single("wellhead_answers_held_peak_bytes"),
     single("wellhead_answers_bytes_max"),

@@ -15,7 +15,7 @@ impl Exposed {
         let name = "wellhead_logs_doubted";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (chain, served) in self.chains() {
-            let count = ConstCounter::new(served.counts().doubted.load(Ordering::Relaxed));
+            let count = ConstCounter::new(served.counts().chain.doubted.load(Ordering::Relaxed));
             count.encode(family.encode_family(&[("chain", chain)])?)?;
         }
         let help = "Empty answers to searches for logs that were served though a header speaks \
@@ -23,7 +23,8 @@ impl Exposed {
         let name = "wellhead_logs_unconfirmed";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (chain, served) in self.chains() {
-            let count = ConstCounter::new(served.counts().unconfirmed.load(Ordering::Relaxed));
+            let count =
+                ConstCounter::new(served.counts().chain.unconfirmed.load(Ordering::Relaxed));
             count.encode(family.encode_family(&[("chain", chain)])?)?;
         }
         let help = "Empty answers to log searches for which another upstream found logs";

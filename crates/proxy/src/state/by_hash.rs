@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use wellhead_dispatch::now;
 use wellhead_eth::{BY_HASH_METHODS, MethodRow};
-use wellhead_upstream::{Slot, VerdictClass};
+use wellhead_upstream::{Slot, UPSTREAMS_MAX, UpstreamSet, VerdictClass};
 
 /// The first pause.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ pub(crate) struct ByHash {
     since: Instant,
     pauses: [Pause; BY_HASH_METHODS],
     /// By slot, the methods in which it took a hash, a bit each.
-    takes: Box<[AtomicU8]>,
+    takes: [AtomicU8; UPSTREAMS_MAX],
 }
 
 const _: () = assert!(BY_HASH_METHODS <= u8::BITS as usize, "there is a bit for each method");
@@ -34,9 +34,18 @@ struct Pause {
 }
 
 impl ByHash {
-    pub(crate) fn new(upstreams: usize) -> Self {
-        let takes = (0..upstreams).map(|_| AtomicU8::new(0)).collect();
+    pub(crate) fn new() -> Self {
+        let takes = std::array::from_fn(|_| AtomicU8::new(0));
         Self { since: now(), pauses: Default::default(), takes }
+    }
+
+    /// Forgets what is known of upstreams in other slots than these.
+    pub(crate) fn keep(&self, kept: UpstreamSet) {
+        for (slot, takes) in (0..).map(Slot).zip(&self.takes) {
+            if !kept.contains(slot) {
+                takes.store(0, Relaxed);
+            }
+        }
     }
 
     fn ms(&self, at: Instant) -> u64 {
@@ -102,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_refused_method_is_left_alone_for_longer_and_longer() {
-        let (by_hash, call) = (ByHash::new(2), MethodTable::standard().row("eth_call"));
+        let (by_hash, call) = (ByHash::new(), MethodTable::standard().row("eth_call"));
         let mut at = by_hash.since;
         assert!(by_hash.may(call, at));
         for seconds in [1, 2, 4, 8] {
@@ -124,7 +133,7 @@ mod tests {
 
     #[test]
     fn methods_that_take_no_hash_are_never_asked_by_one() {
-        let by_hash = ByHash::new(1);
+        let by_hash = ByHash::new();
         let row = MethodTable::standard().row("eth_getBlockByNumber");
         assert!(!by_hash.may(row, by_hash.since));
         assert_eq!(by_hash.refused(row, by_hash.since), Duration::ZERO);
@@ -132,7 +141,7 @@ mod tests {
 
     #[test]
     fn who_took_a_hash_is_known_by_method() {
-        let by_hash = ByHash::new(2);
+        let by_hash = ByHash::new();
         let row = |name| MethodTable::standard().row(name);
         by_hash.took(row("eth_call"), Slot(1));
         assert!(by_hash.takes(row("eth_call"), Slot(1)));

@@ -71,7 +71,7 @@ pub struct ServedChain {
     pub heads: Arc<Heads>,
     /// What the loops and the requests tell each other.
     pub pulse: Arc<Pulse>,
-    /// The calls made on our own behalf, by slot.
+    /// The calls made on our own behalf, in the order of the roster.
     pub asked: Vec<Arc<CheckCounts>>,
     /// How long and how often.
     pub bounds: Bounds,
@@ -87,22 +87,22 @@ pub struct ServedChain {
     /// What it keeps and shares, if anything.
     pub(crate) shares: Option<Shares>,
     /// Whether states may be asked for by the hash of their block.
-    pub(crate) by_hash: ByHash,
+    pub(crate) by_hash: Arc<ByHash>,
     /// What clients were shown.
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
     /// What they sent.
-    pub(crate) sent: SentTransactions,
+    pub(crate) sent: Arc<SentTransactions>,
     /// Checks answers, if `verify` is on.
     pub(crate) verifier: Option<Arc<Verifier>>,
     /// What subscribers read.
     pub(crate) subscriptions: Arc<ChainSubscriptions>,
     /// The filters that clients made.
-    pub(crate) filters: ChainFilters,
+    pub(crate) filters: Arc<ChainFilters>,
     head_changes: watch::Sender<()>,
     /// What they read beside the chain's blocks.
     pub(crate) streams: Arc<ChainStreams>,
     /// Searches that take too many calls.
-    pub(crate) hopeless: Hopeless,
+    pub(crate) hopeless: Arc<Hopeless>,
     counts: Counts,
 }
 
@@ -116,8 +116,8 @@ impl ServedChain {
         asked: Vec<Arc<CheckCounts>>,
         bounds: Bounds,
     ) -> Self {
-        let counts = Counts::new(roster.upstreams().len());
-        let by_hash = ByHash::new(roster.upstreams().len());
+        let counts = Counts::new(roster.slots());
+        let by_hash = Arc::new(ByHash::new());
         let subscriptions = Arc::<ChainSubscriptions>::default();
         let streams = Arc::new(ChainStreams::new(Arc::clone(pulse.relays())));
         let head_changes = watch::Sender::new(());
@@ -141,16 +141,59 @@ impl ServedChain {
             quorums: Quorums::default(),
             shares: None,
             by_hash,
-            sessions: Sessions::default(),
-            sent: SentTransactions::default(),
+            sessions: Arc::default(),
+            sent: Arc::default(),
             verifier: None,
             subscriptions,
-            filters: ChainFilters::default(),
+            filters: Arc::default(),
             head_changes,
             streams,
-            hopeless: Hopeless::default(),
+            hopeless: Arc::default(),
             counts,
         }
+    }
+
+    /// The chain after its settings changed: `self` has the new ones, and goes on with all that `old` remembers.
+    /// Both have the same heads and the same pulse. The upstreams in the slots that are `kept` stayed what they are.
+    #[must_use]
+    pub fn succeeding(self, old: &Self, kept: UpstreamSet) -> Self {
+        debug_assert!(Arc::ptr_eq(&self.heads, &old.heads), "one chain has one view");
+        old.by_hash.keep(kept);
+        let verifier = match (self.verifier, &old.verifier) {
+            (Some(verifier), Some(old)) => {
+                Some(Arc::unwrap_or_clone(verifier).succeeding(old)).map(Arc::new)
+            }
+            (verifier, _) => verifier,
+        };
+        let shares = match (self.shares, &old.shares) {
+            (Some(shares), Some(old)) => Some(shares.succeeding(old)),
+            (shares, _) => shares,
+        };
+        Self {
+            by_hash: Arc::clone(&old.by_hash),
+            sessions: Arc::clone(&old.sessions),
+            sent: Arc::clone(&old.sent),
+            subscriptions: Arc::clone(&old.subscriptions),
+            filters: Arc::clone(&old.filters),
+            head_changes: old.head_changes.clone(),
+            streams: Arc::clone(&old.streams),
+            hopeless: Arc::clone(&old.hopeless),
+            counts: self.counts.succeeding(&old.counts, kept),
+            verifier,
+            shares,
+            ..self
+        }
+    }
+
+    /// Ends what clients are subscribed to, because the chain is no longer served: their connections are closed.
+    pub fn end_subscriptions(&self) {
+        self.subscriptions.close();
+        self.streams.published().tell();
+    }
+
+    /// The calls made on our own behalf to the upstream in `slot`.
+    pub(crate) fn asked(&self, slot: Slot) -> &CheckCounts {
+        &self.asked[self.roster.place(slot)]
     }
 
     /// With these bounds on how far searches are divided.

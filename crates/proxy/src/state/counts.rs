@@ -1,17 +1,17 @@
 //! How calls ended and what their attempts came to, counted without a lock and without a look-up.
 //!
-//! Counters are arrays by row of the method table, by slot and by verdict, so that a call pays
+//! Counters are arrays by row of the method table, and by upstream and verdict, so that a call pays
 //! additions only and a client cannot grow the label sets: methods that the table does not list
 //! share the row `*`. What operators see of them: [`crate::metrics`] and [`crate::status`].
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use wellhead_dispatch::{Abandoned, Attempt, Failure};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
-use wellhead_upstream::{Slot, VerdictClass};
+use wellhead_upstream::{Slot, UpstreamSet, VerdictClass};
 
 /// How a call ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,17 +83,19 @@ const VERDICTS: usize = VerdictClass::ALL.len();
 /// The counters of one chain.
 #[derive(Debug)]
 pub(crate) struct Counts {
+    pub(crate) chain: Arc<ChainCounts>,
+    /// By slot. Slots without an upstream share one that is not told.
+    upstreams: Box<[Arc<UpstreamCounts>]>,
+}
+
+/// Those that name no upstream.
+#[derive(Debug, Default)]
+pub(crate) struct ChainCounts {
     /// By row and outcome. Made with the first call: most chains of a large roster are called by
     /// no client.
     calls: OnceLock<Box<[[AtomicU64; OUTCOMES]]>>,
     /// By cost class.
     pub(crate) took: [Histogram; CostClass::ALL.len()],
-    /// By slot and verdict.
-    pub(crate) attempts: Box<[[AtomicU64; VERDICTS]]>,
-    /// By slot.
-    pub(crate) attempt_took: Box<[Histogram]>,
-    /// By slot: exchanges that were abandoned.
-    pub(crate) abandoned: Box<[AtomicU64]>,
     /// By what the cache had.
     found: [AtomicU64; CacheResult::ALL.len()],
     /// Credits that the answers kept and shared would have cost.
@@ -102,35 +104,70 @@ pub(crate) struct Counts {
     pub(crate) doubted: AtomicU64,
     /// Those that were served for want of a better one.
     pub(crate) unconfirmed: AtomicU64,
-    /// By slot: those where another found logs.
-    missed_logs: Box<[AtomicU64]>,
+}
+
+/// Those of one upstream.
+#[derive(Debug)]
+pub(crate) struct UpstreamCounts {
+    /// By verdict.
+    pub(crate) attempts: [AtomicU64; VERDICTS],
+    pub(crate) attempt_took: Histogram,
+    /// Exchanges that were abandoned.
+    pub(crate) abandoned: AtomicU64,
+    /// Empty answers where another upstream found logs.
+    missed_logs: AtomicU64,
+}
+
+impl UpstreamCounts {
+    fn new() -> Self {
+        Self {
+            attempts: std::array::from_fn(|_| AtomicU64::new(0)),
+            attempt_took: Histogram::default(),
+            abandoned: AtomicU64::new(0),
+            missed_logs: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Counts {
-    pub(crate) fn new(upstreams: usize) -> Self {
-        Self {
-            calls: OnceLock::new(),
-            took: Default::default(),
-            attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
-            attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
-            abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
-            found: Default::default(),
-            saved: AtomicU64::new(0),
-            doubted: AtomicU64::new(0),
-            unconfirmed: AtomicU64::new(0),
-            missed_logs: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
+    /// For upstreams in these slots.
+    pub(crate) fn new(slots: impl Iterator<Item = Slot>) -> Self {
+        let none = Arc::new(UpstreamCounts::new());
+        let mut upstreams = Vec::new();
+        for slot in slots {
+            let len = upstreams.len().max(slot.index() + 1);
+            upstreams.resize(len, Arc::clone(&none));
+            upstreams[slot.index()] = Arc::new(UpstreamCounts::new());
         }
+        Self { chain: Arc::default(), upstreams: upstreams.into() }
+    }
+
+    /// Going on with the counts of the chain, and of the upstreams in the slots that are `kept`.
+    pub(crate) fn succeeding(mut self, old: &Self, kept: UpstreamSet) -> Self {
+        self.chain = Arc::clone(&old.chain);
+        for slot in kept.iter() {
+            let old = old.upstreams.get(slot.index());
+            if let (Some(counts), Some(old)) = (self.upstreams.get_mut(slot.index()), old) {
+                *counts = Arc::clone(old);
+            }
+        }
+        self
+    }
+
+    /// Those of the upstream in `slot`.
+    pub(crate) fn of(&self, slot: Slot) -> &UpstreamCounts {
+        &self.upstreams[slot.index()]
     }
 
     fn calls_of(&self, row: &MethodRow) -> &[AtomicU64; OUTCOMES] {
         let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
         let rows = || MethodTable::standard().rows().iter().map(|_| zeros()).collect();
-        &self.calls.get_or_init(rows)[row.index.get()]
+        &self.chain.calls.get_or_init(rows)[row.index.get()]
     }
 
     /// By row and outcome; empty before the first call.
     pub(crate) fn calls(&self) -> &[[AtomicU64; OUTCOMES]] {
-        self.calls.get().map_or(&[], |calls| calls)
+        self.chain.calls.get().map_or(&[], |calls| calls)
     }
 
     pub(crate) fn observe(
@@ -141,7 +178,7 @@ impl Counts {
         attempts: &[Attempt],
     ) {
         self.calls_of(row)[outcome as usize].fetch_add(1, Ordering::Relaxed);
-        self.took[row.class as usize].observe(took);
+        self.chain.took[row.class as usize].observe(took);
         attempts.iter().for_each(|attempt| self.attempted(attempt));
     }
 
@@ -155,62 +192,62 @@ impl Counts {
         times: u64,
     ) {
         self.calls_of(row)[outcome as usize].fetch_add(times, Ordering::Relaxed);
-        self.took[row.class as usize].observe_many(took, times);
-        let slot = attempt.slot.index();
-        self.attempts[slot][attempt.class as usize].fetch_add(times, Ordering::Relaxed);
-        self.attempt_took[slot].observe_many(attempt.took, times);
+        self.chain.took[row.class as usize].observe_many(took, times);
+        let counts = self.of(attempt.slot);
+        counts.attempts[attempt.class as usize].fetch_add(times, Ordering::Relaxed);
+        counts.attempt_took.observe_many(attempt.took, times);
     }
 
     /// Counts an attempt of a call that is not yet answered.
     pub(crate) fn attempted(&self, attempt: &Attempt) {
-        let slot = attempt.slot.index();
-        self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
-        self.attempt_took[slot].observe(attempt.took);
+        let counts = self.of(attempt.slot);
+        counts.attempts[attempt.class as usize].fetch_add(1, Ordering::Relaxed);
+        counts.attempt_took.observe(attempt.took);
     }
 
     /// Counts an attempt that was left for a quicker one.
     pub(crate) fn abandoned(&self, attempt: &Abandoned) {
-        self.abandoned[attempt.slot.index()].fetch_add(1, Ordering::Relaxed);
+        self.of(attempt.slot).abandoned.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a call that the cache was asked for.
     pub(crate) fn found(&self, found: CacheResult) {
-        self.found[found as usize].fetch_add(1, Ordering::Relaxed);
+        self.chain.found[found as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts what a call would have cost that no upstream was asked for.
     pub(crate) fn saved(&self, credits: u64) {
-        self.saved.fetch_add(credits, Ordering::Relaxed);
+        self.chain.saved.fetch_add(credits, Ordering::Relaxed);
     }
 
     /// Credits that such calls would have cost.
     pub(crate) fn saved_so_far(&self) -> u64 {
-        self.saved.load(Ordering::Relaxed)
+        self.chain.saved.load(Ordering::Relaxed)
     }
 
     /// Calls that the cache was asked for, by what it had.
     pub(crate) fn found_so_far(&self, found: CacheResult) -> u64 {
-        self.found[found as usize].load(Ordering::Relaxed)
+        self.chain.found[found as usize].load(Ordering::Relaxed)
     }
 
     /// Counts an empty answer to a search for logs that was doubtful.
     pub(crate) fn doubted(&self) {
-        self.doubted.fetch_add(1, Ordering::Relaxed);
+        self.chain.doubted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts one that was served with a warning.
     pub(crate) fn unconfirmed(&self) {
-        self.unconfirmed.fetch_add(1, Ordering::Relaxed);
+        self.chain.unconfirmed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an upstream that gave one where another found logs: how many times before.
     pub(crate) fn missed_logs(&self, slot: Slot) -> u64 {
-        self.missed_logs[slot.index()].fetch_add(1, Ordering::Relaxed)
+        self.of(slot).missed_logs.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How often it did so far.
     pub(crate) fn missed_logs_so_far(&self, slot: Slot) -> u64 {
-        self.missed_logs[slot.index()].load(Ordering::Relaxed)
+        self.of(slot).missed_logs.load(Ordering::Relaxed)
     }
 
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
@@ -222,8 +259,8 @@ impl Counts {
     }
 
     /// The upper bound of the bucket that holds the quantile, over all classes.
-    pub(crate) fn attempt_quantile(&self, slot: usize, share: f64) -> Option<Duration> {
-        self.attempt_took.get(slot)?.quantile(share)
+    pub(crate) fn attempt_quantile(&self, slot: Slot, share: f64) -> Option<Duration> {
+        self.of(slot).attempt_took.quantile(share)
     }
 }
 

@@ -309,6 +309,9 @@ impl Subscriber {
         let subscriptions = &self.chain.subscriptions;
         // Before the journal is looked at, so that nothing is missed.
         self.hubs.blocks.wake_at(place, cx.waker());
+        if subscriptions.is_closed() {
+            return Some(SubscriberEvent::Resync);
+        }
         let journal = subscriptions.reader().load();
         let mut round = state.round.take().or_else(|| state.next_round(None, journal.tip()))?;
         loop {
@@ -345,6 +348,9 @@ impl Subscriber {
         let streams = &mut state.streams;
         // Before the streams are looked at, so that nothing is missed.
         self.hubs.streams.wake_at(streams.place?, cx.waker());
+        if self.chain.subscriptions.is_closed() {
+            return Some(SubscriberEvent::Resync);
+        }
         let count = streams.all.len();
         for turn in 0..count {
             let at = (streams.first + turn) % count;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -99,6 +99,7 @@ pub(crate) struct ChainSubscriptions {
     news: Notify,
     published: Arc<Publications>,
     counts: SubscriptionCounters,
+    is_closed: AtomicBool,
     positions: ReaderPositions,
 }
 
@@ -290,6 +291,7 @@ impl Default for ChainSubscriptions {
             news: Notify::new(),
             published: Arc::default(),
             counts: SubscriptionCounters::default(),
+            is_closed: AtomicBool::new(false),
             positions: ReaderPositions::default(),
         }
     }
@@ -466,6 +468,17 @@ impl ChainSubscriptions {
     /// Tells all workers that the journal grew.
     pub(crate) fn tell(&self) {
         self.published.tell();
+    }
+
+    /// Ends all subscriptions, as the chain is no longer served.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Release);
+        self.tell();
+    }
+
+    /// Whether the chain is no longer served.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire)
     }
 
     /// Tells the announcer that the agreed head changed.

@@ -96,7 +96,7 @@ struct Levels {
 }
 
 /// Looks at the answers of one chain.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Verifier {
     /// By row; off where there is no check.
     levels: Box<[Levels]>,
@@ -106,7 +106,7 @@ pub(crate) struct Verifier {
     pulse: Arc<Pulse>,
     pool: Arc<VerifyPool>,
     headers: Arc<Headers>,
-    findings: Findings,
+    findings: Arc<Findings>,
 }
 
 /// What is known of the chain.
@@ -130,6 +130,12 @@ struct PartialInspection {
 type LevelledFinding = (AnswerFinding, Level);
 
 impl Verifier {
+    /// Going on with what `old` found.
+    pub(crate) fn succeeding(self, old: &Self) -> Self {
+        let (headers, findings) = (Arc::clone(&old.headers), Arc::clone(&old.findings));
+        Self { headers, findings, ..self }
+    }
+
     /// `None` where nothing would be looked at.
     pub(crate) fn new(
         settings: &VerifySettings,
@@ -140,7 +146,7 @@ impl Verifier {
         let levels: Box<[Levels]> = rows.map(|row| settings.level_of(row)).collect();
         let is_on = levels.iter().any(|level| level.usual != Level::Off);
         let VerifySettings { ethereum, trusted, proves_logs, .. } = *settings;
-        let (headers, findings) = (Arc::default(), Findings::new());
+        let (headers, findings) = (Arc::default(), Arc::new(Findings::new()));
         is_on.then(|| Self {
             levels,
             trusted,

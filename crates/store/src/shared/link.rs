@@ -177,7 +177,7 @@ pub(crate) async fn prove(
     Ok(())
 }
 
-async fn ping(
+pub(crate) async fn ping(
     connection: &mut MultiplexedConnection,
     within: Duration,
 ) -> Result<(), &'static str> {

@@ -8,6 +8,7 @@
 mod key_directory;
 mod lease;
 mod lease_script;
+mod look;
 mod pauses;
 
 use std::sync::{Arc, Mutex};

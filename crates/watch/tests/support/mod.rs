@@ -19,7 +19,7 @@ use wellhead_kit::{Arrival, ScriptedTransport, Step, named_by, status};
 pub(crate) use wellhead_kit::{error, now, result};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Sent, Transport, TransportError, TransportErrorKind};
-use wellhead_upstream::{Budget, Condition, Identity, Slot, Tier, Upstream};
+use wellhead_upstream::{Budget, Condition, Identity, Slot, Tier, Upstream, UpstreamList};
 use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
@@ -355,7 +355,8 @@ impl Stage {
         let watchers: Vec<Watcher> =
             nodes.iter().map(|node| self.watcher(node, None, PollPace::default())).collect();
         for watcher in watchers {
-            self.loops.spawn(watcher.checking(checks).among(&self.upstreams).run());
+            self.loops
+                .spawn(watcher.checking(checks).among(UpstreamList::of(&self.upstreams)).run());
         }
     }
 
@@ -389,11 +390,11 @@ impl Stage {
             .map(|(place, member)| upstream(place, member.tier, member.budget.clone()))
             .collect();
         let heads = Heads::new(members.len(), None, None).agreeing(agreement);
-        self.heads = Arc::new(heads.among(upstreams.clone()));
+        self.heads = Arc::new(heads.among(UpstreamList::of(&upstreams)));
         for (member, upstream) in members.into_iter().zip(&upstreams) {
             let pace = PollPace::default();
             let watcher = self.watcher_for(member.node, member.feed, pace, Arc::clone(upstream));
-            self.loops.spawn(watcher.checking(checks).among(&upstreams).run());
+            self.loops.spawn(watcher.checking(checks).among(UpstreamList::of(&upstreams)).run());
         }
     }
 

@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
-use wellhead_access::{
-    AccessTable, AnonymousRule, KEY_PREFIX, KeyRecord, MeterBook, Pepper, parse_network,
-};
+use wellhead_access::{AccessTable, AnonymousRule, KEY_PREFIX, KeyRecord, Pepper, parse_network};
 
 use super::super::access::{AccessKeys, AccessNetwork};
 use super::super::callers::{anonymous, plan};
@@ -49,7 +48,7 @@ impl Checker<'_> {
         if self.problems.iter().any(is_known) || self.blanks.iter().any(is_ours) {
             return;
         }
-        match plan(self.settings, MeterBook::default()) {
+        match plan(self.settings, Arc::default(), None) {
             Err(problems) => {
                 for problem in problems {
                     self.push(Problem::error(path, problem));
