@@ -1,12 +1,13 @@
 //! The tasks of the house that need more than a shell: `cargo xtask TASK`.
 //!
 //! `tidy` holds the rules that no lint knows, `pages` the documents that are
-//! written from the code, `log_events` one of them, `simulate` the way to the simulation's runner. Nothing else
-//! here builds or tests the product: that is cargo's work, and `scripts/` puts the two
+//! written from the code, `dashboards` and `log_events` some of them, `simulate` the way to the simulation's runner.
+//! Nothing else here builds or tests the product: that is cargo's work, and `scripts/` puts the two
 //! together.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line")]
 
+mod dashboards;
 mod log_events;
 mod pages;
 mod simulate;
@@ -19,7 +20,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
   tidy           check the import table and the rules of the house
   tidy --shrink  check, and take out of xtask/lists what is no longer needed
-  docs           write the generated pages under docs/
+  docs           write the generated pages under docs/ and files under deploy/
   docs --check   fail when one of them is not what the code would write
   sim            play simulated scenarios: --seeds N --from N, or --seed N with its log";
 

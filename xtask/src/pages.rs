@@ -1,9 +1,11 @@
-//! The pages under `docs/` that are written from the code, and never by hand.
+//! The pages under `docs/`, and files under `deploy/`, that are written from the code, and never by hand.
 //!
 //! One table says which function writes which file. The text itself belongs to
 //! the crate that knows the facts; here it is only written or compared.
 
 use std::path::Path;
+
+use crate::dashboards;
 
 /// A page: where it lies, and who writes it.
 struct GeneratedPage {
@@ -15,9 +17,30 @@ const PAGES: &[GeneratedPage] = &[
     GeneratedPage { path: "docs/config.md", text: wellhead_app::config::docs::page },
     GeneratedPage { path: "docs/logging.md", text: crate::log_events::page },
     GeneratedPage { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
+    GeneratedPage { path: "docs/metrics.md", text: wellhead_app::metrics::page },
     GeneratedPage { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
     GeneratedPage { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
     GeneratedPage { path: "docs/verify.md", text: wellhead_verify::docs::verify_page },
+    GeneratedPage { path: "deploy/grafana/overview.json", text: dashboards::overview },
+    GeneratedPage { path: "deploy/grafana/upstream.json", text: dashboards::upstream },
+    GeneratedPage { path: "deploy/grafana/tenants.json", text: dashboards::tenants },
+    // A chart holds what it installs.
+    GeneratedPage {
+        path: "deploy/helm/wellhead/files/rules.yaml",
+        text: || include_str!("../../deploy/prometheus/rules.yaml").to_owned(),
+    },
+    GeneratedPage {
+        path: "deploy/helm/wellhead/files/dashboards/overview.json",
+        text: dashboards::overview,
+    },
+    GeneratedPage {
+        path: "deploy/helm/wellhead/files/dashboards/upstream.json",
+        text: dashboards::upstream,
+    },
+    GeneratedPage {
+        path: "deploy/helm/wellhead/files/dashboards/tenants.json",
+        text: dashboards::tenants,
+    },
 ];
 
 /// Writes each page that differs.

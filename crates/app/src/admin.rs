@@ -3,9 +3,8 @@
 mod keys;
 mod log;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -26,6 +25,8 @@ use wellhead_telemetry::clock;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::heartbeat::Heartbeats;
+use crate::metrics::MetricSources;
 use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
 use crate::shared::SharedLimits;
 use crate::state::State;
@@ -35,41 +36,7 @@ use crate::{explain, limits, metrics};
 pub(crate) use keys::KeyAdmin;
 use log::LogAdmin;
 
-/// A worker that did not beat for so long is stuck: something blocks its thread.
-const STUCK_AFTER: Duration = Duration::from_secs(10);
-
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// When each worker last showed that it runs.
-#[derive(Debug)]
-pub(crate) struct Heartbeats {
-    epoch: Instant,
-    beats_ms: Vec<AtomicU64>,
-}
-
-impl Heartbeats {
-    pub(crate) fn new(workers: usize, now: Instant) -> Self {
-        Self { epoch: now, beats_ms: (0..workers).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    fn ms(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn beat(&self, worker: usize, now: Instant) {
-        self.beats_ms[worker].store(self.ms(now), Ordering::Relaxed);
-    }
-
-    /// The workers that are stuck.
-    pub(crate) fn stuck(&self, now: Instant) -> Vec<usize> {
-        let late = |beat: &AtomicU64| {
-            let since = self.ms(now).saturating_sub(beat.load(Ordering::Relaxed));
-            u128::from(since) > STUCK_AFTER.as_millis()
-        };
-        let beats = self.beats_ms.iter().enumerate();
-        beats.filter(|(_, beat)| late(beat)).map(|(worker, _)| worker).collect()
-    }
-}
 
 /// Answers of the admin listener.
 #[derive(Debug)]
@@ -116,16 +83,19 @@ impl AdminPages {
         parts: &Assembly,
         AdminParts { proxy, server, tls, beats, state, access, usage, keys, reloads, record }: AdminParts,
     ) -> Self {
-        let mut registry = Registry::default();
         let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
-        wellhead_proxy::register(Arc::clone(&proxy), &mut registry);
-        metrics::register(parts, &connections, &server, tls, state, &mut registry);
-        metrics::register_usage(Arc::clone(&usage), &mut registry);
-        registry.register_collector(Box::new(record.clone()));
+        let sources = MetricSources {
+            proxy: Arc::clone(&proxy),
+            connections: Arc::clone(&connections),
+            server: Arc::clone(&server),
+            tls,
+            state,
+            usage: Arc::clone(&usage),
+            beats: Arc::clone(&beats),
+            record: record.clone(),
+        };
+        let registry = metrics::registry(parts, sources);
         let shared = parts.shared().cloned();
-        if let Some(shared) = &shared {
-            metrics::register_shared(Arc::clone(shared), &mut registry);
-        }
         let draining = AtomicBool::new(false);
         let issuers = parts.issuers.clone();
         Self {
@@ -290,34 +260,27 @@ impl AdminHandler for AdminPages {
 mod tests {
     use wellhead_upstream::Condition;
 
-    use super::*;
-
-    /// Every condition, by a `match` that has to know each.
-    fn conditions() -> [Condition; 11] {
+    /// A `match` has to know each condition, so a new one is missed in the list.
+    #[test]
+    fn the_list_of_conditions_is_whole() {
         use Condition::{
             BreakerOpen, Draining, HalfOpen, OutOfService, Overspent, Ready, Spent, Syncing,
             Throttled, Unverified, WrongChain,
         };
-        let all = [
-            Ready,
-            Throttled,
-            HalfOpen,
-            Syncing,
-            BreakerOpen,
-            OutOfService,
-            Overspent,
-            Spent,
-            Draining,
-            Unverified,
-            WrongChain,
-        ];
-        for condition in all {
-            match condition {
-                Ready | Throttled | HalfOpen | Syncing | BreakerOpen | OutOfService | Overspent
-                | Spent | Draining | Unverified | WrongChain => {}
-            }
-        }
-        all
+        let place = |condition| match condition {
+            Ready => 0,
+            Throttled => 1,
+            HalfOpen => 2,
+            Syncing => 3,
+            BreakerOpen => 4,
+            OutOfService => 5,
+            Overspent => 6,
+            Spent => 7,
+            Draining => 8,
+            Unverified => 9,
+            WrongChain => 10,
+        };
+        assert!(Condition::ALL.into_iter().map(place).eq(0..=10));
     }
 
     #[test]
@@ -334,21 +297,11 @@ mod tests {
                 rest.split_once("];").expect("its end").0
             })
             .collect();
-        for condition in conditions() {
+        for condition in Condition::ALL {
             let word = format!("\"{}\"", condition.word());
             let found = lists.iter().filter(|list| list.contains(&word)).count();
             assert_eq!(found, 1, "{word} is in one list");
         }
         assert!(lists[0].contains("\"ready\""));
-    }
-
-    #[test]
-    fn a_worker_that_stops_beating_is_stuck() {
-        let began = now();
-        let beats = Heartbeats::new(2, began);
-        let later = began + Duration::from_secs(11);
-        beats.beat(1, later);
-        assert_eq!(beats.stuck(began + Duration::from_secs(9)), Vec::<usize>::new());
-        assert_eq!(beats.stuck(later), vec![0]);
     }
 }

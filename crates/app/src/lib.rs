@@ -4,6 +4,7 @@
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
+//! - `heartbeat`: whether the worker threads run
 //! - `limits`: the limits of each upstream, and their sources
 //! - `admin_client`: how the commands ask a running wellhead
 //! - `doctor`: what is wrong on this machine and at the upstreams
@@ -29,11 +30,12 @@ mod demo;
 mod doctor;
 mod explain;
 mod handler;
+mod heartbeat;
 mod key;
 mod limits;
 mod log;
 mod loops;
-mod metrics;
+pub mod metrics;
 mod reload;
 mod renew;
 mod secrets;

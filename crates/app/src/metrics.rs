@@ -1,9 +1,13 @@
 //! Metrics of the sockets on both sides; calls are counted by `proxy`.
 //!
 //! What is told of an upstream's connections appears with the first one of its protocol, and
-//! a counter with its first count.
+//! a counter with its first count. The head of each family is always there, whatever is used, so that
+//! [`page`] knows them all.
 
 mod callers;
+mod facts;
+mod page;
+mod process;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,43 +20,74 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
+use wellhead_proxy::Proxy;
 use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
     Tls, TlsFile, WsEnd,
 };
+use wellhead_store::LeaseStatus;
 
 use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::heartbeat::Heartbeats;
+use crate::reload::ReloadRecord;
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
 
 use callers::CallerSeries;
+use process::ProcessUse;
 
-/// Adds the connections of clients and to upstreams to `registry`.
-pub(crate) fn register(
-    parts: &Assembly,
-    connections: &Arc<ArcSwap<Vec<UpstreamConnections>>>,
-    server: &Arc<Server>,
-    tls: Option<Arc<Tls>>,
-    state: Option<Arc<State>>,
-    registry: &mut Registry,
-) {
-    registry.register_collector(Box::new(Listeners(Arc::clone(server))));
-    if let Some(tls) = tls {
-        registry.register_collector(Box::new(TlsEnds(tls)));
+pub use page::page;
+
+/// What is measured.
+#[derive(Debug)]
+pub(crate) struct MetricSources {
+    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
+    pub(crate) connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) state: Option<Arc<State>>,
+    pub(crate) usage: Arc<Usage>,
+    pub(crate) beats: Arc<Heartbeats>,
+    pub(crate) record: ReloadRecord,
+}
+
+/// All that `/metrics` tells.
+pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
+    let MetricSources { proxy, connections, server, tls, state, usage, beats, record } = sources;
+    let mut registry = Registry::default();
+    wellhead_proxy::register(proxy, &mut registry);
+    registry.register_collector(Box::new(Listeners(server)));
+    registry.register_collector(Box::new(TlsEnds(tls)));
+    registry.register_collector(Box::new(StateFile(state)));
+    let (callers, denied) = (parts.callers.clone(), Arc::clone(&parts.denied));
+    registry.register_collector(Box::new(CallerSeries { callers, denied }));
+    registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
+    registry.register_collector(Box::new(Pools(connections)));
+    registry.register_collector(Box::new(UsageOutlets(usage)));
+    registry.register_collector(Box::new(SharedStoreUse(parts.shared().cloned())));
+    registry.register_collector(Box::new(Workers(beats)));
+    registry.register_collector(Box::new(ProcessUse));
+    registry.register_collector(Box::new(record));
+    registry
+}
+
+#[derive(Debug)]
+struct Workers(Arc<Heartbeats>);
+
+impl Collector for Workers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let help = "1 for a worker thread that has not run for 10 s, otherwise 0";
+        let name = "wellhead_worker_stuck";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let stuck = self.0.stuck(wellhead_dispatch::now());
+        for worker in 0..self.0.workers() {
+            let is_stuck = ConstGauge::new(u64::from(stuck.contains(&worker)));
+            is_stuck.encode(family.encode_family(&[("worker", worker.to_string())])?)?;
+        }
+        Ok(())
     }
-    if let Some(state) = state {
-        registry.register_collector(Box::new(StateFile(state)));
-    }
-    if let Some(callers) = &parts.callers {
-        let (callers, denied) = (Arc::clone(callers), Arc::clone(&parts.denied));
-        registry.register_collector(Box::new(CallerSeries { callers, denied }));
-    }
-    if !parts.issuers.is_empty() {
-        registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
-    }
-    registry.register_collector(Box::new(Pools(Arc::clone(connections))));
 }
 
 /// There are few: each is a row of the settings.
@@ -85,79 +120,95 @@ impl Collector for IssuersOfTokens {
     }
 }
 
-/// Adds what becomes of usage to `registry`.
-pub(crate) fn register_usage(usage: Arc<Usage>, registry: &mut Registry) {
-    registry.register_collector(Box::new(UsageOutlets(usage)));
-}
-
-/// Adds how limits are shared to `registry`.
-pub(crate) fn register_shared(shared: Arc<SharedLimits>, registry: &mut Registry) {
-    registry.register_collector(Box::new(SharedStoreUse(shared)));
-}
-
+/// How limits are shared; no series before the sharing began.
 #[derive(Debug)]
-struct SharedStoreUse(Arc<SharedLimits>);
+struct SharedStoreUse(Option<Arc<SharedLimits>>);
 
 impl Collector for SharedStoreUse {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let Some(status) = self.0.status() else { return Ok(()) };
+        let status = self.0.as_ref().and_then(|shared| shared.status());
+        let status = status.as_ref();
+        let value = |of: fn(&LeaseStatus) -> u64| status.map(|it| (NO_LABELS, of(it)));
         let gauges = [
             (
                 "wellhead_shared_limits_away",
                 "1 while the store of shared limits is away, otherwise 0",
-                u64::from(status.away_since.is_some()),
+                value(|it| u64::from(it.away_since.is_some())),
             ),
             (
                 "wellhead_shared_limits_replicas",
                 "Wellheads that share limits, this one included, as counted last",
-                status.replicas.into(),
+                value(|it| it.replicas.into()),
             ),
-            ("wellhead_shared_limits_served", "Limits that are shared", status.limits as u64),
+            (
+                "wellhead_shared_limits_served",
+                "Limits that are shared",
+                value(|it| it.limits as u64),
+            ),
         ];
         for (name, help, value) in gauges {
-            gauge(&mut encoder, name, help, &[(NO_LABELS, value)])?;
+            gauge(&mut encoder, name, help, value.as_slice())?;
         }
-        let granted = status.asks.saturating_sub(status.refused);
-        counter(
-            &mut encoder,
-            "wellhead_shared_limits_asks",
-            "Asks for tokens of shared limits, by whether the store had any",
-            &[(&[("result", "granted")], granted), (&[("result", "refused")], status.refused)],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_shared_limits_rounds",
-            "Pipelines of asks to the store of shared limits, by whether the answer was right and in time",
-            &[
-                (&[("result", "answered")], status.rounds.saturating_sub(status.failures)),
-                (&[("result", "failed")], status.failures),
-            ],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_shared_limits_departures",
-            "Times that the store of shared limits went away",
-            &[(NO_LABELS, status.departures)],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_shared_limits_alone",
-            "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
-            &[(NO_LABELS, status.alone)],
-        )?;
-        let Some(pauses) = self.0.pause_status() else { return Ok(()) };
+        let counters = [
+            (
+                "wellhead_shared_limits_departures",
+                "Times that the store of shared limits went away",
+                value(|it| it.departures),
+            ),
+            (
+                "wellhead_shared_limits_alone",
+                "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
+                value(|it| it.alone),
+            ),
+        ];
+        for (name, help, value) in counters {
+            counter(&mut encoder, name, help, value.as_slice())?;
+        }
+        shared_asks(status, &mut encoder)?;
+        let pauses = self.0.as_ref().and_then(|shared| shared.pause_status());
+        let results = pauses.map(|it| {
+            [
+                ([("result", "published")], it.published),
+                ([("result", "received")], it.received),
+                ([("result", "dropped")], it.dropped),
+                ([("result", "malformed")], it.malformed),
+            ]
+        });
+        let rows: Vec<_> =
+            results.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
         counter(
             &mut encoder,
             "wellhead_shared_pauses",
             "Messages about pauses that upstreams asked for, by what became of them",
-            &[
-                (&[("result", "published")], pauses.published),
-                (&[("result", "received")], pauses.received),
-                (&[("result", "dropped")], pauses.dropped),
-                (&[("result", "malformed")], pauses.malformed),
-            ],
+            &rows,
         )
     }
+}
+
+fn shared_asks(status: Option<&LeaseStatus>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let asks = status.map(|it| {
+        let granted = it.asks.saturating_sub(it.refused);
+        [([("result", "granted")], granted), ([("result", "refused")], it.refused)]
+    });
+    let rows: Vec<_> = asks.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
+    counter(
+        encoder,
+        "wellhead_shared_limits_asks",
+        "Asks for tokens of shared limits, by whether the store had any",
+        &rows,
+    )?;
+    let rounds = status.map(|it| {
+        let answered = it.rounds.saturating_sub(it.failures);
+        [([("result", "answered")], answered), ([("result", "failed")], it.failures)]
+    });
+    let rows: Vec<_> =
+        rounds.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
+    counter(
+        encoder,
+        "wellhead_shared_limits_rounds",
+        "Pipelines of asks to the store of shared limits, by whether the answer was right and in time",
+        &rows,
+    )
 }
 
 #[derive(Debug)]
@@ -197,26 +248,27 @@ impl Collector for UsageOutlets {
 struct Listeners(Arc<Server>);
 
 #[derive(Debug)]
-struct StateFile(Arc<State>);
+struct StateFile(Option<Arc<State>>);
 
 impl Collector for StateFile {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let (written, failed) = self.0.writes();
-        counter(
-            &mut encoder,
-            "wellhead_state_writes",
-            "Writes of the state file, by result",
-            &[(&[("result", "written")], written), (&[("result", "failed")], failed)],
-        )
+        let writes = self.0.as_ref().map(|state| {
+            let (written, failed) = state.writes();
+            [([("result", "written")], written), ([("result", "failed")], failed)]
+        });
+        let rows: Vec<_> =
+            writes.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
+        let help = "Writes of the state file, by result";
+        counter(&mut encoder, "wellhead_state_writes", help, &rows)
     }
 }
 
 #[derive(Debug)]
-struct TlsEnds(Arc<Tls>);
+struct TlsEnds(Option<Arc<Tls>>);
 
 impl Collector for TlsEnds {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let ends = self.0.ends();
+        let ends = self.0.as_ref().map(|tls| tls.ends()).unwrap_or_default();
         let first = |is_of: fn(TlsFile) -> bool, word| {
             let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
             ends.min().map(|end| ([("file", word)], end))
@@ -543,8 +595,27 @@ impl Pools {
 mod tests {
     use prometheus_client::encoding::text::encode;
 
+    use std::time::Duration;
+
     use super::*;
     use crate::limits::KnownLimits;
+
+    #[test]
+    fn a_worker_without_a_beat_is_told_of() {
+        let now = wellhead_dispatch::now();
+        let began = now.checked_sub(Duration::from_secs(11)).expect("a machine that is up");
+        let beats = Heartbeats::new(2, began);
+        beats.beat(1, now);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Workers(Arc::new(beats))));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        for line in
+            ["wellhead_worker_stuck{worker=\"0\"} 1\n", "wellhead_worker_stuck{worker=\"1\"} 0\n"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
+    }
 
     #[test]
     fn nothing_is_told_of_streams_before_something_is_known() {

@@ -31,11 +31,12 @@ use wellhead_telemetry::clock;
 
 use crate::access::{self, CallerControl, directory};
 use crate::acme;
-use crate::admin::{AdminPages, AdminParts, Heartbeats, KeyAdmin};
+use crate::admin::{AdminPages, AdminParts, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, share_cache};
 use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
 use crate::handler::WorkerHandler;
+use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
 use crate::reload::{ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource};
 use crate::renew;

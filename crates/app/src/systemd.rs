@@ -17,8 +17,8 @@ use sd_notify::NotifyState;
 use wellhead_proxy::Proxy;
 use wellhead_upstream::Condition;
 
-use crate::admin::Heartbeats;
 use crate::config::{Admin, Settings};
+use crate::heartbeat::Heartbeats;
 use crate::serve_error::ServeError;
 
 /// How often the status line is told, where no watchdog wants to hear more often.

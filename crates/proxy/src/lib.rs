@@ -41,7 +41,7 @@ pub use explain::{
 };
 pub use journey::{Proxy, ProxyWorker, WorkerChain, WorkerChains};
 pub use line_sampler::LineRates;
-pub use metrics::register;
+pub use metrics::{FAMILIES, register};
 pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;
 pub use state::cache::{ByHashMode, Cache, CacheSettings};

@@ -5,6 +5,7 @@
 //! otherwise be 4 MB of zeros at each scrape. The head of each family is always there.
 
 mod budget;
+mod facts;
 mod filters;
 mod lines;
 mod logs;
@@ -34,6 +35,8 @@ use crate::journey::Proxy;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 use crate::state::tiers::TierSeen;
+
+pub use facts::FAMILIES;
 
 /// Adds everything that the proxy counts to `registry`.
 pub fn register(proxy: Arc<ArcSwap<Proxy>>, registry: &mut Registry) {
@@ -121,15 +124,12 @@ impl Exposed {
     }
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        if self.chains().all(|(_, served)| served.shares.is_none()) {
-            return Ok(());
-        }
+        let is_used = self.chains().any(|(_, served)| served.shares.is_some());
+        let chains = || self.chains().filter(|_| is_used);
         let counter = prometheus_client::metrics::MetricType::Counter;
-        let gauge = prometheus_client::metrics::MetricType::Gauge;
-        let none: &[(&str, &str)] = &[];
         let help = "Cache look-ups by result: hit, miss, or joined";
         let mut family = encoder.encode_descriptor("wellhead_cache_calls", help, None, counter)?;
-        for (chain, served) in self.chains() {
+        for (chain, served) in chains() {
             for found in CacheResult::ALL {
                 let count = ConstCounter::new(served.counts().found_so_far(found));
                 let labels = [("chain", chain), ("found", found.word())];
@@ -140,42 +140,66 @@ impl Exposed {
                     upstream of the chain charges for its method";
         let mut family =
             encoder.encode_descriptor("wellhead_cache_saved_credits", help, None, counter)?;
-        for (chain, served) in self.chains() {
+        for (chain, served) in chains() {
             let count = ConstCounter::new(served.counts().saved_so_far());
             count.encode(family.encode_family(&[("chain", chain)])?)?;
         }
-        let Some(cache) = self.0.cache() else { return Ok(()) };
-        let stats = cache.stats();
+        self.memory_tier(encoder)
+    }
+
+    /// The cache of the process, and the slow tiers behind it.
+    fn memory_tier(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let counter = prometheus_client::metrics::MetricType::Counter;
+        let gauge = prometheus_client::metrics::MetricType::Gauge;
+        let none: &[(&str, &str)] = &[];
+        let cache = self.0.cache().map(|cache| (cache, cache.stats()));
         let help = "Calls and answers that were not cached, by reason";
         let mut family =
             encoder.encode_descriptor("wellhead_cache_not_kept", help, None, counter)?;
-        for (reason, count) in NotKept::ALL.iter().zip(stats.refused) {
-            if !reason.is_kept() {
-                let labels = [("reason", reason.word())];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        if let Some((_, stats)) = &cache {
+            for (reason, count) in NotKept::ALL.iter().zip(stats.refused) {
+                if !reason.is_kept() {
+                    let labels = [("reason", reason.word())];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
             }
         }
+        let stats = cache.as_ref().map(|(_, stats)| stats);
         for (name, help, count) in [
-            ("wellhead_cache_stored", "Answers stored in memory", stats.stored),
-            ("wellhead_cache_evicted", "Cached answers evicted by others", stats.evicted),
+            ("wellhead_cache_stored", "Answers stored in memory", stats.map(|it| it.stored)),
+            (
+                "wellhead_cache_evicted",
+                "Cached answers evicted by others",
+                stats.map(|it| it.evicted),
+            ),
             (
                 "wellhead_cache_orphaned",
                 "Cached answers removed because their block was orphaned",
-                stats.orphaned,
+                stats.map(|it| it.orphaned),
             ),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-            ConstCounter::new(count).encode(family.encode_family(&none)?)?;
+            if let Some(count) = count {
+                ConstCounter::new(count).encode(family.encode_family(&none)?)?;
+            }
         }
+        let bytes_max = cache.as_ref().map(|(cache, _)| cache.bytes_max());
         for (name, help, now) in [
-            ("wellhead_cache_entries", "Cached answers", stats.entries),
-            ("wellhead_cache_bytes", "Bytes of cached answers, including overhead", stats.bytes),
-            ("wellhead_cache_bytes_max", "Limit of bytes of cached answers", cache.bytes_max()),
+            ("wellhead_cache_entries", "Cached answers", stats.map(|it| it.entries)),
+            (
+                "wellhead_cache_bytes",
+                "Bytes of cached answers, including overhead",
+                stats.map(|it| it.bytes),
+            ),
+            ("wellhead_cache_bytes_max", "Limit of bytes of cached answers", bytes_max),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
-            ConstGauge::new(now).encode(family.encode_family(&none)?)?;
+            if let Some(now) = now {
+                ConstGauge::new(now).encode(family.encode_family(&none)?)?;
+            }
         }
-        tiers(&cache.tiers().seen(), encoder)
+        let seen = cache.as_ref().map(|(cache, _)| cache.tiers().seen()).unwrap_or_default();
+        tiers(&seen, encoder)
     }
 
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -394,11 +418,8 @@ impl Exposed {
     }
 }
 
-/// What the slow tiers of the cache did; nothing where there are none.
+/// What the slow tiers of the cache did; no series where there are none.
 fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    if seen.is_empty() {
-        return Ok(());
-    }
     let counter = prometheus_client::metrics::MetricType::Counter;
     let gauge = prometheus_client::metrics::MetricType::Gauge;
     let help = "Look-ups in the slow tiers of the cache, by result";

@@ -5,6 +5,7 @@
 //! registry from here; nothing registers itself at a distance.
 
 pub mod clock;
+pub mod family;
 pub mod histogram;
 pub mod log;
 mod secret;

@@ -85,6 +85,21 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// All of them, the best first.
+    pub const ALL: [Self; 11] = [
+        Self::Ready,
+        Self::Throttled,
+        Self::HalfOpen,
+        Self::Syncing,
+        Self::BreakerOpen,
+        Self::OutOfService,
+        Self::Overspent,
+        Self::Spent,
+        Self::Draining,
+        Self::Unverified,
+        Self::WrongChain,
+    ];
+
     /// Whether a call may go there when nothing better is left.
     pub fn is_last_resort(self) -> bool {
         match self {

@@ -25,9 +25,10 @@ use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
 use super::*;
-use crate::admin::{AdminPages, AdminParts, Heartbeats};
+use crate::admin::{AdminPages, AdminParts};
 use crate::assemble::Assembly;
 use crate::config::{Loaded, Overrides};
+use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
 use crate::reload::{ReloadDesk, ReloadRecord};
 use wellhead_proxy::ProxyWorker;

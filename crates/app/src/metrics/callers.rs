@@ -18,24 +18,27 @@ const SECONDS_OF_DAY: u64 = 86_400;
 /// The series of callers.
 #[derive(Debug)]
 pub(super) struct CallerSeries {
-    pub(super) callers: Arc<CallerControl>,
+    /// `None` where clients are told apart by their addresses alone: no series.
+    pub(super) callers: Option<Arc<CallerControl>>,
     pub(super) denied: Arc<DenialCounts>,
 }
 
 impl Collector for CallerSeries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let keys = self.callers.table().keys() as u64;
+        let callers = self.callers.as_ref();
+        let keys = callers.map(|it| (NO_LABELS, it.table().keys() as u64));
         gauge(
             &mut encoder,
             "wellhead_keys",
             "Keys of callers, ended ones included",
-            &[(NO_LABELS, keys)],
+            keys.as_slice(),
         )?;
+        let stale = callers.map(|it| (NO_LABELS, u64::from(it.has_stale_source())));
         gauge(
             &mut encoder,
             "wellhead_keys_stale",
             "1 if a file of keys or the shared keys were not read for longer than `access.keys.stale_max`, or not yet",
-            &[(NO_LABELS, u64::from(self.callers.has_stale_source()))],
+            stale.as_slice(),
         )?;
         let limits = SubjectKind::ALL.iter().flat_map(|subject| {
             QuotaLimit::ALL.iter().map(|limit| {
@@ -58,7 +61,7 @@ impl Collector for CallerSeries {
 impl CallerSeries {
     fn credits(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let today = u32::try_from(clock::unix_seconds() / SECONDS_OF_DAY).unwrap_or(u32::MAX);
-        let mut tenants = self.callers.book().all();
+        let mut tenants = self.callers.as_ref().map(|it| it.book().all()).unwrap_or_default();
         tenants.retain(|meter| meter.kind() == SubjectKind::Tenant);
         let in_month = |meter: &Arc<SubjectMeter>| meter.ledger().in_month(today);
         tenants.sort_unstable_by_key(|meter| std::cmp::Reverse(in_month(meter)));

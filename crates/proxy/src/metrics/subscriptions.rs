@@ -95,7 +95,7 @@ impl Exposed {
             ),
             (
                 "wellhead_subscription_lag_events_max",
-                "Events of the journal that the slowest of these has yet to be told",
+                "Events of the journal that the slowest subscribed connection has yet to be told",
                 |lag| lag.events_max,
             ),
         ] {
@@ -146,8 +146,12 @@ impl Exposed {
         let help = "New blocks and other messages that upstreams pushed over subscriptions";
         counter("wellhead_self_pushed", help, CheckCounts::pushed)?;
         let bytes = CheckCounts::pushed_bytes;
-        counter("wellhead_self_pushed_bytes", "Bytes of these messages", bytes)?;
-        let help = "Credits spent on these messages";
+        counter(
+            "wellhead_self_pushed_bytes",
+            "Bytes of the messages that upstreams pushed",
+            bytes,
+        )?;
+        let help = "Credits spent on the messages that upstreams pushed";
         counter("wellhead_self_pushed_credits", help, CheckCounts::push_credits)
     }
 }

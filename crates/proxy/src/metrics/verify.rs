@@ -11,16 +11,13 @@ use super::Exposed;
 use crate::state::verify::InspectionOutcome;
 
 impl Exposed {
-    /// Nothing, where no chain has its answers looked at.
+    /// No series where no chain has its answers looked at.
     pub(super) fn verified(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let looking = self.chains().filter_map(|(chain, served)| {
             let verifier = served.verifier.as_ref()?;
             Some((chain, served, verifier))
         });
         let chains: Vec<_> = looking.collect();
-        if chains.is_empty() {
-            return Ok(());
-        }
         let help = "Answers to verify before use, by method and result";
         let mut family =
             encoder.encode_descriptor("wellhead_verify", help, None, MetricType::Counter)?;

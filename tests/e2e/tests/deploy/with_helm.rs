@@ -167,6 +167,9 @@ fn bad_values_are_refused() {
         ("extraArgs=\"--workers\"", "/extraArgs"),
         ("ingress={\"enabled\":true,\"hosts\":[\"rpc.example\"]}", "/ingress/hosts/0"),
         ("metrics.serviceMonitor.interval=\"30\"", "/metrics/serviceMonitor/interval"),
+        ("metrics.rules.enabledd=true", "additional properties 'enabledd' not allowed"),
+        ("metrics.rules.additional=[{\"alert\":\"A\"}]", "/metrics/rules/additional/0"),
+        ("dashboards.labels={\"a\":1}", "/dashboards/labels/a"),
         ("topologySpreadConstraints=[{\"maxSkew\":1}]", "/topologySpreadConstraints/0"),
         // What no schema can say is refused by the templates.
         ("config.chains={}", "config.chains is empty"),
@@ -184,6 +187,10 @@ fn bad_values_are_refused() {
         (
             "autoscaling={\"enabled\":true,\"targetCPUUtilizationPercentage\":null}",
             "needs a metric",
+        ),
+        (
+            "metrics.rules={\"enabled\":true,\"disabled\":[\"WellheadNone\"]}",
+            "WellheadNone, which is no alert",
         ),
         (
             "metrics.serviceMonitor.enabled=true,admin.metricsOpen=false",

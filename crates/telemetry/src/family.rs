@@ -1,0 +1,43 @@
+//! What is known of a metric family beyond its name, type and help: for `docs/metrics.md`.
+//!
+//! A crate that exports families keeps a table of these facts beside them. A test of the page
+//! fails when a family has no facts, or facts have no family.
+
+/// One family.
+#[derive(Debug, Clone, Copy)]
+pub struct FamilyFacts {
+    /// As it is registered, without the suffix `_total` of a counter.
+    pub name: &'static str,
+    /// The labels, in their order.
+    pub labels: &'static [LabelFacts],
+    /// How many series it takes at most: `upstreams × verdicts`.
+    pub series: &'static str,
+}
+
+/// One label of a family.
+#[derive(Debug, Clone, Copy)]
+pub struct LabelFacts {
+    /// Its name.
+    pub name: &'static str,
+    /// The values that it has.
+    pub values: LabelValues,
+}
+
+/// The values of a label.
+#[derive(Debug, Clone, Copy)]
+pub enum LabelValues {
+    /// Where they come from.
+    From(&'static str),
+    /// All of them.
+    Words(fn() -> Vec<&'static str>),
+}
+
+/// A label whose values come from somewhere.
+pub const fn label(name: &'static str, from: &'static str) -> LabelFacts {
+    LabelFacts { name, values: LabelValues::From(from) }
+}
+
+/// A label of these values.
+pub const fn words(name: &'static str, all: fn() -> Vec<&'static str>) -> LabelFacts {
+    LabelFacts { name, values: LabelValues::Words(all) }
+}

@@ -1,0 +1,552 @@
+//! What the three dashboards show.
+
+use super::PanelKind::{Heatmap, Lines, Number, Table};
+use super::{Dashboard, DashboardPanel, PanelKind, Query, Row, Variable};
+
+const fn panel(
+    title: &'static str,
+    kind: PanelKind,
+    unit: &'static str,
+    queries: &'static [Query],
+) -> DashboardPanel {
+    DashboardPanel { title, kind, unit, queries }
+}
+
+const fn query(legend: &'static str, expression: &'static str) -> Query {
+    Query { expression, legend }
+}
+
+const JOB: Variable = Variable { label: "job", of: "wellhead_build_info" };
+const CHAIN: Variable = Variable { label: "chain", of: "wellhead_chain_served" };
+const UPSTREAM_CHOICE: Variable = Variable { label: "upstream", of: "wellhead_upstream_condition" };
+const TENANT: Variable = Variable { label: "tenant", of: "wellhead_tenant_credits" };
+
+/// Rate, errors and duration of each chain, its upstreams, what they cost, and the process.
+pub(super) const OVERVIEW: Dashboard = Dashboard {
+    uid: "wellhead-overview",
+    title: "wellhead / Overview",
+    description: "Rate, errors and duration of each chain, its upstreams, what they cost, and the process",
+    variables: &[JOB, CHAIN],
+    rows: &[
+        Row {
+            title: "Now",
+            panels: &[
+                panel(
+                    "Wellheads",
+                    Number,
+                    "short",
+                    &[query(
+                        "{{version}}",
+                        r#"count by (version) (wellhead_build_info{job=~"$job"})"#,
+                    )],
+                ),
+                panel(
+                    "Chains served",
+                    Number,
+                    "short",
+                    &[query(
+                        "",
+                        r#"sum(min by (chain) (wellhead_chain_served{job=~"$job",chain=~"$chain"}))"#,
+                    )],
+                ),
+                panel(
+                    "Upstreams ready",
+                    Number,
+                    "percentunit",
+                    &[query(
+                        "",
+                        r#"sum(wellhead_upstream_condition{job=~"$job",chain=~"$chain",condition="ready"}) / sum(wellhead_upstream_condition{job=~"$job",chain=~"$chain"})"#,
+                    )],
+                ),
+                panel(
+                    "Answers from the cache",
+                    Number,
+                    "percentunit",
+                    &[query(
+                        "",
+                        r#"sum(rate(wellhead_cache_calls_total{job=~"$job",chain=~"$chain",found!="miss"}[$__rate_interval])) / sum(rate(wellhead_cache_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Calls",
+            panels: &[
+                panel(
+                    "Calls per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{chain}}",
+                        r#"sum by (chain) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Calls not answered",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{chain}} {{outcome}}",
+                        r#"sum by (chain, outcome) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain",outcome!="answered"}[$__rate_interval])) / on (chain) group_left () sum by (chain) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Duration of calls",
+                    Lines,
+                    "s",
+                    &[
+                        query(
+                            "{{chain}} p50",
+                            r#"histogram_quantile(0.5, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                        ),
+                        query(
+                            "{{chain}} p99",
+                            r#"histogram_quantile(0.99, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                        ),
+                    ],
+                ),
+            ],
+        },
+        Row {
+            title: "Methods and statuses",
+            panels: &[
+                panel(
+                    "Calls per second of a method",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{method}}",
+                        r#"topk(10, sum by (method) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                    )],
+                ),
+                panel(
+                    "HTTP requests per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{status}}",
+                        r#"sum by (status) (rate(wellhead_http_requests_total{job=~"$job"}[$__rate_interval])) > 0"#,
+                    )],
+                ),
+                panel(
+                    "Head",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}}",
+                        r#"max by (chain) (wellhead_chain_block{job=~"$job",chain=~"$chain",tag="latest"})"#,
+                    )],
+                ),
+                panel(
+                    "Age of the head",
+                    Lines,
+                    "s",
+                    &[query(
+                        "{{chain}}",
+                        r#"min by (chain) (wellhead_chain_head_age_seconds{job=~"$job",chain=~"$chain"})"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Upstreams",
+            panels: &[panel(
+                "Upstream",
+                Table,
+                "short",
+                &[
+                    query(
+                        "wellheads",
+                        r#"count by (chain, upstream, condition) (wellhead_upstream_condition{job=~"$job",chain=~"$chain"})"#,
+                    ),
+                    query(
+                        "attempts per second",
+                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    ),
+                    query(
+                        "without an answer",
+                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain",verdict!~"answer|reverted"}[$__rate_interval])) / sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    ),
+                    query(
+                        "p99 in s",
+                        r#"histogram_quantile(0.99, sum by (chain, upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                    ),
+                    query(
+                        "lag in blocks",
+                        r#"min by (chain, upstream) (wellhead_upstream_lag_blocks{job=~"$job",chain=~"$chain"})"#,
+                    ),
+                    query(
+                        "credits per second",
+                        r#"sum by (chain, upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    ),
+                ],
+            )],
+        },
+        Row {
+            title: "Spend",
+            panels: &[
+                panel(
+                    "Credits per second",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}} {{upstream}}",
+                        r#"sum by (chain, upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Spent share of caps",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{upstream}} {{period}}",
+                        r#"max by (chain, upstream, period) (wellhead_upstream_cap_spent_ratio{job=~"$job",chain=~"$chain"})"#,
+                    )],
+                ),
+                panel(
+                    "Forecast as a share of caps",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{upstream}} {{period}}",
+                        r#"sum by (chain, upstream, period) (wellhead_upstream_credits_forecast{job=~"$job",chain=~"$chain"}) / max by (chain, upstream, period) (wellhead_upstream_credits_limit{job=~"$job",chain=~"$chain"})"#,
+                    )],
+                ),
+                panel(
+                    "Credits that the cache saved per second",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}}",
+                        r#"sum by (chain) (rate(wellhead_cache_saved_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Process",
+            panels: &[
+                panel(
+                    "CPU",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{instance}}",
+                        r#"rate(process_cpu_seconds_total{job=~"$job"}[$__rate_interval]) and on (job, instance) wellhead_build_info"#,
+                    )],
+                ),
+                panel(
+                    "Memory",
+                    Lines,
+                    "bytes",
+                    &[query(
+                        "{{instance}}",
+                        r#"process_resident_memory_bytes{job=~"$job"} and on (job, instance) wellhead_build_info"#,
+                    )],
+                ),
+                panel(
+                    "Client connections",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{protocol}}",
+                        r#"sum by (protocol) (wellhead_client_connections{job=~"$job"})"#,
+                    )],
+                ),
+                panel(
+                    "Open file descriptors",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{instance}}",
+                        r#"process_open_fds{job=~"$job"} / process_max_fds{job=~"$job"} and on (job, instance) wellhead_build_info"#,
+                    )],
+                ),
+            ],
+        },
+    ],
+};
+
+/// Head, lag, latency, limits and connections of each upstream.
+pub(super) const UPSTREAM: Dashboard = Dashboard {
+    uid: "wellhead-upstream",
+    title: "wellhead / Upstream",
+    description: "Head, lag, latency, limits and connections of each upstream",
+    variables: &[JOB, CHAIN, UPSTREAM_CHOICE],
+    rows: &[
+        Row {
+            title: "Head",
+            panels: &[
+                panel(
+                    "Condition",
+                    Table,
+                    "short",
+                    &[query(
+                        "wellheads",
+                        r#"count by (chain, upstream, condition) (wellhead_upstream_condition{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+                panel(
+                    "Head of each upstream",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}} {{upstream}}",
+                        r#"max by (chain, upstream) (wellhead_upstream_head_block{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+                panel(
+                    "Blocks behind the agreed head",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}} {{upstream}}",
+                        r#"max by (chain, upstream) (wellhead_upstream_lag_blocks{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+                panel(
+                    "On another branch",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{chain}} {{upstream}}",
+                        r#"max by (chain, upstream) (wellhead_upstream_astray{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Attempts",
+            panels: &[
+                panel(
+                    "Attempts per second by verdict",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{upstream}} {{verdict}}",
+                        r#"sum by (upstream, verdict) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Duration of attempts",
+                    Lines,
+                    "s",
+                    &[
+                        query(
+                            "{{upstream}} p50",
+                            r#"histogram_quantile(0.5, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])))"#,
+                        ),
+                        query(
+                            "{{upstream}} p99",
+                            r#"histogram_quantile(0.99, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])))"#,
+                        ),
+                    ],
+                ),
+                panel(
+                    "Attempts by duration",
+                    Heatmap,
+                    "short",
+                    &[query(
+                        "{{le}}",
+                        r#"sum by (le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Limits",
+            panels: &[
+                panel(
+                    "Calls in flight and their limit",
+                    Lines,
+                    "short",
+                    &[
+                        query(
+                            "{{upstream}}",
+                            r#"sum by (upstream) (wellhead_upstream_in_flight{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        ),
+                        query(
+                            "{{upstream}} limit",
+                            r#"sum by (upstream) (wellhead_upstream_in_flight_max{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        ),
+                    ],
+                ),
+                panel(
+                    "Calls that a limit delays per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{upstream}} {{bound}}",
+                        r#"sum by (upstream, bound) (rate(wellhead_upstream_held_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Learnt rate",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{upstream}}",
+                        r#"min by (upstream) (wellhead_upstream_learnt_rate{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+                panel(
+                    "Credits: forecast and cap",
+                    Lines,
+                    "short",
+                    &[
+                        query(
+                            "{{upstream}} {{period}}",
+                            r#"sum by (upstream, period) (wellhead_upstream_credits_forecast{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        ),
+                        query(
+                            "{{upstream}} {{period}} cap",
+                            r#"max by (upstream, period) (wellhead_upstream_credits_limit{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        ),
+                    ],
+                ),
+            ],
+        },
+        Row {
+            title: "Connections and wellhead's own calls",
+            panels: &[
+                panel(
+                    "Open connections",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{upstream}} {{protocol}}",
+                        r#"sum by (upstream, protocol) (wellhead_upstream_connections{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                    )],
+                ),
+                panel(
+                    "Connections opened per second",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{upstream}} {{protocol}}",
+                        r#"sum by (upstream, protocol) (rate(wellhead_upstream_connections_opened_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Own calls per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{upstream}} {{reason}}",
+                        r#"sum by (upstream, reason) (rate(wellhead_self_calls_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Share of credits for own calls",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{upstream}}",
+                        r#"sum by (upstream) (rate(wellhead_self_credits_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])) / sum by (upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                    )],
+                ),
+            ],
+        },
+    ],
+};
+
+/// What tenants use, and what is refused.
+pub(super) const TENANTS: Dashboard = Dashboard {
+    uid: "wellhead-tenants",
+    title: "wellhead / Tenants",
+    description: "What tenants with a quota use of it, and what limits refuse. Needs `access` in the config",
+    variables: &[JOB, TENANT],
+    rows: &[
+        Row {
+            title: "Quotas",
+            panels: &[
+                panel(
+                    "Quota",
+                    Table,
+                    "short",
+                    &[
+                        query(
+                            "spent",
+                            r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"})"#,
+                        ),
+                        query(
+                            "quota",
+                            r#"max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                        ),
+                        query(
+                            "share",
+                            r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"}) / max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                        ),
+                    ],
+                ),
+                panel(
+                    "Spent share of quotas",
+                    Lines,
+                    "percentunit",
+                    &[query(
+                        "{{tenant}} {{period}}",
+                        r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"}) / max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Usage",
+            panels: &[
+                panel(
+                    "Credits of this day",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{tenant}}",
+                        r#"topk(20, sum by (tenant) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant",period="day"}))"#,
+                    )],
+                ),
+                panel(
+                    "Credits per second of a tenant",
+                    Lines,
+                    "short",
+                    &[query(
+                        "{{tenant}}",
+                        r#"topk(20, sum by (tenant) (clamp_min(deriv(wellhead_tenant_credits{job=~"$job",tenant=~"$tenant",period="day"}[$__rate_interval]), 0)))"#,
+                    )],
+                ),
+            ],
+        },
+        Row {
+            title: "Refusals",
+            panels: &[
+                panel(
+                    "Refusals per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{subject}} {{limit}}",
+                        r#"sum by (subject, limit) (rate(wellhead_caller_refusals_total{job=~"$job"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Requests refused before they were read per second",
+                    Lines,
+                    "reqps",
+                    &[query(
+                        "{{reason}}",
+                        r#"sum by (reason) (rate(wellhead_http_refused_total{job=~"$job"}[$__rate_interval]))"#,
+                    )],
+                ),
+                panel(
+                    "Keys",
+                    Number,
+                    "short",
+                    &[query("{{instance}}", r#"wellhead_keys{job=~"$job"}"#)],
+                ),
+                panel(
+                    "Rows of usage of this minute",
+                    Lines,
+                    "short",
+                    &[query("{{instance}}", r#"wellhead_usage_rows_open{job=~"$job"}"#)],
+                ),
+            ],
+        },
+    ],
+};
