@@ -51,6 +51,8 @@ pub enum Signal {
     Stop,
     /// Thaws it.
     Cont,
+    /// Has it read its settings again.
+    Hangup,
 }
 
 /// A running process with its log; dropping it kills it.
@@ -112,6 +114,7 @@ impl Process {
             Signal::Term => "-TERM",
             Signal::Stop => "-STOP",
             Signal::Cont => "-CONT",
+            Signal::Hangup => "-HUP",
         };
         let _ended_already =
             Command::new("kill").args([name, &self.pid.to_string()]).stderr(Stdio::null()).status();

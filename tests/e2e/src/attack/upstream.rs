@@ -51,6 +51,7 @@ pub struct Shared {
     began_unix: Duration,
     mode: Mutex<Mode>,
     connections_open: AtomicU64,
+    connections_accepted: AtomicU64,
     attack_calls: AtomicU64,
     caller_calls: AtomicU64,
     smuggled: AtomicU64,
@@ -80,6 +81,7 @@ impl Upstream {
             began_unix: wall_clock(),
             mode: Mutex::new(Mode::Well),
             connections_open: AtomicU64::new(0),
+            connections_accepted: AtomicU64::new(0),
             attack_calls: AtomicU64::new(0),
             caller_calls: AtomicU64::new(0),
             smuggled: AtomicU64::new(0),
@@ -127,6 +129,12 @@ impl Shared {
     #[must_use]
     pub fn attack_calls(&self) -> u64 {
         self.attack_calls.load(Ordering::Relaxed)
+    }
+
+    /// Connections to it so far.
+    #[must_use]
+    pub fn connections_accepted(&self) -> u64 {
+        self.connections_accepted.load(Ordering::Relaxed)
     }
 
     /// Calls of the well-behaved caller.
@@ -314,6 +322,7 @@ impl Drop for Open {
 
 async fn connection(mut stream: TcpStream, shared: Arc<Shared>) {
     shared.connections_open.fetch_add(1, Ordering::Relaxed);
+    shared.connections_accepted.fetch_add(1, Ordering::Relaxed);
     let _open = Open(Arc::clone(&shared));
     let _best_effort = stream.set_nodelay(true);
     let mut read = Vec::new();

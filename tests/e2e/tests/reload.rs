@@ -1,0 +1,301 @@
+//! Settings change while wellhead runs: no call fails, what does not change stays as it is, and what cannot be used
+//! changes nothing.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use wellhead_e2e::attack::{self, upstream::CHAIN_ID};
+use wellhead_e2e::{Process, Rpc, Signal, binary, free_port, until};
+
+const BOUND: Duration = Duration::from_secs(60);
+const CLIENTS: usize = 8;
+
+/// A wellhead before two nodes, and the file that it reads.
+struct Site {
+    folder: TempDir,
+    nodes: [attack::Upstream; 2],
+    port: u16,
+    admin: Rpc,
+    admin_port: u16,
+    process: Process,
+}
+
+impl Site {
+    async fn start(more: &str, upstreams: impl Fn(&[attack::Upstream; 2]) -> String) -> Self {
+        let (folder, nodes) =
+            (TempDir::new().unwrap(), [(); 2].map(|()| attack::Upstream::start()));
+        let (port, admin_port) = (free_port(), free_port());
+        let file = folder.path().join("wellhead.yaml");
+        let state = folder.path().join("state").display().to_string();
+        let more = &format!("state: {state}\n{more}");
+        fs::write(&file, config(port, admin_port, more, &upstreams(&nodes))).unwrap();
+        let words = [binary().display().to_string(), "serve".into(), "-c".into()];
+        let command = [&words[..], &[file.display().to_string()]].concat();
+        let process = Process::start(&command, folder.path().join("log"));
+        let site =
+            Self { folder, nodes, port, admin: Rpc::new(admin_port, "/"), admin_port, process };
+        let ready = until(BOUND, || async {
+            let reply = site.admin.get("/readyz").await.ok()?;
+            (reply.status == 200).then_some(())
+        });
+        assert!(ready.await.is_some(), "{}", site.process.log());
+        site
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("wellhead.yaml")
+    }
+
+    fn write(&self, more: &str, upstreams: &str) {
+        fs::write(self.file(), self.config(more, upstreams)).unwrap();
+    }
+
+    fn config(&self, more: &str, upstreams: &str) -> String {
+        let state = self.folder.path().join("state").display().to_string();
+        config(self.port, self.admin_port, &format!("state: {state}\n{more}"), upstreams)
+    }
+
+    /// The node's line among the upstreams.
+    fn upstream(&self, id: &str, node: usize, more: &str) -> String {
+        upstream(id, &self.nodes[node], more)
+    }
+
+    async fn reload(&self, query: &str) -> (u16, Value) {
+        let path = format!("/reload{query}");
+        let headers = [("x-wellhead-admin", "1")];
+        let reply = self.admin.send("POST", &path, &headers, Bytes::new()).await.unwrap();
+        (reply.status, reply.json().unwrap())
+    }
+
+    async fn status(&self) -> Value {
+        self.admin.get("/status").await.unwrap().json().unwrap()
+    }
+
+    async fn upstream_status(&self, id: &str) -> Value {
+        let status = self.status().await;
+        let upstreams = status["chains"][0]["upstreams"].as_array().unwrap().clone();
+        upstreams.into_iter().find(|it| it["id"] == id).unwrap_or(Value::Null)
+    }
+
+    /// Waits until so many settings were applied.
+    async fn generation(&self, wanted: u64) {
+        let applied = until(BOUND, || async {
+            let status = self.status().await;
+            (status["config"]["generation"] == wanted).then_some(())
+        });
+        assert!(applied.await.is_some(), "{}", self.process.log());
+    }
+}
+
+fn config(port: u16, admin: u16, more: &str, upstreams: &str) -> String {
+    format!(
+        "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin}\nworkers: 2\nlog: {{ requests: false }}\n{more}\n\
+         chains:\n  main:\n    id: {CHAIN_ID}\n    upstreams:\n{upstreams}"
+    )
+}
+
+fn upstream(id: &str, node: &attack::Upstream, more: &str) -> String {
+    format!("      - {{ id: {id}, url: \"http://{}\"{more} }}\n", node.address)
+}
+
+fn changes(told: &Value, list: &str) -> Vec<String> {
+    let list = told[list].as_array().unwrap().iter();
+    list.map(|change| change["text"].as_str().unwrap().to_owned()).collect()
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    resident.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+const CAPPED: &str = ", budget: { credits_per_day: 1000000000 }";
+
+/// Tiers, labels, budgets, time limits and a second upstream change again and again under load. `WELLHEAD_RELOADS=1000`
+/// for a thousand reloads.
+#[tokio::test(flavor = "multi_thread")]
+async fn reloads_fail_no_call_and_leave_the_rest_alone() {
+    let reloads: u64 =
+        std::env::var("WELLHEAD_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let site = Site::start("reload: signal", |nodes| upstream("a", &nodes[0], CAPPED)).await;
+    let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let clients = join_all((0..CLIENTS).map(|client| {
+        let (stop, calls, rpc) = (&stop, &calls, Rpc::new(site.port, "/"));
+        async move {
+            let mut number = 0_u64;
+            while !stop.load(Relaxed) {
+                number += 1;
+                let address = format!("0x{client:020x}{number:020x}");
+                let told = rpc.result("eth_getBalance", json!([address, "latest"])).await;
+                told.unwrap_or_else(|error| panic!("{error}"));
+                calls.fetch_add(1, Relaxed);
+            }
+        }
+    }));
+    let reloading = async {
+        let some_calls = |least: u64| {
+            let calls = &calls;
+            async move {
+                let before = calls.load(Relaxed);
+                let called = until(BOUND, || async {
+                    (calls.load(Relaxed) >= before + least).then_some(())
+                });
+                assert!(called.await.is_some());
+            }
+        };
+        some_calls(200).await;
+        let (accepted, mut spent) = (site.nodes[0].shared.connections_accepted(), 0);
+        let began_with = resident_kib(site.process.pid());
+        for round in 1..=reloads {
+            let b = match round % 5 {
+                0 => String::new(),
+                1 => site.upstream("b", 1, ""),
+                2 => site.upstream("b", 1, ", tier: fallback, labels: { archive: \"true\" }"),
+                3 => {
+                    site.upstream("b", 1, &format!(", budget: {{ in_flight: {} }}", 10 + round % 7))
+                }
+                _ => site.upstream("c", 1, ", weight: 3"),
+            };
+            let more = match round % 3 {
+                0 => "reload: signal",
+                1 => "reload: signal\ntimeouts: { total: 20s }",
+                _ => "reload: signal\nhealth: { failures: 5 }",
+            };
+            let a = match round % 4 {
+                3 => format!("{CAPPED}, labels: {{ round: \"{round}\" }}"),
+                _ => CAPPED.to_owned(),
+            };
+            site.write(more, &(site.upstream("a", 0, &a) + &b));
+            let (status, told) = site.reload("").await;
+            assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
+            assert!(!changes(&told, "applied").is_empty(), "{round}: {told}");
+            some_calls(10).await;
+            let a = site.upstream_status("a").await;
+            assert_eq!(a["condition"], "ready", "{round}: {a}");
+            let now = a["credits_today"].as_u64().unwrap_or_else(|| panic!("{a}"));
+            assert!(now >= spent && now > 0, "{round}: {spent} then {now}");
+            spent = now;
+        }
+        let opened = site.nodes[0].shared.connections_accepted() - accepted;
+        let (began_with, ends_with) = (began_with, resident_kib(site.process.pid()));
+        stop.store(true, Relaxed);
+        println!(
+            "{reloads} reloads: {} calls, none failed; {opened} more connections to the upstream that stayed, \
+             {began_with} then {ends_with} KiB",
+            calls.load(Relaxed)
+        );
+        // Pools of two workers may grow with what is in flight; a reload that lost them would open some each time.
+        assert!(opened < reloads.max(20) / 2, "{opened}");
+        assert!(ends_with < began_with * 2 + 20_480, "{began_with} then {ends_with} KiB");
+        let told = site.status().await;
+        assert_eq!(told["config"]["generation"], reloads + 1, "{told}");
+    };
+    tokio::join!(clients, reloading);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_used_changes_nothing() {
+    let site = Site::start("reload: signal", |nodes| upstream("a", &nodes[0], "")).await;
+    site.write("reload: signal\nnonsense: 1", &site.upstream("b", 1, ""));
+    let (status, told) = site.reload("").await;
+    assert_eq!(status, 422, "{told}");
+    assert!(told["error"].as_str().unwrap().contains("nonsense"), "{told}");
+    assert_eq!(site.upstream_status("a").await["condition"], "ready");
+    let told = site.status().await;
+    assert!(told["config"]["last_error"].as_str().unwrap().contains("nonsense"), "{told}");
+    let metrics = site.admin.get("/metrics").await.unwrap();
+    let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+    for line in [
+        "wellhead_config_last_reload_successful 0",
+        "wellhead_config_reloads_total{result=\"failed\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    // The command says the same, with the exit code of a config that cannot be used.
+    let admin = format!("127.0.0.1:{}", site.admin_port);
+    let command = |dry: bool| {
+        let mut command = Command::new(binary());
+        command.args(["reload", "--admin", &admin]).args(dry.then_some("--dry-run"));
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    let (code, text) = command(false);
+    assert!(code == Some(1) && text.contains("nonsense"), "{code:?} {text}");
+    // A plan changes nothing either, and names what needs a restart.
+    let upstreams = site.upstream("a", 0, ", tier: fallback") + &site.upstream("b", 1, "");
+    site.write("reload: signal\nlimits: { in_flight: 100 }", &upstreams);
+    let (code, text) = command(true);
+    assert_eq!(code, Some(0), "{text}");
+    let expected = [
+        "+ chains.main.upstreams.b",
+        "~ chains.main.upstreams.a.tier: primary -> fallback",
+        "restart needed: ~ limits.in_flight: 16384 -> 100",
+        "not applied: this was a dry run",
+    ];
+    assert_eq!(text.trim_end().lines().collect::<Vec<_>>(), expected, "{text}");
+    assert_eq!(site.upstream_status("b").await, Value::Null);
+    let (code, text) = command(false);
+    assert!(code == Some(0) && text.contains("applied: generation 2"), "{text}");
+    assert_eq!(site.upstream_status("a").await["tier"], "fallback");
+    let told = site.status().await;
+    assert_eq!(told["config"]["needs_restart"], json!(["limits.in_flight"]), "{told}");
+    assert_eq!(told["config"]["last_error"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_and_a_file_that_changes_are_heard() {
+    let site = Site::start("", |nodes| upstream("a", &nodes[0], "")).await;
+    site.write("", &(site.upstream("a", 0, "") + &site.upstream("b", 1, "")));
+    site.generation(2).await;
+    assert_ne!(site.upstream_status("b").await, Value::Null);
+    // As Kubernetes does: the new file takes the place of the old one.
+    let next = site.folder.path().join("next");
+    fs::write(&next, site.config("", &site.upstream("b", 1, ""))).unwrap();
+    fs::rename(&next, site.file()).unwrap();
+    site.process.signal(Signal::Hangup);
+    site.generation(3).await;
+    assert_eq!(site.upstream_status("a").await, Value::Null);
+    let ready = until(BOUND, || async {
+        (site.upstream_status("b").await["condition"] == "ready").then_some(())
+    });
+    assert!(ready.await.is_some(), "{}", site.process.log());
+    let answer = Rpc::new(site.port, "/").result("eth_chainId", json!([])).await;
+    assert_eq!(answer.unwrap(), json!(format!("{CHAIN_ID:#x}")));
+}
+
+/// Chains come and go: a path that is gone is one that does not exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn chains_come_and_go() {
+    let site = Site::start("reload: signal", |nodes| upstream("a", &nodes[0], "")).await;
+    let other = |name: &str| {
+        format!(
+            "{}  {name}:\n    upstreams:\n{}",
+            site.upstream("a", 0, ""),
+            site.upstream("x", 1, "")
+        )
+    };
+    site.write("reload: signal", &other("side"));
+    let (status, told) = site.reload("").await;
+    assert_eq!((status, changes(&told, "applied")), (200, vec!["+ chains.side".to_owned()]));
+    let side = Rpc::new(site.port, "/side");
+    let answered = until(BOUND, || async { side.result("eth_chainId", json!([])).await.ok() });
+    assert!(answered.await.is_some(), "{}", site.process.log());
+    site.write("reload: signal", &site.upstream("a", 0, ""));
+    let (_, told) = site.reload("").await;
+    assert_eq!(changes(&told, "applied"), ["- chains.side"]);
+    let gone = side.post(r#"{"id":1,"method":"eth_chainId"}"#).await.unwrap();
+    assert_eq!(gone.status, 404);
+    let main = Rpc::new(site.port, "/main").result("eth_chainId", json!([])).await;
+    assert_eq!(main.unwrap(), json!(format!("{CHAIN_ID:#x}")));
+}
