@@ -43,7 +43,7 @@ pub enum Command {
     /// Show the log filter of a running wellhead, or change it for a while
     Log(LogCommand),
     /// Have a running wellhead read its config again, and show what changes
-    Reload(Reload),
+    Reload(ReloadCommand),
     /// Make, list, revoke, rotate and import the keys of clients
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -252,7 +252,7 @@ Examples:
       what would change, and which settings need a restart
   wellhead reload --admin unix:/run/wellhead/admin.sock
       read the config and apply it")]
-pub struct Reload {
+pub struct ReloadCommand {
     /// Show the plan and change nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
@@ -64,7 +64,7 @@ pub(crate) struct Addresses {
 
 /// A worker thread.
 #[derive(Debug)]
-struct Worker {
+struct WorkerThread {
     thread: JoinHandle<io::Result<Drained>>,
     current: Arc<ArcSwap<ProxyWorker>>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Running {
     pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) addresses: Addresses,
     parts: Assembly,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerThread>,
     shutdown: Shutdown,
     admin: Option<AdminListener>,
     pages: Arc<AdminPages>,
@@ -206,7 +206,7 @@ fn spawn_workers(
     listeners: Vec<Listener>,
     shutdown: &Shutdown,
     beats: &Arc<Heartbeats>,
-) -> Result<Vec<Worker>, ServeError> {
+) -> Result<Vec<WorkerThread>, ServeError> {
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
@@ -220,7 +220,7 @@ fn spawn_workers(
             .name(format!("{WORKER_NAME}-{number}"))
             .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
             .map_err(|error| ServeError::System("a worker thread could not start", error))?;
-        workers.push(Worker { thread, current });
+        workers.push(WorkerThread { thread, current });
     }
     Ok(workers)
 }
@@ -331,6 +331,24 @@ fn work(
     })
 }
 
+/// The signals that end it.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> Result<Self, ServeError> {
+        let system = |what| move |error| ServeError::System(what, error);
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())
+                .map_err(system("SIGTERM cannot be listened to"))?,
+            interrupt: signal(SignalKind::interrupt())
+                .map_err(system("SIGINT cannot be listened to"))?,
+        })
+    }
+}
+
 impl Running {
     /// Runs the control loops and the admin listener until a signal comes or `until`
     /// resolves, then calls `stopping` and drains. Runs on the main thread.
@@ -339,46 +357,14 @@ impl Running {
         until: impl Future<Output = ()>,
         stopping: impl FnOnce(),
     ) -> Result<(), ServeError> {
-        let system = |what| move |error| ServeError::System(what, error);
-        let mut terminate =
-            signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
-        let mut interrupt =
-            signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
-        let mut hangup =
-            signal(SignalKind::hangup()).map_err(system("SIGHUP cannot be listened to"))?;
+        let mut signals = StopSignals::listen()?;
         let mut rng = SmallRng::from_os_rng();
         let mut chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
         chains.follow(&self.parts, &mut rng)?;
         let mut loops = self.start_loops();
         let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
         systemd::tell_ready(&self.proxy.load());
-        let mut until = std::pin::pin!(until);
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {
-                    tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
-                    self.pages.drain();
-                    tokio::select! {
-                        () = tokio::time::sleep(self.shutdown_delay) => {}
-                        _ = terminate.recv() => {}
-                        _ = interrupt.recv() => {}
-                    }
-                    break;
-                }
-                _ = interrupt.recv() => {
-                    tracing::info!("interrupted");
-                    break;
-                }
-                () = &mut until => break,
-                _ = hangup.recv() => self.desk.ask(ReloadCause::Signal),
-                Some(request) = self.requests.recv() => self.reload(request, &mut chains).await,
-            }
-        }
-        // No reload waits for an answer any more.
-        self.requests.close();
-        while let Ok(ended) = self.requests.try_recv() {
-            drop(ended);
-        }
+        self.serve_until(until, &mut signals, &mut chains).await?;
         stopping();
         systemd::tell_stopping();
         let began = wellhead_dispatch::now();
@@ -393,8 +379,8 @@ impl Running {
                 }
                 Err(error) => tracing::error!(%error, "a worker could not be joined"),
             },
-            _ = terminate.recv() => tracing::warn!("received a second SIGTERM: not waiting for requests in progress"),
-            _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
+            _ = signals.terminate.recv() => tracing::warn!("received a second SIGTERM: not waiting for requests in progress"),
+            _ = signals.interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
         loops.shutdown().await;
         chains.shutdown().await;
@@ -404,6 +390,43 @@ impl Running {
             // Its own drain is bounded by a second.
             let _ = admin.await;
         }
+        Ok(())
+    }
+
+    /// Carries out reloads until a signal comes or `until` resolves; after SIGTERM it is not ready for a while.
+    async fn serve_until(
+        &mut self,
+        until: impl Future<Output = ()>,
+        signals: &mut StopSignals,
+        chains: &mut ChainLoops,
+    ) -> Result<(), ServeError> {
+        let mut hangup = signal(SignalKind::hangup())
+            .map_err(|error| ServeError::System("SIGHUP cannot be listened to", error))?;
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                _ = signals.terminate.recv() => {
+                    tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
+                    self.pages.drain();
+                    tokio::select! {
+                        () = tokio::time::sleep(self.shutdown_delay) => {}
+                        _ = signals.terminate.recv() => {}
+                        _ = signals.interrupt.recv() => {}
+                    }
+                    break;
+                }
+                _ = signals.interrupt.recv() => {
+                    tracing::info!("interrupted");
+                    break;
+                }
+                () = &mut until => break,
+                _ = hangup.recv() => self.desk.ask(ReloadCause::Signal),
+                Some(request) = self.requests.recv() => self.reload(request, chains).await,
+            }
+        }
+        // No reload waits for an answer any more.
+        self.requests.close();
+        while self.requests.try_recv().is_ok() {}
         Ok(())
     }
 
@@ -486,7 +509,7 @@ async fn sweep(mut sweeper: Sweeper) {
     }
 }
 
-fn join(workers: Vec<Worker>) -> Drained {
+fn join(workers: Vec<WorkerThread>) -> Drained {
     let mut drained = Drained::default();
     for worker in workers {
         match worker.thread.join() {

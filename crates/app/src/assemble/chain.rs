@@ -1,6 +1,6 @@
 //! The parts of one chain, made anew or from those of before the settings changed.
 //!
-//! An upstream stays what it is for as long as it is reached in one way ([`ReachTerms`]): its connections, its
+//! An upstream stays what it is for as long as it is reached in one way ([`ConnectTerms`]): its connections, its
 //! health, what was learnt of it and what was spent stay, whatever else its settings say. One that is reached
 //! in another way is a new upstream in a slot of its own. A chain stays for as long as its name does, unless its
 //! `id` becomes another one: its view, its sessions, subscriptions, filters and counts go on.
@@ -70,7 +70,7 @@ pub(crate) struct WatchTerms {
 
 /// The settings by which an upstream is reached. While they stay, it stays what it is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ReachTerms {
+pub(crate) struct ConnectTerms {
     url: SecretUrl,
     ws: Option<SecretUrl>,
     auth: Option<config::Auth>,
@@ -88,7 +88,7 @@ pub(crate) struct ReachTerms {
     answer_bytes: u64,
 }
 
-impl ReachTerms {
+impl ConnectTerms {
     fn new(upstream: &config::Upstream, settings: &Settings) -> Self {
         let digest = |path: &PathBuf| {
             // One that cannot be read is an error where it is used.
@@ -120,7 +120,7 @@ impl ReachTerms {
 #[derive(Debug)]
 pub(crate) struct UpstreamReach {
     id: UpstreamId,
-    terms: ReachTerms,
+    terms: ConnectTerms,
     endpoint: Endpoint,
     /// Where the upstream speaks WebSocket.
     feed: Option<Endpoint>,
@@ -133,7 +133,7 @@ pub(crate) struct UpstreamReach {
 impl UpstreamReach {
     fn new(
         upstream: &config::Upstream,
-        terms: ReachTerms,
+        terms: ConnectTerms,
         commons: &mut Commons,
     ) -> Result<Self, AssembleError> {
         let endpoint = endpoint_of(upstream);
@@ -237,7 +237,7 @@ impl<'a> OldChain<'a> {
             && old.coalesce == settings.coalesce
             && has_same_reach
                 .clone()
-                .all(|(upstream, parts)| ReachTerms::new(upstream, settings) == parts.reach.terms)
+                .all(|(upstream, parts)| ConnectTerms::new(upstream, settings) == parts.reach.terms)
     }
 
     fn upstream(self, id: &UpstreamId) -> Option<OldUpstream<'a>> {
@@ -278,7 +278,7 @@ struct UpstreamMaker<'a> {
 
 impl UpstreamMaker<'_> {
     /// The upstream before the change, if it is still reached in one way.
-    fn kept(&self, id: &UpstreamId, terms: &ReachTerms) -> Option<OldUpstream<'_>> {
+    fn kept(&self, id: &UpstreamId, terms: &ConnectTerms) -> Option<OldUpstream<'_>> {
         let old = self.old?.upstream(id)?;
         (old.reach.terms == *terms).then_some(old)
     }
@@ -289,7 +289,7 @@ impl UpstreamMaker<'_> {
         slots: &mut SlotBook,
         commons: &mut Commons,
     ) -> Result<MadeUpstream, AssembleError> {
-        let terms = ReachTerms::new(upstream, self.settings);
+        let terms = ConnectTerms::new(upstream, self.settings);
         let watch = watch_terms(&self.chain.checks_of(upstream));
         let limits = KnownLimits::new(upstream);
         let kept = self.kept(&upstream.id, &terms);
@@ -375,7 +375,7 @@ impl ChainParts {
             .upstreams
             .iter()
             .filter_map(|upstream| {
-                let terms = ReachTerms::new(upstream, settings);
+                let terms = ConnectTerms::new(upstream, settings);
                 Some(maker.kept(&upstream.id, &terms)?.upstream.slot())
             })
             .collect();
@@ -388,40 +388,30 @@ impl ChainParts {
             parts.push(made.parts);
             asked.push(made.asked);
         }
-        let roster = Roster::new(
-            upstreams,
-            MethodRules { allow: chain.methods.allow.clone(), deny: chain.methods.deny.clone() },
-            chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
-        )
-        .balanced(chain.balance)
-        .allowing(DangerousMethods {
-            allow: chain.methods.dangerous.clone(),
-            on_test_chains: settings.may_serve_a_test_chain(chain),
-        });
+        let roster = roster(upstreams, chain, settings);
         let terms = heads_terms(chain);
         let (heads, pulse) = match old {
-            Some(OldChain { parts: ChainParts { served, .. }, .. }) => {
+            Some(OldChain { parts: Self { served, .. }, .. }) => {
                 (Arc::clone(&served.heads), Arc::clone(&served.pulse))
             }
             None => (heads(terms, roster.upstreams()), Arc::new(Pulse::new(chain.id, now))),
         };
         let verify = verify_settings(chain, roster.slots());
-        let name = ChainName {
-            name: name.into(),
-            aliases: chain.aliases.iter().map(|alias| alias.as_ref().to_owned()).collect(),
-        };
-        let served = ServedChain::new(name, roster, heads, pulse, asked, bounds(settings))
-            .searching(SearchBounds {
-                calls_max: chain.searches.calls_max,
-                parallel: SEARCH_PARALLEL,
-            })
-            .pinning(chain.pin)
-            .naming(settings.client_version)
-            .agreeing_on(
-                &chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>(),
-            )
-            .verifying(&verify, Arc::clone(&commons.verify_pool))
-            .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
+        let quorums: Vec<_> = chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect();
+        let served = ServedChain::new(
+            chain_name(name, chain),
+            roster,
+            heads,
+            pulse,
+            asked,
+            bounds(settings),
+        )
+        .searching(searches(chain))
+        .pinning(chain.pin)
+        .naming(settings.client_version)
+        .agreeing_on(&quorums)
+        .verifying(&verify, Arc::clone(&commons.verify_pool))
+        .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
         let served = match old {
             Some(old) => served.succeeding(&old.parts.served, kept),
             None => served,
@@ -484,6 +474,28 @@ impl ChainParts {
             None => WorkerChain::new(upstreams),
         })
     }
+}
+
+fn roster(upstreams: Vec<Arc<Upstream>>, chain: &config::Chain, settings: &Settings) -> Roster {
+    Roster::new(
+        upstreams,
+        MethodRules { allow: chain.methods.allow.clone(), deny: chain.methods.deny.clone() },
+        chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
+    )
+    .balanced(chain.balance)
+    .allowing(DangerousMethods {
+        allow: chain.methods.dangerous.clone(),
+        on_test_chains: settings.may_serve_a_test_chain(chain),
+    })
+}
+
+fn chain_name(name: &str, chain: &config::Chain) -> ChainName {
+    let aliases = chain.aliases.iter().map(|alias| alias.as_ref().to_owned());
+    ChainName { name: name.into(), aliases: aliases.collect() }
+}
+
+fn searches(chain: &config::Chain) -> SearchBounds {
+    SearchBounds { calls_max: chain.searches.calls_max, parallel: SEARCH_PARALLEL }
 }
 
 /// A chain as one worker reached it before the settings changed.

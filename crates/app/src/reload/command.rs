@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::admin_client::ask;
-use crate::cli::Reload;
+use crate::cli::ReloadCommand;
 use crate::terminal::{CommandError, say};
 
 /// Reads and applies it, or shows what that would do.
-pub(crate) fn command(arguments: &Reload) -> Result<(), CommandError> {
+pub(crate) fn command(arguments: &ReloadCommand) -> Result<(), CommandError> {
     let admin = &arguments.admin;
     let target = if arguments.dry_run { "/reload?dry_run=true" } else { "/reload" };
     let answer = ask(admin, "POST", target, "", arguments.timeout).map_err(|why| {

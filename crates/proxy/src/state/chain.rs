@@ -161,7 +161,7 @@ impl ServedChain {
         old.by_hash.keep(kept);
         let verifier = match (self.verifier, &old.verifier) {
             (Some(verifier), Some(old)) => {
-                Some(Arc::unwrap_or_clone(verifier).succeeding(old)).map(Arc::new)
+                Some(Arc::new(Arc::unwrap_or_clone(verifier).succeeding(old)))
             }
             (verifier, _) => verifier,
         };

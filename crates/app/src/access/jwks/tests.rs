@@ -273,8 +273,8 @@ impl HttpsIssuer {
     fn source(&self, file: &str) -> Arc<JwksSource> {
         let path = self.folder.path().join(file);
         let settings = settings(&self.url, &format!(", ca_file: \"{}\"", path.display()));
-        let parts = Assembly::new(&Arc::new(settings.clone()), None, wellhead_dispatch::now())
-            .expect("usable");
+        let parts =
+            Assembly::new(&Arc::new(settings), None, wellhead_dispatch::now()).expect("usable");
         Arc::clone(&parts.issuers[0])
     }
 }
