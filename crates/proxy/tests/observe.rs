@@ -3,7 +3,6 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
