@@ -297,7 +297,7 @@ async fn an_answer_that_flows_is_shared_with_no_other_call() {
 #[tokio::test(start_paused = true)]
 async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_replaced() {
     let stage = Stage::keeping_to_100(1);
-    let mut sweeper = Sweeper::new(std::sync::Arc::clone(&stage.proxy));
+    let mut sweeper = Sweeper::new(stage.proxy.replaceable());
     sweeper.sweep();
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));
     for params in [r#"["0x64",false]"#, r#"["0x50",false]"#] {
