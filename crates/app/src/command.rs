@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions, man};
@@ -97,6 +98,7 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
     let given = GivenSockets::take().map_err(system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
+    raise_file_limit();
     let kept = keep_what_is_spent(&mut settings);
     let running = serve::start(&Arc::new(settings), given).map_err(system)?;
     let running = running.reloading(reload_source(arguments, kept));
@@ -113,6 +115,18 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     );
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
+}
+
+/// A connection is a file: as many may be open as the hard limit allows. Shells and services often begin with 1,024.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is: `wellhead doctor` says whether it is enough");
+    }
 }
 
 /// Where the settings are read again; `None` where they come from the command line. `state`: the default file that

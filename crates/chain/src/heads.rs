@@ -487,6 +487,42 @@ mod tests {
         assert_eq!(format!("{} | {}", word(&view.best), own.join(" ")), expected, "{script}");
     }
 
+    fn upstream(slot: u8, now: Instant) -> Arc<Upstream> {
+        let identity = wellhead_upstream::Identity::named(&format!("u{slot}"));
+        let bounds = wellhead_upstream::BreakerBounds::default();
+        let upstream = Upstream::new(identity, Slot(slot), bounds, now);
+        upstream.set_standing(wellhead_upstream::Standing::Verified);
+        Arc::new(upstream)
+    }
+
+    #[test]
+    fn other_settings_keep_the_agreed_head_and_forget_who_is_gone() {
+        let now = origin();
+        let upstreams = [upstream(0, now), upstream(1, now)];
+        let heads = Heads::new(2, None, None).among(UpstreamList::of(&upstreams));
+        say(&heads, 0, 7, now);
+        say(&heads, 1, 7, now);
+        let latest = |heads: &Heads| heads.view().latest.map(|head| head.number.0);
+        assert_eq!(latest(&heads), Some(7));
+        // The first one goes, and another one comes in a new slot.
+        heads.upstreams().store(&[Arc::clone(&upstreams[1]), upstream(2, now)]);
+        let terms = HeadsTerms {
+            agreement: Some(2),
+            poll_min: Some(Duration::ZERO),
+            ..HeadsTerms::default()
+        };
+        heads.change(&terms, now);
+        assert_eq!(latest(&heads), Some(7), "the block still exists");
+        let own = |slot: u8| heads.view().head(Slot(slot)).map(|head| head.number.0);
+        assert_eq!((own(0), own(1), own(2)), (None, Some(7), None));
+        assert_eq!(heads.agreement_given(), Some(2));
+        say(&heads, 2, 7, now);
+        say(&heads, 1, 8, now);
+        assert_eq!(latest(&heads), Some(7), "two have to hold it now");
+        say(&heads, 2, 8, now);
+        assert_eq!(latest(&heads), Some(8));
+    }
+
     #[test]
     fn the_highest_is_the_best() {
         check("", "- | - - -");

@@ -48,9 +48,9 @@ impl FileDemand {
     }
 }
 
-/// The soft limit of this process; `None` where there is none.
+/// The hard limit of this process, to which `wellhead serve` raises its own; `None` where there is none.
 pub(crate) fn open_files_max() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
 }
 
 pub(crate) fn judge_files(limit: Option<u64>, demand: FileDemand) -> Diagnosis {
