@@ -299,3 +299,62 @@ async fn chains_come_and_go() {
     let main = Rpc::new(site.port, "/main").result("eth_chainId", json!([])).await;
     assert_eq!(main.unwrap(), json!(format!("{CHAIN_ID:#x}")));
 }
+
+mod with_anvil {
+    use wellhead_e2e::{Anvil, Node, WsClient};
+
+    use super::*;
+
+    const GENESIS: u64 = 1_790_000_000;
+
+    /// Both make the next block, which is one.
+    async fn mine(nodes: &[Node; 2]) -> u64 {
+        for node in nodes {
+            node.rpc().result("evm_mine", json!([])).await.unwrap();
+        }
+        nodes[0].head().await.unwrap()
+    }
+
+    /// A subscriber is told every block once, while upstreams are added, changed and replaced; when its chain is gone, its
+    /// connection is closed.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn subscriptions_outlive_reloads() {
+        let nodes =
+            [Anvil::by_hand(CHAIN_ID, GENESIS).await, Anvil::by_hand(CHAIN_ID, GENESIS).await];
+        let line = |id: &str, node: usize, more: &str| {
+            format!("      - {{ id: {id}, url: \"{}\"{more} }}\n", nodes[node].url())
+        };
+        let site = Site::start("reload: signal", |_| line("a", 0, "")).await;
+        let mut client = WsClient::connect(site.port).await;
+        client.subscribe(json!(["newHeads"])).await;
+        let rosters = [
+            line("a", 0, ", tier: fallback") + &line("b", 1, ""),
+            line("b", 1, "") + &line("a", 0, ""),
+            line("b", 1, ", labels: { x: \"y\" }"),
+            line("b", 1, "") + &line("c", 0, ""),
+            line("c", 0, ""),
+            line("a", 1, ""),
+        ];
+        let mut last: Option<Value> = None;
+        for roster in &rosters {
+            for _ in 0..2 {
+                let number = mine(&nodes).await;
+                let head = client.told().await["result"].take();
+                assert_eq!(head["number"], json!(format!("{number:#x}")), "{}", site.process.log());
+                if let Some(last) = last.replace(head.clone()) {
+                    assert_eq!(head["parentHash"], last["hash"]);
+                }
+            }
+            site.write("reload: signal", roster);
+            let (status, told) = site.reload("").await;
+            assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
+        }
+        let number = mine(&nodes).await;
+        assert_eq!(client.told().await["result"]["number"], json!(format!("{number:#x}")));
+        let renamed =
+            site.config("reload: signal", &line("a", 1, "")).replace("  main:", "  other:");
+        fs::write(site.file(), renamed).unwrap();
+        assert_eq!(site.reload("").await.0, 200);
+        assert!(client.told_or_closed().await.is_err(), "{}", site.process.log());
+    }
+}
