@@ -206,6 +206,12 @@ impl Refusal {
         Self::new(200, VerdictClass::Throttled.client_code(), message)
     }
 
+    /// A connection is subscribed to the chain that its path named when it was opened.
+    pub(crate) fn chain_replaced() -> Self {
+        let message = "the settings give this path another chain than when the connection was opened: connect again";
+        Self::new(200, VerdictClass::Fault.client_code(), message.to_owned())
+    }
+
     /// The filters of all subscriptions are bounded in number and bytes.
     pub(crate) fn too_many_filters() -> Self {
         let message = "too many different filters are subscribed to: use fewer or broader ones";

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use wellhead_e2e::attack::{self, upstream::CHAIN_ID};
-use wellhead_e2e::{Process, Rpc, Signal, binary, free_port, until};
+use wellhead_e2e::{Process, Rpc, Signal, WsClient, binary, free_port, until};
 
 const BOUND: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 8;
@@ -298,10 +298,25 @@ async fn chains_come_and_go() {
     assert_eq!(gone.status, 404);
     let main = Rpc::new(site.port, "/main").result("eth_chainId", json!([])).await;
     assert_eq!(main.unwrap(), json!(format!("{CHAIN_ID:#x}")));
+    // A connection whose path leads to another chain now goes on with calls alone.
+    let mut client = WsClient::connect(site.port).await;
+    let renamed = site.config("reload: signal", &site.upstream("a", 0, ""));
+    fs::write(site.file(), renamed.replace("  main:", "  other:")).unwrap();
+    assert_eq!(site.reload("").await.0, 200);
+    let called = until(BOUND, || async {
+        Rpc::new(site.port, "/").result("eth_chainId", json!([])).await.ok()
+    });
+    assert!(called.await.is_some());
+    assert_eq!(
+        client.call("eth_chainId", json!([])).await.unwrap(),
+        json!(format!("{CHAIN_ID:#x}"))
+    );
+    let refused = client.call("eth_subscribe", json!(["newHeads"])).await.unwrap_err();
+    assert!(refused.contains("another chain"), "{refused}");
 }
 
 mod with_anvil {
-    use wellhead_e2e::{Anvil, Node, WsClient};
+    use wellhead_e2e::{Anvil, Node};
 
     use super::*;
 

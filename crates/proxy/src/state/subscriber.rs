@@ -204,6 +204,11 @@ impl Subscriber {
         Self { chain, hubs, state: Mutex::default() }
     }
 
+    /// Whether it was opened to this chain: the settings may have given its path another one since.
+    pub(crate) fn is_of(&self, chain: &ServedChain) -> bool {
+        Arc::ptr_eq(&self.chain.subscriptions, &chain.subscriptions)
+    }
+
     /// Whether it has as many subscriptions as a connection may.
     pub(crate) fn is_full(&self) -> bool {
         self.state.lock().is_full()

@@ -43,6 +43,9 @@ async fn begin_kind(
     message: &SubscriberMessage<'_>,
 ) -> Result<SubscriptionId, Refusal> {
     let kind = kind_of(job.params.unwrap_or(b"[]"))?;
+    if !message.subscriber().is_of(request.chain) {
+        return Err(Refusal::chain_replaced());
+    }
     if message.subscriber().is_full() {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
