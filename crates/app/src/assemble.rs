@@ -174,9 +174,13 @@ impl Assembly {
     ) -> Result<NextAssembly, AssembleError> {
         // The files of certificates are read anew.
         let mut commons = Commons { tls: HashMap::new(), ..self.commons.clone() };
+        if is_dry {
+            // Limits that are looked at only are not shared.
+            commons.shared = None;
+        }
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
-            let old = self.old_chain(name.as_ref()).and_then(|old| old.if_kept(chain));
+            let old = self.old_chain(name.as_ref());
             let name = name.as_ref();
             chains.push(ChainParts::new(name, chain, settings, &mut commons, old, now)?);
         }

@@ -114,7 +114,10 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
         "wellhead is up"
     );
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
-    runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
+    let ended = runtime.block_on(running.control(std::future::pending(), || ()));
+    // A file on a disk that hangs is not waited for.
+    runtime.shutdown_background();
+    ended.map_err(system)
 }
 
 /// A connection is a file: as many may be open as the hard limit allows. Shells and services often begin with 1,024.

@@ -12,7 +12,7 @@ use wellhead_chain::Heads;
 use wellhead_proxy::{Announcer, ProxyWorker, ServedChain};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::Upstream;
-use wellhead_watch::{Watcher, WatcherParts};
+use wellhead_watch::{Pulse, Watcher, WatcherParts};
 
 use crate::assemble::{AssembleError, Assembly, ChainParts, UpstreamReach, WatchTerms};
 
@@ -39,6 +39,7 @@ struct RunningWatcher {
 struct FollowedUpstream {
     upstream: Arc<Upstream>,
     heads: Arc<Heads>,
+    pulse: Arc<Pulse>,
     watch: WatchTerms,
     reach: Arc<UpstreamReach>,
     transport: Arc<dyn Transport>,
@@ -99,6 +100,7 @@ impl ChainLoops {
             place += 1;
             if !is_kept {
                 running.task.abort();
+                running.followed.pulse.end_feed(running.followed.upstream.slot());
             }
             is_kept
         });
@@ -125,6 +127,7 @@ impl ChainLoops {
         let followed = FollowedUpstream {
             upstream: Arc::clone(&served.roster.upstreams()[place]),
             heads: Arc::clone(&served.heads),
+            pulse: Arc::clone(&served.pulse),
             watch: parts.watch,
             reach: Arc::clone(&parts.reach),
             transport,
@@ -135,7 +138,7 @@ impl ChainLoops {
                 transport: Arc::clone(&followed.transport),
                 feed: parts.reach.feed()?,
                 heads: Arc::clone(&followed.heads),
-                pulse: Arc::clone(&served.pulse),
+                pulse: Arc::clone(&followed.pulse),
                 counts: Arc::clone(&served.asked[place]),
             },
             parts.watch.pace,

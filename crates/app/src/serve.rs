@@ -420,7 +420,14 @@ impl Running {
                     break;
                 }
                 () = &mut until => break,
-                _ = hangup.recv() => self.desk.ask(ReloadCause::Signal),
+                _ = hangup.recv() => {
+                    // As without a handler: the terminal of a demo was closed.
+                    if self.source.is_none() {
+                        tracing::info!("received SIGHUP, and there is no config to read again");
+                        break;
+                    }
+                    self.desk.ask(ReloadCause::Signal);
+                }
                 Some(request) = self.requests.recv() => self.reload(request, chains).await,
             }
         }

@@ -152,17 +152,16 @@ impl Heads {
     }
 
     /// Goes by other settings from now on, and by the upstreams in the list as it is now. What is known stays, but
-    /// for the word of upstreams that are no longer in the list.
+    /// for the word of upstreams in other slots than those that are `kept`.
     ///
     /// To be called when the list has changed. Where an upstream takes the slot of another one, that one has to be
     /// gone for longer than a call may take: what such a call says would count for the new one.
-    pub fn change(&self, terms: &HeadsTerms, now: Instant) {
+    pub fn change(&self, terms: &HeadsTerms, kept: UpstreamSet, now: Instant) {
         self.agreement_given.store(terms.agreement.unwrap_or(0), Relaxed);
         let mut writer = self.writer.lock();
         let (present, upstreams) = (self.view.load(), self.upstreams.load());
         let mut next = View::clone(&present);
-        let present_slots: UpstreamSet = upstreams.iter().map(|it| it.slot()).collect();
-        let slots = present_slots.iter().map(|slot| slot.index() + 1).max().unwrap_or(0);
+        let slots = upstreams.iter().map(|it| it.slot().index() + 1).max().unwrap_or(0);
         let rules = AgreementRules {
             agreement: terms.agreement,
             final_after: terms.final_after,
@@ -173,7 +172,7 @@ impl Heads {
         heads.resize(slots.max(heads.len()), None);
         next.heads = heads.into();
         for slot in (0..next.heads.len()).filter_map(|slot| u8::try_from(slot).ok().map(Slot)) {
-            if !present_slots.contains(slot) {
+            if !kept.contains(slot) {
                 next.heads[slot.index()] = None;
                 next.idle = next.idle.without([slot].into_iter().collect());
                 writer.vacate(slot);
@@ -511,7 +510,7 @@ mod tests {
             poll_min: Some(Duration::ZERO),
             ..HeadsTerms::default()
         };
-        heads.change(&terms, now);
+        heads.change(&terms, [Slot(1)].into_iter().collect(), now);
         assert_eq!(latest(&heads), Some(7), "the block still exists");
         let own = |slot: u8| heads.view().head(Slot(slot)).map(|head| head.number.0);
         assert_eq!((own(0), own(1), own(2)), (None, Some(7), None));

@@ -546,16 +546,20 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
 
 fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
     let shown = chain.verifier.as_ref().map(|verifier| verifier.findings().shown());
-    let status = |evidence: Evidence| VoidStatus {
-        ms_ago: whole_millis(now.saturating_duration_since(evidence.at)),
-        upstream: chain.roster.upstream(evidence.slot).identity().id.to_string(),
-        method: evidence.method,
-        params: evidence.params,
-        check: evidence.check,
-        detail: evidence.detail,
-        answer: evidence.answer,
+    let status = |evidence: Evidence| {
+        // Of one that is gone nothing is told.
+        let upstream = chain.roster.find(evidence.slot)?;
+        Some(VoidStatus {
+            ms_ago: whole_millis(now.saturating_duration_since(evidence.at)),
+            upstream: upstream.identity().id.to_string(),
+            method: evidence.method,
+            params: evidence.params,
+            check: evidence.check,
+            detail: evidence.detail,
+            answer: evidence.answer,
+        })
     };
-    shown.unwrap_or_default().into_iter().rev().map(status).collect()
+    shown.unwrap_or_default().into_iter().rev().filter_map(status).collect()
 }
 
 fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> UpstreamStatus {

@@ -179,6 +179,12 @@ impl Roster {
         &self.upstreams[self.place(slot)]
     }
 
+    /// The upstream in `slot`, if one is there: what outlives the settings may speak of one that is gone.
+    pub fn find(&self, slot: Slot) -> Option<&Arc<Upstream>> {
+        let place = self.places.get(slot.index()).filter(|place| **place != VACANT)?;
+        self.upstreams.get(usize::from(*place))
+    }
+
     /// The slots of its upstreams, in their order.
     pub fn slots(&self) -> impl ExactSizeIterator<Item = Slot> + '_ {
         self.upstreams.iter().map(|upstream| upstream.slot())
@@ -265,6 +271,24 @@ mod tests {
         let roster = Roster::new(vec![Arc::new(upstream)], methods, Vec::new()).allowing(dangerous);
         let row = MethodTable::standard().row(method);
         assert_eq!(roster.eligible(row, method).map(drop), expected, "{rules}: {method}");
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn upstreams_are_found_by_their_slots_in_any_order() {
+        let now = Instant::now();
+        let upstreams = [("b", 4), ("a", 1)].map(|(id, slot)| {
+            let identity = Identity::named(id);
+            Arc::new(Upstream::new(identity, Slot(slot), BreakerBounds::default(), now))
+        });
+        let roster = Roster::new(upstreams.to_vec(), MethodRules::default(), Vec::new());
+        let id = |slot| roster.find(Slot(slot)).map(|upstream| upstream.identity().id.to_string());
+        assert_eq!((id(4).as_deref(), id(1).as_deref()), (Some("b"), Some("a")));
+        assert_eq!((id(0), id(2), id(5), id(200)), (None, None, None, None));
+        assert_eq!((roster.place(Slot(4)), roster.place(Slot(1))), (0, 1));
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("all");
+        assert_eq!(eligible.iter().collect::<Vec<_>>(), [Slot(1), Slot(4)]);
     }
 
     const DANGEROUS: Result<(), NotServed> = Err(NotServed::Dangerous(Access::Admin));

@@ -277,18 +277,21 @@ impl Upstream {
     }
 
     /// This upstream after its settings changed: `self` has the new ones, and takes over what `old` learnt
-    /// and spent, its budget, and its epoch. Calls that go on at `old` count for both.
-    ///
-    /// `bounds` are those of the new settings.
+    /// and spent, its budget, and its epoch. Calls that go on at `old` count for both. The bounds of its breakers stay
+    /// until [`Upstream::set_bounds`].
     #[must_use]
-    pub fn succeeding(self, old: &Self, bounds: BreakerBounds) -> Self {
-        old.state.set_bounds(bounds);
+    pub fn succeeding(self, old: &Self) -> Self {
         Self {
             sharing: old.sharing.clone(),
             controls: Arc::clone(&old.controls),
             state: Arc::clone(&old.state),
             ..self
         }
+    }
+
+    /// Its breakers go by these bounds from now on. Rests that began go on.
+    pub fn set_bounds(&self, bounds: BreakerBounds) {
+        self.state.set_bounds(bounds);
     }
 
     /// Within another budget than that of the upstream that it succeeds. What was spent and learnt stays.

@@ -52,7 +52,7 @@ fn what_was_spent_counts_against_another_budget() {
         drop(old.admit(row(), 1, now).expect("four of ten"));
     }
     let later = now + Duration::from_secs(60);
-    let new = blank(later).succeeding(&old, BreakerBounds::default());
+    let new = blank(later).succeeding(&old);
     let new = Arc::new(new.within_instead(budget(6, None)));
     assert_eq!(new.identity().tier, Tier::Fallback);
     assert_eq!(new.condition(later), Condition::Ready);
@@ -69,7 +69,7 @@ fn calls_under_way_take_places_of_both() {
     let now = origin();
     let old = upstream(now);
     let under_way = old.admit(row(), 1, now).expect("it is free");
-    let new = blank(now).succeeding(&old, BreakerBounds::default());
+    let new = blank(now).succeeding(&old);
     let new = Arc::new(new.within_instead(budget(10, Some(1))));
     assert_eq!(new.in_flight(), 1);
     assert!(new.admit(row(), 1, now).is_err(), "its only place is taken");
@@ -84,7 +84,8 @@ fn health_stays_and_goes_by_the_new_bounds() {
     let old = upstream(now);
     settle(&old, VerdictClass::Fault, now);
     let patient = BreakerBounds { failures_max: 5, ..BreakerBounds::default() };
-    let new = blank(now).succeeding(&old, patient);
+    let new = blank(now).succeeding(&old);
+    new.set_bounds(patient);
     for failures in 2..5 {
         settle(&new, VerdictClass::Fault, now);
         assert_eq!(new.condition(now), Condition::Ready, "{failures} failures");

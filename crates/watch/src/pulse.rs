@@ -255,6 +255,12 @@ impl Pulse {
     pub fn vacate(&self, slot: Slot) {
         self.honouring.set(slot, false);
         self.forget_origin(slot);
+        self.end_feed(slot);
+    }
+
+    /// Gives back what a loop that was ended held of feeds. One that begins anew asks for its own.
+    pub fn end_feed(&self, slot: Slot) {
+        self.seats.bid(slot, None);
         self.relays.vacate(slot);
     }
 

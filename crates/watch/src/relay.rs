@@ -136,12 +136,18 @@ impl Relays {
         }
     }
 
-    /// Forgets an upstream that is gone.
+    /// Forgets an upstream whose loop has ended.
     pub(crate) fn vacate(&self, slot: Slot) {
         let mut candidates = self.candidates.lock();
         let gone = UpstreamSet::from_iter([slot]);
         candidates.all = candidates.all.without(gone);
         candidates.followed = candidates.followed.without(gone);
+        drop(candidates);
+        for relay in self.open.lock().iter() {
+            let mut state = relay.state.lock();
+            state.refusing = state.refusing.without(gone);
+            state.failing = state.failing.without(gone);
+        }
     }
 
     /// Those that are open and not in `known`.

@@ -24,7 +24,7 @@ use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    MethodRules, Redactor, Slot, Upstream, UpstreamId, UpstreamList, UpstreamSet,
+    BreakerBounds, MethodRules, Redactor, Slot, Upstream, UpstreamId, UpstreamList, UpstreamSet,
 };
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 
@@ -51,6 +51,9 @@ pub(crate) struct ChainParts {
     pub(crate) upstreams: Vec<UpstreamParts>,
     slots: SlotBook,
     heads: HeadsTerms,
+    /// The slots of upstreams that stayed what they were before.
+    kept: UpstreamSet,
+    breaker: BreakerBounds,
 }
 
 /// The parts of one upstream.
@@ -216,11 +219,10 @@ pub(super) struct OldChain<'a> {
 }
 
 impl<'a> OldChain<'a> {
-    /// The chain, if it is still the one of these settings.
-    pub(super) fn if_kept(self, chain: &config::Chain) -> Option<Self> {
+    /// Whether it is still the chain of these settings.
+    fn is_kept(self, chain: &config::Chain) -> bool {
         let known = self.parts.served.pulse.chain_id();
-        let is_kept = chain.id.is_none_or(|id| known.is_none_or(|known| id == known));
-        is_kept.then_some(self)
+        chain.id.is_none_or(|id| known.is_none_or(|known| id == known))
     }
 
     /// Whether nothing that the chain depends on has changed.
@@ -272,6 +274,8 @@ struct UpstreamMaker<'a> {
     name: &'a str,
     chain: &'a config::Chain,
     settings: &'a Settings,
+    /// The chain of this name, also where it is another one now: what was spent counts on.
+    named: Option<OldChain<'a>>,
     old: Option<OldChain<'a>>,
     now: Instant,
 }
@@ -324,7 +328,7 @@ impl UpstreamMaker<'_> {
     fn fresh(&self, upstream: &config::Upstream, slot: Slot, commons: &Commons) -> Upstream {
         let made = self.blank(upstream, slot).within(budget(upstream));
         let made = self.shared(made, &upstream.id, commons);
-        let before = self.old.and_then(|old| old.upstream(&upstream.id)?.upstream.pages());
+        let before = self.named.and_then(|old| old.upstream(&upstream.id)?.upstream.pages());
         if let Some(pages) = before {
             made.restore(pages, self.now);
         }
@@ -343,7 +347,7 @@ impl UpstreamMaker<'_> {
             return Arc::clone(old.upstream);
         }
         let made = self.blank(upstream, old.upstream.slot());
-        let made = made.succeeding(old.upstream, breaker(self.settings));
+        let made = made.succeeding(old.upstream);
         let has_same_budget =
             old.settings.budget == upstream.budget && old.settings.provider == upstream.provider;
         Arc::new(match has_same_budget {
@@ -357,20 +361,21 @@ impl UpstreamMaker<'_> {
 }
 
 impl ChainParts {
-    /// The parts of a chain with these settings; `old` are those of before. Nothing that is in use is changed:
+    /// The parts of a chain with these settings; `named` are those of before. Nothing that is in use is changed:
     /// see [`Self::begin`].
     pub(super) fn new(
         name: &str,
         chain: &config::Chain,
         settings: &Settings,
         commons: &mut Commons,
-        old: Option<OldChain<'_>>,
+        named: Option<OldChain<'_>>,
         now: Instant,
     ) -> Result<Self, AssembleError> {
+        let old = named.filter(|old| old.is_kept(chain));
         if let Some(old) = old.filter(|old| old.is_unchanged(chain, settings)) {
             return Ok(old.parts.clone());
         }
-        let maker = UpstreamMaker { name, chain, settings, old, now };
+        let maker = UpstreamMaker { name, chain, settings, named, old, now };
         let kept: UpstreamSet = chain
             .upstreams
             .iter()
@@ -417,7 +422,15 @@ impl ChainParts {
             None => served,
         };
         let retry_budget = old.map_or_else(Arc::default, |old| Arc::clone(&old.parts.retry_budget));
-        Ok(Self { served: Arc::new(served), retry_budget, upstreams: parts, slots, heads: terms })
+        Ok(Self {
+            served: Arc::new(served),
+            retry_budget,
+            upstreams: parts,
+            slots,
+            heads: terms,
+            kept,
+            breaker: breaker(settings),
+        })
     }
 
     /// Takes the parts into use in the place of `old`: from now on the chain's view counts these upstreams.
@@ -429,17 +442,17 @@ impl ChainParts {
         if let Some(id) = id {
             pulse.agree_chain_id(id);
         }
-        let were = old.served.roster.upstreams();
-        let is_kept = |slot| were.iter().any(|it| it.slot() == slot);
-        let is_gone = |slot: &Slot| !roster.slots().any(|it| it == *slot);
-        for slot in roster.slots().filter(|slot| !is_kept(*slot)) {
+        let gone = old.served.roster.slots().filter(|slot| !self.kept.contains(*slot));
+        let new = roster.slots().filter(|slot| !self.kept.contains(*slot));
+        for slot in gone.chain(new) {
             pulse.vacate(slot);
         }
-        for slot in old.served.roster.slots().filter(is_gone) {
-            pulse.vacate(slot);
+        self.served.keep(self.kept);
+        for upstream in roster.upstreams() {
+            upstream.set_bounds(self.breaker);
         }
         heads.upstreams().store(roster.upstreams());
-        heads.change(&self.heads, now);
+        heads.change(&self.heads, self.kept, now);
     }
 
     /// What a worker reaches the chain with: where it is reached as before, with the connections of `old`.

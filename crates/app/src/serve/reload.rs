@@ -49,7 +49,9 @@ impl Running {
         let report = match outcome {
             Ok(report) => report,
             Err(problem) => {
-                if !is_dry {
+                if self.parts.settings.reload == ReloadTrigger::Off || self.source.is_none() {
+                    tracing::info!(cause = cause.word(), problem, "the config was not read again");
+                } else if !is_dry {
                     self.record.note_failed(&problem);
                     let cause = cause.word();
                     tracing::error!(cause, problem, "the config cannot be used: nothing changes");

@@ -38,7 +38,9 @@ impl Exposed {
             encoder.encode_descriptor("wellhead_verify_void", help, None, MetricType::Counter)?;
         for (chain, served, verifier) in &chains {
             for ((slot, method, check), count) in verifier.findings().voids() {
-                let id = served.roster.upstream(slot).identity().id.as_str();
+                // An upstream that is gone has no series.
+                let Some(upstream) = served.roster.find(slot) else { continue };
+                let id = upstream.identity().id.as_str();
                 let labels =
                     [("chain", *chain), ("upstream", id), ("method", method), ("check", check)];
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;

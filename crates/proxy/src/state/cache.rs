@@ -110,7 +110,7 @@ pub(crate) struct Shares {
     pub(crate) cache: Option<Arc<Cache>>,
     /// Of this chain alone: another may have the same id, and other upstreams. `None` where each
     /// goes alone.
-    pub(crate) flights: Option<Arc<Flights<SharedResult>>>,
+    pub(crate) flights: Option<Flights<SharedResult>>,
     /// Whose answers in the slow tiers are left alone.
     pub(crate) tier_guard: Arc<TierGuard>,
 }
@@ -119,14 +119,14 @@ impl Shares {
     /// `None` where neither is wanted. `seed` is that of the flights.
     pub(crate) fn new(cache: Option<Arc<Cache>>, seed: Option<u64>) -> Option<Self> {
         let is_wanted = cache.is_some() || seed.is_some();
-        let flights = seed.map(|seed| Arc::new(Flights::new(FlightLimits::default(), seed)));
+        let flights = seed.map(|seed| Flights::new(FlightLimits::default(), seed));
         is_wanted.then(|| Self { cache, flights, tier_guard: Arc::default() })
     }
 
-    /// Going on with the calls of `old` that are under way.
+    /// Going on with what `old` knows of slow tiers. Calls do not join those of other settings, which may name
+    /// upstreams that are gone and were checked by other rules.
     pub(crate) fn succeeding(self, old: &Self) -> Self {
-        let flights = self.flights.map(|new| old.flights.clone().unwrap_or(new));
-        Self { flights, tier_guard: Arc::clone(&old.tier_guard), ..self }
+        Self { tier_guard: Arc::clone(&old.tier_guard), ..self }
     }
 
     /// Counts a call that is not looked up.

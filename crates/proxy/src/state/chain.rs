@@ -158,7 +158,6 @@ impl ServedChain {
     #[must_use]
     pub fn succeeding(self, old: &Self, kept: UpstreamSet) -> Self {
         debug_assert!(Arc::ptr_eq(&self.heads, &old.heads), "one chain has one view");
-        old.by_hash.keep(kept);
         let verifier = match (self.verifier, &old.verifier) {
             (Some(verifier), Some(old)) => {
                 Some(Arc::new(Arc::unwrap_or_clone(verifier).succeeding(old)))
@@ -183,6 +182,11 @@ impl ServedChain {
             shares,
             ..self
         }
+    }
+
+    /// Forgets what is known of upstreams in other slots than those that are `kept`, at the begin of other settings.
+    pub fn keep(&self, kept: UpstreamSet) {
+        self.by_hash.keep(kept);
     }
 
     /// Ends what clients are subscribed to, because the chain is no longer served: their connections are closed.
