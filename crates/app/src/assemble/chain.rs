@@ -287,6 +287,15 @@ impl UpstreamMaker<'_> {
         (old.reach.terms == *terms).then_some(old)
     }
 
+    /// The slots of those that are.
+    fn kept_slots(&self) -> UpstreamSet {
+        let slot = |upstream: &config::Upstream| {
+            let terms = ConnectTerms::new(upstream, self.settings);
+            Some(self.kept(&upstream.id, &terms)?.upstream.slot())
+        };
+        self.chain.upstreams.iter().filter_map(slot).collect()
+    }
+
     fn make(
         &self,
         upstream: &config::Upstream,
@@ -376,14 +385,7 @@ impl ChainParts {
             return Ok(old.parts.clone());
         }
         let maker = UpstreamMaker { name, chain, settings, named, old, now };
-        let kept: UpstreamSet = chain
-            .upstreams
-            .iter()
-            .filter_map(|upstream| {
-                let terms = ConnectTerms::new(upstream, settings);
-                Some(maker.kept(&upstream.id, &terms)?.upstream.slot())
-            })
-            .collect();
+        let kept = maker.kept_slots();
         let mut slots =
             old.map_or_else(SlotBook::default, |old| old.parts.slots.keeping(kept, now));
         let (mut upstreams, mut parts, mut asked) = (Vec::new(), Vec::new(), Vec::new());
@@ -395,10 +397,8 @@ impl ChainParts {
         }
         let roster = roster(upstreams, chain, settings);
         let terms = heads_terms(chain);
-        let (heads, pulse) = match old {
-            Some(OldChain { parts: Self { served, .. }, .. }) => {
-                (Arc::clone(&served.heads), Arc::clone(&served.pulse))
-            }
+        let (heads, pulse) = match old.map(|old| &old.parts.served) {
+            Some(served) => (Arc::clone(&served.heads), Arc::clone(&served.pulse)),
             None => (heads(terms, roster.upstreams()), Arc::new(Pulse::new(chain.id, now))),
         };
         let verify = verify_settings(chain, roster.slots());
