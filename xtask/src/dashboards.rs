@@ -12,7 +12,7 @@ use content::{OVERVIEW, TENANTS, UPSTREAM};
 
 /// Of Grafana 10, which newer ones read.
 const SCHEMA_VERSION: u32 = 39;
-/// The grid has so many columns.
+/// The columns of Grafana's grid.
 const COLUMNS: usize = 24;
 const PANEL_HEIGHT: usize = 8;
 

@@ -16,7 +16,7 @@ const INTRO: &str = include_str!("log_events/intro.md");
 /// What fields mean, in the order of the alphabet.
 const FIELDS: &[(&str, &str)] = &[
     ("action", "of the admin listener: `log.set`, `key.revoke`"),
-    ("actor", "the name of the token or certificate, or `nobody`"),
+    ("actor", "the name of the token or certificate that acts; `nobody` without one"),
     ("admin", "the address of the admin listener"),
     ("attempts", "exchanges with upstreams that were begun"),
     ("block", "a block number"),

@@ -154,8 +154,8 @@ impl AdminPages {
 }
 
 fn config_status(reloads: ReloadStatus) -> ConfigStatus {
-    let ReloadStatus { generation, applied_at, last_error, needs_restart, .. } = reloads;
-    ConfigStatus { generation, applied_at, last_error, needs_restart }
+    let ReloadStatus { generation, read_at, last_error, needs_restart, .. } = reloads;
+    ConfigStatus { generation, read_at, last_error, needs_restart }
 }
 
 fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {

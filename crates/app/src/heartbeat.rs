@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A worker that did not beat for so long is stuck: something blocks its thread.
+/// A worker without a beat for this long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// When each worker last showed that it runs.

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_keep_the_agreed_head_and_forget_who_is_gone() {
+    fn other_settings_keep_the_agreed_head_and_forget_upstreams_that_are_gone() {
         let now = origin();
         let upstreams = [upstream(0, now), upstream(1, now)];
         let heads = Heads::new(2, None, None).among(UpstreamList::of(&upstreams));

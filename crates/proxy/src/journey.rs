@@ -16,7 +16,7 @@ use wellhead_transport::Ceiling;
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refusal};
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
-use crate::line::{Closing, Line, method_of};
+use crate::line::{Closing, Line, RequestLog, method_of};
 use crate::line_sampler::{LineRates, LineSampler};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
@@ -213,8 +213,8 @@ impl Proxy {
         body: Bytes,
     ) -> impl Future<Output = Answer> {
         // Made here, so that the future does not hold what it is made of beside it.
-        let mut closing =
-            Closing::new(ctx, target, &body, self.settings, (&self.lines, &self.is_cut));
+        let log = RequestLog { lines: &self.lines, is_cut: &self.is_cut };
+        let mut closing = Closing::new(ctx, target, &body, self.settings, log);
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;

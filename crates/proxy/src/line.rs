@@ -109,6 +109,14 @@ fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
     }
 }
 
+/// What the lines of a proxy's requests have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestLog<'a> {
+    pub(crate) lines: &'a LineSampler,
+    /// Requests that end without an answer are cut, at the end of a drain.
+    pub(crate) is_cut: &'a AtomicBool,
+}
+
 /// Leaves the line of one request: by [`Closing::end`], or, when the request is dropped before
 /// that, of what was being tried.
 #[derive(Debug)]
@@ -124,9 +132,7 @@ pub(crate) struct Closing<'a> {
     /// Whether a line is left at all.
     is_told: bool,
     is_done: bool,
-    lines: &'a LineSampler,
-    /// Requests that end without an answer are cut, at the end of a drain.
-    is_cut: &'a AtomicBool,
+    log: RequestLog<'a>,
 }
 
 impl<'a> Closing<'a> {
@@ -135,7 +141,7 @@ impl<'a> Closing<'a> {
         target: Target<'a>,
         body: &Bytes,
         Settings { log_requests: is_told, upstream_calls, .. }: Settings,
-        (lines, is_cut): (&'a LineSampler, &'a AtomicBool),
+        log: RequestLog<'a>,
     ) -> Self {
         let progress =
             Progress::new(Allowance::new(upstream_calls)).from_client(Some(ctx.tenant()));
@@ -148,8 +154,7 @@ impl<'a> Closing<'a> {
             progress,
             is_told,
             is_done: false,
-            lines,
-            is_cut,
+            log,
         }
     }
 
@@ -183,7 +188,7 @@ impl<'a> Closing<'a> {
     fn takes_line(&self, has_failed: bool, now: Instant) -> bool {
         self.is_told
             && tracing::enabled!(target: "wellhead::request", tracing::Level::INFO)
-            && self.lines.take(has_failed, now)
+            && self.log.lines.take(has_failed, now)
     }
 
     /// The request was answered.
@@ -227,7 +232,7 @@ impl Drop for Closing<'_> {
             Some(chain.roster.upstream(slot).identity().id.shared())
         };
         let upstream = self.chain.and_then(id);
-        let (status, reason) = match self.is_cut.load(Relaxed) {
+        let (status, reason) = match self.log.is_cut.load(Relaxed) {
             true => (503, "drain_cut"),
             false => (CLIENT_CLOSED, "client_closed"),
         };

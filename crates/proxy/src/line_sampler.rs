@@ -112,7 +112,7 @@ mod tests {
 
     const RATES: LineRates = LineRates { succeeded: 10, failed: 2 };
 
-    /// How many of so many lines a second are written in each second.
+    /// The lines written in each second, of `per_second` requests a second.
     fn written(per_second: u32, seconds: u32, has_failed: bool) -> Vec<usize> {
         let epoch = wellhead_dispatch::now();
         let sampler = LineSampler::new(RATES, epoch);

@@ -68,7 +68,7 @@ pub struct ConfigStatus {
     /// How often settings were applied, the start included.
     pub generation: u64,
     /// When settings that can be used were read last, in seconds since 1970.
-    pub applied_at: u64,
+    pub read_at: u64,
     /// Why the last reload changed nothing; `null` if it could be used.
     pub last_error: Option<String>,
     /// Settings of the file that wait for a restart.

@@ -86,7 +86,7 @@ impl Site {
         upstreams.into_iter().find(|it| it["id"] == id).unwrap_or(Value::Null)
     }
 
-    /// Waits until so many settings were applied.
+    /// Waits until the settings in use are of this generation.
     async fn generation(&self, wanted: u64) {
         let applied = until(BOUND, || async {
             let status = self.status().await;
@@ -193,7 +193,7 @@ async fn reloads_fail_no_call_and_leave_the_rest_alone() {
              {began_with} then {ends_with} KiB",
             calls.load(Relaxed)
         );
-        // Pools of two workers may grow with what is in flight; a reload that lost them would open some each time.
+        // The pools of two workers may grow with the calls in flight; a reload that lost them would open connections each time.
         assert!(opened < reloads.max(20) / 2, "{opened}");
         assert!(ends_with < began_with * 2 + 20_480, "{began_with} then {ends_with} KiB");
         let told = site.status().await;

@@ -38,8 +38,8 @@ use crate::limits::KnownLimits;
 use crate::secrets;
 use crate::shared::SharedUpstream;
 
-/// Of its connections to an upstream a thread lends one in so many to large answers, which
-/// hold them for as long as their clients take.
+/// A thread lends at most one in four of its connections to an upstream to large answers: each holds its
+/// connection for as long as its client takes.
 const FLOWS_SHARE: usize = 4;
 
 /// The parts of one chain.

@@ -15,8 +15,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 pub(crate) struct ReloadStatus {
     /// How often settings were applied, the start included.
     pub(crate) generation: u64,
-    /// When settings were applied last, in seconds since 1970.
-    pub(crate) applied_at: u64,
+    /// When settings that can be used were read last, in seconds since 1970.
+    pub(crate) read_at: u64,
     /// Why the last reload could not be done; `None` where it could.
     pub(crate) last_error: Option<String>,
     /// The settings of the file that wait for a restart.
@@ -33,7 +33,7 @@ impl ReloadRecord {
     pub(crate) fn new(unix: u64) -> Self {
         Self(Arc::new(Mutex::new(ReloadStatus {
             generation: 1,
-            applied_at: unix,
+            read_at: unix,
             last_error: None,
             needs_restart: Vec::new(),
             failed: 0,
@@ -49,7 +49,7 @@ impl ReloadRecord {
         let mut status = self.0.lock();
         status.generation += u64::from(is_applied);
         (status.last_error, status.needs_restart) = (None, needs_restart);
-        status.applied_at = unix;
+        status.read_at = unix;
         status.generation
     }
 
@@ -73,7 +73,7 @@ impl Collector for ReloadRecord {
             (
                 "wellhead_config_last_reload_success_timestamp_seconds",
                 "When settings that can be used were read last, in seconds since 1970",
-                status.applied_at,
+                status.read_at,
             ),
             (
                 "wellhead_config_needs_restart",

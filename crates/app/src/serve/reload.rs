@@ -60,7 +60,7 @@ impl Running {
             }
         };
         if let Some(told) = told {
-            // Who asked may be gone.
+            // The client of the admin listener may have disconnected.
             let _ = told.send(report);
         }
     }

@@ -19,7 +19,7 @@ pub(crate) const REPLICAS: usize = 3;
 /// The limit that is hunted.
 const RATE: f64 = 200.0;
 const BURST: f64 = 20.0;
-/// The limits of the calm tenant: so many, so a call that the store had no word on is counted as often.
+/// The calm tenant has two shared limits, and a call without the store counts once for each.
 const CALM_QUOTA: &str = "calls_per_second: 120, burst: 40, credits_per_day: 1M";
 const CALM_LIMITS: f64 = 2.0;
 

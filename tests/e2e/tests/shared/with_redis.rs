@@ -92,7 +92,7 @@ impl RelayedStore {
         self.relays.iter().for_each(|relay| relay.set(way));
     }
 
-    /// Answers come twice as late: bytes take so long in each direction.
+    /// Delays bytes by this time in each direction, so answers come twice as late.
     fn set_late(&self, each_way_ms: u64) {
         self.set(Way::Late(Duration::from_millis(each_way_ms)));
     }
@@ -169,7 +169,8 @@ mod with_faketime {
     async fn step(
         clock: &SteppingClock,
         store: &mut MultiplexedConnection,
-        (from_ms, to_ms): (i64, i64),
+        from_ms: i64,
+        to_ms: i64,
     ) {
         let (before, began) = (time_ms(store).await, Instant::now());
         clock.set(to_ms);
@@ -197,7 +198,7 @@ mod with_faketime {
         ] {
             let stepped = async {
                 fleet.until_calls().await;
-                step(&clock, &mut raw, (ahead_ms, to_ms)).await;
+                step(&clock, &mut raw, ahead_ms, to_ms).await;
             };
             fleet.phase(name, forgot, stepped).await;
             ahead_ms = to_ms;

@@ -16,8 +16,8 @@ const CERTIFICATE_DAYS_MIN: u64 = 14;
 const DAY: u64 = 86_400;
 /// Addresses of one name that are shown.
 const ADDRESSES_MAX: usize = 4;
-/// Behind by so many blocks, an upstream is left out where the settings name no bound, if it is also behind
-/// by [`LAG_SECONDS`].
+/// Without a bound in the settings, wellhead leaves an upstream out that lags by this many blocks and by
+/// [`LAG_SECONDS`].
 const LAG_BLOCKS_MIN: u64 = 3;
 const LAG_SECONDS: u64 = 20;
 /// A chain whose newest block is older has probably stopped; no public chain is slower for long.
