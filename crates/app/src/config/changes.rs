@@ -1,5 +1,6 @@
 //! What differs between two settings, in words; and which of it needs a restart.
 
+use super::access::AccessKeys;
 use super::callers::tells_callers_apart;
 use super::read::Setting;
 use super::settings::Settings;
@@ -150,91 +151,75 @@ fn by_id(items: &[Yaml]) -> Option<Vec<(String, Yaml)>> {
     items.iter().map(id).collect()
 }
 
-/// Settings that need a restart, as the reference marks them: what listens, where threads, files and stores are opened
-/// once, and what is read once.
-pub(crate) const NEEDS_RESTART: [&str; 34] = [
-    "listen",
-    "hosts",
-    "tls",
-    "admin",
-    "admin_hosts",
-    "admin_access",
-    "state",
-    "workers",
-    "log",
-    "limits.body_bytes",
-    "limits.bodies_total_bytes",
-    "limits.header_bytes",
-    "limits.answers_total_bytes",
-    "limits.connections",
-    "limits.connections_per_address",
-    "limits.in_flight",
-    "limits.shares",
-    "timeouts.header",
-    "timeouts.body",
-    "timeouts.idle",
-    "timeouts.write",
-    "timeouts.shutdown_delay",
-    "timeouts.drain",
-    "cache",
-    "compression",
-    "cors",
-    "access.keys.file",
-    "access.keys.redis",
-    "access.keys.stale_max",
-    "access.jwt",
-    "access.proxies",
-    "shared",
-    "usage",
-    "reload",
-];
+/// Writes the list of settings that need a restart, and what keeps them as they are.
+macro_rules! needs_restart {
+    ($($first:ident $(. $rest:ident)*),+ $(,)?) => {
+        /// Settings that need a restart, as the reference marks them: what listens, where threads, files and stores
+        /// are opened once, and what is read once.
+        pub(crate) const NEEDS_RESTART: &[&str] = &[
+            $(concat!(stringify!($first) $(, ".", stringify!($rest))*),)+
+            // What reads and writes keys; of a section that may be absent.
+            "access.keys.file",
+            "access.keys.redis",
+            "access.keys.stale_max",
+        ];
+
+        fn keep(kept: &mut Settings, old: &Settings) {
+            $(kept.$first $(. $rest)* = old.$first $(. $rest)*.clone();)+
+        }
+    };
+}
+
+needs_restart! {
+    listen,
+    hosts,
+    tls,
+    admin,
+    admin_hosts,
+    admin_access,
+    state,
+    workers,
+    reload,
+    log,
+    limits.body_bytes,
+    limits.bodies_total_bytes,
+    limits.header_bytes,
+    limits.answers_total_bytes,
+    limits.connections,
+    limits.connections_per_address,
+    limits.in_flight,
+    limits.shares,
+    timeouts.header,
+    timeouts.body,
+    timeouts.idle,
+    timeouts.write,
+    timeouts.shutdown_delay,
+    timeouts.drain,
+    cache,
+    compression,
+    cors,
+    access.jwt,
+    access.proxies,
+    shared,
+    usage,
+}
 
 /// `new`, but for what needs a restart, which stays as it is in `old`; and whether callers are told apart, which stays,
 /// too.
 pub(crate) fn as_far_as_it_reloads(old: &Settings, new: &Settings) -> Settings {
-    let (old, mut kept) = (old.clone(), new.clone());
-    if tells_callers_apart(&old) != tells_callers_apart(&kept) {
+    let mut kept = new.clone();
+    if tells_callers_apart(old) != tells_callers_apart(&kept) {
         kept.access = old.access.clone();
         (kept.tenants, kept.quotas) = (old.tenants.clone(), old.quotas.clone());
     }
-    kept.listen = old.listen;
-    kept.hosts = old.hosts;
-    kept.tls = old.tls;
-    kept.admin = old.admin;
-    kept.admin_hosts = old.admin_hosts;
-    kept.admin_access = old.admin_access;
-    kept.state = old.state;
-    kept.workers = old.workers;
-    kept.log = old.log;
-    kept.limits.body_bytes = old.limits.body_bytes;
-    kept.limits.bodies_total_bytes = old.limits.bodies_total_bytes;
-    kept.limits.header_bytes = old.limits.header_bytes;
-    kept.limits.answers_total_bytes = old.limits.answers_total_bytes;
-    kept.limits.connections = old.limits.connections;
-    kept.limits.connections_per_address = old.limits.connections_per_address;
-    kept.limits.in_flight = old.limits.in_flight;
-    kept.limits.shares = old.limits.shares;
-    kept.timeouts.header = old.timeouts.header;
-    kept.timeouts.body = old.timeouts.body;
-    kept.timeouts.idle = old.timeouts.idle;
-    kept.timeouts.write = old.timeouts.write;
-    kept.timeouts.shutdown_delay = old.timeouts.shutdown_delay;
-    kept.timeouts.drain = old.timeouts.drain;
-    kept.cache = old.cache;
-    kept.compression = old.compression;
-    kept.cors = old.cors;
-    kept.shared = old.shared;
-    kept.usage = old.usage;
-    kept.reload = old.reload;
-    kept.access.jwt = old.access.jwt;
-    kept.access.proxies = old.access.proxies;
-    kept.access.keys = match (kept.access.keys, old.access.keys) {
-        (Some(new), Some(old)) => {
-            let super::AccessKeys { file, redis, stale_max, .. } = old;
-            Some(super::AccessKeys { file, redis, stale_max, ..new })
+    keep(&mut kept, old);
+    kept.access.keys = match (kept.access.keys, &old.access.keys) {
+        (Some(new), Some(AccessKeys { file, redis, stale_max, .. })) => {
+            let (file, redis, stale_max) = (file.clone(), *redis, *stale_max);
+            Some(AccessKeys { file, redis, stale_max, ..new })
         }
         // Without keys there is nothing that reads and writes them.
-        (_, old) => old,
+        (_, old) => old.clone(),
     };
     kept
 }
