@@ -285,11 +285,11 @@ impl NextAssembly {
     pub(crate) fn begin(self, old: &Assembly, now: Instant) -> Assembly {
         let Self { assembly, callers } = self;
         let settings = assembly.settings.chains.iter();
-        for (chain, (name, terms)) in assembly.chains.iter().zip(settings) {
+        for (chain, (name, chain_settings)) in assembly.chains.iter().zip(settings) {
             let before = old.chain(name.as_ref());
             let is_kept = |it: &&ChainParts| Arc::ptr_eq(&it.served.heads, &chain.served.heads);
             if let Some(before) = before.filter(is_kept) {
-                chain.begin(before, terms.id, now);
+                chain.begin(before, chain_settings, &assembly.settings, now);
             }
         }
         if let (Some(control), Some(plan)) = (&assembly.callers, callers) {

@@ -24,7 +24,7 @@ use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    BreakerBounds, MethodRules, Redactor, Slot, Upstream, UpstreamId, UpstreamList, UpstreamSet,
+    MethodRules, Redactor, Slot, Upstream, UpstreamId, UpstreamList, UpstreamSet,
 };
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 
@@ -50,10 +50,6 @@ pub(crate) struct ChainParts {
     /// In the order of the roster.
     pub(crate) upstreams: Vec<UpstreamParts>,
     slots: SlotBook,
-    heads: HeadsTerms,
-    /// The slots of upstreams that stayed what they were before.
-    kept: UpstreamSet,
-    breaker: BreakerBounds,
 }
 
 /// The parts of one upstream.
@@ -225,10 +221,15 @@ impl<'a> OldChain<'a> {
         chain.id.is_none_or(|id| known.is_none_or(|known| id == known))
     }
 
-    /// Whether nothing that the chain depends on has changed.
-    fn is_unchanged(self, chain: &config::Chain, settings: &Settings) -> bool {
+    /// Whether nothing that the chain depends on has changed. `terms` are those of its upstreams.
+    fn is_unchanged(
+        self,
+        chain: &config::Chain,
+        settings: &Settings,
+        terms: &[ConnectTerms],
+    ) -> bool {
         let old = self.settings;
-        let has_same_reach = chain.upstreams.iter().zip(&self.parts.upstreams);
+        let were = self.parts.upstreams.iter().map(|parts| &parts.reach.terms);
         *chain == *self.chain
             && old.health == settings.health
             && old.attempts == settings.attempts
@@ -237,9 +238,7 @@ impl<'a> OldChain<'a> {
             && old.hedging == settings.hedging
             && old.client_version == settings.client_version
             && old.coalesce == settings.coalesce
-            && has_same_reach
-                .clone()
-                .all(|(upstream, parts)| ConnectTerms::new(upstream, settings) == parts.reach.terms)
+            && were.eq(terms)
     }
 
     fn upstream(self, id: &UpstreamId) -> Option<OldUpstream<'a>> {
@@ -287,22 +286,20 @@ impl UpstreamMaker<'_> {
         (old.reach.terms == *terms).then_some(old)
     }
 
-    /// The slots of those that are.
-    fn kept_slots(&self) -> UpstreamSet {
-        let slot = |upstream: &config::Upstream| {
-            let terms = ConnectTerms::new(upstream, self.settings);
-            Some(self.kept(&upstream.id, &terms)?.upstream.slot())
-        };
-        self.chain.upstreams.iter().filter_map(slot).collect()
+    /// The slots of those that are. `terms` are those of all, in their order.
+    fn kept_slots(&self, terms: &[ConnectTerms]) -> UpstreamSet {
+        let all = self.chain.upstreams.iter().zip(terms);
+        all.filter_map(|(upstream, terms)| Some(self.kept(&upstream.id, terms)?.upstream.slot()))
+            .collect()
     }
 
     fn make(
         &self,
         upstream: &config::Upstream,
+        terms: ConnectTerms,
         slots: &mut SlotBook,
         commons: &mut Commons,
     ) -> Result<MadeUpstream, AssembleError> {
-        let terms = ConnectTerms::new(upstream, self.settings);
         let watch = watch_terms(&self.chain.checks_of(upstream));
         let limits = KnownLimits::new(upstream);
         let kept = self.kept(&upstream.id, &terms);
@@ -381,25 +378,26 @@ impl ChainParts {
         now: Instant,
     ) -> Result<Self, AssembleError> {
         let old = named.filter(|old| old.is_kept(chain));
-        if let Some(old) = old.filter(|old| old.is_unchanged(chain, settings)) {
+        let terms: Vec<_> =
+            chain.upstreams.iter().map(|it| ConnectTerms::new(it, settings)).collect();
+        if let Some(old) = old.filter(|old| old.is_unchanged(chain, settings, &terms)) {
             return Ok(old.parts.clone());
         }
         let maker = UpstreamMaker { name, chain, settings, named, old, now };
-        let kept = maker.kept_slots();
+        let kept = maker.kept_slots(&terms);
         let mut slots =
             old.map_or_else(SlotBook::default, |old| old.parts.slots.keeping(kept, now));
         let (mut upstreams, mut parts, mut asked) = (Vec::new(), Vec::new(), Vec::new());
-        for upstream in &chain.upstreams {
-            let made = maker.make(upstream, &mut slots, commons)?;
+        for (upstream, terms) in chain.upstreams.iter().zip(terms) {
+            let made = maker.make(upstream, terms, &mut slots, commons)?;
             upstreams.push(made.upstream);
             parts.push(made.parts);
             asked.push(made.asked);
         }
         let roster = roster(upstreams, chain, settings);
-        let terms = heads_terms(chain);
         let (heads, pulse) = match old.map(|old| &old.parts.served) {
             Some(served) => (Arc::clone(&served.heads), Arc::clone(&served.pulse)),
-            None => (heads(terms, roster.upstreams()), Arc::new(Pulse::new(chain.id, now))),
+            None => (heads(chain, roster.upstreams()), Arc::new(Pulse::new(chain.id, now))),
         };
         let verify = verify_settings(chain, roster.slots());
         let quorums: Vec<_> = chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect();
@@ -422,37 +420,44 @@ impl ChainParts {
             None => served,
         };
         let retry_budget = old.map_or_else(Arc::default, |old| Arc::clone(&old.parts.retry_budget));
-        Ok(Self {
-            served: Arc::new(served),
-            retry_budget,
-            upstreams: parts,
-            slots,
-            heads: terms,
-            kept,
-            breaker: breaker(settings),
-        })
+        Ok(Self { served: Arc::new(served), retry_budget, upstreams: parts, slots })
+    }
+
+    /// The slots of upstreams that are reached as in `old`.
+    fn kept_since(&self, old: &Self) -> UpstreamSet {
+        let was = |reach| old.upstreams.iter().any(|parts| Arc::ptr_eq(&parts.reach, reach));
+        let upstreams = self.served.roster.slots().zip(&self.upstreams);
+        upstreams.filter(|(_, parts)| was(&parts.reach)).map(|(slot, _)| slot).collect()
     }
 
     /// Takes the parts into use in the place of `old`: from now on the chain's view counts these upstreams.
-    pub(super) fn begin(&self, old: &Self, id: Option<wellhead_eth::ChainId>, now: Instant) {
+    /// The settings are those that they were made from.
+    pub(super) fn begin(
+        &self,
+        old: &Self,
+        chain: &config::Chain,
+        settings: &Settings,
+        now: Instant,
+    ) {
         if Arc::ptr_eq(&self.served, &old.served) {
             return;
         }
         let ServedChain { heads, pulse, roster, .. } = &*self.served;
-        if let Some(id) = id {
+        if let Some(id) = chain.id {
             pulse.agree_chain_id(id);
         }
-        let gone = old.served.roster.slots().filter(|slot| !self.kept.contains(*slot));
-        let new = roster.slots().filter(|slot| !self.kept.contains(*slot));
+        let kept = self.kept_since(old);
+        let gone = old.served.roster.slots().filter(|slot| !kept.contains(*slot));
+        let new = roster.slots().filter(|slot| !kept.contains(*slot));
         for slot in gone.chain(new) {
             pulse.vacate(slot);
         }
-        self.served.keep(self.kept);
+        self.served.keep(kept);
         for upstream in roster.upstreams() {
-            upstream.set_bounds(self.breaker);
+            upstream.set_bounds(breaker(settings));
         }
         heads.upstreams().store(roster.upstreams());
-        heads.change(&self.heads, self.kept, now);
+        heads.change(&heads_terms(chain), kept, now);
     }
 
     /// What a worker reaches the chain with: where it is reached as before, with the connections of `old`.
@@ -564,7 +569,8 @@ fn heads_terms(chain: &config::Chain) -> HeadsTerms {
     }
 }
 
-fn heads(terms: HeadsTerms, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
+fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
+    let terms = heads_terms(chain);
     let heads = Heads::new(upstreams.len(), terms.block_time, terms.lag_blocks_max)
         .agreeing(terms.agreement)
         .final_after(terms.final_after)
