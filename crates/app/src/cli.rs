@@ -200,6 +200,14 @@ pub struct Explain {
     /// Only upstreams with this label, as in the query of a request; may be given several times
     #[arg(long, value_name = "LABEL=VALUE")]
     pub select: Vec<String>,
+    /// The running wellhead, and how its answer is printed
+    #[command(flatten)]
+    pub asked: AskedWellhead,
+}
+
+/// The running wellhead that a command asks, and how the command prints the answer.
+#[derive(Debug, Args)]
+pub struct AskedWellhead {
     /// The address of the running wellhead's admin listener, or `unix:/path`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,
@@ -233,12 +241,9 @@ pub struct LogCommand {
     /// Let the settings hold again
     #[arg(long)]
     pub reset: bool,
-    /// The address of the running wellhead's admin listener, or `unix:/path`
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
-    pub admin: Admin,
-    /// Print the JSON object unchanged
-    #[arg(long)]
-    pub json: bool,
+    /// The running wellhead, and how its answer is printed
+    #[command(flatten)]
+    pub asked: AskedWellhead,
 }
 
 /// Arguments of `wellhead reload`.
@@ -256,15 +261,12 @@ pub struct ReloadCommand {
     /// Show the plan and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// The address of the running wellhead's admin listener, or `unix:/path`
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
-    pub admin: Admin,
     /// How long to wait for the answer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub timeout: Duration,
-    /// Print the JSON object unchanged
-    #[arg(long)]
-    pub json: bool,
+    /// The running wellhead, and how its answer is printed
+    #[command(flatten)]
+    pub asked: AskedWellhead,
 }
 
 /// Arguments of `wellhead token`.

@@ -66,8 +66,8 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
 /// Asks a running wellhead, and prints what it says.
 pub(crate) fn command(arguments: &Explain) -> Result<(), CommandError> {
     let target = target(arguments);
-    let (body, told) = ask_json(&arguments.admin, "GET", &target, "")?;
-    match arguments.json {
+    let (body, told) = ask_json(&arguments.asked.admin, "GET", &target, "")?;
+    match arguments.asked.json {
         true => say(&body),
         false => say(&rendered(&told)),
     }
@@ -211,8 +211,7 @@ heads     how new blocks of each upstream are learnt:
             chain: Some("a b".to_owned()),
             client: None,
             select: vec!["archive=true".to_owned()],
-            admin: Admin::Off,
-            json: false,
+            asked: crate::cli::AskedWellhead { admin: Admin::Off, json: false },
         };
         let encoded = "/explain?method=eth_call&\
                        params=%5B%7B%22to%22%3A%220xab%22%7D%2C%22latest%22%5D&chain=a+b&select=archive%3Dtrue";

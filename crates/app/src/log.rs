@@ -10,7 +10,7 @@ const PATH: &str = "/log";
 
 /// Shows or changes it, and prints what holds then.
 pub(crate) fn command(arguments: &LogCommand) -> Result<(), CommandError> {
-    let admin = &arguments.admin;
+    let admin = &arguments.asked.admin;
     let told = match (&arguments.filter, arguments.reset) {
         (None, false) => ask_json(admin, "GET", PATH, ""),
         (_, true) => ask_json(admin, "DELETE", PATH, ""),
@@ -21,7 +21,7 @@ pub(crate) fn command(arguments: &LogCommand) -> Result<(), CommandError> {
         }
     };
     let (body, told) = told?;
-    match arguments.json {
+    match arguments.asked.json {
         true => say(&body),
         false => say(&shown(&told)),
     }

@@ -32,6 +32,27 @@ pub enum LabelValues {
     Words(fn() -> Vec<&'static str>),
 }
 
+/// The chain that a series is of.
+pub const CHAIN: LabelFacts = label("chain", "the chains of the config");
+/// The upstream that a series is of.
+pub const UPSTREAM: LabelFacts = label("upstream", "the ids of the upstreams of the chain");
+/// The time that credits are counted for.
+pub const PERIOD: LabelFacts = words("period", || vec!["day", "month"]);
+
+/// A family with these labels, and the series that it takes at most.
+pub const fn family(
+    name: &'static str,
+    labels: &'static [LabelFacts],
+    series: &'static str,
+) -> FamilyFacts {
+    FamilyFacts { name, labels, series }
+}
+
+/// A family of one series.
+pub const fn single(name: &'static str) -> FamilyFacts {
+    family(name, &[], "1")
+}
+
 /// A label whose values come from somewhere.
 pub const fn label(name: &'static str, from: &'static str) -> LabelFacts {
     LabelFacts { name, values: LabelValues::From(from) }

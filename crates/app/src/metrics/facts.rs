@@ -4,10 +4,10 @@
 use wellhead_access::{QuotaLimit, SubjectKind};
 use wellhead_net::{CloseReason, Protocol};
 use wellhead_server::{ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, WsEnd};
-use wellhead_telemetry::family::{FamilyFacts, LabelFacts, label, words};
+use wellhead_telemetry::family::{
+    CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
+};
 
-const CHAIN: LabelFacts = label("chain", "the chains of the config");
-const UPSTREAM: LabelFacts = label("upstream", "the ids of the upstreams of the chain");
 const CLIENT_PROTOCOL: LabelFacts = words("protocol", || {
     [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket]
         .map(ClientProtocol::word)
@@ -19,19 +19,6 @@ const SOCKET: LabelFacts = words("protocol", || vec![Protocol::Ws.word()]);
 const ISSUER: LabelFacts = label("issuer", "the issuers of `access.jwt` whose keys are fetched");
 const TENANT: LabelFacts =
     label("tenant", "the 500 tenants with a quota that spent most this month");
-const PERIOD: LabelFacts = words("period", || vec!["day", "month"]);
-
-const fn family(
-    name: &'static str,
-    labels: &'static [LabelFacts],
-    series: &'static str,
-) -> FamilyFacts {
-    FamilyFacts { name, labels, series }
-}
-
-const fn single(name: &'static str) -> FamilyFacts {
-    family(name, &[], "1")
-}
 
 /// The families of this crate; those of the proxy are in [`wellhead_proxy::FAMILIES`].
 pub(super) const FAMILIES: &[FamilyFacts] = &[

@@ -8,7 +8,7 @@ use crate::terminal::{CommandError, say};
 
 /// Reads and applies it, or shows what that would do.
 pub(crate) fn command(arguments: &ReloadCommand) -> Result<(), CommandError> {
-    let admin = &arguments.admin;
+    let admin = &arguments.asked.admin;
     let target = if arguments.dry_run { "/reload?dry_run=true" } else { "/reload" };
     let answer = ask(admin, "POST", target, "", arguments.timeout).map_err(|why| {
         CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
@@ -22,7 +22,7 @@ pub(crate) fn command(arguments: &ReloadCommand) -> Result<(), CommandError> {
     if let Some(problem) = told["error"].as_str() {
         return Err(CommandError::Config(problem.to_owned()));
     }
-    match arguments.json {
+    match arguments.asked.json {
         true => say(&answer.body),
         false => say(&shown(&told)),
     }

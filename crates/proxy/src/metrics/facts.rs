@@ -2,7 +2,9 @@
 
 use wellhead_cache::Reason as NotKept;
 use wellhead_eth::CostClass;
-use wellhead_telemetry::family::{FamilyFacts, LabelFacts, label, words};
+use wellhead_telemetry::family::{
+    CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
+};
 use wellhead_transport::Shortage;
 use wellhead_upstream::{Bound, Condition, VerdictClass};
 use wellhead_watch::CallReason;
@@ -11,20 +13,9 @@ use crate::state::counts::{CacheResult, CallOutcome};
 use crate::state::subscriptions::KindName;
 use crate::state::verify::InspectionOutcome;
 
-const CHAIN: LabelFacts = label("chain", "the chains of the config");
-const UPSTREAM: LabelFacts = label("upstream", "the ids of the upstreams of the chain");
 const METHOD: LabelFacts =
     label("method", "the methods of [methods.md](methods.md), `*` for others");
-const PERIOD: LabelFacts = words("period", || vec!["day", "month"]);
 const TIER: LabelFacts = words("tier", || vec!["disk", "redis"]);
-
-const fn family(
-    name: &'static str,
-    labels: &'static [LabelFacts],
-    series: &'static str,
-) -> FamilyFacts {
-    FamilyFacts { name, labels, series }
-}
 
 const fn of_chain(name: &'static str) -> FamilyFacts {
     family(name, &[CHAIN], "chains")
@@ -32,10 +23,6 @@ const fn of_chain(name: &'static str) -> FamilyFacts {
 
 const fn of_upstream(name: &'static str) -> FamilyFacts {
     family(name, &[CHAIN, UPSTREAM], "upstreams")
-}
-
-const fn single(name: &'static str) -> FamilyFacts {
-    family(name, &[], "1")
 }
 
 /// The families that [`super::register`] adds.
