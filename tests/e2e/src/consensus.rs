@@ -27,8 +27,9 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use wellhead_sim::world::{AccountKey, Fee, TxBody};
 
+use crate::free_port;
 use crate::node::{Node, READY_MAX, words};
-use crate::process::{Process, free_port, tool};
+use crate::process::{Process, tool};
 use crate::{Anvil, Geth, Rpc, until};
 
 /// Shared by the driver and its geths, which listen to the loopback only.

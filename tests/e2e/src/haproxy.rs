@@ -3,7 +3,8 @@
 
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port, tool};
+use crate::free_port;
+use crate::process::{Process, tool};
 use crate::{Rpc, nginx, until};
 
 /// A running HAProxy with one thread.

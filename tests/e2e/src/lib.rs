@@ -48,7 +48,7 @@ pub use log_miner::LogMiner;
 pub use nginx::Nginx;
 pub use node::{Anvil, Geth, Node};
 pub use pebble::{HttpsReply, Pebble, PebbleSite, https};
-pub use process::{FIRST_SOCKET, Process, Signal, cache, free_port, tool};
+pub use process::{FIRST_SOCKET, Process, Signal, cache, tool};
 pub use prometheus::{Alertmanager, Prometheus, promtool};
 pub use relay::{Relay, Way};
 pub use rpc::{HttpReply, Rpc, send_http2};
@@ -57,6 +57,7 @@ pub use stepping_clock::SteppingClock;
 pub use tap::Tap;
 pub use websocket::WsClient;
 pub use wellhead::{Upstream, Wellhead, binary};
+pub use wellhead_kit::free_port;
 
 /// How long between two looks of [`until`].
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port, tool};
+use crate::free_port;
+use crate::process::{Process, tool};
 use crate::{Rpc, until};
 
 /// Far more than it needs, for a machine that is busy.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Process, Signal, free_port, tool};
-use crate::{Rpc, until};
+use crate::process::{Process, Signal, tool};
+use crate::{Rpc, free_port, until};
 
 /// Far more than either needs (half a second), for a machine that is busy.
 pub(crate) const READY_MAX: Duration = Duration::from_secs(30);

@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::process::{Process, free_port, tool};
+use crate::free_port;
+use crate::process::{Process, tool};
 use crate::{Certificate, until};
 
 /// Far more than it needs, for a machine that is busy.

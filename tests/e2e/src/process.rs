@@ -6,11 +6,10 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
@@ -122,7 +121,7 @@ impl Process {
 
     /// The exit code, when it ends within `bound`; 128 and more for a signal.
     pub async fn exit_code(&mut self, bound: Duration) -> Option<i32> {
-        let shell = std::sync::Mutex::new(&mut self.shell);
+        let shell = Mutex::new(&mut self.shell);
         until(bound, || async {
             let mut shell = shell.lock().ok()?;
             shell.try_wait().ok()?.and_then(|status| status.code())
@@ -153,6 +152,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(Some(status)) = self.shell.try_wait()
+        {
+            show_end(status, &self.log());
+        }
         // Closing the pipe makes the guard kill the process; waiting for it keeps
         // its files from being removed under its feet.
         drop(self.shell.stdin.take());
@@ -160,33 +164,16 @@ impl Drop for Process {
     }
 }
 
+/// For a failed test: a process that ended before it may be the reason.
+#[expect(clippy::print_stderr, reason = "the runner shows it below the name of the test")]
+fn show_end(status: ExitStatus, log: &str) {
+    eprintln!("a process had ended before its test, {status}:\n{log}");
+}
+
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
     }
-}
-
-/// Ports to give away: below those that systems take for outgoing connections,
-/// one of which could otherwise take a free port before the program does.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// A port of the loopback that nothing listens on at this moment, and that this
-/// process has not given away before.
-///
-/// # Panics
-/// When all of them are taken.
-#[must_use]
-pub fn free_port() -> u16 {
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    let count = u32::from(PORTS.end - PORTS.start);
-    // Test processes that run at once start far from one another.
-    let first = std::process::id().wrapping_mul(1009) % count;
-    (0..count)
-        .map(|_| (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % count)
-        .filter_map(|offset| u16::try_from(offset).ok())
-        .map(|offset| PORTS.start + offset)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("thousands of programs do not listen here")
 }
 
 /// Where a program is: in the cache that `scripts/setup` fills, else on the path.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port, tool};
+use crate::free_port;
+use crate::process::{Process, tool};
 use crate::{Rpc, until};
 
 /// Far more than either needs (a second), for a machine that is busy.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::{Process, Signal, free_port};
-use crate::{Rpc, until};
+use crate::process::{Process, Signal};
+use crate::{Rpc, free_port, until};
 
 /// Far more than it needs (tens of milliseconds), for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);

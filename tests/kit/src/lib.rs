@@ -4,13 +4,15 @@
 //! Start at [`ScriptedTransport`]. A node that knows a chain is `wellhead_sim`'s; what a test
 //! asks of the proxy, or of a plan, stands in the support of that test.
 
+mod ports;
 mod redis;
 mod transport;
 mod upstream;
 
 use std::time::{Duration, Instant};
 
-pub use redis::{RedisServer, free_port};
+pub use ports::free_port;
+pub use redis::RedisServer;
 pub use transport::{Act, Arrival, ScriptedTransport, Step, error, result, status};
 pub use upstream::{named_by, settle, throttle, upstream, verdict, verified};
 

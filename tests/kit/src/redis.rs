@@ -1,8 +1,9 @@
 //! A Redis or Valkey of the machine, which ends with the test.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
+
+use crate::free_port;
 
 /// Kills the command when our end of the pipe closes, however that comes about.
 const SUPERVISOR: &str = r#"
@@ -99,10 +100,4 @@ impl Drop for RedisServer {
         drop(self.shell.stdin.take());
         let _ended = self.shell.wait();
     }
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("it has an address").port()
 }
