@@ -120,13 +120,13 @@ impl WsClient {
     ) -> Result<WebSocketStream<Stream>, TransportError> {
         let (stream, _) = self.dialer.dial(deadline, step).await?;
         *step = DialStep::Http;
-        let mut request = self
-            .prepared
+        let handshake = self.prepared.handshake.as_ref().expect("prepared for a feed");
+        let mut request = handshake
             .uri
             .clone()
             .into_client_request()
             .map_err(|e| failure(&e, TransportErrorKind::Protocol, Sent::No))?;
-        request.headers_mut().extend(self.prepared.headers.clone());
+        request.headers_mut().extend(handshake.headers.clone());
         let (stream, _) = client_async_with_config(request, stream, Some(config))
             .await
             .map_err(|e| failure(&e, TransportErrorKind::Connect, Sent::No))?;

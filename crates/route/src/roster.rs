@@ -82,11 +82,20 @@ pub struct Roster {
     methods: MethodRules,
     routes: Vec<RouteRule>,
     dangerous: DangerousMethods,
-    by_row: Box<[Result<UpstreamSet, NotServed>]>,
     /// By place, of the name.
     name_hashes: Box<[u64]>,
     balance: Balance,
-    balance_by_row: Box<[Balance]>,
+    /// The few that the settings make of the many methods.
+    policies: Vec<MethodPolicy>,
+    /// By row of the method table, the place in `policies`.
+    policy_by_row: Box<[u16]>,
+}
+
+/// What the settings make of one method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MethodPolicy {
+    eligible: Result<UpstreamSet, NotServed>,
+    balance: Balance,
 }
 
 impl Roster {
@@ -116,9 +125,9 @@ impl Roster {
             methods,
             routes,
             dangerous,
-            by_row: Box::default(),
             balance: Balance::default(),
-            balance_by_row: Box::default(),
+            policies: Vec::new(),
+            policy_by_row: Box::default(),
         };
         roster.matched()
     }
@@ -136,17 +145,34 @@ impl Roster {
     }
 
     fn matched(mut self) -> Self {
+        let mut policies = Vec::new();
+        let mut place_of = |row: &MethodRow| {
+            let policy = MethodPolicy {
+                eligible: self.match_method(row, row.name),
+                balance: self.match_balance(row.name),
+            };
+            let known = policies.iter().position(|known| *known == policy);
+            let place = known.unwrap_or_else(|| {
+                policies.push(policy);
+                policies.len() - 1
+            });
+            u16::try_from(place).expect("there are fewer methods")
+        };
         let rows = MethodTable::standard().rows();
-        self.by_row = rows.iter().map(|row| self.match_method(row, row.name)).collect();
-        self.balance_by_row = rows.iter().map(|row| self.match_balance(row.name)).collect();
+        self.policy_by_row = rows.iter().map(&mut place_of).collect();
+        self.policies = policies;
         self
+    }
+
+    fn policy(&self, row: &MethodRow) -> &MethodPolicy {
+        &self.policies[usize::from(self.policy_by_row[row.index.get()])]
     }
 
     /// How the upstreams share the calls of a method.
     pub fn balance(&self, row: &MethodRow, method: &str) -> Balance {
         match row.is_unknown() {
             true => self.match_balance(method),
-            false => self.balance_by_row[row.index.get()],
+            false => self.policy(row).balance,
         }
     }
 
@@ -194,7 +220,7 @@ impl Roster {
     pub fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
         match row.is_unknown() {
             true => self.match_method(row, method),
-            false => self.by_row[row.index.get()],
+            false => self.policy(row).eligible,
         }
     }
 
