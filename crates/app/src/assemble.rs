@@ -3,6 +3,7 @@
 //! What all workers share is made once ([`Assembly`]); connections are made per
 //! worker, since each has its own pools ([`Assembly::worker_chains`]).
 
+mod authorities;
 mod chain;
 mod slots;
 
@@ -35,9 +36,10 @@ use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
 use crate::access::{self, CallerControl, JwksSource, PlannedAccess};
 use crate::config::callers::{self, CallerPlan, IssuerKeys};
-use crate::config::{self, Settings};
+use crate::config::{self, SettingChange, Settings};
 use crate::limits::KnownLimits;
 use crate::shared::SharedLimits;
+pub(crate) use authorities::Authorities;
 pub(crate) use chain::{ChainParts, UpstreamParts, UpstreamReach, WatchTerms};
 use chain::{OldChain, OldWorkerChain};
 
@@ -120,7 +122,7 @@ pub(crate) struct UpstreamConnections {
 }
 
 impl Assembly {
-    /// Makes the parts. Opens no connection.
+    /// Makes the parts. Opens no connection; waits for the files that the settings name.
     pub(crate) fn new(
         settings: &Arc<Settings>,
         usage: Option<Arc<UsageTable>>,
@@ -128,6 +130,7 @@ impl Assembly {
     ) -> Result<Self, AssembleError> {
         let mut commons = Commons {
             resolver: Arc::new(Resolver::new()),
+            authorities: Arc::new(Authorities::read(settings)),
             tls: HashMap::new(),
             cache: cache(&settings.cache, now)?,
             verify_pool: Arc::new(VerifyPool::new(verify_threads())),
@@ -169,11 +172,12 @@ impl Assembly {
     pub(crate) fn succeeding(
         &self,
         settings: &Arc<Settings>,
+        authorities: Authorities,
         is_dry: bool,
         now: Instant,
     ) -> Result<NextAssembly, AssembleError> {
-        // The files of certificates are read anew.
-        let mut commons = Commons { tls: HashMap::new(), ..self.commons.clone() };
+        let authorities = Arc::new(authorities);
+        let mut commons = Commons { authorities, tls: HashMap::new(), ..self.commons.clone() };
         if is_dry {
             // Limits that are looked at only are not shared.
             commons.shared = None;
@@ -260,6 +264,24 @@ impl Assembly {
 }
 
 impl NextAssembly {
+    /// The upstreams whose file of authorities has other certificates than for `old`, which the settings do not show.
+    pub(crate) fn other_certificates(&self, old: &Assembly) -> Vec<SettingChange> {
+        let mut found = Vec::new();
+        for chain in &self.assembly.chains {
+            let chain_name = &chain.served.name.name;
+            let Some(before) = old.chain(chain_name) else { continue };
+            for parts in &chain.upstreams {
+                let (reach, id) = (&parts.reach, parts.reach.id());
+                let was = before.upstreams.iter().find(|it| it.reach.id() == id);
+                if was.is_some_and(|was| !reach.has_authorities_of(&was.reach)) {
+                    let path = format!("chains.{chain_name}.upstreams.{id}.ca_file");
+                    found.push(SettingChange::content(path));
+                }
+            }
+        }
+        found
+    }
+
     /// What a worker reaches the upstreams with from now on, in the place of `worker`, with which it reached those of
     /// `old`: with the same connections where these stay.
     pub(crate) fn worker_chains(
@@ -316,6 +338,7 @@ fn proxy(
 #[derive(Debug, Clone)]
 struct Commons {
     resolver: Arc<Resolver>,
+    authorities: Arc<Authorities>,
     /// By the file of certificates, if any, and whether these add to the public ones.
     tls: HashMap<(Option<PathBuf>, bool), Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
@@ -333,11 +356,10 @@ impl Commons {
             return Ok(Arc::clone(client));
         }
         let read = |path: &Path| {
-            let pem = config::authorities(path);
+            let pem = self.authorities.pem(path);
             pem.map_err(|why| format!("`ca_file` `{}`: {why}", path.display()))
         };
-        let pem = ca_file.map(read).transpose()?;
-        let roots = match &pem {
+        let roots = match ca_file.map(read).transpose()? {
             Some(pem) if adds => TrustedRoots::PublicAnd(pem),
             Some(pem) => TrustedRoots::Only(pem),
             None => TrustedRoots::Public,

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use wellhead_telemetry::log;
+use wellhead_telemetry::{clock, log};
 
+use crate::assemble::Authorities;
 use crate::cli::{Cli, Command, Serve, completions, man};
 use crate::config::{self, Overrides, Settings};
 use crate::reload::{self, ReadConfig, ReloadSource};
@@ -94,6 +96,7 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
 }
 
 fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
+    let began = clock::system_time();
     let mut settings = settings(arguments)?;
     let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
     let given = GivenSockets::take().map_err(system)?;
@@ -101,7 +104,7 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     raise_file_limit();
     let kept = keep_what_is_spent(&mut settings);
     let running = serve::start(&Arc::new(settings), given).map_err(system)?;
-    let running = running.reloading(reload_source(arguments, kept));
+    let running = running.reloading(reload_source(arguments, kept, began));
     let addresses = running.addresses.clone();
     for chain in running.proxy.load().chains() {
         let upstreams = chain.roster.upstreams().len();
@@ -133,8 +136,12 @@ fn raise_file_limit() {
 }
 
 /// Where the settings are read again; `None` where they come from the command line. `state`: the default file that
-/// is in use.
-fn reload_source(arguments: &Serve, state: Option<PathBuf>) -> Option<ReloadSource> {
+/// is in use. `began`: before they were read for the first time.
+fn reload_source(
+    arguments: &Serve,
+    state: Option<PathBuf>,
+    began: SystemTime,
+) -> Option<ReloadSource> {
     if !arguments.urls.is_empty() {
         return None;
     }
@@ -154,9 +161,10 @@ fn reload_source(arguments: &Serve, state: Option<PathBuf>) -> Option<ReloadSour
             true => String::new(),
             false => loaded.warnings.render(false),
         };
-        Ok(ReadConfig { settings, warnings })
+        let authorities = Authorities::read(&settings);
+        Ok(ReadConfig { settings, authorities, warnings })
     };
-    Some(ReloadSource { path, read: Arc::new(read) })
+    Some(ReloadSource { path, began, read: Arc::new(read) })
 }
 
 /// A cap that a restart forgets is none: where the settings name no file, a default one is used. Returns that.

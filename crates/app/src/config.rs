@@ -431,6 +431,20 @@ pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, UnusableCertificat
     }
 }
 
+/// What makes `mixed` unusable, and neither of the settings that it is a mixture of.
+pub(crate) fn misfits(mixed: &Settings, of: [&Settings; 2]) -> Vec<String> {
+    let errors = |settings: &Settings| {
+        let mut problems = Vec::new();
+        check::check(settings, None, &[], None, &mut problems);
+        problems.retain(|problem| problem.severity == Severity::Error);
+        problems
+    };
+    // What takes the text to be seen is found in each of them, or in none.
+    let known = of.map(errors).concat();
+    let misfits = errors(mixed).into_iter().filter(|problem| !known.contains(problem));
+    misfits.map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+}
+
 /// The hint at a file that is not there.
 const RELATIVE_PATHS: &str = "relative paths are seen from the directory of the config";
 

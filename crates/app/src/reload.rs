@@ -11,11 +11,13 @@ pub(crate) mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
 
+use crate::assemble::Authorities;
 use crate::config::{self, SettingChange, Settings};
 pub(crate) use record::{ReloadRecord, ReloadStatus};
 
@@ -30,6 +32,8 @@ pub(crate) type ReadSettings = Arc<dyn Fn() -> Result<ReadConfig, String> + Send
 pub(crate) struct ReloadSource {
     /// The file.
     pub(crate) path: PathBuf,
+    /// Before it was read for the first time.
+    pub(crate) began: SystemTime,
     pub(crate) read: ReadSettings,
 }
 
@@ -37,6 +41,7 @@ pub(crate) struct ReloadSource {
 #[derive(Debug)]
 pub(crate) struct ReadConfig {
     pub(crate) settings: Settings,
+    pub(crate) authorities: Authorities,
     /// What can be lived with, for people; often empty.
     pub(crate) warnings: String,
 }
@@ -129,12 +134,21 @@ pub(crate) struct ReloadPlan {
 }
 
 impl ReloadPlan {
-    /// From `old`, which are in use, to `new`.
-    pub(crate) fn new(old: &Settings, new: &Settings) -> Self {
+    /// From `old`, which are in use, to `new`; an error where what needs a restart, and stays, does not fit the rest.
+    pub(crate) fn new(old: &Settings, new: &Settings) -> Result<Self, String> {
         let settings = config::as_far_as_it_reloads(old, new);
         let applied = config::changes(old, &settings);
         let needs_restart = config::changes(&settings, new);
-        Self { settings, applied, needs_restart }
+        let misfits = match needs_restart.is_empty() {
+            true => Vec::new(),
+            false => config::misfits(&settings, [old, new]),
+        };
+        if misfits.is_empty() {
+            return Ok(Self { settings, applied, needs_restart });
+        }
+        let kept: Vec<_> = needs_restart.iter().map(|change| &*change.path).collect();
+        let (misfits, kept) = (misfits.join("; "), kept.join(", "));
+        Err(format!("{misfits}; these need a restart, and stay as they are: {kept}"))
     }
 }
 
@@ -181,4 +195,31 @@ impl ReloadDesk {
 
 fn reply(status: u16, body: &Value) -> AdminReply {
     AdminReply { status, body: body.to_string().into(), subject: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(yaml: &str) -> Settings {
+        let chains = "chains: { eth: { id: 1, upstreams: [{ id: a, url: 'http://a' }] } }";
+        let yaml = format!("{yaml}\n{chains}");
+        let loaded = config::parse("test", &yaml, &|_| None, config::Overrides::default());
+        loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
+    }
+
+    #[test]
+    fn what_stays_must_fit_what_changes() {
+        let old =
+            settings("limits: { answer_bytes: 10MB, batch_bytes: 9MB, answers_total_bytes: 20MB }");
+        let new =
+            settings("limits: { answer_bytes: 30MB, batch_bytes: 9MB, answers_total_bytes: 40MB }");
+        let problem = ReloadPlan::new(&old, &new).expect_err("30 MB are more than 20 MB");
+        assert!(problem.contains("`answer_bytes` is more than `answers_total_bytes`"), "{problem}");
+        assert!(problem.ends_with("stay as they are: limits.answers_total_bytes"), "{problem}");
+        let new =
+            settings("limits: { answer_bytes: 15MB, batch_bytes: 9MB, answers_total_bytes: 40MB }");
+        let plan = ReloadPlan::new(&old, &new).expect("they fit");
+        assert_eq!((plan.applied.len(), plan.needs_restart.len()), (1, 1));
+    }
 }

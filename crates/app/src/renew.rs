@@ -1,4 +1,4 @@
-//! The TLS files of a listener, looked at again every minute.
+//! The TLS files of a listener, looked at again every minute and with every reload.
 //!
 //! What makes them good is `server`'s business. Bad ones are told in the log once for each
 //! change of the files; connections go on with those before.
@@ -22,18 +22,16 @@ pub(crate) async fn run(tls: Arc<Tls>) {
         looks.tick().await;
         let tls = Arc::clone(&tls);
         // Files may lie on a disk that hangs.
-        let looked = tokio::task::spawn_blocking(move || tls.renew()).await;
-        match looked {
-            Ok(renewed) => tell(&renewed),
-            Err(error) => {
-                tracing::error!(%error, "the TLS files cannot be read; keeping those in use");
-            }
+        let looked = tokio::task::spawn_blocking(move || renew(&tls)).await;
+        if let Err(error) = looked {
+            tracing::error!(%error, "the TLS files cannot be read; keeping those in use");
         }
     }
 }
 
-fn tell(renewed: &Renewed) {
-    match renewed {
+/// Looks at them, and tells what came of it. Waits for the disk.
+pub(crate) fn renew(tls: &Tls) {
+    match tls.renew() {
         Renewed::Unchanged => {}
         Renewed::Taken => tracing::info!("the TLS files were reloaded for new connections"),
         Renewed::Refused(problems) => {

@@ -38,13 +38,16 @@ use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStor
 use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
-use crate::reload::{ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource};
+use crate::reload::{
+    ReadConfig, ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource,
+};
 use crate::renew;
 use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
 use crate::state::State;
 use crate::systemd::{self, GivenSockets};
 use crate::usage::{Usage, UsageSettings};
+use reload::BegunReload;
 
 /// A sweep looks at each meter, of which there may be some hundred thousand.
 const METERS_SWEPT_EVERY: Duration = Duration::from_secs(60);
@@ -403,6 +406,7 @@ impl Running {
         let mut hangup = signal(SignalKind::hangup())
             .map_err(|error| ServeError::System("SIGHUP cannot be listened to", error))?;
         let mut until = std::pin::pin!(until);
+        let mut begun: Option<BegunReload> = None;
         loop {
             tokio::select! {
                 _ = signals.terminate.recv() => {
@@ -428,7 +432,14 @@ impl Running {
                     }
                     self.desk.ask(ReloadCause::Signal);
                 }
-                Some(request) = self.requests.recv() => self.reload(request, chains).await,
+                Some(request) = self.requests.recv(), if begun.is_none() => {
+                    begun = Some(self.begin_reload(request));
+                }
+                read = read_of(&mut begun), if begun.is_some() => {
+                    if let Some(BegunReload { request, .. }) = begun.take() {
+                        self.end_reload(request, read, chains);
+                    }
+                }
             }
         }
         // No reload waits for an answer any more.
@@ -497,6 +508,14 @@ impl Running {
                 "the disk cache did not close in time: entries not yet written are lost"
             );
         }
+    }
+}
+
+/// What the reload that has begun reads; never, where none has.
+async fn read_of(begun: &mut Option<BegunReload>) -> Result<ReadConfig, String> {
+    match begun {
+        Some(begun) => (&mut begun.read).await,
+        None => std::future::pending().await,
     }
 }
 

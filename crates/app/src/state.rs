@@ -200,20 +200,23 @@ impl State {
             tracing::info!(chain = row.chain, restored, "filters of clients go on");
         }
         self.callers.add(callers);
-        let mut added = self.added.lock();
-        let mut others = Vec::new();
+        let (mut added, mut others) = (self.added.lock(), self.others.lock());
         for row in &rows {
             let is_same = |it: &&SpendingRow| it.chain == row.chain && it.upstream == row.upstream;
             let before = added.iter().find(is_same).map(|it| it.pages);
             let own =
                 upstreams(&proxy).find(|(chain, it)| *chain == row.chain && id(it) == row.upstream);
+            let spent = since(row.pages, before);
             match own {
-                Some((_, upstream)) => upstream.restore(since(row.pages, before), now),
-                None => others.push(row.clone()),
+                Some((_, upstream)) => upstream.restore(spent, now),
+                None => match others.iter_mut().find(|it| is_same(&&**it)) {
+                    // It may be one that a reload removed, whose spending here is in no file.
+                    Some(known) => known.pages = known.pages.plus(spent),
+                    None => others.push(row.clone()),
+                },
             }
         }
         *added = rows;
-        *self.others.lock() = others;
     }
 
     /// Times that the file was written, and times that it could not be.
@@ -536,17 +539,19 @@ mod tests {
     use crate::config::{self, Overrides};
     use wellhead_dispatch::now;
 
-    fn proxy() -> Arc<Proxy> {
-        let source = r#"
-chains:
-  ethereum:
-    id: 1
-    upstreams:
+    const UPSTREAMS: &str = r#"
       - { id: a, url: "http://a", budget: { credits_per_month: 1000 } }
       - { id: b, url: "http://b", budget: { credits_per_day: 100 } }
       - { id: free, url: "http://c" }
 "#;
-        let loaded = config::parse("test", source, &|_| None, Overrides::default());
+
+    fn proxy() -> Arc<Proxy> {
+        proxy_with(UPSTREAMS)
+    }
+
+    fn proxy_with(upstreams: &str) -> Arc<Proxy> {
+        let source = format!("chains:\n  ethereum:\n    id: 1\n    upstreams:{upstreams}");
+        let loaded = config::parse("test", &source, &|_| None, Overrides::default());
         let settings = loaded.expect("a good config").settings;
         Assembly::new(&Arc::new(settings), None, now()).expect("parts").proxy
     }
@@ -659,6 +664,28 @@ chains:
         Arc::clone(&second).end().await;
         assert_eq!(written(&path), [17, 0], "what both spent");
         assert_eq!((spent(&new)[0], second.writes()), ((Some(17), Some(17)), (1, 0)));
+    }
+
+    #[tokio::test]
+    async fn what_a_removed_upstream_spent_is_added_when_the_file_is_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let (first_proxy, old) = (proxy(), proxy());
+        let first = State::restore(&path, &first_proxy.replaceable(), None, now());
+        spend(&first_proxy, 0, 5);
+        assert!(matches!(first.write_aside(first.content(false)).await, Some(Turnout::Written)));
+        let current = old.replaceable();
+        let second = State::restore(&path, &current, None, now());
+        spend(&old, 0, 2);
+        let new = proxy_with("\n      - { id: free, url: \"http://c\" }\n");
+        current.store(Arc::clone(&new));
+        second.note_change(&old, now());
+        spend(&first_proxy, 0, 10);
+        first.end().await;
+        second.end().await;
+        let content = read(&path).expect("written");
+        let row = content.spending.iter().find(|row| row.upstream == "a").expect("kept");
+        assert_eq!(row.pages.month_credits, 17, "what both spent");
     }
 
     #[test]

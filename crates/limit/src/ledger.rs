@@ -4,6 +4,7 @@
 //! differently; a cap is then a little early or late. The spending before the process
 //! started is known if the caller kept the [`Pages`] and gives them back.
 
+use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The low bits of a page hold its credits, the high ones say which day or month it is.
@@ -39,6 +40,22 @@ pub struct Pages {
     pub month: u32,
     /// Credits of that month.
     pub month_credits: u64,
+}
+
+impl Pages {
+    /// What both of them spent in the later day and in the later month.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let of = |one: (u32, u64), other: (u32, u64)| match one.0.cmp(&other.0) {
+            cmp::Ordering::Less => other,
+            cmp::Ordering::Greater => one,
+            cmp::Ordering::Equal => (one.0, one.1.saturating_add(other.1)),
+        };
+        let (day, day_credits) = of((self.day, self.day_credits), (other.day, other.day_credits));
+        let month = (self.month, self.month_credits);
+        let (month, month_credits) = of(month, (other.month, other.month_credits));
+        Self { day, day_credits, month, month_credits }
+    }
 }
 
 /// The books. A page holds 10^12 credits, beyond which it is full.
@@ -208,6 +225,22 @@ mod tests {
             assert_eq!(days_left_in_month(day), left, "{day}");
         }
         assert_eq!(month_of(20_777), 56 * 12 + 10);
+    }
+
+    #[test]
+    fn pages_of_one_day_add_up_and_older_ones_are_past() {
+        let pages = |day, day_credits, month, month_credits| Pages {
+            day,
+            day_credits,
+            month,
+            month_credits,
+        };
+        let (one, other) = (pages(40, 3, 1, 30), pages(40, 4, 1, 50));
+        assert_eq!(one.plus(other), pages(40, 7, 1, 80));
+        let next_day = pages(41, 4, 1, 50);
+        assert_eq!(one.plus(next_day), pages(41, 4, 1, 80));
+        assert_eq!(next_day.plus(one), one.plus(next_day));
+        assert_eq!(one.plus(pages(60, 5, 2, 5)), pages(60, 5, 2, 5));
     }
 
     #[test]

@@ -113,11 +113,11 @@ pub(crate) struct Prepared {
     pub(crate) h2_head: Blocks,
     /// For [`Purpose::Feed`] only: a map of headers takes a kilobyte or more, and every worker has one of
     /// these for each upstream.
-    pub(crate) handshake: Option<Handshake>,
+    pub(crate) handshake: Option<FeedRequest>,
 }
 
 /// What a WebSocket handshake is made of.
-pub(crate) struct Handshake {
+pub(crate) struct FeedRequest {
     /// The whole URI.
     pub(crate) uri: Uri,
     /// Without `host`.
@@ -191,7 +191,7 @@ impl Prepared {
             server_name,
             version: endpoint.version,
             h2_head,
-            handshake: (purpose == Purpose::Feed).then_some(Handshake { uri, headers }),
+            handshake: (purpose == Purpose::Feed).then_some(FeedRequest { uri, headers }),
         })
     }
 }

@@ -11,7 +11,7 @@ use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
-use crate::budget::{DailyAllowance, Payment, Turns, price};
+use crate::budget::{CheckLedger, DailyAllowance, Payment, Turns, price};
 use crate::doubt::ChainDoubt;
 use crate::fall::Falls;
 use crate::pulse::Pulse;
@@ -84,6 +84,7 @@ pub struct CheckCounts {
     feed_is_open: AtomicBool,
     relays_open: AtomicUsize,
     relays_opened: AtomicU64,
+    pub(crate) ledger: CheckLedger,
 }
 
 /// An open feed, as the counts show it.
@@ -217,6 +218,16 @@ impl Asker {
         self.is_needed.load(Ordering::Relaxed) && self.pulse.is_busy(now)
     }
 
+    /// Whether the credits of today do not suffice for checks.
+    pub(crate) fn has_spent_allowance(&self, now: Instant) -> bool {
+        self.allowance.is_spent(&self.counts.ledger, now)
+    }
+
+    /// When the next call may be made while no client calls.
+    pub(crate) fn turn_is_free_at(&self, now: Instant) -> Instant {
+        self.turns.free_at(&self.counts.ledger, now)
+    }
+
     /// Pays for a call and counts it; an error when there is nothing left to pay with.
     pub(crate) fn pay(&self, reason: CallReason, row: &MethodRow) -> Result<(), String> {
         let (now, credits) = (now(), price(&self.upstream, row));
@@ -233,7 +244,7 @@ impl Asker {
             | CallReason::Feed
             | CallReason::BlockHash => false,
         };
-        self.turns.take(now, !is_of_the_start && self.is_busy(now));
+        self.turns.take(&self.counts.ledger, now, !is_of_the_start && self.is_busy(now));
         Ok(())
     }
 
@@ -254,7 +265,7 @@ impl Asker {
     }
 
     fn take_credits(&self, credits: u64, now: Instant) -> Result<(), String> {
-        match self.allowance.spend(credits, now) {
+        match self.allowance.spend(&self.counts.ledger, credits, now) {
             Payment::Paid => Ok(()),
             Payment::Refused { is_news } => {
                 if is_news {

@@ -17,18 +17,26 @@ pub(crate) fn price(upstream: &Upstream, row: &MethodRow) -> u64 {
     upstream.price(row)
 }
 
-/// The credits that one upstream's checks may cost in a day.
+/// What the checks of one upstream cost today, and whose turn comes next. It outlives the loop that checks: new
+/// settings begin another loop, and no new day.
 #[derive(Debug, Default)]
+pub(crate) struct CheckLedger {
+    day: Mutex<Day>,
+    free_at: Mutex<Option<Instant>>,
+}
+
+/// The credits that one upstream's checks may cost in a day.
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct DailyAllowance {
     per_day: Option<u64>,
-    day: Mutex<Day>,
 }
 
 #[derive(Debug, Default)]
 struct Day {
     began: Option<Instant>,
     spent: u64,
-    told: bool,
+    /// The allowance that was too little for a call.
+    exceeded: Option<u64>,
 }
 
 /// Whether a call may be made.
@@ -45,15 +53,15 @@ pub(crate) enum Payment {
 
 impl DailyAllowance {
     pub(crate) fn new(per_day: Option<u64>) -> Self {
-        Self { per_day, ..Self::default() }
+        Self { per_day }
     }
 
-    pub(crate) fn spend(&self, credits: u64, now: Instant) -> Payment {
-        let Some(per_day) = self.per_day else { return Payment::Paid };
-        let mut day = self.day.lock();
+    pub(crate) fn spend(self, ledger: &CheckLedger, credits: u64, now: Instant) -> Payment {
+        let mut day = ledger.day.lock();
         day.renew(now);
+        let per_day = self.per_day.unwrap_or(u64::MAX);
         if day.spent.saturating_add(credits) > per_day {
-            return Payment::Refused { is_news: !std::mem::replace(&mut day.told, true) };
+            return Payment::Refused { is_news: day.exceeded.replace(per_day) != Some(per_day) };
         }
         day.began.get_or_insert(now);
         day.spent += credits;
@@ -61,13 +69,10 @@ impl DailyAllowance {
     }
 
     /// Whether a call was refused today.
-    pub(crate) fn is_spent(&self, now: Instant) -> bool {
-        if self.per_day.is_none() {
-            return false;
-        }
-        let mut day = self.day.lock();
+    pub(crate) fn is_spent(self, ledger: &CheckLedger, now: Instant) -> bool {
+        let mut day = ledger.day.lock();
         day.renew(now);
-        day.told
+        self.per_day.is_some() && day.exceeded == self.per_day
     }
 }
 
@@ -80,25 +85,26 @@ impl Day {
 }
 
 /// The turns of own calls while no client calls: the next one is `every` after the last call.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Turns {
     every: Duration,
-    free_at: Mutex<Option<Instant>>,
 }
 
 impl Turns {
     pub(crate) fn new(every: Duration) -> Self {
-        Self { every, free_at: Mutex::new(None) }
+        Self { every }
     }
 
     /// When the next call may be made while no client calls.
-    pub(crate) fn free_at(&self, now: Instant) -> Instant {
-        self.free_at.lock().unwrap_or(now)
+    pub(crate) fn free_at(self, ledger: &CheckLedger, now: Instant) -> Instant {
+        // Another pace may have set it.
+        let latest = now + self.every * OWED_TURNS_MAX;
+        ledger.free_at.lock().unwrap_or(now).min(latest)
     }
 
     /// Notes that a call is made. While clients ask all calls together cost one turn.
-    pub(crate) fn take(&self, now: Instant, is_busy: bool) {
-        let mut free_at = self.free_at.lock();
+    pub(crate) fn take(self, ledger: &CheckLedger, now: Instant, is_busy: bool) {
+        let mut free_at = ledger.free_at.lock();
         let owed = free_at.map_or(now, |free| free.max(now));
         let next = if is_busy { owed.max(now + self.every) } else { owed + self.every };
         *free_at = Some(next.min(now + self.every * OWED_TURNS_MAX));
@@ -113,33 +119,48 @@ mod tests {
     #[test]
     fn a_day_has_so_many_credits() {
         let begun = now();
-        let allowance = DailyAllowance::new(Some(3));
+        let (allowance, ledger) = (DailyAllowance::new(Some(3)), CheckLedger::default());
         let at = |hours: u64| begun + Duration::from_secs(hours * 3600);
-        assert_eq!(allowance.spend(2, at(0)), Payment::Paid);
-        assert_eq!(allowance.spend(2, at(1)), Payment::Refused { is_news: true });
-        assert!(allowance.is_spent(at(1)));
-        assert_eq!(allowance.spend(2, at(2)), Payment::Refused { is_news: false });
-        assert_eq!(allowance.spend(1, at(3)), Payment::Paid, "what is left may be used");
-        assert!(!allowance.is_spent(at(24)), "a new day");
-        assert_eq!(allowance.spend(3, at(24)), Payment::Paid);
-        assert!(!DailyAllowance::new(None).is_spent(at(0)));
+        assert_eq!(allowance.spend(&ledger, 2, at(0)), Payment::Paid);
+        assert_eq!(allowance.spend(&ledger, 2, at(1)), Payment::Refused { is_news: true });
+        assert!(allowance.is_spent(&ledger, at(1)));
+        assert_eq!(allowance.spend(&ledger, 2, at(2)), Payment::Refused { is_news: false });
+        assert_eq!(allowance.spend(&ledger, 1, at(3)), Payment::Paid, "what is left may be used");
+        assert!(!allowance.is_spent(&ledger, at(24)), "a new day");
+        assert_eq!(allowance.spend(&ledger, 3, at(24)), Payment::Paid);
+        assert!(!DailyAllowance::new(None).is_spent(&ledger, at(24)));
+    }
+
+    #[test]
+    fn a_day_goes_on_with_another_allowance() {
+        let (ledger, now) = (CheckLedger::default(), now());
+        let spend = |per_day, credits| DailyAllowance::new(per_day).spend(&ledger, credits, now);
+        assert_eq!(spend(Some(3), 3), Payment::Paid);
+        assert_eq!(spend(Some(3), 1), Payment::Refused { is_news: true });
+        assert_eq!(spend(Some(2), 1), Payment::Refused { is_news: true });
+        assert!(!DailyAllowance::new(Some(5)).is_spent(&ledger, now));
+        assert_eq!(spend(Some(5), 2), Payment::Paid);
+        assert_eq!(spend(None, 7), Payment::Paid);
+        assert_eq!(spend(Some(11), 0), Payment::Refused { is_news: true }, "12 were spent");
     }
 
     #[test]
     fn a_burst_is_paid_back_but_not_for_hours() {
         let begun = now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
-        let turns = Turns::new(Duration::from_secs(60));
-        assert_eq!(turns.free_at(at(0)), at(0));
-        turns.take(at(0), false);
-        assert_eq!(turns.free_at(at(0)), at(60));
-        turns.take(at(0), false);
-        assert_eq!(turns.free_at(at(0)), at(120));
-        (0..100).for_each(|_| turns.take(at(0), false));
-        assert_eq!(turns.free_at(at(0)), at(180));
-        turns.take(at(100), true);
-        assert_eq!(turns.free_at(at(100)), at(180), "what is owed is not forgiven");
-        (200..300).for_each(|second| turns.take(at(second), true));
-        assert_eq!(turns.free_at(at(300)), at(359), "a busy time owes one turn");
+        let (turns, ledger) = (Turns::new(Duration::from_secs(60)), CheckLedger::default());
+        assert_eq!(turns.free_at(&ledger, at(0)), at(0));
+        turns.take(&ledger, at(0), false);
+        assert_eq!(turns.free_at(&ledger, at(0)), at(60));
+        turns.take(&ledger, at(0), false);
+        assert_eq!(turns.free_at(&ledger, at(0)), at(120));
+        (0..100).for_each(|_| turns.take(&ledger, at(0), false));
+        assert_eq!(turns.free_at(&ledger, at(0)), at(180));
+        turns.take(&ledger, at(100), true);
+        assert_eq!(turns.free_at(&ledger, at(100)), at(180), "what is owed is not forgiven");
+        (200..300).for_each(|second| turns.take(&ledger, at(second), true));
+        assert_eq!(turns.free_at(&ledger, at(300)), at(359), "a busy time owes one turn");
+        let faster = Turns::new(Duration::from_secs(1));
+        assert_eq!(faster.free_at(&ledger, at(300)), at(303), "another pace owes by its own");
     }
 }

@@ -58,7 +58,7 @@ impl Watcher {
             // Created before the check, so that a client call in between is not missed.
             let (woken, verified) = (self.pulse().woken(), self.pulse().verified());
             let is_needed_anew = self.look_at_need();
-            let may_ask = self.checks.verifies() && !self.asker.allowance.is_spent(now());
+            let may_ask = self.checks.verifies() && !self.asker.has_spent_allowance(now());
             if !may_ask && self.trust().await {
                 return Verified::BySettings;
             }

@@ -169,7 +169,7 @@ impl Watcher {
             | Condition::Unverified
             | Condition::WrongChain => false,
         };
-        is_fit && !self.asker.allowance.is_spent(now)
+        is_fit && !self.asker.has_spent_allowance(now)
     }
 
     async fn until_relay_has_seat(&self, relay: &Relay) {

@@ -89,7 +89,7 @@ impl Watcher {
             let (woken, heard) = (self.pulse().woken(), self.pulse().head());
             let called = self.called.notified();
             let is_needed_anew = self.look_at_need();
-            let is_spent = self.asker.allowance.is_spent(now());
+            let is_spent = self.asker.has_spent_allowance(now());
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
             self.let_old_head_fade(self.checks.asks(CheckKind::Head) && !is_spent);
@@ -186,7 +186,7 @@ impl Watcher {
     fn tick(&self, polled: Instant, interval: Duration) -> Duration {
         let due = match self.is_busy() {
             true => self.poll_due(polled, interval),
-            false => self.asker.turns.free_at(now()),
+            false => self.asker.turn_is_free_at(now()),
         };
         let due = due.saturating_duration_since(now());
         if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX)
@@ -243,7 +243,7 @@ impl Watcher {
 
     /// Whether a call may be made although no client calls.
     fn has_turn(&self) -> bool {
-        self.asker.turns.free_at(now()) <= now()
+        self.asker.turn_is_free_at(now()) <= now()
     }
 
     async fn probe(&self) -> ChainIdentity {

@@ -19,7 +19,7 @@ impl Watcher {
     /// Asks for the version if it is due. While no client calls, the call waits for its turn.
     pub(crate) async fn look_at_version_in_turn(&self) {
         let now = now();
-        if self.is_busy() || self.asker.turns.free_at(now) <= now {
+        if self.is_busy() || self.asker.turn_is_free_at(now) <= now {
             self.look_at_version().await;
         }
     }

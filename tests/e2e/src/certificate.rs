@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
 
 const NAME: &str = "localhost";
@@ -13,7 +13,24 @@ const NAME: &str = "localhost";
 #[derive(Debug)]
 pub struct Certificate {
     folder: TempDir,
+    der: CertificateDer<'static>,
     client: Arc<ClientConfig>,
+}
+
+fn client_that_trusts<'a>(
+    certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate.clone()).expect("a certificate that we made");
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(client)
 }
 
 impl Certificate {
@@ -33,15 +50,21 @@ impl Certificate {
         {
             std::fs::write(folder.path().join(name), text).expect("the folder is ours");
         }
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).expect("it was just made");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Self { folder, client: Arc::new(client) }
+        let der = made.cert.der().clone();
+        let client = client_that_trusts([&der]);
+        Self { folder, der, client }
+    }
+
+    /// What a client that trusts each of these is set to.
+    #[must_use]
+    pub fn client_of(certificates: &[Self]) -> Arc<ClientConfig> {
+        client_that_trusts(certificates.iter().map(|certificate| &certificate.der))
+    }
+
+    /// As a server shows it.
+    #[must_use]
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
     }
 
     /// What a client that trusts it is set to.

@@ -5,9 +5,10 @@
 //! exchange is an error with words.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,9 +18,13 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::client::conn::http2;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 /// Longer than any total timeout of wellhead, so that its own answer is seen.
 const EXCHANGE_MAX: Duration = Duration::from_secs(40);
@@ -64,14 +69,20 @@ impl HttpReply {
 }
 
 /// Calls one server; shared by reference among tasks.
-#[derive(Debug)]
 pub struct Rpc {
     port: u16,
     path: String,
     /// Where its connections come from.
     source: Ipv4Addr,
+    tls: Option<TlsConnector>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
     next_id: AtomicU64,
+}
+
+impl fmt::Debug for Rpc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rpc").field("port", &self.port).finish_non_exhaustive()
+    }
 }
 
 impl Rpc {
@@ -85,7 +96,13 @@ impl Rpc {
     #[must_use]
     pub fn from_address(source: Ipv4Addr, port: u16, path: &str) -> Self {
         let (idle, next_id) = (Mutex::default(), AtomicU64::new(1));
-        Self { port, path: path.to_owned(), source, idle, next_id }
+        Self { port, path: path.to_owned(), source, tls: None, idle, next_id }
+    }
+
+    /// As [`Self::new`], over TLS to a server that is called `localhost`.
+    #[must_use]
+    pub fn over_tls(client: Arc<ClientConfig>, port: u16, path: &str) -> Self {
+        Self { tls: Some(client.into()), ..Self::new(port, path) }
     }
 
     /// One call; the whole reply, checked to carry the id of the call.
@@ -173,14 +190,32 @@ impl Rpc {
             }
         }
         let stream = connect(self.source, self.port).await?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
-        // Ends by itself when the sender is dropped or the peer closes.
-        tokio::spawn(async move {
-            let _closed = connection.await;
-        });
-        Ok(sender)
+        match &self.tls {
+            None => open(stream).await,
+            // A handshake holds much for a moment; tests hold many calls for long.
+            Some(tls) => Box::pin(open_over_tls(tls, stream)).await,
+        }
     }
+}
+
+async fn open_over_tls(
+    tls: &TlsConnector,
+    stream: TcpStream,
+) -> Result<SendRequest<Full<Bytes>>, String> {
+    let name = ServerName::try_from("localhost").map_err(|why| why.to_string())?;
+    open(tls.connect(name, stream).await.map_err(|why| format!("TLS: {why}"))?).await
+}
+
+/// Opens HTTP/1.1 on a stream. The connection ends by itself when the sender is dropped or the peer closes.
+async fn open(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Full<Bytes>>, String> {
+    let (sender, connection) =
+        handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
+    tokio::spawn(async move {
+        let _closed = connection.await;
+    });
+    Ok(sender)
 }
 
 /// One request over HTTP/2 with prior knowledge, on a connection of its own.

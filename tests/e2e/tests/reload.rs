@@ -4,20 +4,26 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::Instant;
 use wellhead_e2e::attack::{self, upstream::CHAIN_ID};
-use wellhead_e2e::{Process, Rpc, Signal, WsClient, binary, free_port, until};
+use wellhead_e2e::{
+    Certificate, KeyFile, Process, Rpc, Signal, WsClient, binary, free_port, https, until,
+};
 
 const BOUND: Duration = Duration::from_secs(60);
-const CLIENTS: usize = 8;
+/// An answer takes 20 ms, so these make about 2,000 calls a second where the machine has the time.
+const CLIENTS: usize = 64;
 
 /// A wellhead before two nodes, and the file that it reads.
 struct Site {
@@ -31,8 +37,16 @@ struct Site {
 
 impl Site {
     async fn start(more: &str, upstreams: impl Fn(&[attack::Upstream; 2]) -> String) -> Self {
-        let (folder, nodes) =
-            (TempDir::new().unwrap(), [(); 2].map(|()| attack::Upstream::start()));
+        Self::start_in(TempDir::new().unwrap(), more, upstreams).await
+    }
+
+    /// As [`Self::start`], with the files that are in the folder.
+    async fn start_in(
+        folder: TempDir,
+        more: &str,
+        upstreams: impl Fn(&[attack::Upstream; 2]) -> String,
+    ) -> Self {
+        let nodes = [(); 2].map(|()| attack::Upstream::start());
         let (port, admin_port) = (free_port(), free_port());
         let file = folder.path().join("wellhead.yaml");
         let state = folder.path().join("state").display().to_string();
@@ -119,87 +133,169 @@ fn resident_kib(pid: u32) -> u64 {
 }
 
 const CAPPED: &str = ", budget: { credits_per_day: 1000000000 }";
+/// Calls between two reloads, by all clients.
+const CALLS_BETWEEN: u64 = 200;
+/// Another key and another certificate take their turn after so many reloads.
+const RELOADS_A_ROTATION: u64 = 20;
 
-/// Tiers, labels, budgets, time limits and a second upstream change again and again under load. `WELLHEAD_RELOADS=1000`
-/// for a thousand reloads.
+/// Clients of a site that has keys and certificates.
+struct Clients<'a> {
+    site: &'a Site,
+    tls: Arc<ClientConfig>,
+    /// The key that they call with.
+    key: Mutex<String>,
+    calls: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Clients<'_> {
+    async fn call_on(&self, client: usize) {
+        let (mut number, mut path, mut rpc) = (0_u64, String::new(), None);
+        while !self.stop.load(Relaxed) {
+            let now = format!("/main/{}", self.key.lock().unwrap());
+            if now != path {
+                rpc = Some(Rpc::over_tls(Arc::clone(&self.tls), self.site.port, &now));
+                path = now;
+            }
+            number += 1;
+            let address = format!("0x{client:020x}{number:020x}");
+            let told = rpc.as_ref().unwrap().result("eth_getBalance", json!([address, "latest"]));
+            told.await.unwrap_or_else(|error| panic!("{error}\n{}", self.site.process.log()));
+            self.calls.fetch_add(1, Relaxed);
+        }
+    }
+
+    async fn some_calls(&self, least: u64) {
+        let before = self.calls.load(Relaxed);
+        let called =
+            until(BOUND, || async { (self.calls.load(Relaxed) >= before + least).then_some(()) });
+        assert!(called.await.is_some(), "{}", self.site.process.log());
+    }
+
+    /// Waits until a call with this key has this status, on a connection of its own.
+    async fn status_with(&self, key: &str, wanted: u16) {
+        let rpc = Rpc::over_tls(Arc::clone(&self.tls), self.site.port, &format!("/main/{key}"));
+        let call = r#"{"id":1,"method":"eth_chainId"}"#;
+        let told = until(BOUND, || async {
+            let reply = rpc.post(call).await.unwrap();
+            (reply.status == wanted).then_some(())
+        });
+        assert!(told.await.is_some(), "no {wanted}: {}", self.site.process.log());
+    }
+
+    /// The clients take another key; the one before is invalid afterwards.
+    async fn rotate_key(&self, keys: &mut KeyFile) {
+        let new = keys.add("acme", |_| {});
+        self.status_with(&new, 200).await;
+        let old = std::mem::replace(&mut *self.key.lock().unwrap(), new);
+        // Each client has ended the call that it made with the old one.
+        self.some_calls(20 * CLIENTS as u64).await;
+        keys.revoke(&old);
+        self.status_with(&old, 401).await;
+    }
+
+    /// The next certificate takes the place of the one in use, and new connections get it with the next reload.
+    async fn rotate_certificate(&self, certificate: &Certificate) {
+        let [from, key, _] = certificate.files();
+        fs::copy(from, self.site.folder.path().join("certificate")).unwrap();
+        fs::copy(key, self.site.folder.path().join("key")).unwrap();
+        assert_eq!(self.site.reload("").await.0, 200);
+        let request = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        // It has no session of before, which would be resumed with the certificate of then.
+        let reply = https(certificate.client(), "localhost", self.site.port, request).await;
+        assert_eq!(reply.unwrap().certificate, *certificate.der());
+    }
+}
+
+/// The settings of one round, and the lines of its upstreams.
+fn round(site: &Site, access: &str, round: u64) -> (String, String) {
+    let b = match round % 5 {
+        0 => String::new(),
+        1 => site.upstream("b", 1, ""),
+        2 => site.upstream("b", 1, ", tier: fallback, labels: { archive: \"true\" }"),
+        3 => site.upstream("b", 1, &format!(", budget: {{ in_flight: {} }}", 10 + round % 7)),
+        _ => site.upstream("c", 1, ", weight: 3"),
+    };
+    let more = match round % 3 {
+        0 => "",
+        1 => "timeouts: { total: 20s }",
+        _ => "health: { failures: 5 }",
+    };
+    let a = match round % 4 {
+        3 => format!("{CAPPED}, labels: {{ round: \"{round}\" }}"),
+        _ => CAPPED.to_owned(),
+    };
+    (format!("{access}\n{more}"), site.upstream("a", 0, &a) + &b)
+}
+
+/// Tiers, labels, budgets, time limits and a second upstream change again and again under load over TLS, and so do
+/// certificates and keys. `WELLHEAD_RELOADS=1000` for a thousand reloads.
 #[tokio::test(flavor = "multi_thread")]
 async fn reloads_fail_no_call_and_leave_the_rest_alone() {
     let reloads: u64 =
         std::env::var("WELLHEAD_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
-    let site = Site::start("reload: signal", |nodes| upstream("a", &nodes[0], CAPPED)).await;
-    let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
-    let clients = join_all((0..CLIENTS).map(|client| {
-        let (stop, calls, rpc) = (&stop, &calls, Rpc::new(site.port, "/"));
-        async move {
-            let mut number = 0_u64;
-            while !stop.load(Relaxed) {
-                number += 1;
-                let address = format!("0x{client:020x}{number:020x}");
-                let told = rpc.result("eth_getBalance", json!([address, "latest"])).await;
-                told.unwrap_or_else(|error| panic!("{error}"));
-                calls.fetch_add(1, Relaxed);
-            }
-        }
-    }));
+    let rotations = (reloads / RELOADS_A_ROTATION).min(8);
+    let certificates: Vec<_> = (0..=rotations).map(|_| Certificate::new()).collect();
+    let mut keys = KeyFile::new();
+    let key = Mutex::new(keys.add("acme", |_| {}));
+    let access = |folder: &Path| {
+        format!(
+            "reload: signal\ntls: {{ certificate: {0}/certificate, key: {0}/key }}\n\
+             access: {{ keys: {{ file: \"{1}\" }} }}\ntenants: {{ acme: {{}} }}",
+            folder.display(),
+            keys.path().display()
+        )
+    };
+    let folder = TempDir::new().unwrap();
+    let [certificate, private, _] = certificates[0].files();
+    fs::copy(certificate, folder.path().join("certificate")).unwrap();
+    fs::copy(private, folder.path().join("key")).unwrap();
+    let access = access(folder.path());
+    let site = Site::start_in(folder, &access, |nodes| upstream("a", &nodes[0], CAPPED)).await;
+    let (tls, stop) = (Certificate::client_of(&certificates), AtomicBool::new(false));
+    let clients = Clients { site: &site, tls, key, calls: AtomicU64::new(0), stop };
     let reloading = async {
-        let some_calls = |least: u64| {
-            let calls = &calls;
-            async move {
-                let before = calls.load(Relaxed);
-                let called = until(BOUND, || async {
-                    (calls.load(Relaxed) >= before + least).then_some(())
-                });
-                assert!(called.await.is_some());
-            }
-        };
-        some_calls(200).await;
+        clients.some_calls(CALLS_BETWEEN).await;
         let (accepted, mut spent) = (site.nodes[0].shared.connections_accepted(), 0);
-        let began_with = resident_kib(site.process.pid());
-        for round in 1..=reloads {
-            let b = match round % 5 {
-                0 => String::new(),
-                1 => site.upstream("b", 1, ""),
-                2 => site.upstream("b", 1, ", tier: fallback, labels: { archive: \"true\" }"),
-                3 => {
-                    site.upstream("b", 1, &format!(", budget: {{ in_flight: {} }}", 10 + round % 7))
-                }
-                _ => site.upstream("c", 1, ", weight: 3"),
-            };
-            let more = match round % 3 {
-                0 => "reload: signal",
-                1 => "reload: signal\ntimeouts: { total: 20s }",
-                _ => "reload: signal\nhealth: { failures: 5 }",
-            };
-            let a = match round % 4 {
-                3 => format!("{CAPPED}, labels: {{ round: \"{round}\" }}"),
-                _ => CAPPED.to_owned(),
-            };
-            site.write(more, &(site.upstream("a", 0, &a) + &b));
+        let (began_with, before) = (resident_kib(site.process.pid()), clients.calls.load(Relaxed));
+        let began = Instant::now();
+        let mut rotation = certificates.iter().skip(1);
+        for number in 1..=reloads {
+            let (more, upstreams) = round(&site, &access, number);
+            site.write(&more, &upstreams);
             let (status, told) = site.reload("").await;
             assert_eq!((status, &told["ok"]), (200, &json!(true)), "{told}");
-            assert!(!changes(&told, "applied").is_empty(), "{round}: {told}");
-            some_calls(10).await;
+            assert!(!changes(&told, "applied").is_empty(), "{number}: {told}");
+            clients.some_calls(CALLS_BETWEEN).await;
             let a = site.upstream_status("a").await;
-            assert_eq!(a["condition"], "ready", "{round}: {a}");
+            assert_eq!(a["condition"], "ready", "{number}: {a}");
             let now = a["credits_today"].as_u64().unwrap_or_else(|| panic!("{a}"));
-            assert!(now >= spent && now > 0, "{round}: {spent} then {now}");
+            assert!(now >= spent && now > 0, "{number}: {spent} then {now}");
             spent = now;
+            if number % RELOADS_A_ROTATION == 0
+                && let Some(next) = rotation.next()
+            {
+                clients.rotate_certificate(next).await;
+                clients.rotate_key(&mut keys).await;
+            }
         }
+        let (took, calls) = (began.elapsed(), clients.calls.load(Relaxed) - before);
         let opened = site.nodes[0].shared.connections_accepted() - accepted;
-        let (began_with, ends_with) = (began_with, resident_kib(site.process.pid()));
-        stop.store(true, Relaxed);
+        let ends_with = resident_kib(site.process.pid());
+        clients.stop.store(true, Relaxed);
         println!(
-            "{reloads} reloads: {} calls, none failed; {opened} more connections to the upstream that stayed, \
-             {began_with} then {ends_with} KiB",
-            calls.load(Relaxed)
+            "{reloads} reloads with {rotations} rotations of certificate and key: {calls} calls in {:.0} s, none failed; {opened} \
+             more connections to the upstream that stayed, {began_with} then {ends_with} KiB",
+            took.as_secs_f64()
         );
+        assert_eq!(rotation.count(), 0, "each certificate had its turn");
         // The pools of two workers may grow with the calls in flight; a reload that lost them would open connections each time.
         assert!(opened < reloads.max(20) / 2, "{opened}");
         assert!(ends_with < began_with * 2 + 20_480, "{began_with} then {ends_with} KiB");
         let told = site.status().await;
         assert_eq!(told["config"]["generation"], reloads + 1, "{told}");
     };
-    tokio::join!(clients, reloading);
+    tokio::join!(join_all((0..CLIENTS).map(|client| clients.call_on(client))), reloading);
 }
 
 #[tokio::test(flavor = "multi_thread")]

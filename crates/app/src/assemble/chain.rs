@@ -5,7 +5,6 @@
 //! in another way is a new upstream in a slot of its own. A chain stays for as long as its name does, unless its
 //! `id` becomes another one: its view, its sessions, subscriptions, filters and counts go on.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +27,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 
+use super::authorities::Authorities;
 use super::slots::SlotBook;
 use super::{
     AssembleError, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of, endpoint_of,
@@ -88,14 +88,7 @@ pub(crate) struct ConnectTerms {
 }
 
 impl ConnectTerms {
-    fn new(upstream: &config::Upstream, settings: &Settings) -> Self {
-        let digest = |path: &PathBuf| {
-            // One that cannot be read is an error where it is used.
-            let pem = config::authorities(path).ok()?;
-            let mut hasher = DefaultHasher::new();
-            pem.hash(&mut hasher);
-            Some(hasher.finish())
-        };
+    fn new(upstream: &config::Upstream, settings: &Settings, authorities: &Authorities) -> Self {
         Self {
             url: upstream.url.clone(),
             ws: upstream.ws.clone(),
@@ -103,7 +96,7 @@ impl ConnectTerms {
             headers: upstream.headers.clone(),
             ca_file: upstream.ca_file.clone(),
             ca_file_adds: upstream.ca_file_adds,
-            ca_digest: upstream.ca_file.as_ref().and_then(digest),
+            ca_digest: upstream.ca_file.as_deref().and_then(|path| authorities.digest(path)),
             http: upstream.http,
             calls_over: upstream.calls_over,
             gzip: upstream.gzip,
@@ -156,6 +149,15 @@ impl UpstreamReach {
             ..usual
         };
         Ok(Self { id: upstream.id.clone(), terms, endpoint, feed, is_socket, settings, shared })
+    }
+
+    pub(super) fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    /// Whether its file of authorities has the certificates that it had for `before`.
+    pub(super) fn has_authorities_of(&self, before: &Self) -> bool {
+        self.terms.ca_file != before.terms.ca_file || self.terms.ca_digest == before.terms.ca_digest
     }
 
     fn flows_max(&self) -> usize {
@@ -378,8 +380,11 @@ impl ChainParts {
         now: Instant,
     ) -> Result<Self, AssembleError> {
         let old = named.filter(|old| old.is_kept(chain));
-        let terms: Vec<_> =
-            chain.upstreams.iter().map(|it| ConnectTerms::new(it, settings)).collect();
+        let terms: Vec<_> = chain
+            .upstreams
+            .iter()
+            .map(|it| ConnectTerms::new(it, settings, &commons.authorities))
+            .collect();
         if let Some(old) = old.filter(|old| old.is_unchanged(chain, settings, &terms)) {
             return Ok(old.parts.clone());
         }

@@ -15,6 +15,8 @@ pub(crate) enum ChangeKind {
     Removed,
     /// It has another value.
     Changed,
+    /// It names the file that it named, which has another content.
+    Content,
 }
 
 impl ChangeKind {
@@ -22,7 +24,7 @@ impl ChangeKind {
         match self {
             Self::Added => "added",
             Self::Removed => "removed",
-            Self::Changed => "changed",
+            Self::Changed | Self::Content => "changed",
         }
     }
 
@@ -31,7 +33,7 @@ impl ChangeKind {
         match self {
             Self::Added => '+',
             Self::Removed => '-',
-            Self::Changed => '~',
+            Self::Changed | Self::Content => '~',
         }
     }
 }
@@ -46,6 +48,13 @@ pub(crate) struct SettingChange {
     pub(crate) to: String,
 }
 
+impl SettingChange {
+    /// The file that this setting names has another content.
+    pub(crate) fn content(path: String) -> Self {
+        Self { kind: ChangeKind::Content, path, from: String::new(), to: String::new() }
+    }
+}
+
 impl std::fmt::Display for SettingChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, path, from, to } = self;
@@ -53,6 +62,7 @@ impl std::fmt::Display for SettingChange {
         match kind {
             ChangeKind::Changed if from == to => f.write_str(": another secret"),
             ChangeKind::Changed => write!(f, ": {from} -> {to}"),
+            ChangeKind::Content => f.write_str(": the file has another content"),
             ChangeKind::Added | ChangeKind::Removed => Ok(()),
         }
     }

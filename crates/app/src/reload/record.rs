@@ -53,11 +53,18 @@ impl ReloadRecord {
         status.generation
     }
 
-    /// Settings cannot be used.
-    pub(crate) fn note_failed(&self, problem: &str) {
+    /// Settings cannot be used; returns whether they could be before, or could not for another reason.
+    pub(crate) fn note_failed(&self, problem: &str) -> bool {
         let mut status = self.0.lock();
+        let is_news = status.last_error.as_deref() != Some(problem);
         status.last_error = Some(problem.to_owned());
         status.failed += 1;
+        is_news
+    }
+
+    /// Whether the settings that were read last cannot be used.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.0.lock().last_error.is_some()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Looks whether the config, or a file that it names, has changed.
 //!
 //! Files are polled: that works on every file system, over the symbolic links that Kubernetes swaps, and where notices
-//! of changes are lost. A file is read when its metadata differ, and each [`READ_EVERY`] in any case.
+//! of changes are lost. A file is read when its metadata differ, and each [`READ_EVERY`] in any case. As often a config
+//! that cannot be used is read again: a file that it names may be there by now.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,13 +10,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{ReloadCause, ReloadDesk};
+use super::{ReloadCause, ReloadDesk, ReloadRecord};
 use crate::config::Settings;
 
 /// A change is seen at the second look after it: by then the file is written.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Some file systems do not tell changes by their metadata.
 const READ_EVERY: Duration = Duration::from_secs(30);
+/// A kernel dates files by a clock that ticks 100 times a second or more often.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
 /// More of a file is not looked at.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -46,18 +49,26 @@ pub(crate) struct FileMarks {
     read_at: Option<Instant>,
     /// They differ from what was reloaded, and are looked at once more.
     is_pending: bool,
+    /// Until the first look: when the process began to read.
+    began: Option<SystemTime>,
 }
 
 impl FileMarks {
+    /// Marks of files of which the process read the first contents after `began`, by the clock of files. What was
+    /// written since may be newer than what was read.
+    pub(crate) fn since(began: SystemTime) -> Self {
+        Self { began: began.checked_sub(CLOCK_STEP), ..Self::default() }
+    }
+
     /// Looks at the files; true when their contents differ from the last time that this returned true, and have not
-    /// changed since the look before. Waits for the disk.
-    pub(crate) fn look(&mut self, files: &[PathBuf], now: Instant) -> bool {
+    /// changed since the look before; and each [`READ_EVERY`] while the config `is_failing`. Waits for the disk.
+    pub(crate) fn look(&mut self, files: &[PathBuf], is_failing: bool, now: Instant) -> bool {
         let reads = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= READ_EVERY);
         if reads {
             self.read_at = Some(now);
         }
-        let is_first = self.marks.is_empty();
-        let mut has_changed = false;
+        let began = self.began.take();
+        let mut has_changed = reads && is_failing;
         for file in files {
             let known = self.marks.get(file).copied();
             let metadata =
@@ -67,10 +78,12 @@ impl FileMarks {
             }
             let digest = digest(file);
             has_changed |= known.is_some_and(|known| known.digest != digest);
+            has_changed |=
+                began.zip(metadata).is_some_and(|(began, (_, modified))| modified >= began);
             self.marks.insert(file.clone(), FileMark { metadata, digest });
         }
         self.marks.retain(|file, _| files.contains(file));
-        if has_changed && !is_first {
+        if has_changed {
             self.is_pending = true;
             return false;
         }
@@ -91,13 +104,18 @@ fn digest(file: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Asks for a reload whenever one of the files has changed, for ever. `files` names them as the settings are now.
-pub(crate) async fn run(files: impl Fn() -> Vec<PathBuf> + Send + 'static, desk: ReloadDesk) {
-    let mut marks = FileMarks::default();
+/// Asks for a reload whenever one of the files has changed, for ever. `files` names them as the settings are now;
+/// `record` knows whether the config can be used.
+pub(crate) async fn run(
+    mut marks: FileMarks,
+    files: impl Fn() -> Vec<PathBuf> + Send + 'static,
+    record: ReloadRecord,
+    desk: ReloadDesk,
+) {
     loop {
-        let named = files();
+        let (named, is_failing) = (files(), record.is_failing());
         let looked = tokio::task::spawn_blocking(move || {
-            let has_changed = marks.look(&named, wellhead_dispatch::now());
+            let has_changed = marks.look(&named, is_failing, wellhead_dispatch::now());
             (marks, has_changed)
         });
         let Ok((seen, has_changed)) = looked.await else { return };
@@ -120,15 +138,18 @@ mod tests {
         let (files, now) = ([file.clone()], wellhead_dispatch::now());
         let mut marks = FileMarks::default();
         fs::write(&file, "a").expect("written");
-        assert!(!marks.look(&files, now) && !marks.look(&files, now), "it is as at the start");
+        assert!(
+            !marks.look(&files, false, now) && !marks.look(&files, false, now),
+            "it is as at the start"
+        );
         fs::write(&file, "half").expect("written");
-        assert!(!marks.look(&files, now), "it may be written yet");
+        assert!(!marks.look(&files, false, now), "it may be written yet");
         fs::write(&file, "half and half").expect("written");
-        assert!(!marks.look(&files, now), "it was");
-        assert!(marks.look(&files, now) && !marks.look(&files, now));
+        assert!(!marks.look(&files, false, now), "it was");
+        assert!(marks.look(&files, false, now) && !marks.look(&files, false, now));
         fs::remove_file(&file).expect("removed");
         assert!(
-            !marks.look(&files, now) && marks.look(&files, now),
+            !marks.look(&files, false, now) && marks.look(&files, false, now),
             "the reload says that it is gone"
         );
     }
@@ -147,11 +168,38 @@ mod tests {
         symlink("..data/wellhead.yaml", at("wellhead.yaml")).expect("linked");
         let (files, now) = ([at("wellhead.yaml")], wellhead_dispatch::now());
         let mut marks = FileMarks::default();
-        assert!(!marks.look(&files, now));
+        assert!(!marks.look(&files, false, now));
         symlink("..2", at("..new")).expect("linked");
         fs::rename(at("..new"), at("..data")).expect("swapped");
         // Both have one length, and may have one time.
         let later = now + READ_EVERY;
-        assert!(!marks.look(&files, later) && marks.look(&files, later));
+        assert!(!marks.look(&files, false, later) && marks.look(&files, false, later));
+    }
+    #[test]
+    fn a_file_that_was_written_while_the_process_began_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("wellhead.yaml");
+        fs::write(&file, "a").expect("written");
+        let written = fs::metadata(&file).and_then(|it| it.modified()).expect("a time");
+        let (files, now) = ([file], wellhead_dispatch::now());
+        let looks = |began| {
+            let mut marks = FileMarks::since(began);
+            [(); 3].map(|()| marks.look(&files, false, now))
+        };
+        assert_eq!(looks(written), [false, true, false]);
+        assert_eq!(looks(written + CLOCK_STEP + Duration::from_millis(1)), [false; 3]);
+    }
+
+    #[test]
+    fn a_config_that_cannot_be_used_is_read_again_now_and_then() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("wellhead.yaml");
+        fs::write(&file, "nonsense").expect("written");
+        let (files, now) = ([file], wellhead_dispatch::now());
+        let mut marks = FileMarks::default();
+        assert!(!marks.look(&files, false, now) && !marks.look(&files, true, now));
+        let later = now + READ_EVERY;
+        assert!(!marks.look(&files, true, later) && marks.look(&files, true, later));
+        assert!(!marks.look(&files, true, later), "not at every look");
     }
 }

@@ -1,7 +1,8 @@
 //! A reload, on the control thread: see [`crate::reload`].
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -11,15 +12,26 @@ use wellhead_telemetry::clock;
 use wellhead_upstream::Condition;
 
 use super::Running;
-use crate::assemble::{AssembleError, Assembly};
+use crate::assemble::{AssembleError, Assembly, NextAssembly};
 use crate::config::ReloadTrigger;
 use crate::loops::ChainLoops;
-use crate::reload::{self, ReadConfig, ReloadPlan, ReloadReport, ReloadRequest, ReloadSource};
+use crate::reload::watch::FileMarks;
+use crate::reload::{
+    self, ReadConfig, ReloadCause, ReloadPlan, ReloadReport, ReloadRequest, ReloadSource,
+};
+use crate::renew;
 
 /// A disk that hangs is no reason to wait for longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
+const CAPS_ARE_FORGOTTEN: &str = "spending against the caps is kept from the next restart on: there was no cap when wellhead started, so `state` is not open";
 /// Changes that have a line each in the log.
 const LINES_MAX: usize = 50;
+
+/// A reload whose settings are being read. Dropped, it does nothing.
+pub(super) struct BegunReload {
+    pub(super) request: ReloadRequest,
+    pub(super) read: Pin<Box<dyn Future<Output = Result<ReadConfig, String>> + Send>>,
+}
 
 impl Running {
     /// Reading settings again from this source; without one they stay.
@@ -32,54 +44,75 @@ impl Running {
 
     /// Looks for changes of files, where the settings say so.
     pub(super) fn watch_files(&self, loops: &mut JoinSet<()>) {
-        if self.source.is_some() && self.parts.settings.reload == ReloadTrigger::Auto {
+        let Some(source) = &self.source else { return };
+        if self.parts.settings.reload == ReloadTrigger::Auto {
             let watched = Arc::clone(&self.watched);
-            let files = move || watched.load().to_vec();
-            loops.spawn(reload::watch::run(files, self.desk.clone()));
+            let (files, marks) = (move || watched.load().to_vec(), FileMarks::since(source.began));
+            loops.spawn(reload::watch::run(marks, files, self.record.clone(), self.desk.clone()));
         }
     }
 
-    /// Carries out one request, and tells what became of it.
-    pub(super) async fn reload(&mut self, request: ReloadRequest, chains: &mut ChainLoops) {
-        let ReloadRequest { cause, is_dry, told } = request;
-        let outcome = match self.read().await {
-            Ok(read) => self.apply(read, is_dry, chains).map_err(|error| error.to_string()),
-            Err(problem) => Err(problem),
+    /// Begins a reload: reads the settings.
+    pub(super) fn begin_reload(&self, request: ReloadRequest) -> BegunReload {
+        let read = match (&self.source, self.parts.settings.reload) {
+            (_, ReloadTrigger::Off) => Err("`reload` is `off`".to_owned()),
+            (None, _) => {
+                Err("there is no config to read again: the settings come from the command line"
+                    .to_owned())
+            }
+            (Some(source), _) => Ok(Arc::clone(&source.read)),
         };
-        let report = match outcome {
-            Ok(report) => report,
-            Err(problem) => {
-                if self.parts.settings.reload == ReloadTrigger::Off || self.source.is_none() {
-                    tracing::info!(cause = cause.word(), problem, "the config was not read again");
-                } else if !is_dry {
-                    self.record.note_failed(&problem);
-                    let cause = cause.word();
-                    tracing::error!(cause, problem, "the config cannot be used: nothing changes");
-                }
-                ReloadReport::refused(problem, is_dry)
+        let certificates = if request.is_dry { Vec::new() } else { self.tls.clone() };
+        let read = async {
+            let read = read?;
+            let read = move || {
+                let config = read()?;
+                // They are watched, too; after a reload they shall be those of now.
+                certificates.iter().for_each(|tls| renew::renew(tls));
+                Ok(config)
+            };
+            match tokio::time::timeout(READ_WITHIN, task::spawn_blocking(read)).await {
+                Ok(Ok(read)) => read,
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("the config could not be read within {READ_WITHIN:?}")),
             }
         };
+        BegunReload { request, read: Box::pin(read) }
+    }
+
+    /// Carries out a reload whose settings were read, and tells what became of it.
+    pub(super) fn end_reload(
+        &mut self,
+        request: ReloadRequest,
+        read: Result<ReadConfig, String>,
+        chains: &mut ChainLoops,
+    ) {
+        let ReloadRequest { cause, is_dry, told } = request;
+        let outcome = read.and_then(|read| self.apply(read, is_dry, chains));
+        let report = outcome.unwrap_or_else(|problem| {
+            self.note_failed(cause, is_dry, &problem);
+            ReloadReport::refused(problem, is_dry)
+        });
         if let Some(told) = told {
             // The client of the admin listener may have disconnected.
             let _ = told.send(report);
         }
     }
 
-    async fn read(&self) -> Result<ReadConfig, String> {
-        if self.parts.settings.reload == ReloadTrigger::Off {
-            return Err("`reload` is `off`".to_owned());
-        }
-        let Some(source) = &self.source else {
-            return Err(
-                "there is no config to read again: the settings come from the command line"
-                    .to_owned(),
-            );
-        };
-        let read = Arc::clone(&source.read);
-        match tokio::time::timeout(READ_WITHIN, task::spawn_blocking(move || read())).await {
-            Ok(Ok(read)) => read,
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("the config could not be read within {READ_WITHIN:?}")),
+    fn note_failed(&self, cause: ReloadCause, is_dry: bool, problem: &str) {
+        let word = cause.word();
+        if self.parts.settings.reload == ReloadTrigger::Off || self.source.is_none() {
+            tracing::info!(cause = word, problem, "the config was not read again");
+        } else if !is_dry {
+            let is_news = self.record.note_failed(problem);
+            // The watcher of files tries again and again.
+            if is_news || cause != ReloadCause::File {
+                tracing::error!(
+                    cause = word,
+                    problem,
+                    "the config cannot be used: nothing changes"
+                );
+            }
         }
     }
 
@@ -89,31 +122,45 @@ impl Running {
         read: ReadConfig,
         is_dry: bool,
         chains: &mut ChainLoops,
-    ) -> Result<ReloadReport, AssembleError> {
-        let ReloadPlan { settings, applied, needs_restart } =
-            ReloadPlan::new(&self.parts.settings, &read.settings);
-        let (settings, now, unix) =
-            (Arc::new(settings), wellhead_dispatch::now(), clock::unix_seconds());
-        let next = self.parts.succeeding(&settings, is_dry, now)?;
-        let mut warnings: Vec<String> =
-            Vec::from_iter(Some(read.warnings).filter(|it| !it.is_empty()));
-        if is_dry {
-            let generation = self.record.status().generation;
-            let problem = None;
-            return Ok(ReloadReport {
-                problem,
-                applied,
-                needs_restart,
-                warnings,
-                is_dry,
-                generation,
-            });
+    ) -> Result<ReloadReport, String> {
+        let told = |error: AssembleError| error.to_string();
+        let ReloadPlan { settings, mut applied, needs_restart } =
+            ReloadPlan::new(&self.parts.settings, &read.settings)?;
+        let (settings, now) = (Arc::new(settings), wellhead_dispatch::now());
+        let next = self.parts.succeeding(&settings, read.authorities, is_dry, now).map_err(told)?;
+        applied.extend(next.other_certificates(&self.parts));
+        let mut warnings = Vec::from_iter(Some(read.warnings).filter(|it| !it.is_empty()));
+        if self.state.is_none() && settings.has_caps() && !self.parts.settings.has_caps() {
+            warnings.push(CAPS_ARE_FORGOTTEN.to_owned());
         }
+        let generation = self.record.status().generation;
+        let problem = None;
+        let mut report =
+            ReloadReport { problem, applied, needs_restart, warnings, is_dry, generation };
+        if is_dry {
+            return Ok(report);
+        }
+        let old = self.take_into_use(next, chains, now).map_err(told)?;
+        report.warnings.extend(unserved(&old, &self.parts));
+        let waiting = report.needs_restart.iter().map(|change| change.path.clone()).collect();
+        let is_applied = !report.applied.is_empty();
+        report.generation = self.record.note_read(is_applied, waiting, clock::unix_seconds());
+        log(&report);
+        Ok(report)
+    }
+
+    /// Takes an assembly into use, and returns the one before. Where it fails, nothing has changed.
+    fn take_into_use(
+        &mut self,
+        next: NextAssembly,
+        chains: &mut ChainLoops,
+        now: Instant,
+    ) -> Result<Assembly, AssembleError> {
         let mut rng = SmallRng::from_os_rng();
         let mut workers = Vec::new();
         for worker in &self.workers {
-            let now = worker.current.load();
-            workers.push(next.worker_chains(&self.parts, &now.chains, &mut rng)?);
+            let current = worker.current.load();
+            workers.push(next.worker_chains(&self.parts, &current.chains, &mut rng)?);
         }
         let own = next.worker_chains(&self.parts, &chains.current().load().chains, &mut rng)?;
         chains.follow(&next.assembly, &mut rng)?;
@@ -131,15 +178,9 @@ impl Running {
         }
         self.pages.change(&self.parts);
         if let Some(source) = &self.source {
-            self.watched.store(Arc::new(reload::watch::files(&source.path, &settings)));
+            self.watched.store(Arc::new(reload::watch::files(&source.path, &self.parts.settings)));
         }
-        warnings.extend(unserved(&old, &self.parts));
-        let waiting = needs_restart.iter().map(|change| change.path.clone()).collect();
-        let generation = self.record.note_read(!applied.is_empty(), waiting, unix);
-        let report =
-            ReloadReport { problem: None, applied, needs_restart, warnings, is_dry, generation };
-        log(&report);
-        Ok(report)
+        Ok(old)
     }
 }
 
