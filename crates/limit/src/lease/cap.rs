@@ -22,7 +22,8 @@ const CAP_STOCK: Duration = Duration::from_secs(5);
 /// How often a cap that is reached is asked for again: other replicas may give back.
 const CAP_GAP: Duration = Duration::from_secs(2);
 
-const DAY: u64 = 24 * 60 * 60;
+const HOUR: u64 = 60 * 60;
+const DAY: u64 = 24 * HOUR;
 
 /// No share was fixed yet, or nothing is known of what is left.
 const UNKNOWN: u64 = u64::MAX;
@@ -54,6 +55,8 @@ pub struct LeasedCap {
     month_left: AtomicU64,
     /// What this replica may still spend while the store is away.
     share: AtomicU64,
+    /// Where nothing is known of what is left: the hour, counted from 1970, whose part is in `share`.
+    share_hour: AtomicU64,
     /// Thousandths of credits that were taken without the store.
     alone: AloneCount,
 }
@@ -80,6 +83,7 @@ impl LeasedCap {
             day_left: unknown(),
             month_left: unknown(),
             share: unknown(),
+            share_hour: AtomicU64::new(0),
             alone: AloneCount::default(),
         }
     }
@@ -256,16 +260,49 @@ impl LeasedCap {
         if self.side.pool.take(price, nanos(now)).is_some() {
             return Ok(());
         }
+        let hour = unix.as_secs() / HOUR;
+        if self.share.load(Relaxed) == UNKNOWN {
+            self.share_hour.store(hour, Relaxed);
+        }
         let less = |share: u64| {
             let share = if share == UNKNOWN { self.share_of_rest() } else { share };
             share.checked_sub(price)
         };
-        if self.share.fetch_update(Relaxed, Relaxed, less).is_ok() {
+        let take = || self.share.fetch_update(Relaxed, Relaxed, less).is_ok();
+        if take() || (self.take_parts_until(hour) && take()) {
             // Told to the store when it is back.
             self.owe(price);
             return Ok(());
         }
-        Err(LeaseShortage::Refused(self.page_end(0, unix).unwrap_or(CAP_LIFE)))
+        let page_end = self.page_end(0, unix).unwrap_or(CAP_LIFE);
+        let next_part = Duration::from_secs(HOUR - unix.as_secs() % HOUR);
+        let wait = if self.hourly_part().is_some() { page_end.min(next_part) } else { page_end };
+        Err(LeaseShortage::Refused(wait))
+    }
+
+    /// Adds the parts of the hours that have begun since the last part, where nothing is known of what is left;
+    /// returns whether there were any.
+    fn take_parts_until(&self, hour: u64) -> bool {
+        let Some(part) = self.hourly_part() else { return false };
+        let later = |last: u64| (last < hour).then_some(hour);
+        let Ok(last) = self.share_hour.fetch_update(Relaxed, Relaxed, later) else { return false };
+        // A clock that is set ahead earns a day at most.
+        let hours = (hour - last).min(DAY / HOUR);
+        self.share.fetch_add(part.saturating_mul(hours).min(u64::MAX / 4), Relaxed);
+        true
+    }
+
+    /// This replica's part of an hour, where the store never told what is left of a cap.
+    fn hourly_part(&self) -> Option<u64> {
+        let terms = self.terms();
+        let untold = |cap: Option<u64>, left: &AtomicU64, hours: u64| match left.load(Relaxed) {
+            UNKNOWN => cap.map(|cap| cap / hours),
+            _ => None,
+        };
+        let day = untold(terms.day, &self.day_left, DAY / HOUR);
+        let month = untold(terms.month, &self.month_left, 31 * DAY / HOUR);
+        let part = day.into_iter().chain(month).min()?;
+        Some(part / u64::from(self.side.replicas()))
     }
 
     fn owe(&self, price: u64) {
@@ -274,7 +311,7 @@ impl LeasedCap {
     }
 
     /// This replica's part of what was left when the store was last asked. If it never was, of a
-    /// day's cap the part of an hour, of a month's that of a day.
+    /// day's cap the part of an hour, of a month's that of a day; more is added as hours pass.
     fn share_of_rest(&self) -> u64 {
         let terms = self.terms();
         let rest = |cap: Option<u64>, left: &AtomicU64, parts: u64| match (cap, left.load(Relaxed))
@@ -432,5 +469,24 @@ mod tests {
             world.cap.note_away(2);
             assert_eq!(world.drain(NOON), part, "{caps:?}");
         }
+    }
+
+    #[test]
+    fn nothing_known_and_away_each_hour_has_its_part() {
+        let mut world = World::new(day(2_400));
+        world.cap.note_away(2);
+        let at = |minutes: u64| NOON + Duration::from_secs(minutes * 60);
+        assert_eq!(world.drain(at(20)), 50);
+        let wait = Duration::from_secs(40 * 60);
+        assert_eq!(world.take(1.0, at(20)), Err(LeaseShortage::Refused(wait)));
+        assert_eq!((world.drain(at(59)), world.drain(at(60))), (0, 50));
+        assert_eq!(world.drain(at(0)), 0, "a clock that goes back earns nothing");
+        assert_eq!(world.drain(at(11 * 60 + 59)), 10 * 50);
+        assert_eq!(world.drain(at(12 * 60)), 1_200, "of a day that begins, all is left");
+        // Of a month's cap a day's part, and then that of each hour.
+        let mut world = World::new(Caps { day: None, month: Some(31 * 24 * 2) });
+        world.cap.note_away(2);
+        assert_eq!((world.drain(at(0)), world.drain(at(5 * 60))), (24, 5));
+        assert_eq!(world.drain(at(24 * 60 * 5)), 24, "a clock that is set far ahead earns a day");
     }
 }
