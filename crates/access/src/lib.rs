@@ -85,7 +85,7 @@ pub use key_hash::{
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
     CallCharge, HeldPlace, InFlightPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall,
-    QuotaLimit, QuotaSharing, SubjectKind, SubjectMeter,
+    QuotaLimit, QuotaSharing, SendingPlaces, SubjectKind, SubjectMeter,
 };
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use networks::{

@@ -503,6 +503,22 @@ impl<'a> CallCharge<'a> {
     }
 }
 
+impl CallCharge<'_> {
+    /// Moves the places of its groups to what holds them while the answer is sent. `meters` are those that it was
+    /// taken from.
+    pub fn hold_while_sent<'m>(
+        &mut self,
+        meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
+        held: &mut SendingPlaces,
+    ) {
+        for (taken, meter) in self.taken.iter_mut().zip(meters) {
+            if let Some((_, groups)) = taken.take_if(|(_, groups)| *groups != 0) {
+                held.0.push(SendingPlace::Groups { meter: Arc::clone(meter), groups });
+            }
+        }
+    }
+}
+
 impl Drop for CallCharge<'_> {
     fn drop(&mut self) {
         for (meter, groups) in self.taken.iter().flatten() {
@@ -527,6 +543,48 @@ impl<'a> InFlightPlace<'a> {
             places.meters[place] = Some(meter);
         }
         Ok(places)
+    }
+}
+
+impl InFlightPlace<'_> {
+    /// Moves the places to what holds them while the answer is sent. `meters` are those that they were taken from.
+    pub fn hold_while_sent<'m>(
+        mut self,
+        meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
+        held: &mut SendingPlaces,
+    ) {
+        for (taken, meter) in self.meters.iter_mut().zip(meters) {
+            if taken.take().is_some() {
+                held.0.push(SendingPlace::Request(Arc::clone(meter)));
+            }
+        }
+    }
+}
+
+/// The places of a request of which the answer is still being sent: it is under way until then. Dropped, they are
+/// given back.
+#[derive(Debug, Default)]
+pub struct SendingPlaces(Vec<SendingPlace>);
+
+#[derive(Debug)]
+enum SendingPlace {
+    Request(Arc<SubjectMeter>),
+    Groups { meter: Arc<SubjectMeter>, groups: u32 },
+}
+
+impl SendingPlaces {
+    /// Whether it holds nothing: no meter bounds the request.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for SendingPlace {
+    fn drop(&mut self) {
+        match self {
+            Self::Request(meter) => meter.all.leave(&meter.quota().bounds),
+            Self::Groups { meter, groups } => meter.leave_groups(*groups),
+        }
     }
 }
 

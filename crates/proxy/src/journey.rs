@@ -27,7 +27,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
-use crate::steps::charge::{self, CallEnd};
+use crate::steps::charge::{self, CallEnd, ChargedCall};
 
 /// Calls to upstreams that one read of our own may cost.
 const OWN_CALLS_MAX: u32 = 16;
@@ -267,14 +267,15 @@ impl Proxy {
                 .selecting(selection)
                 .charged_by(&self.terms)
                 .telling(subscriber);
-        let _place = match charge::take_place(&request) {
+        let place = match charge::take_place(&request) {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body),
         };
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
-                (Answer { warning: request.warning(), ..answer }, line)
+                let rest = answer.rest.map(|rest| charge::hold_while_sent(&request, place, rest));
+                (Answer { rest, warning: request.warning(), ..answer }, line)
             }
             Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected()),
             Packet::Batch(items) => {
@@ -378,7 +379,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (report, ended) = match charge::charge(request, row, call).await {
+    let (report, ended, mut charge) = match charge::charge(request, row, call).await {
         Ok(mut charge) => {
             let (report, ended) =
                 handle_and_count(request, call, request.ctx.received_at, may_stream).await;
@@ -389,9 +390,12 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
                 credits_out: charge::credits_out(request.chain, row, &report.trail),
                 bytes_out: charge::reply_bytes(&report.reply),
             });
-            (report, ended)
+            (report, ended, charge)
         }
-        Err(refusal) => refuse_and_count(request, row, refusal),
+        Err(refusal) => {
+            let (report, ended) = refuse_and_count(request, row, refusal);
+            (report, ended, ChargedCall::default())
+        }
     };
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
@@ -405,7 +409,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let answer = Answer {
         status: if silent { 204 } else { report.status },
         body,
-        rest,
+        rest: rest.map(|rest| charge.hold_while_sent(rest)),
         upstream,
         attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
         cache: report.noted.found.map(CacheResult::word),

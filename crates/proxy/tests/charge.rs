@@ -278,6 +278,31 @@ async fn requests_and_groups_hold_their_places_while_they_are_under_way() {
     assert!(!is_refused(&stage.send_as(&payer.caller, &logs).await));
 }
 
+/// One whose answer is longer than what is held is under way until its client has it all.
+#[tokio::test(start_paused = true)]
+async fn a_request_holds_its_places_while_its_answer_is_sent() {
+    let at_once = |most| QuotaBounds { in_flight: Some(most), ..QuotaBounds::default() };
+    let methods = vec!["debug_traceBlockByNumber".parse().expect("a pattern")];
+    let groups = vec![QuotaGroup { methods, bounds: at_once(1) }];
+    let payer = payer(Quota { groups, ..quota(at_once(2)) });
+    let stage = Stage::upstreams(1);
+    let long = format!("\"0x{}\"", "ab".repeat(1 << 20));
+    stage.peer(0).always("debug_traceBlockByNumber", result(&long));
+    stage.peer(0).always("eth_getBalance", result("\"0x1\"").after(Duration::from_millis(100)));
+    let (trace, balance) = (call("debug_traceBlockByNumber", r#"["0x1"]"#), balance());
+    let first = stage.send_as(&payer.caller, &trace).await;
+    assert!(first.rest.is_some(), "{}", text(&first));
+    let body = text(&stage.send_as(&payer.caller, &trace).await);
+    assert!(body.contains("allows 1 in_flight"), "{body}");
+    let (other, refused) = tokio::join!(
+        stage.send_as(&payer.caller, &balance),
+        stage.send_as(&payer.caller, &balance)
+    );
+    assert_eq!([&other, &refused].map(is_refused), [false, true]);
+    drop(first);
+    assert!(stage.send_as(&payer.caller, &trace).await.rest.is_some(), "the places are free");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_month_that_is_spent_refuses_until_its_end() {
     let caps = Caps { day: None, month: Some(3) };

@@ -6,15 +6,19 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
 use wellhead_access::{
     CallCharge, Caller, HeldPlace, InFlightPlace, LimitDenied, MeteredCall, RightDenied,
+    SendingPlaces,
 };
 use wellhead_chain::{Tag, View};
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::Call;
+use wellhead_transport::{Rest, TransportError};
 use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
@@ -216,7 +220,48 @@ pub(crate) fn take_place<'a>(
     Ok(Some(Box::new(place)))
 }
 
+/// What follows of an answer, with the places of its request.
+#[derive(Debug)]
+struct PaidRest {
+    rest: Box<dyn Rest>,
+    _places: SendingPlaces,
+}
+
+impl Rest for PaidRest {
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        self.rest.next()
+    }
+
+    fn announced(&self) -> Option<u64> {
+        self.rest.announced()
+    }
+}
+
+/// `rest`, which holds the places of its request until it is dropped: a request is under way until its answer is sent.
+pub(crate) fn hold_while_sent(
+    request: &RequestContext<'_>,
+    place: Option<Box<InFlightPlace<'_>>>,
+    rest: Box<dyn Rest>,
+) -> Box<dyn Rest> {
+    let (Some((caller, _)), Some(place)) = (request.payer(), place) else { return rest };
+    let mut places = SendingPlaces::default();
+    place.hold_while_sent(caller.meters(), &mut places);
+    paid_rest(rest, places)
+}
+
+fn paid_rest(rest: Box<dyn Rest>, places: SendingPlaces) -> Box<dyn Rest> {
+    if places.is_empty() { rest } else { Box::new(PaidRest { rest, _places: places }) }
+}
+
 impl ChargedCall<'_> {
+    /// `rest`, which holds the places of the call's groups until it is dropped.
+    pub(crate) fn hold_while_sent(&mut self, rest: Box<dyn Rest>) -> Box<dyn Rest> {
+        let Some(paid) = &mut self.0 else { return rest };
+        let mut places = SendingPlaces::default();
+        paid.taken.hold_while_sent(paid.payer.caller.meters(), &mut places);
+        paid_rest(rest, places)
+    }
+
     /// Corrects the charge by what became of the call, and counts it.
     pub(crate) fn settle(&mut self, end: CallEnd) {
         let Some(paid) = &mut self.0 else { return };
