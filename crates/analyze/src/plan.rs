@@ -64,6 +64,10 @@ pub struct Ordered {
     pub rest: Duration,
 }
 
+/// A call that waited took so many times as long as the quickest, and at least so long.
+const LATE_TIMES: u64 = 10;
+const LATE_US: u64 = 1_000_000;
+
 /// What came of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CellOutcome {
@@ -75,6 +79,11 @@ pub struct CellOutcome {
     pub failed: u64,
     /// Of all, those that were neither served nor refused, whether an answer came or not.
     pub unserved: u64,
+    /// Of all, those that were served so late that they must have waited: a second and ten times as long as the
+    /// quickest before them.
+    pub late: u64,
+    /// The shortest time of a served call, microseconds.
+    pub quickest_us: Option<u64>,
     /// Of all, those that its first connection carried.
     pub on_first: u64,
     /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
@@ -94,7 +103,14 @@ impl CellOutcome {
             self.pause_ms = self.pause_ms.max(call.retry_after_ms);
         }
         self.failed += u64::from(call.error.is_some());
-        self.unserved += u64::from(!see::served(call) && !see::throttled(call));
+        let is_served = see::served(call);
+        self.unserved += u64::from(!is_served && !see::throttled(call));
+        if is_served {
+            let took = call.ended_at.saturating_sub(call.intended_at);
+            let quickest = self.quickest_us.map_or(took, |quickest| quickest.min(took));
+            self.quickest_us = Some(quickest);
+            self.late += u64::from(took > (LATE_TIMES * quickest).max(LATE_US));
+        }
     }
 }
 

@@ -186,8 +186,18 @@ impl Settings<'_> {
 
     fn refused_rate(&mut self, per_second: f64, way: RefusalWay, why: &str) {
         self.rate(per_second, why, true);
-        if way == RefusalWay::InBody {
-            self.comments.push(format!("{why}: refusals come with another status than 429"));
+        match way {
+            RefusalWay::Status429 => {}
+            RefusalWay::InBody | RefusalWay::OtherStatus(_) => {
+                self.comments.push(format!("{why}: refusals come with another status than 429"));
+            }
+            RefusalWay::Unanswered => {
+                self.comments.push(format!("{why}: calls above the limit are not answered"));
+            }
+            RefusalWay::Queued => {
+                self.comments
+                    .push(format!("{why}: calls above the limit wait, and are not refused"));
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! `rate`: how many calls a second are let through.
 //!
 //! Open loop at one rate after another, each by one factor above the last, with a rest between them
-//! in which buckets fill. Two cells are played from the first that was refused on: the next rates, or
-//! the top again. From low to high and not shuffled: above a limit some providers
+//! in which buckets fill. Two cells are played from the first on in which calls were refused, failed or waited:
+//! the next rates, or the top again. From low to high and not shuffled: above a limit some providers
 //! punish, and what comes later would be measured under that.
 
 use std::time::Duration;
@@ -72,8 +72,7 @@ impl ExperimentPlan for RatePlan {
     }
 
     fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
-        // As the verdict counts it: one in a thousand is no limit.
-        if last.is_some_and(|last| last.throttled * 1_000 >= last.calls.max(1)) {
+        if last.is_some_and(is_limited) {
             self.refused += 1;
         }
         if self.refused >= BEYOND {
@@ -96,6 +95,13 @@ impl ExperimentPlan for RatePlan {
             ..Ordered::timed(WorkKind::Cheap, Schedule::rate(rate, self.lasting))
         })
     }
+}
+
+/// Whether the rate was above a limit, whatever tells so: calls that are refused (as the verdict counts them, one in
+/// a thousand is no limit), that fail, or that wait.
+fn is_limited(last: &CellOutcome) -> bool {
+    let calls = last.calls.max(1);
+    last.throttled * 1_000 >= calls || last.unserved * 10 >= calls || last.late * 10 >= calls
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ const CALLS_MIN: u64 = 2;
 /// A break is gross where ten times as many fail as may, or so large a share is left behind.
 const GROSS: f64 = 0.2;
 
+/// Above a limit of which a tenth more is sent, so large a share is left behind.
+const QUEUED: f64 = 0.08;
+
 /// What is usual is told by the first part of the calls: what waits is not yet long there.
 const USUAL_PART: usize = 4;
 
@@ -67,6 +70,11 @@ impl OfferedLevel {
     /// Whether it is not borne by far.
     pub(crate) fn breaks_by_far(&self) -> bool {
         self.fails_above(10.0 * FAILED_MAX) || self.is_behind(GROSS)
+    }
+
+    /// Whether calls wait for longer and longer: by far more are left behind than where the rate is borne.
+    pub(crate) fn queues(&self) -> bool {
+        self.is_behind(QUEUED)
     }
 
     fn fails_above(&self, share: f64) -> bool {

@@ -21,8 +21,14 @@ pub enum CapWay {
 pub enum RefusalWay {
     /// With HTTP status 429.
     Status429,
-    /// With another status, most often 200, and an error in the body.
+    /// With status 200 and an error in the body.
     InBody,
+    /// With this status.
+    OtherStatus(u16),
+    /// It is not answered, or its connection ends.
+    Unanswered,
+    /// It is not refused: it waits for its turn.
+    Queued,
 }
 
 /// How a limit lets calls pass again.

@@ -1,12 +1,14 @@
 //! Limits: of a rate (`rate`), and in silence (`throttle`). How they refill: `refill`.
 //!
-//! `rate`: a cell `{"rate": r}` sends `r` calls a second, open loop. `throttle`: a cell
+//! `rate`: a cell `{"rate": r}` sends `r` calls a second, open loop. What is served against what is offered decides: a
+//! limit may refuse, let calls fail, or let them wait. `throttle`: a cell
 //! `{"concurrency": c, "connections": k}` keeps `c` calls under way over `k` connections, or over
 //! as many as there are calls where `k` is no number.
 
 use std::collections::BTreeMap;
 
 use super::finding::{Finding, RefusalWay, ShapingScope};
+use super::load::level_of;
 use super::sentence::figure;
 use super::trial::{PlayedCell, seconds, sent_at, sent_per_second, served, throttled};
 use super::{Confidence, DraftVerdict};
@@ -18,8 +20,15 @@ use crate::stat::plateau::{Fit, SweepPoint, SweepShape, shape};
 /// A rate at which fewer are refused is below the limit.
 const REFUSED_MAX: f64 = 0.001;
 
-/// Other failures above this share make a cell say nothing of limits.
+/// Other failures above this share, and above so many times those at the lowest rate, come with the rate.
 const FAILED_MAX: f64 = 0.01;
+const FAILED_TIMES: f64 = 3.0;
+
+/// Where a larger share of the served calls is late, calls wait.
+const LATE_MAX: f64 = 0.1;
+
+/// Where more fail at the lowest rate nothing can be said of limits.
+const FAILED_AT_ALL_MAX: f64 = 0.1;
 
 /// The longest bucket that is common, seconds: it lets a rate above its own pass for a while.
 const LONG_WINDOW_S: f64 = 10.0;
@@ -37,11 +46,20 @@ pub(crate) fn order(calls: &[&CallRecord]) -> Vec<TimedCall> {
     calls.iter().map(one).collect()
 }
 
-/// How most of the refused were refused.
+/// How most of the calls that were not served were refused.
 pub(super) fn refusal_way(cells: &[&PlayedCell<'_>]) -> RefusalWay {
-    let refused = || cells.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
-    let by_status = refused().filter(|call| call.status == Some(429)).count();
-    if by_status * 2 >= refused().count() { RefusalWay::Status429 } else { RefusalWay::InBody }
+    let mut seen: BTreeMap<Option<u16>, usize> = BTreeMap::new();
+    let refused = cells.iter().flat_map(|cell| &cell.calls).filter(|call| !served(call));
+    for call in refused {
+        *seen.entry(call.status.filter(|_| call.error.is_none())).or_default() += 1;
+    }
+    let most = seen.into_iter().max_by_key(|(_, calls)| *calls);
+    match most {
+        None | Some((Some(429), _)) => RefusalWay::Status429,
+        Some((Some(200), _)) => RefusalWay::InBody,
+        Some((Some(status), _)) => RefusalWay::OtherStatus(status),
+        Some((None, _)) => RefusalWay::Unanswered,
+    }
 }
 
 /// Seconds in which calls of a cell were meant to begin.
@@ -56,80 +74,194 @@ pub(super) fn failed_otherwise(call: &CallRecord) -> bool {
     !served(call) && !throttled(call)
 }
 
-pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
-    let offered: Vec<(f64, &PlayedCell<'_>)> =
-        cells.iter().filter_map(|cell| Some((cell.number("rate")?, *cell))).collect();
-    let (sound, failing): (Vec<_>, Vec<_>) =
-        offered.iter().partition(|(_, cell)| cell.share(failed_otherwise) <= FAILED_MAX);
-    let limited = |(_, cell): &&(f64, &PlayedCell<'_>)| cell.share(throttled) >= REFUSED_MAX;
-    let above: Vec<(f64, &PlayedCell<'_>)> = sound.iter().filter(limited).copied().collect();
-    let breaks = above.iter().map(|(rate, _)| *rate).reduce(f64::min);
-    let below = |(rate, _): &&(f64, &PlayedCell<'_>)| breaks.is_none_or(|breaks| *rate < breaks);
-    let passes = sound.iter().filter(below).map(|(rate, _)| *rate).reduce(f64::max);
-    let mut evidence = Vec::new();
-    if !failing.is_empty() {
-        evidence.push(format!(
-            "{} of {} cells failed for other reasons and are left out",
-            failing.len(),
-            offered.len()
-        ));
+/// What became of one rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RateFate {
+    /// All calls are served in time, but for those that fail at any rate.
+    Passes,
+    /// Calls are told that there is a limit.
+    Refused,
+    /// More fail than at the lowest rate.
+    Fails,
+    /// Calls wait for longer and longer.
+    Queued,
+}
+
+/// A rate that was tried.
+#[derive(Debug, Clone, Copy)]
+struct TriedRate<'a, 'r> {
+    rate: f64,
+    cell: &'a PlayedCell<'r>,
+    fate: RateFate,
+}
+
+impl<'a, 'r> TriedRate<'a, 'r> {
+    fn new(rate: f64, cell: &'a PlayedCell<'r>, usual_failures: f64) -> Self {
+        let level = level_of(cell);
+        let failed = cell.share(failed_otherwise);
+        let fate = if cell.share(throttled) >= REFUSED_MAX {
+            RateFate::Refused
+        } else if level.is_some_and(|level| level.queues()) || late_share(cell) >= LATE_MAX {
+            // Also where calls wait for so long that they fail.
+            RateFate::Queued
+        } else if failed > FAILED_MAX + FAILED_TIMES * usual_failures {
+            RateFate::Fails
+        } else {
+            RateFate::Passes
+        };
+        Self { rate, cell, fate }
     }
+
+    /// Calls a second that pass while more are sent.
+    fn pace(&self) -> Option<f64> {
+        match self.fate {
+            RateFate::Passes => None,
+            RateFate::Queued => served_pace(self.cell),
+            RateFate::Refused => Some(pace(&order(&self.cell.calls))?.per_second),
+            RateFate::Fails => {
+                let one = |call: &&CallRecord| TimedCall {
+                    at: seconds(sent_at(call)),
+                    passed: served(call),
+                };
+                let calls: Vec<TimedCall> = self.cell.calls.iter().map(one).collect();
+                Some(pace(&calls)?.per_second)
+            }
+        }
+    }
+}
+
+/// The share of served calls that took ten times as long as the quickest of them, and a second.
+fn late_share(cell: &PlayedCell<'_>) -> f64 {
+    let times = cell.times();
+    let Some(quickest) = times.first() else { return 0.0 };
+    let late = times.iter().filter(|took| **took > (10.0 * quickest).max(1_000.0)).count();
+    late as f64 / times.len() as f64
+}
+
+/// Answers a second, from the first to the last: what is served where calls always wait.
+fn served_pace(cell: &PlayedCell<'_>) -> Option<f64> {
+    let ends = || cell.calls.iter().filter(|call| served(call)).map(|call| call.ended_at);
+    let (first, last, count) = (ends().min()?, ends().max()?, ends().count());
+    (last > first).then(|| (count - 1) as f64 / seconds(last - first))
+}
+
+/// The rates in their order, each with what became of it.
+fn tried<'a, 'r>(cells: &[&'a PlayedCell<'r>]) -> (Vec<TriedRate<'a, 'r>>, f64) {
+    let mut rates: Vec<(f64, &PlayedCell<'_>)> =
+        cells.iter().filter_map(|cell| Some((cell.number("rate")?, *cell))).collect();
+    rates.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    // What fails at the lowest rate fails at any.
+    let usual = rates.first().map_or(0.0, |(_, cell)| cell.share(failed_otherwise));
+    let tried = rates.into_iter().map(|(rate, cell)| TriedRate::new(rate, cell, usual));
+    (tried.collect(), usual)
+}
+
+pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
+    let (tried, usual_failures) = tried(cells);
+    if usual_failures > FAILED_AT_ALL_MAX {
+        return DraftVerdict::cannot_tell(
+            "calls fail at the lowest rate, for reasons other than a limit",
+        );
+    }
+    let mut evidence = Vec::new();
+    if usual_failures > 0.0 {
+        let percent = figure(usual_failures * 100.0);
+        evidence
+            .push(format!("{percent} % of the calls fail at the lowest rate: no limit does that"));
+    }
+    let breaks = tried.iter().find(|tried| tried.fate != RateFate::Passes).map(|tried| tried.rate);
+    let below = |tried: &&TriedRate<'_, '_>| breaks.is_none_or(|breaks| tried.rate < breaks);
+    let passes = tried.iter().rfind(below).map(|tried| tried.rate);
     let Some(breaks) = breaks else {
         let Some(passes) = passes else {
-            return DraftVerdict::cannot_tell("every cell failed for reasons other than a limit");
+            return DraftVerdict::cannot_tell("no cell was completed");
         };
-        return never_refused(passes, &sound, failing.is_empty(), evidence);
+        return never_refused(passes, &tried, evidence);
     };
-    let paces: Vec<f64> = above
-        .iter()
-        .filter_map(|(_, cell)| pace(&order(&cell.calls)))
-        .map(|pace| pace.per_second)
-        .collect();
+    let above: Vec<TriedRate<'_, '_>> =
+        tried.iter().filter(|tried| tried.fate != RateFate::Passes).copied().collect();
+    let of = |fate: RateFate| above.iter().filter(|tried| tried.fate == fate).count();
+    // Failures that are told to be no limit are one where they come with the rate, and seen twice.
+    let told = of(RateFate::Refused) + of(RateFate::Queued) > 0;
+    if !told && of(RateFate::Fails) < 2 {
+        return DraftVerdict::cannot_tell(format!(
+            "calls failed at {} calls/s for reasons other than a limit, and no higher rate was tried",
+            figure(breaks)
+        ));
+    }
+    let paces: Vec<f64> = above.iter().filter_map(TriedRate::pace).collect();
     let Some(per_second) = median(&paces) else {
-        return without_pace(breaks, &above);
+        let cells: Vec<_> = above.iter().map(|tried| tried.cell).collect();
+        return without_pace(breaks, &cells);
     };
     match passes {
         Some(rate) => evidence.push(format!("all calls pass at {} calls/s", figure(rate))),
-        None => evidence.push("at every rate some calls were refused".to_owned()),
+        None => evidence.push("at every rate some calls were refused or waited".to_owned()),
     }
-    evidence.push(format!(
-        "refused from {} calls/s on; {} calls/s pass while more are sent, in {} cells",
-        figure(breaks),
-        figure(per_second),
-        paces.len()
-    ));
+    let way = limit_way(&above);
+    evidence.push(match way {
+        RefusalWay::Queued => waiting(&above, per_second),
+        _ => format!(
+            "refused from {} calls/s on; {} calls/s pass while more are sent, in {} cells",
+            figure(breaks),
+            figure(per_second),
+            paces.len()
+        ),
+    });
     let spread = paces.iter().map(|pace| (pace / per_second - 1.0).abs()).fold(0.0, f64::max);
     // A bucket may let a rate above its own pass for as long as the cell lasts.
     let hidden = |cell: &PlayedCell<'_>| 1.0 + LONG_WINDOW_S / lasted(cell).max(1.0);
-    let most = above.iter().map(|(_, cell)| hidden(cell)).fold(1.1, f64::max);
+    let most = above.iter().map(|tried| hidden(tried.cell)).fold(1.1, f64::max);
     let bracketed = passes.is_some_and(|passes| passes <= per_second * most);
     let sure = match (paces.len(), spread < 0.1 && bracketed) {
         (2.., true) => Confidence::High,
         (_, true) => Confidence::Medium,
         (_, false) => Confidence::Low,
     };
-    let above: Vec<&PlayedCell<'_>> = above.iter().map(|(_, cell)| *cell).collect();
-    DraftVerdict::new(Finding::Rate { per_second, way: refusal_way(&above) }, sure, evidence)
+    DraftVerdict::new(Finding::Rate { per_second, way }, sure, evidence)
+}
+
+/// What becomes of calls above the limit.
+fn limit_way(above: &[TriedRate<'_, '_>]) -> RefusalWay {
+    let refused: Vec<&PlayedCell<'_>> = above
+        .iter()
+        .filter(|tried| tried.fate != RateFate::Queued)
+        .map(|tried| tried.cell)
+        .collect();
+    if refused.is_empty() { RefusalWay::Queued } else { refusal_way(&refused) }
+}
+
+/// How long calls wait where more are sent than are served.
+fn waiting(above: &[TriedRate<'_, '_>], per_second: f64) -> String {
+    let last = above.last();
+    let p99 = last.and_then(|tried| tried.cell.took(0.99)).unwrap_or(0.0);
+    let quickest = last.and_then(|tried| tried.cell.took(0.0)).unwrap_or(0.0);
+    format!(
+        "of {} calls/s {} are served, the others wait: calls take {} to {} ms",
+        figure(last.map_or(0.0, |tried| tried.rate)),
+        figure(per_second),
+        figure(quickest),
+        figure(p99)
+    )
 }
 
 /// No rate was refused; `passes` is the highest one.
 fn never_refused(
     passes: f64,
-    sound: &[(f64, &PlayedCell<'_>)],
-    all_sound: bool,
+    tried: &[TriedRate<'_, '_>],
     mut evidence: Vec<String>,
 ) -> DraftVerdict {
-    evidence.push(format!("nothing refused at {} rates", sound.len()));
-    let top = sound.iter().filter(|(rate, _)| *rate == passes);
-    let kept_s = top.clone().map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
+    evidence.push(format!("nothing refused at {} rates", tried.len()));
+    let top = tried.iter().filter(|tried| tried.rate == passes).map(|tried| tried.cell);
+    let kept_s = top.clone().map(lasted).fold(0.0, f64::max);
     // What was meant to be sent is told where it was.
-    let sent = top.filter_map(|(_, cell)| sent_per_second(cell)).reduce(f64::max);
+    let sent = top.filter_map(sent_per_second).reduce(f64::max);
     let up_to_per_second = sent.filter(|sent| *sent < KEPT_MIN * passes).unwrap_or(passes);
     let hidden = figure(up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S));
     evidence.push(format!(
         "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {hidden} calls/s"
     ));
-    let sure = match all_sound && kept_s >= LONG_WINDOW_S {
+    let sure = match kept_s >= LONG_WINDOW_S {
         true => Confidence::High,
         false => Confidence::Medium,
     };
@@ -137,8 +269,8 @@ fn never_refused(
 }
 
 /// Calls were refused at `breaks` calls a second, but no pace can be read from the refusals.
-fn without_pace(breaks: f64, above: &[(f64, &PlayedCell<'_>)]) -> DraftVerdict {
-    let some = above.iter().any(|(_, cell)| cell.calls.iter().any(|call| served(call)));
+fn without_pace(breaks: f64, above: &[&PlayedCell<'_>]) -> DraftVerdict {
+    let some = above.iter().any(|cell| cell.calls.iter().any(|call| served(call)));
     let why = match some {
         true => {
             "calls were refused, but it was not seen twice how they pass again: keep each rate \

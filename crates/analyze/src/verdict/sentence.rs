@@ -323,10 +323,13 @@ impl CapWay {
 
 impl RefusalWay {
     /// For people.
-    pub fn word(self) -> &'static str {
+    pub fn word(self) -> String {
         match self {
-            Self::Status429 => "HTTP 429",
-            Self::InBody => "an error in the body",
+            Self::Status429 => "HTTP 429".to_owned(),
+            Self::InBody => "an error in the body".to_owned(),
+            Self::OtherStatus(status) => format!("HTTP {status}"),
+            Self::Unanswered => "no answer".to_owned(),
+            Self::Queued => "calls wait".to_owned(),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! `rate`: the calls a second that pass in the long run, whatever refills them.
 
 use wellhead_analyze::plan::RatePlan;
-use wellhead_analyze::verdict::{Finding, RefusalWay};
-use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
+use wellhead_analyze::verdict::{Confidence, Finding, RefusalWay};
+use wellhead_sim::provider::{
+    CreditBucket, DrawnDial, LimitScope, Refill, RefusalForm, Shaping, Truth,
+};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
@@ -67,4 +69,41 @@ async fn too_short_a_look_tells_nothing() {
     let told = only(concluded(dials, plan(20.0, 80.0)).await);
     assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
     assert!(told.sentence.contains("try `window`"), "{told:#?}");
+}
+
+/// A provider that lets calls wait serves no more than it does: served against offered tells that, and no refusal.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_lets_calls_wait() {
+    for seed in 0..6 {
+        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let per_second = 12.0 + 7.0 * seed as f64;
+        dials.shaping = Some(Shaping { per_second, scope: LimitScope::Account });
+        dials.http2 = seed % 2 == 0;
+        let told = only(concluded(dials, plan(10.0, 100.0)).await);
+        let Finding::Rate { per_second: found, way } = told.finding else {
+            panic!("seed {seed}, {per_second}: {told:#?}");
+        };
+        near(found, per_second, &(seed, &told));
+        assert_eq!(way, RefusalWay::Queued, "{told:#?}");
+        assert!(told.confidence >= Confidence::Medium, "{told:#?}");
+        assert!(told.sentence.ends_with("above that calls wait"), "{told:#?}");
+    }
+}
+
+/// A limit is one whatever status tells it: what fails comes with the rate.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_told_by_another_status() {
+    for (seed, status) in [(0, 503), (1, 403), (2, 500), (3, 502)] {
+        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let message = "no".to_owned();
+        let refusal = RefusalForm::Status { status, code: -32_000, message, retry_after: None };
+        dials.buckets = vec![CreditBucket::fixed(25.0, SECOND, refusal)];
+        let told = only(concluded(dials, plan(10.0, 100.0)).await);
+        let Finding::Rate { per_second, way } = told.finding else {
+            panic!("seed {seed}: {told:#?}");
+        };
+        near(per_second, 25.0, &(seed, &told));
+        assert_eq!(way, RefusalWay::OtherStatus(status), "{told:#?}");
+        assert!(told.confidence >= Confidence::Medium, "{told:#?}");
+    }
 }
