@@ -180,6 +180,16 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     };
     let above: Vec<TriedRate<'_, '_>> =
         tried.iter().filter(|tried| tried.fate != RateFate::Passes).copied().collect();
+    limited(&above, breaks, passes, evidence)
+}
+
+/// Calls did not all pass at the rates `above`, from `breaks` on; `passes` is the highest rate below at which they did.
+fn limited(
+    above: &[TriedRate<'_, '_>],
+    breaks: f64,
+    passes: Option<f64>,
+    mut evidence: Vec<String>,
+) -> DraftVerdict {
     let of = |fate: RateFate| above.iter().filter(|tried| tried.fate == fate).count();
     // Failures that are told to be no limit are one where they come with the rate, and seen twice.
     let told = of(RateFate::Refused) + of(RateFate::Queued) > 0;
@@ -198,9 +208,9 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         Some(rate) => evidence.push(format!("all calls pass at {} calls/s", figure(rate))),
         None => evidence.push("at every rate some calls were refused or waited".to_owned()),
     }
-    let way = limit_way(&above);
+    let way = limit_way(above);
     evidence.push(match way {
-        RefusalWay::Queued => waiting(&above, per_second),
+        RefusalWay::Queued => waiting(above, per_second),
         _ => format!(
             "refused from {} calls/s on; {} calls/s pass while more are sent, in {} cells",
             figure(breaks),
