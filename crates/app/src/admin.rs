@@ -25,6 +25,7 @@ use wellhead_telemetry::clock;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
+use crate::handover::{self, HandOverDesk};
 use crate::heartbeat::Heartbeats;
 use crate::metrics::MetricSources;
 use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
@@ -52,6 +53,7 @@ pub(crate) struct AdminPages {
     keys: KeyAdmin,
     reloads: ReloadDesk,
     record: ReloadRecord,
+    hand_overs: HandOverDesk,
     log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
@@ -72,16 +74,31 @@ pub(crate) struct AdminParts {
     /// Where a reload is asked for, and how the last ones went.
     pub(crate) reloads: ReloadDesk,
     pub(crate) record: ReloadRecord,
+    /// Where a hand-over is asked for.
+    pub(crate) hand_overs: HandOverDesk,
 }
 
 /// What can be done beside looking: a row here, and an arm in [`AdminPages::act`].
-static ACTIONS: LazyLock<Vec<AdminAction>> =
-    LazyLock::new(|| [&keys::ACTIONS[..], &log::ACTIONS[..], &reload::ACTIONS[..]].concat());
+static ACTIONS: LazyLock<Vec<AdminAction>> = LazyLock::new(|| {
+    [&keys::ACTIONS[..], &log::ACTIONS[..], &reload::ACTIONS[..], &handover::ACTIONS[..]].concat()
+});
 
 impl AdminPages {
     pub(crate) fn new(
         parts: &Assembly,
-        AdminParts { proxy, server, tls, beats, state, access, usage, keys, reloads, record }: AdminParts,
+        AdminParts {
+            proxy,
+            server,
+            tls,
+            beats,
+            state,
+            access,
+            usage,
+            keys,
+            reloads,
+            record,
+            hand_overs,
+        }: AdminParts,
     ) -> Self {
         let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
         let sources = MetricSources {
@@ -110,6 +127,7 @@ impl AdminPages {
             keys,
             reloads,
             record,
+            hand_overs,
             log: LogAdmin::default(),
             shared,
             draining,
@@ -209,6 +227,9 @@ impl AdminHandler for AdminPages {
     async fn act(&self, call: AdminCall) -> AdminReply {
         if log::ACTIONS.contains(call.action) {
             return self.log.act(&call);
+        }
+        if handover::ACTIONS.contains(call.action) {
+            return self.hand_overs.act().await;
         }
         match reload::ACTIONS.contains(call.action) {
             true => self.reloads.act(&call).await,

@@ -1,6 +1,7 @@
 //! The admin listener: where it is, who may use it, and its TLS.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio::task::{self, JoinHandle};
 use wellhead_access::Pepper;
 use wellhead_server::{
     AdminAccess, AdminCertificate, AdminToken, Drained, Hosts, Listener, LocalListener, Server,
-    Shutdown, Tls,
+    Shutdown, SocketFileLease, Tls,
 };
 
 use crate::admin::AdminPages;
@@ -30,10 +31,12 @@ enum AdminDoor {
 }
 
 impl AdminListener {
-    /// Binds it, unless its socket was given; `None` where the settings have none.
+    /// Binds it, unless its socket was given; `None` where the settings have none. `is_handed_over`: by a process
+    /// that ends.
     pub(crate) fn bind(
         settings: &Settings,
         given: Option<GivenAdmin>,
+        is_handed_over: bool,
     ) -> Result<Option<Self>, ServeError> {
         let unusable =
             |error| ServeError::System("the socket `admin` that was given cannot be used", error);
@@ -43,7 +46,9 @@ impl AdminListener {
                 AdminDoor::Address(Listener::given(socket).map_err(unusable)?)
             }
             (Admin::Unix(path), Some(GivenAdmin::Unix(socket))) => {
-                AdminDoor::File(LocalListener::given(socket, path).map_err(unusable)?)
+                let take =
+                    if is_handed_over { LocalListener::taken_over } else { LocalListener::given };
+                AdminDoor::File(take(socket, path).map_err(unusable)?)
             }
             (Admin::At(address), _) => {
                 let bind = |error| ServeError::Bind("admin", *address, error);
@@ -65,6 +70,14 @@ impl AdminListener {
         match &self.door {
             AdminDoor::Address(listener) => Admin::At(listener.address()),
             AdminDoor::File(listener) => Admin::Unix(Path::to_owned(listener.path())),
+        }
+    }
+
+    /// A copy of its socket, and the right to its file.
+    pub(crate) fn copy(&self) -> io::Result<(OwnedFd, SocketFileLease)> {
+        match &self.door {
+            AdminDoor::Address(listener) => Ok((listener.copy()?, SocketFileLease::default())),
+            AdminDoor::File(listener) => Ok((listener.copy()?, listener.file_lease())),
         }
     }
 

@@ -51,6 +51,8 @@ const BATCH_PARALLEL: usize = 32;
 const SEARCH_PARALLEL: usize = 4;
 /// Good answers that end a rest. One is enough: the first failure after it begins a longer rest.
 const RECOVERY_ANSWERS: u32 = 1;
+/// A process that hands over closes its disk cache when it has drained.
+const DISK_IS_FREE_EVERY: Duration = Duration::from_secs(1);
 /// A `null` that says something true is not kept: a client that saw its transaction elsewhere must
 /// find the receipt at once.
 const NULL_TIME: Duration = Duration::ZERO;
@@ -128,11 +130,29 @@ impl Assembly {
         usage: Option<Arc<UsageTable>>,
         now: Instant,
     ) -> Result<Self, AssembleError> {
+        Self::made(settings, usage, DiskInUse::IsAnError, now)
+    }
+
+    /// As [`Self::new`], of a process that takes over: the cache has no disk yet where its predecessor has it.
+    pub(crate) fn taking_over(
+        settings: &Arc<Settings>,
+        usage: Option<Arc<UsageTable>>,
+        now: Instant,
+    ) -> Result<Self, AssembleError> {
+        Self::made(settings, usage, DiskInUse::ComesLater, now)
+    }
+
+    fn made(
+        settings: &Arc<Settings>,
+        usage: Option<Arc<UsageTable>>,
+        disk_in_use: DiskInUse,
+        now: Instant,
+    ) -> Result<Self, AssembleError> {
         let mut commons = Commons {
             resolver: Arc::new(Resolver::new()),
             authorities: Arc::new(Authorities::read(settings)),
             tls: HashMap::new(),
-            cache: cache(&settings.cache, now)?,
+            cache: cache(&settings.cache, disk_in_use, now)?,
             verify_pool: Arc::new(VerifyPool::new(verify_threads())),
             shared: settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now))),
         };
@@ -381,7 +401,44 @@ impl Commons {
 }
 
 /// One for all chains.
-fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, AssembleError> {
+/// What becomes of a disk cache that another process has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DiskInUse {
+    IsAnError,
+    ComesLater,
+}
+
+fn open_disk(disk: &config::CacheDisk) -> Result<Disk, OpenError> {
+    let bounds = DiskBounds { bytes_max: disk.bytes.0, ..DiskBounds::default() };
+    Disk::open(&disk.path, &bounds, Arc::new(clock::unix_seconds))
+}
+
+/// Opens the disk of the cache as soon as no other process has it. Looks once a second, for ever.
+pub(crate) async fn add_disk(cache: Arc<Cache>, disk: config::CacheDisk) {
+    let path = disk.path.clone();
+    loop {
+        tokio::time::sleep(DISK_IS_FREE_EVERY).await;
+        let settings = disk.clone();
+        match tokio::task::spawn_blocking(move || open_disk(&settings)).await {
+            Ok(Ok(disk)) => {
+                tracing::info!(path = %path.display(), "the disk cache is free: this process uses it from now on");
+                return cache.tiers().add_disk(disk);
+            }
+            Ok(Err(OpenError::InUse)) => {}
+            Ok(Err(error)) => {
+                tracing::error!(path = %path.display(), %error, "the disk cache cannot be opened; continuing without it");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+fn cache(
+    settings: &config::Cache,
+    disk_in_use: DiskInUse,
+    now: Instant,
+) -> Result<Option<Arc<Cache>>, AssembleError> {
     if !settings.enabled {
         return Ok(None);
     }
@@ -391,12 +448,12 @@ fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, A
         null: NULL_TIME,
         by_hash: settings.by_hash,
     };
-    let open = |disk: &config::CacheDisk| {
-        let bounds = DiskBounds { bytes_max: disk.bytes.0, ..DiskBounds::default() };
-        Disk::open(&disk.path, &bounds, Arc::new(clock::unix_seconds))
-            .map_err(|error| AssembleError::CacheDisk(disk.path.clone(), error))
+    let open = |disk: &config::CacheDisk| match open_disk(disk) {
+        Ok(disk) => Ok(Some(disk)),
+        Err(OpenError::InUse) if disk_in_use == DiskInUse::ComesLater => Ok(None),
+        Err(error) => Err(AssembleError::CacheDisk(disk.path.clone(), error)),
     };
-    let tiers = Tiers::new(settings.disk.as_ref().map(open).transpose()?);
+    let tiers = Tiers::new(settings.disk.as_ref().map(open).transpose()?.flatten());
     let unix_ms = clock::unix_seconds().saturating_mul(1_000);
     let cache = Cache::new(kept, now, unix_ms, rand::random()).before(tiers);
     Ok(Some(Arc::new(cache)))

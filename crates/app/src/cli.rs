@@ -44,6 +44,8 @@ pub enum Command {
     Log(LogCommand),
     /// Have a running wellhead read its config again, and show what changes
     Reload(ReloadCommand),
+    /// Hand the listening sockets of a running wellhead over to a new process of its binary
+    Upgrade(UpgradeCommand),
     /// Make, list, revoke, rotate and import the keys of clients
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -263,6 +265,28 @@ pub struct ReloadCommand {
     pub dry_run: bool,
     /// How long to wait for the answer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// The running wellhead, and how its answer is printed
+    #[command(flatten)]
+    pub asked: AskedWellhead,
+}
+
+/// Arguments of `wellhead upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The running wellhead starts its binary again with its own arguments and hands its listening sockets
+over: no connection is refused. SIGUSR2 does so, too. If the new process is not ready within 30 s,
+the old one goes on, and the exit code is 1. A token for the admin listener is taken from
+WELLHEAD_ADMIN_TOKEN; it needs the role `operate`.
+
+Examples:
+  install -m 755 wellhead-new /usr/local/bin/wellhead && wellhead upgrade
+      the new binary takes over
+  wellhead upgrade --admin unix:/run/wellhead/admin.sock
+      a restart by which settings hold that need one, except for `listen` and `admin`")]
+pub struct UpgradeCommand {
+    /// How long to wait for the answer
+    #[arg(long, value_name = "TIME", default_value = "40s", value_parser = parse_duration)]
     pub timeout: Duration,
     /// The running wellhead, and how its answer is printed
     #[command(flatten)]

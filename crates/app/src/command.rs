@@ -15,7 +15,7 @@ use crate::config::{self, Overrides, Settings};
 use crate::reload::{self, ReadConfig, ReloadSource};
 use crate::systemd::GivenSockets;
 use crate::terminal::{CommandError, complain, environment, rendered, say};
-use crate::{analyze, demo, doctor, explain, key, serve, state, token};
+use crate::{analyze, demo, doctor, explain, handover, key, serve, state, token};
 
 /// Exit code of a config or an argument that cannot work, and of a check that failed.
 const BAD_CONFIG: u8 = 1;
@@ -35,6 +35,7 @@ pub fn run() -> ExitCode {
         Command::Explain(arguments) => explain::command(&arguments),
         Command::Log(arguments) => crate::log::command(&arguments),
         Command::Reload(arguments) => reload::command::command(&arguments),
+        Command::Upgrade(arguments) => handover::command::command(&arguments),
         Command::Key(command) => key::command(&command),
         Command::Token(arguments) => token::command(&arguments),
         Command::Analyze(arguments) => analyze::command(&arguments.what),
@@ -104,7 +105,7 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     raise_file_limit();
     let kept = keep_what_is_spent(&mut settings);
     let running = serve::start(&Arc::new(settings), given).map_err(system)?;
-    let running = running.reloading(reload_source(arguments, kept, began));
+    let running = running.reloading(reload_source(arguments, kept, began)).handing_over();
     let addresses = running.addresses.clone();
     for chain in running.proxy.load().chains() {
         let upstreams = chain.roster.upstreams().len();

@@ -30,6 +30,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod handler;
+mod handover;
 mod heartbeat;
 mod key;
 mod limits;

@@ -6,6 +6,7 @@
 //! load balancers get a moment to hear it, then listeners close and what is
 //! under way ends.
 
+mod hand_over;
 mod reload;
 
 use std::io;
@@ -19,7 +20,7 @@ use arc_swap::ArcSwap;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
@@ -33,8 +34,8 @@ use crate::access::{self, CallerControl, directory};
 use crate::acme;
 use crate::admin::{AdminPages, AdminParts, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
-use crate::assemble::{AssembleError, Assembly, share_cache};
-use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
+use crate::assemble::{AssembleError, Assembly, add_disk, share_cache};
+use crate::config::{Admin, Network, Settings};
 use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
@@ -47,6 +48,7 @@ use crate::shared::follow_pauses;
 use crate::state::State;
 use crate::systemd::{self, GivenSockets};
 use crate::usage::{Usage, UsageSettings};
+use hand_over::{BegunHandOver, Succession, outcome_of};
 use reload::BegunReload;
 
 /// A sweep looks at each meter, of which there may be some hundred thousand.
@@ -63,6 +65,15 @@ const DISK_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Addresses {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: Admin,
+}
+
+impl Addresses {
+    fn new(settings: &Settings, listeners: &[Listener], admin: Option<&AdminListener>) -> Self {
+        Self {
+            listen: listeners.first().map_or(settings.listen, Listener::address),
+            admin: admin.map_or(Admin::Off, AdminListener::place),
+        }
+    }
 }
 
 /// A worker thread.
@@ -86,16 +97,13 @@ pub(crate) struct Running {
     tls: Vec<Arc<Tls>>,
     state: Option<Arc<State>>,
     usage: Arc<Usage>,
-    redis: Option<CacheRedis>,
-    keys: Option<AccessKeys>,
-    store: Option<SharedStore>,
-    shutdown_delay: Duration,
     source: Option<ReloadSource>,
     /// The files that settings are read from.
     watched: Arc<ArcSwap<Vec<PathBuf>>>,
     desk: ReloadDesk,
     requests: mpsc::Receiver<ReloadRequest>,
     record: ReloadRecord,
+    succession: Succession,
 }
 
 /// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
@@ -103,18 +111,20 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     given.check(settings)?;
     let usage = usage(settings)?;
     let now = wellhead_dispatch::now();
-    let parts = Assembly::new(settings, Some(Arc::clone(usage.table())), now)?;
+    let is_handed_over = given.predecessor.is_some();
+    let assemble = if is_handed_over { Assembly::taking_over } else { Assembly::new };
+    let parts = assemble(settings, Some(Arc::clone(usage.table())), now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
-    let listen = listeners.first().map_or(settings.listen, Listener::address);
-    let admin = AdminListener::bind(settings, given.admin)?;
+    let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
+    let addresses = Addresses::new(settings, &listeners, admin.as_ref());
+    let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
     let tls = listener_tls(settings)?;
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), now));
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
-    let keys = keys(settings, parts.callers.as_ref());
     let (desk, requests) = ReloadDesk::new();
     let record = ReloadRecord::new(clock::unix_seconds());
     let pages = AdminPages::new(
@@ -127,14 +137,14 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
             state: state.clone(),
             access: Arc::new(admin_access(settings)),
             usage: Arc::clone(&usage),
-            keys,
+            keys: keys(settings, parts.callers.as_ref()),
             reloads: desk.clone(),
             record: record.clone(),
+            hand_overs: succession.desk(),
         },
     );
-    let workers = spawn_workers(&parts, &server, listeners, &shutdown, &beats)?;
-    let admin_place = admin.as_ref().map_or(Admin::Off, AdminListener::place);
-    let addresses = Addresses { listen, admin: admin_place };
+    let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
+    let workers = spawn_workers(&parts, &common, listeners)?;
     let admin_tls = admin.as_ref().and_then(AdminListener::tls).cloned();
     Ok(Running {
         proxy,
@@ -148,16 +158,35 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         tls: tls.into_iter().chain(admin_tls).collect(),
         state,
         usage,
-        redis: settings.cache.redis.clone(),
-        keys: settings.access.keys.clone(),
-        store: settings.shared.clone(),
-        shutdown_delay: settings.timeouts.shutdown_delay,
         source: None,
         watched: Arc::default(),
         desk,
         requests,
         record,
+        succession,
     })
+}
+
+/// What all workers share.
+#[derive(Clone)]
+struct WorkerCommon {
+    server: Arc<Server>,
+    shutdown: Shutdown,
+    beats: Arc<Heartbeats>,
+    /// Whether connections are accepted.
+    is_open: watch::Receiver<bool>,
+}
+
+impl WorkerCommon {
+    fn new(
+        server: Arc<Server>,
+        shutdown: &Shutdown,
+        beats: &Arc<Heartbeats>,
+        succession: &Succession,
+    ) -> Self {
+        let (shutdown, beats) = (shutdown.clone(), Arc::clone(beats));
+        Self { server, shutdown, beats, is_open: succession.is_open() }
+    }
 }
 
 fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
@@ -205,10 +234,8 @@ fn keys(settings: &Settings, callers: Option<&Arc<CallerControl>>) -> KeyAdmin {
 /// Starts a thread for each listener.
 fn spawn_workers(
     parts: &Assembly,
-    server: &Arc<Server>,
+    common: &WorkerCommon,
     listeners: Vec<Listener>,
-    shutdown: &Shutdown,
-    beats: &Arc<Heartbeats>,
 ) -> Result<Vec<WorkerThread>, ServeError> {
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
@@ -218,10 +245,10 @@ fn spawn_workers(
             current: Arc::clone(&current),
             callers: parts.callers.clone(),
         });
-        let (server, shutdown, beats) = (Arc::clone(server), shutdown.clone(), Arc::clone(beats));
+        let common = common.clone();
         let thread = std::thread::Builder::new()
             .name(format!("{WORKER_NAME}-{number}"))
-            .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
+            .spawn(move || work(number, listener, handler, common))
             .map_err(|error| ServeError::System("a worker thread could not start", error))?;
         workers.push(WorkerThread { thread, current });
     }
@@ -314,12 +341,11 @@ pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
 
 fn work(
     number: usize,
-    server: &Arc<Server>,
     listener: Listener,
     handler: Arc<WorkerHandler>,
-    shutdown: &Shutdown,
-    beats: &Heartbeats,
+    common: WorkerCommon,
 ) -> io::Result<Drained> {
+    let WorkerCommon { server, shutdown, beats, mut is_open } = common;
     runtime()?.block_on(async {
         let beat = async {
             loop {
@@ -327,20 +353,30 @@ fn work(
                 tokio::time::sleep(HEARTBEAT).await;
             }
         };
+        let serve = async {
+            // An error says that it ends before it has opened. What is returned holds a lock.
+            let is_open = is_open.wait_for(|is_open| *is_open).await.is_ok();
+            match is_open {
+                true => server.serve(listener, handler, &shutdown).await,
+                false => Ok(Drained::default()),
+            }
+        };
         tokio::select! {
-            drained = server.serve(listener, handler, shutdown) => drained,
+            drained = serve => drained,
             () = beat => Ok(Drained::default()),
         }
     })
 }
 
-/// The signals that end it.
-struct StopSignals {
+/// The signals that end it, have it read its settings again, and have it hand its sockets over.
+struct ControlSignals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    upgrade: Signal,
 }
 
-impl StopSignals {
+impl ControlSignals {
     fn listen() -> Result<Self, ServeError> {
         let system = |what| move |error| ServeError::System(what, error);
         Ok(Self {
@@ -348,6 +384,9 @@ impl StopSignals {
                 .map_err(system("SIGTERM cannot be listened to"))?,
             interrupt: signal(SignalKind::interrupt())
                 .map_err(system("SIGINT cannot be listened to"))?,
+            hangup: signal(SignalKind::hangup()).map_err(system("SIGHUP cannot be listened to"))?,
+            upgrade: signal(SignalKind::user_defined2())
+                .map_err(system("SIGUSR2 cannot be listened to"))?,
         })
     }
 }
@@ -360,18 +399,62 @@ impl Running {
         until: impl Future<Output = ()>,
         stopping: impl FnOnce(),
     ) -> Result<(), ServeError> {
-        let mut signals = StopSignals::listen()?;
+        let mut signals = ControlSignals::listen()?;
         let mut rng = SmallRng::from_os_rng();
         let mut chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
         chains.follow(&self.parts, &mut rng)?;
         let mut loops = self.start_loops();
-        let admin = self.admin.take().map(|admin| admin.serve(Arc::clone(&self.pages)));
-        systemd::tell_ready(&self.proxy.load());
-        self.serve_until(until, &mut signals, &mut chains).await?;
+        let mut until = std::pin::pin!(until);
+        let is_open = tokio::select! {
+            opened = self.open() => opened.map(|()| true)?,
+            _ = signals.terminate.recv() => false,
+            _ = signals.interrupt.recv() => false,
+            () = &mut until => false,
+        };
+        let admin = self.admin.take().filter(|_| is_open);
+        let admin = admin.map(|admin| admin.serve(Arc::clone(&self.pages)));
+        let end = match is_open {
+            true => {
+                systemd::tell_ready(&self.proxy.load());
+                self.succession.tell_ready();
+                self.serve_until(until, &mut signals, &mut chains).await
+            }
+            false => ServingEnd::Asked,
+        };
         stopping();
-        systemd::tell_stopping();
         let began = wellhead_dispatch::now();
-        self.pages.drain();
+        match end {
+            ServingEnd::HandedOver { pid } => {
+                systemd::tell_successor(pid);
+                // What is asked from now on is for the successor.
+                if let Some((shutdown, _)) = &admin {
+                    shutdown.begin();
+                }
+            }
+            ServingEnd::Asked => {
+                systemd::tell_stopping();
+                self.pages.drain();
+            }
+        }
+        self.succession.end(&end);
+        self.drain(&mut signals).await;
+        loops.shutdown().await;
+        chains.shutdown().await;
+        self.write_out(began).await;
+        if let Some((shutdown, admin)) = admin {
+            shutdown.begin();
+            // Its own drain is bounded by a second.
+            let _ = admin.await;
+        }
+        Ok(())
+    }
+
+    fn shutdown_delay(&self) -> Duration {
+        self.parts.settings.timeouts.shutdown_delay
+    }
+
+    /// Ends the workers when what is under way has ended, or a further signal comes.
+    async fn drain(&mut self, signals: &mut ControlSignals) {
         self.shutdown.begin();
         let workers = std::mem::take(&mut self.workers);
         let joined = task::spawn_blocking(move || join(workers));
@@ -385,35 +468,26 @@ impl Running {
             _ = signals.terminate.recv() => tracing::warn!("received a second SIGTERM: not waiting for requests in progress"),
             _ = signals.interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
-        loops.shutdown().await;
-        chains.shutdown().await;
-        self.write_out(began).await;
-        if let Some((shutdown, admin)) = admin {
-            shutdown.begin();
-            // Its own drain is bounded by a second.
-            let _ = admin.await;
-        }
-        Ok(())
     }
 
-    /// Carries out reloads until a signal comes or `until` resolves; after SIGTERM it is not ready for a while.
+    /// Carries out reloads and hand-overs until a signal comes or `until` resolves; after SIGTERM it is not ready for a while.
     async fn serve_until(
         &mut self,
         until: impl Future<Output = ()>,
-        signals: &mut StopSignals,
+        signals: &mut ControlSignals,
         chains: &mut ChainLoops,
-    ) -> Result<(), ServeError> {
-        let mut hangup = signal(SignalKind::hangup())
-            .map_err(|error| ServeError::System("SIGHUP cannot be listened to", error))?;
+    ) -> ServingEnd {
         let mut until = std::pin::pin!(until);
         let mut begun: Option<BegunReload> = None;
+        let mut hand_over: Option<BegunHandOver> = None;
+        let mut end = ServingEnd::Asked;
         loop {
             tokio::select! {
                 _ = signals.terminate.recv() => {
-                    tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
+                    tracing::info!(delay_ms = self.shutdown_delay().as_millis() as u64, "received SIGTERM: no longer ready");
                     self.pages.drain();
                     tokio::select! {
-                        () = tokio::time::sleep(self.shutdown_delay) => {}
+                        () = tokio::time::sleep(self.shutdown_delay()) => {}
                         _ = signals.terminate.recv() => {}
                         _ = signals.interrupt.recv() => {}
                     }
@@ -424,7 +498,7 @@ impl Running {
                     break;
                 }
                 () = &mut until => break,
-                _ = hangup.recv() => {
+                _ = signals.hangup.recv() => {
                     // As without a handler: the terminal of a demo was closed.
                     if self.source.is_none() {
                         tracing::info!("received SIGHUP, and there is no config to read again");
@@ -434,6 +508,16 @@ impl Running {
                 }
                 Some(request) = self.requests.recv(), if begun.is_none() => {
                     begun = Some(self.begin_reload(request));
+                }
+                _ = signals.upgrade.recv() => self.succession.ask(),
+                Some(request) = self.succession.asked() => {
+                    self.begin_hand_over(request, &mut hand_over);
+                }
+                outcome = outcome_of(&mut hand_over), if hand_over.is_some() => {
+                    if let Some(pid) = hand_over.take().and_then(|begun| begun.end(outcome)) {
+                        end = ServingEnd::HandedOver { pid };
+                        break;
+                    }
                 }
                 read = read_of(&mut begun), if begun.is_some() => {
                     if let Some(BegunReload { request, .. }) = begun.take() {
@@ -445,14 +529,20 @@ impl Running {
         // No reload waits for an answer any more.
         self.requests.close();
         while self.requests.try_recv().is_ok() {}
-        Ok(())
+        end
     }
 
     /// Starts what runs beside the workers and the chains until the process stops.
     fn start_loops(&self) -> JoinSet<()> {
         let mut loops = JoinSet::new();
-        if let (Some(cache), Some(redis)) = (self.parts.cache(), &self.redis) {
+        if let (Some(cache), Some(redis)) = (self.parts.cache(), &self.parts.settings.cache.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());
+        }
+        if let (Some(_), Some(cache), Some(disk)) =
+            (self.succession.predecessor(), self.parts.cache(), &self.parts.settings.cache.disk)
+            && cache.tiers().has_no_disk()
+        {
+            loops.spawn(add_disk(Arc::clone(cache), disk.clone()));
         }
         loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
         for tls in &self.tls {
@@ -461,7 +551,7 @@ impl Running {
                 loops.spawn(acme::run(orders));
             }
         }
-        if let (Some(shared), Some(store)) = (self.parts.shared(), &self.store)
+        if let (Some(shared), Some(store)) = (self.parts.shared(), &self.parts.settings.shared)
             && let Some(notices) = shared.start(store, SmallRng::from_os_rng())
         {
             loops.spawn(follow_pauses(notices, Arc::clone(&self.proxy)));
@@ -483,12 +573,12 @@ impl Running {
     }
 
     fn follow_keys(&self, callers: &Arc<CallerControl>, loops: &mut JoinSet<()>) {
-        let Some(keys) = &self.keys else { return };
+        let Some(keys) = &self.parts.settings.access.keys else { return };
         if let Some(path) = &keys.file {
             loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
         }
         // The config check has seen to it that there is a store.
-        if let Some(store) = self.store.as_ref().filter(|_| keys.redis)
+        if let Some(store) = self.parts.settings.shared.as_ref().filter(|_| keys.redis)
             && let Some(directory) = directory::open(store, SmallRng::from_os_rng())
         {
             loops.spawn(directory::follow(Arc::clone(callers), directory, keys.stale_max));
@@ -509,6 +599,14 @@ impl Running {
             );
         }
     }
+}
+
+/// Why serving ended.
+enum ServingEnd {
+    /// A signal, or the program.
+    Asked,
+    /// Another process serves.
+    HandedOver { pid: u32 },
 }
 
 /// What the reload that has begun reads; never, where none has.

@@ -27,6 +27,8 @@ pub(crate) enum ServeError {
     Assemble(AssembleError),
     /// Usage cannot be handed out as the settings say.
     Usage(UsageSetupError),
+    /// A process that takes over has no upstream yet for any of these chains.
+    NotReady(Vec<String>),
     /// A thread, a runtime or a signal handler could not be made.
     System(&'static str, io::Error),
 }
@@ -52,6 +54,9 @@ impl std::fmt::Display for ServeError {
                 f,
                 "the service manager gave a socket at {at}, and `{what}` is {set}: set `{what}: {at}`"
             ),
+            Self::NotReady(chains) => {
+                write!(f, "no upstream of {} could be verified in time", chains.join(", "))
+            }
             Self::Assemble(error) => error.fmt(f),
             Self::Usage(error) => error.fmt(f),
             Self::System(what, error) => write!(f, "{what}: {error}"),

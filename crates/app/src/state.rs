@@ -49,6 +49,8 @@ use crate::config::file::read_regular;
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
 /// nothing to any disk.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
+/// While another process has the file it is looked at so often: a process that hands over ends soon.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A file is never this long: a thousand chains of a hundred upstreams are 15 MB, ten thousand filters 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// How long the end waits for the last write; a disk that hangs must not.
@@ -219,6 +221,12 @@ impl State {
         *added = rows;
     }
 
+    /// Whether this process writes the file.
+    pub(crate) fn is_owner(&self) -> bool {
+        // While it is locked here, it is being written.
+        self.lock.try_lock().is_none_or(|lock| lock.is_some())
+    }
+
     /// Times that the file was written, and times that it could not be.
     pub(crate) fn writes(&self) -> (u64, u64) {
         (self.written.load(Relaxed), self.failed.load(Relaxed))
@@ -241,6 +249,7 @@ impl State {
                 Some(Turnout::Written) => true,
                 Some(Turnout::Taken) => {
                     self.tell_taken(&mut was_taken);
+                    turns.reset_after(LOOK_EVERY);
                     false
                 }
                 Some(Turnout::TookOver(read)) => {

@@ -18,6 +18,7 @@ use wellhead_proxy::Proxy;
 use wellhead_upstream::Condition;
 
 use crate::config::{Admin, Settings};
+use crate::handover::{Predecessor, READY_NAME};
 use crate::heartbeat::Heartbeats;
 use crate::serve_error::ServeError;
 
@@ -29,6 +30,8 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct GivenSockets {
     pub(crate) clients: Vec<TcpListener>,
     pub(crate) admin: Option<GivenAdmin>,
+    /// They are of a process that hands over.
+    pub(crate) predecessor: Option<Predecessor>,
 }
 
 /// The socket of the admin listener that was given.
@@ -56,6 +59,10 @@ impl GivenSockets {
     }
 
     fn add(&mut self, name: &str, place: usize, sockets: &mut ListenFd) -> io::Result<()> {
+        if name == READY_NAME {
+            self.predecessor = sockets.take_unix_datagram(place)?.map(Predecessor::new);
+            return Ok(());
+        }
         if name != "admin" {
             self.clients.extend(sockets.take_tcp_listener(place)?);
             return Ok(());
@@ -111,6 +118,11 @@ fn is_at(at: SocketAddr, set: SocketAddr) -> bool {
 /// Says that clients can call.
 pub(crate) fn tell_ready(proxy: &Proxy) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status_line(proxy))]);
+}
+
+/// Says that a process has taken over: what that one tells counts from now on.
+pub(crate) fn tell_successor(pid: u32) {
+    tell(&[NotifyState::MainPid(pid)]);
 }
 
 /// Says that the process will end.

@@ -76,7 +76,7 @@ pub use handler::{
 };
 pub use host::Hosts;
 pub use listen::Listener;
-pub use local::LocalListener;
+pub use local::{LocalListener, SocketFileLease};
 pub use path::RequestPath;
 pub use protocol::ClientProtocol;
 pub use proxied::{ProxyFailure, ProxyMode, ProxyProtocol};

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -93,6 +94,11 @@ impl Listener {
         let socket = TcpListener::from(socket);
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
+    }
+
+    /// A copy of the socket. Until both are closed, it listens.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
     }
 
     /// Where it listens.

@@ -2,9 +2,12 @@
 
 use std::fs::Permissions;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -39,6 +42,23 @@ impl LocalListener {
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.listen(i32::from(BACKLOG))?;
         Ok(Self { socket: UnixListener::from(socket), path: path.to_owned(), file: Some(file) })
+    }
+
+    /// As [`Self::given`], of a process that hands over: the file is for this process to remove.
+    pub fn taken_over(socket: UnixListener, path: &Path) -> io::Result<Self> {
+        let file = Some(SocketFile::at(path)?);
+        Ok(Self { file, ..Self::given(socket, path)? })
+    }
+
+    /// A copy of the socket. Until both are closed, it listens.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
+    }
+
+    /// By which the file can be left to another process, also when this one serves already.
+    pub fn file_lease(&self) -> SocketFileLease {
+        let is_left = self.file.as_ref().map(|file| Arc::clone(&file.is_left));
+        SocketFileLease(is_left.unwrap_or_default())
     }
 
     /// Where its file is.
@@ -80,17 +100,33 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    is_left: Arc<AtomicBool>,
+}
+
+/// The right to remove a socket file at the end.
+#[derive(Debug, Default)]
+pub struct SocketFileLease(Arc<AtomicBool>);
+
+impl SocketFileLease {
+    /// Another process has the socket: the file stays.
+    pub fn leave(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl SocketFile {
     fn at(path: &Path) -> io::Result<Self> {
         let made = std::fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+        let is_left = Arc::default();
+        Ok(Self { path: path.to_owned(), device: made.dev(), inode: made.ino(), is_left })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_left.load(Ordering::Relaxed) {
+            return;
+        }
         // Another process may have its own there by now.
         let is_ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));

@@ -18,18 +18,19 @@ use crate::until;
 
 /// `$0` is the log file, the rest the command. The guard waits on our pipe
 /// (kept as 3, for a job in the background gets no stdin); the shell's exit code is
-/// the command's.
+/// the command's. The command has a process group of its own, and what it leaves behind is killed, too.
 const SUPERVISOR: &str = r#"
 exec 3<&0 2>/dev/null
-"$@" </dev/null >"$0" 2>&1 3<&- &
+setsid "$@" </dev/null >"$0" 2>&1 3<&- &
 pid=$!
-(read -r _ <&3; kill -9 "$pid") >/dev/null 2>&1 &
+(read -r _ <&3; kill -9 "-$pid" || kill -9 "$pid") >/dev/null 2>&1 &
 guard=$!
 echo "$pid"
 exec >/dev/null
 wait "$pid"
 code=$?
-kill "$guard" 2>/dev/null
+kill -0 "-$pid" && wait "$guard"
+kill "$guard"
 exit "$code"
 "#;
 
@@ -52,6 +53,8 @@ pub enum Signal {
     Cont,
     /// Has it read its settings again.
     Hangup,
+    /// Has it hand its sockets over.
+    User2,
 }
 
 /// A running process with its log; dropping it kills it.
@@ -114,6 +117,7 @@ impl Process {
             Signal::Stop => "-STOP",
             Signal::Cont => "-CONT",
             Signal::Hangup => "-HUP",
+            Signal::User2 => "-USR2",
         };
         let _ended_already =
             Command::new("kill").args([name, &self.pid.to_string()]).stderr(Stdio::null()).status();

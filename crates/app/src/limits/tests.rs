@@ -161,6 +161,7 @@ fn limits(parts: &Assembly) -> Vec<Value> {
         keys,
         reloads: ReloadDesk::new().0,
         record: ReloadRecord::new(0),
+        hand_overs: crate::handover::HandOverDesk::new().0,
     };
     let pages = AdminPages::new(parts, others);
     let status = wellhead_server::AdminHandler::status(&pages);

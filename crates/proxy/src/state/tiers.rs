@@ -34,7 +34,8 @@ pub(crate) const BATCH_WAIT: Duration = Duration::from_millis(40);
 /// The tiers of a cache.
 #[derive(Debug)]
 pub struct Tiers {
-    disk: Option<Disk>,
+    /// Set later where another process has it first.
+    disk: OnceLock<Disk>,
     /// How long the items of one batch wait for them together.
     pub(crate) batch_within: Duration,
     /// Needs a runtime, which there is when the proxy is put together already.
@@ -57,6 +58,7 @@ impl Default for Tiers {
 impl Tiers {
     /// With this disk, if any.
     pub fn new(disk: Option<Disk>) -> Self {
+        let disk = disk.map(OnceLock::from).unwrap_or_default();
         Self { disk, batch_within: BATCH_WAIT, shared: OnceLock::new() }
     }
 
@@ -64,6 +66,17 @@ impl Tiers {
     #[must_use]
     pub fn batches_within(self, batch_within: Duration) -> Self {
         Self { batch_within, ..self }
+    }
+
+    /// Whether there is no disk, at least not yet.
+    pub fn has_no_disk(&self) -> bool {
+        self.disk.get().is_none()
+    }
+
+    /// Adds the disk, where another process had it when this one began. There is one at most.
+    pub fn add_disk(&self, disk: Disk) {
+        // A second one would be a defect of the assembly, and is not used.
+        let _is_first = self.disk.set(disk);
     }
 
     /// Adds the tier that is shared with others. There is one at most.
@@ -74,19 +87,19 @@ impl Tiers {
 
     /// Writes what waits for the disk and frees its directory.
     pub async fn close(&self) {
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk.get() {
             disk.close().await;
         }
     }
 
     pub(crate) fn seen(&self) -> Vec<TierSeen> {
-        let disk = self.disk.as_ref().map(|it| TierSeen { name: "disk", stats: it.stats() });
+        let disk = self.disk.get().map(|it| TierSeen { name: "disk", stats: it.stats() });
         let shared = self.shared.get().map(|it| TierSeen { name: "redis", stats: it.stats() });
         disk.into_iter().chain(shared).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.disk.is_none() && self.shared.get().is_none()
+        self.disk.get().is_none() && self.shared.get().is_none()
     }
 
     /// What a tier has under this key, and that meets what is required.
@@ -101,13 +114,13 @@ impl Tiers {
             let entry = Entry::decode(&bytes, &digest.0).ok()?;
             entry.assurance.meets(required).then_some(entry)
         };
-        if let Some(disk) = &self.disk
+        if let Some(disk) = self.disk.get()
             && let Some(entry) = disk.get(&digest).await.and_then(read)
         {
             return Some(entry);
         }
         let entry = self.shared.get()?.get(&digest).await.and_then(read)?;
-        if let (Some(disk), Validity::Final) = (&self.disk, entry.hold) {
+        if let (Some(disk), Validity::Final) = (self.disk.get(), entry.hold) {
             disk.put(digest, entry.encode(&digest.0).into(), Duration::MAX);
         }
         Some(entry)
@@ -123,7 +136,7 @@ impl Tiers {
             Validity::Canonical { .. } | Validity::Named { .. } => (false, REPLACEABLE_FOR),
             Validity::Head(_) => return,
         };
-        let disk = self.disk.as_ref().filter(|_| on_disk);
+        let disk = self.disk.get().filter(|_| on_disk);
         if disk.is_none() && self.shared.get().is_none() {
             return;
         }
