@@ -88,8 +88,12 @@ fn problem(words: &[String]) -> Option<String> {
             (!is_known).then(|| "an unknown address".to_owned())
         }
         // `with_helm` judges the first two; the others belong to the system.
-        "helm" | "kubectl" | "docker" | "skopeo" | "image" | "static-binary" | "cp" | "mv"
-        | "install" | "chown" | "sed" | "set" | "." => None,
+        "helm" | "kubectl" | "docker" | "skopeo" | "cp" | "mv" | "install" | "chown" | "sed"
+        | "set" | "." => None,
+        _ if words[0].starts_with("scripts/") => {
+            let is_there = deploy("..").join(&words[0]).exists();
+            (!is_there).then(|| "no such script".to_owned())
+        }
         _ => Some("a program that no test knows".to_owned()),
     };
     problem.map(|problem| format!("{words:?}: {problem}"))
@@ -112,6 +116,7 @@ fn wrong_commands_are_found() {
         "make nothing",
         "(cd a; systemctl restart nginx)",
         "curl http://127.0.0.1:4546/ready",
+        "scripts/nothing",
         "podman run wellhead",
     ] {
         let problems = commands(line).iter().filter_map(|words| problem(words)).count();
