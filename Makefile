@@ -1,7 +1,7 @@
 # The commands of the house. Each is a script under scripts/, so that it can
 # be read, and run without make.
 
-.PHONY: help run install test lint bench scenario attack docs
+.PHONY: help run install test lint bench scenario attack kube docs
 
 help: ## Say what each target does.
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 14
@@ -27,6 +27,9 @@ scenario: ## Public load comparison with k6, faults and an outage; ends with 1 w
 
 attack: ## Each known attack on the real binary, with a well-behaved caller beside it.
 	@scripts/attack
+
+kube: ## The Helm chart and the kustomize base before a real kube-apiserver; the first run builds it in 20 minutes.
+	@scripts/kube
 
 docs: ## Write the generated pages under docs/ anew.
 	@scripts/docs

@@ -53,6 +53,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("issuer", "the issuer of tokens"),
     ("jwks", "where its keys are"),
     ("key", "the id of the key; never its text"),
+    ("kept", "where a file is from now on"),
     ("keys", "how many keys"),
     ("left_out", "lines of this kind that were left out since the last one"),
     ("left_out_failed", "lines of failed requests that were left out in the last second"),

@@ -5,7 +5,8 @@
 //! the old one, synced and renamed over it, every [`WRITE_EVERY`] when something was spent
 //! and once at the end; a crash forgets what was spent since, at most. No request waits for
 //! it, and nothing that may be wrong with it keeps wellhead from serving: what cannot be
-//! read is told once and begins anew.
+//! read is told once and begins anew. A file that cannot be read, or is of a version that this program does not know, is
+//! kept as `PATH.unreadable`, since it may be what a newer wellhead wrote before it was rolled back.
 //!
 //! One process at a time writes the file: the one that holds the lock on `PATH.lock`, which the
 //! system frees when that process ends, however it ends. Another one reads the file at its
@@ -192,6 +193,9 @@ impl State {
             Ok(content) => content,
             Err(why) => {
                 tell(&self.path, &why);
+                if self.lock.lock().is_some() {
+                    set_aside(&self.path);
+                }
                 StateContent::default()
             }
         };
@@ -403,6 +407,27 @@ fn tell(path: &Path, why: &Unreadable) {
         }
         Unreadable::Damaged(what) => {
             tracing::warn!(%path, what, "the state file is damaged: spending starts at zero");
+        }
+    }
+}
+
+/// Moves a file that cannot be used out of the way of the next write. One that an earlier call moved is replaced; what
+/// is no file stays.
+fn set_aside(path: &Path) {
+    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    if !is_file {
+        return;
+    }
+    let kept = beside(path, ".unreadable");
+    let renamed = fs::rename(path, &kept);
+    let path = path.display();
+    match renamed {
+        Ok(()) => {
+            let kept = kept.display();
+            tracing::warn!(%path, %kept, "the state file that cannot be used is kept under another name");
+        }
+        Err(error) => {
+            tracing::warn!(%path, %error, "the state file that cannot be used cannot be kept");
         }
     }
 }
@@ -649,6 +674,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_file_of_a_newer_version_is_not_written_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let newer = b"wellhead state 3 00000000\n{}";
+        fs::write(&path, newer).expect("written");
+        let (first, second) = (proxy(), proxy());
+        let state = State::restore(&path, &first.replaceable(), None, now());
+        spend(&first, 0, 5);
+        // One that does not hold the lock moves nothing.
+        fs::write(&path, "of the first").expect("written");
+        State::restore(&path, &second.replaceable(), None, now());
+        assert_eq!(fs::read(&path).expect("there"), b"of the first");
+        state.end().await;
+        assert_eq!(read(&path).expect("good").spending[0].pages.month_credits, 5);
+        assert_eq!(fs::read(beside(&path, ".unreadable")).expect("kept"), newer);
+    }
+
+    #[tokio::test]
     async fn of_two_processes_one_writes_and_the_other_adds_its_own_when_that_one_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
@@ -786,6 +829,9 @@ mod tests {
             State::restore(&path, &proxy.replaceable(), None, now());
             assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
         }
+        // The last one may be of use to another version.
+        let kept = fs::read(beside(&path, ".unreadable")).expect("kept");
+        assert_eq!(kept, good[..40]);
         // What is no file at all.
         State::restore(folder.path(), &proxy().replaceable(), None, now());
     }

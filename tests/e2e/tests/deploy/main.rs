@@ -10,6 +10,7 @@ use std::process::Command;
 
 use wellhead_e2e::binary;
 
+mod page;
 mod with_helm;
 mod with_image;
 mod with_systemd;

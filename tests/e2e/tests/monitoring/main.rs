@@ -52,6 +52,21 @@ fn dashboard_queries() -> Vec<(String, String)> {
     queries
 }
 
+/// The queries of the section *What to watch* of docs/operation.md.
+fn page_queries() -> Vec<(String, String)> {
+    let page = text("docs/operation.md");
+    let (_, section) = page.split_once("\n## What to watch\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap());
+    // Between backticks; a cell may have several.
+    let queries = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let queries: Vec<_> =
+        queries.map(|it| ("docs/operation.md".to_owned(), it.to_owned())).collect();
+    assert!(queries.len() >= 12, "{queries:?}");
+    queries
+}
+
 /// The labels of each metric, by the name of its series, as docs/metrics.md has them.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let page = text("docs/metrics.md");
@@ -195,11 +210,12 @@ fn each_alert_has_a_firing_and_a_silent_case() {
 }
 
 #[test]
-fn dashboards_and_alerts_use_documented_metrics_and_labels() {
+fn dashboards_alerts_and_pages_use_documented_metrics_and_labels() {
     let metrics = documented();
     let problems: Vec<String> = alerts()
         .into_iter()
         .chain(dashboard_queries())
+        .chain(page_queries())
         .flat_map(|(_, expression)| unknown(&expression, &metrics))
         .collect();
     assert_eq!(problems, Vec::<String>::new());

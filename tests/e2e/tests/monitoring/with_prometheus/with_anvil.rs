@@ -21,7 +21,7 @@ use wellhead_e2e::{
     Wellhead, free_port, until,
 };
 
-use crate::{alerts, dashboard_queries, documented, listed_values, text, unknown};
+use crate::{alerts, dashboard_queries, documented, listed_values, page_queries, text, unknown};
 
 const BOUND: Duration = Duration::from_secs(120);
 /// More than the agreed head may be older than that of an upstream before it lags by a minute.
@@ -333,7 +333,7 @@ fn chosen(expression: &str) -> String {
 /// The queries that give no number.
 async fn without_data(prometheus: &Prometheus) -> Vec<String> {
     let mut without = Vec::new();
-    for (title, expression) in dashboard_queries() {
+    for (title, expression) in dashboard_queries().into_iter().chain(page_queries()) {
         let series = prometheus.query(&chosen(&expression)).await.unwrap();
         let has_number = |it: &Value| it["value"][1].as_str().is_some_and(|value| value != "NaN");
         if !series.iter().any(has_number) {
