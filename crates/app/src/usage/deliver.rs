@@ -186,8 +186,13 @@ impl Delivery {
 
     async fn attempt(&self, body: Bytes) -> Attempted {
         let deadline = tokio::time::Instant::now() + self.settings.timeout;
-        let exchange =
-            Exchange { body, deadline: deadline.into_std(), whole_max: ANSWER_BYTES, bulky: false };
+        let exchange = Exchange {
+            body,
+            deadline: deadline.into_std(),
+            whole_max: ANSWER_BYTES,
+            bulky: false,
+            trace: None,
+        };
         let exchanged = tokio::time::timeout_at(deadline, self.way.exchange(exchange)).await;
         match exchanged {
             Err(_elapsed) => Attempted::Failed("it did not answer in time".to_owned(), None),
