@@ -27,7 +27,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use wellhead_chain::View;
 use wellhead_dispatch::{
-    Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, now, run_batch,
+    Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, Trail, now, run_batch,
 };
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
@@ -38,7 +38,7 @@ use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, Verdi
 use crate::answer::{Answer, Refusal};
 use crate::blocks::is_ahead;
 use crate::call::handle_and_count;
-use crate::line::{InBatch, Line, Methods};
+use crate::line::{InBatch, Line, Methods, method_of};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::PinnedParams;
@@ -51,6 +51,7 @@ use crate::steps::cached::{self, CacheTicket, CacheWrite};
 use crate::steps::charge::{self, CallEnd, ChargedCall};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
+use crate::trace::{RequestTrace, TracedCall, TracedExchange};
 
 /// Bytes of a body for which memory is taken at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -551,11 +552,17 @@ async fn alone(
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
-    let (report, _) = handle_and_count(request, call, now(), false).await;
+    let began = now();
+    let (mut report, ended) = handle_and_count(request, call, began, false).await;
     // What has come is counted as it is.
     drop(room);
     let trail =
         if request.ctx.want_trail { report.line(&request.chain.roster) } else { String::new() };
+    let (attempts, credits_out) =
+        (report.trail.exchanges(), charge::credits_out(request.chain, report.row, &report.trail));
+    if let Some(trace) = request.trace() {
+        trace.note_call(false, report.take_traced(call, began, ended));
+    }
     let mut reply = report.reply;
     match &reply {
         // It was the batch that left no room.
@@ -569,9 +576,9 @@ async fn alone(
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         outcome: report.outcome,
         is_cached: report.noted.found == Some(CacheResult::Hit),
-        credits_out: charge::credits_out(request.chain, report.row, &report.trail),
+        credits_out,
         slot: report.slot,
-        attempts: report.trail.exchanges(),
+        attempts,
         trail,
         reply: Some(reply),
     }
@@ -579,6 +586,21 @@ async fn alone(
 
 fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
     ItemResult::refused(place, Refusal::batch_too_large(pile.bytes_max))
+}
+
+/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
+fn trace_item(
+    request: &RequestContext<'_>,
+    row: &'static MethodRow,
+    call: &Call,
+    outcome: CallOutcome,
+    found: Option<CacheResult>,
+    began: Instant,
+) {
+    if let Some(trace) = request.trace() {
+        let (method, ended, trail) = (method_of(row, call), now(), Trail::default());
+        trace.note_call(false, TracedCall { row, method, outcome, found, began, ended, trail });
+    }
 }
 
 /// The request may make no more upstream calls.
@@ -631,8 +653,13 @@ async fn exchange(
         })
         .collect();
     request.progress.begin(slot);
-    let context =
-        BatchContext { worker: request.worker, room: pile.room, client: request.progress.client() };
+    let context = BatchContext {
+        worker: request.worker,
+        room: pile.room,
+        client: request.progress.client(),
+        received_at: request.ctx.received_at,
+        trace: request.trace().map(RequestTrace::context),
+    };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }
 
@@ -649,6 +676,7 @@ fn settle(
     let BatchOutcome { verdicts, began, took, is_counted: is_held, .. } = outcome;
     let ended = began + took;
     performed.settled.reserve(members.len());
+    let unpaid = performed.settled.len();
     let mut is_counted = false;
     let mut tally =
         ItemTally { chain, took: ended.saturating_duration_since(received_at), alike: None };
@@ -670,6 +698,7 @@ fn settle(
         pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
+        trace_item(request, member.row, member.call, outcome, None, began);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
         let place = member.place;
@@ -689,6 +718,10 @@ fn settle(
         performed.settled.push(item);
     }
     tally.flush();
+    if let Some(trace) = request.trace() {
+        let (calls, settled) = (members.len(), performed.settled.len() - unpaid);
+        trace.note_exchange(TracedExchange { slot, calls, settled, began, took });
+    }
     if request.ctx.want_trail
         && let Some(first) = performed.settled.first_mut()
     {

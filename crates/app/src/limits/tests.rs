@@ -101,6 +101,7 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
                 caller: None,
                 want_trail: false,
                 may_stream: true,
+                trace_parent: None,
             };
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"eth_gasPrice","params":[]}}"#);

@@ -154,6 +154,7 @@ impl Bench {
             caller: self.caller.clone(),
             want_trail: false,
             may_stream: true,
+            trace_parent: None,
         };
         self.proxy.handle(&self.worker, ctx, None, body.clone()).await
     }
