@@ -33,7 +33,7 @@ use crate::access::{self, CallerControl, directory};
 use crate::acme;
 use crate::admin::{AdminPages, AdminParts, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
-use crate::assemble::{AssembleError, Assembly, share_cache};
+use crate::assemble::{AssembleError, Assembly, Recorders, share_cache};
 use crate::config::{AccessKeys, Admin, CacheRedis, Network, Settings, SharedStore};
 use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
@@ -46,6 +46,7 @@ use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
 use crate::state::State;
 use crate::systemd::{self, GivenSockets};
+use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
 use reload::BegunReload;
 
@@ -86,6 +87,7 @@ pub(crate) struct Running {
     tls: Vec<Arc<Tls>>,
     state: Option<Arc<State>>,
     usage: Arc<Usage>,
+    traces: Option<Arc<Traces>>,
     redis: Option<CacheRedis>,
     keys: Option<AccessKeys>,
     store: Option<SharedStore>,
@@ -103,7 +105,12 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     given.check(settings)?;
     let usage = usage(settings)?;
     let now = wellhead_dispatch::now();
-    let parts = Assembly::new(settings, Some(Arc::clone(usage.table())), now)?;
+    let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
+    let recorders = Recorders {
+        usage: Some(Arc::clone(usage.table())),
+        tracer: traces.as_ref().map(|traces| Arc::clone(traces.tracer())),
+    };
+    let parts = Assembly::new(settings, recorders, now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
@@ -148,6 +155,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         tls: tls.into_iter().chain(admin_tls).collect(),
         state,
         usage,
+        traces,
         redis: settings.cache.redis.clone(),
         keys: settings.access.keys.clone(),
         store: settings.shared.clone(),
@@ -295,6 +303,7 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
         },
         proxy_protocol: proxy_protocol(settings),
         log_requests: settings.log.requests,
+        trace_parents: settings.traces.is_some(),
         ..wellhead_server::Settings::default()
     }
 }
@@ -478,6 +487,10 @@ impl Running {
         }
         self.watch_files(&mut loops);
         loops.spawn(Arc::clone(&self.usage).run());
+        if let Some(traces) = &self.traces {
+            let traces = Arc::clone(traces);
+            loops.spawn(async move { traces.start().await });
+        }
         loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
         loops
     }
@@ -497,7 +510,13 @@ impl Running {
 
     /// Writes what was spent and used, and the cache entries that wait for the disk.
     async fn write_out(&mut self, began: Instant) {
-        self.usage.end(wellhead_dispatch::now().saturating_duration_since(began)).await;
+        let used = wellhead_dispatch::now().saturating_duration_since(began);
+        let traces = async {
+            if let Some(traces) = &self.traces {
+                traces.end(used).await;
+            }
+        };
+        tokio::join!(self.usage.end(used), traces);
         if let Some(state) = self.state.take() {
             state.end().await;
         }

@@ -35,7 +35,7 @@ use wellhead_upstream::Slot;
 
 use crate::state::counts::{CacheResult, CallOutcome};
 use queue::{TraceReceiver, TraceSender};
-use span::{AttemptKind, RequestFacts, spans};
+use span::{AttemptKind, RequestFacts, Span, spans};
 
 /// Calls of a batch that have spans of their own. The others are counted.
 const CALLS_MAX: usize = 64;
@@ -236,11 +236,17 @@ impl Tracer {
             self.counts.count_dropped(TraceLoss::Rate, 1);
             return None;
         }
-        if !self.sender.send(spans(&context, parent, cause, facts, &ended, name)) {
+        let is_recorded = self.record(spans(&context, parent, cause, facts, &ended, name));
+        is_recorded.then_some(context.trace_id)
+    }
+
+    /// Puts the spans of a trace into the queue; false, and counted, when there is no room for them.
+    pub fn record(&self, spans: Vec<Span>) -> bool {
+        let is_recorded = self.sender.send(spans);
+        if !is_recorded {
             self.counts.count_dropped(TraceLoss::QueueFull, 1);
-            return None;
         }
-        Some(context.trace_id)
+        is_recorded
     }
 }
 
