@@ -34,6 +34,8 @@ use crate::outlet::{OutletError, instance_name, outlet_transport};
 
 /// At the end of the process, when requests have used all the time to drain.
 const END_MIN: Duration = Duration::from_secs(2);
+/// A collector that is away holds up the end for no longer.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// The traces of this process.
 pub(crate) struct Traces {
@@ -130,14 +132,15 @@ impl Traces {
         self.running.lock().await.spawn(delivery.run(self.closing.subscribe()));
     }
 
-    /// Sends what is left: for what is left of the time to drain, of which requests used `used`, and at least
-    /// [`END_MIN`].
+    /// Sends what is left: for what is left of the time to drain, of which requests used `used`, but between
+    /// [`END_MIN`] and [`END_MAX`].
     pub(crate) async fn end(&self, used: Duration) {
         self.start().await;
         self.closing.send_replace(true);
         let mut running = self.running.lock().await;
         let all = async { while running.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.drain.saturating_sub(used).max(END_MIN), all).await.is_err() {
+        let within = self.drain.saturating_sub(used).clamp(END_MIN, END_MAX);
+        if tokio::time::timeout(within, all).await.is_err() {
             running.abort_all();
             let traces = self.in_hand.load(Relaxed);
             tracing::warn!(
