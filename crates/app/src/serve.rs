@@ -103,22 +103,16 @@ pub(crate) struct Running {
 /// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
 pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Running, ServeError> {
     given.check(settings)?;
-    let usage = usage(settings)?;
-    let now = wellhead_dispatch::now();
+    let (usage, now) = (usage(settings)?, wellhead_dispatch::now());
     let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
-    let recorders = Recorders {
-        usage: Some(Arc::clone(usage.table())),
-        tracer: traces.as_ref().map(|traces| Arc::clone(traces.tracer())),
-    };
-    let parts = Assembly::new(settings, recorders, now)?;
+    let parts = Assembly::new(settings, recorders(&usage, traces.as_deref()), now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
     let listen = listeners.first().map_or(settings.listen, Listener::address);
     let admin = AdminListener::bind(settings, given.admin)?;
     let tls = listener_tls(settings)?;
     let server = Server::with(server_settings(settings), tls.clone());
-    let shutdown = Shutdown::new();
-    let beats = Arc::new(Heartbeats::new(listeners.len(), now));
+    let (shutdown, beats) = (Shutdown::new(), Arc::new(Heartbeats::new(listeners.len(), now)));
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
     let keys = keys(settings, parts.callers.as_ref());
@@ -254,6 +248,14 @@ fn restore(
 ) -> Option<Arc<State>> {
     let book = parts.callers.as_ref().map(|callers| Arc::clone(callers.book()));
     settings.state.as_deref().map(|path| State::restore(path, proxy, book, now))
+}
+
+/// Where requests leave what they did.
+fn recorders(usage: &Usage, traces: Option<&Traces>) -> Recorders {
+    Recorders {
+        usage: Some(Arc::clone(usage.table())),
+        tracer: traces.map(|traces| Arc::clone(traces.tracer())),
+    }
 }
 
 /// What becomes of usage.

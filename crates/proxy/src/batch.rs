@@ -38,7 +38,7 @@ use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, Verdi
 use crate::answer::{Answer, Refusal};
 use crate::blocks::is_ahead;
 use crate::call::handle_and_count;
-use crate::line::{InBatch, Line, Methods, method_of};
+use crate::line::{InBatch, Line, Methods};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::PinnedParams;
@@ -526,7 +526,7 @@ async fn perform(
 /// The answer to an item, where it was kept.
 fn from_memory(
     request: &RequestContext<'_>,
-    (place, row, answer): (usize, &MethodRow, Bytes),
+    (place, row, answer): (usize, &'static MethodRow, Bytes),
     pile: &Pile<'_>,
 ) -> ItemResult {
     if pile.is_full() {
@@ -535,6 +535,7 @@ fn from_memory(
     let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     request.chain.note_found(row, CacheResult::Hit);
+    trace_item(request, row, CallOutcome::Answered, Some(CacheResult::Hit), now());
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
@@ -588,17 +589,24 @@ fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
     ItemResult::refused(place, Refusal::batch_too_large(pile.bytes_max))
 }
 
+/// Notes an exchange for the trace.
+fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
+    if let Some(trace) = request.trace() {
+        trace.note_exchange(exchange);
+    }
+}
+
 /// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
 fn trace_item(
     request: &RequestContext<'_>,
     row: &'static MethodRow,
-    call: &Call,
     outcome: CallOutcome,
     found: Option<CacheResult>,
     began: Instant,
 ) {
     if let Some(trace) = request.trace() {
-        let (method, ended, trail) = (method_of(row, call), now(), Trail::default());
+        // No call of a method that the table lacks shares an exchange or is kept.
+        let (method, ended, trail) = (row.name.into(), now(), Trail::default());
         trace.note_call(false, TracedCall { row, method, outcome, found, began, ended, trail });
     }
 }
@@ -698,30 +706,24 @@ fn settle(
         pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
-        trace_item(request, member.row, member.call, outcome, None, began);
+        trace_item(request, member.row, outcome, None, began);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
-        let place = member.place;
-        let reply = Some(reply);
-        let (slot_of, slot, trail) = (slot, Some(slot), String::new());
-        let item = ItemResult {
-            place,
-            reply,
+        performed.settled.push(ItemResult {
+            place: member.place,
+            reply: Some(reply),
             is_failed,
             outcome,
             is_cached: false,
-            credits_out: chain.roster.upstream(slot_of).price(member.row),
-            slot,
+            credits_out: chain.roster.upstream(slot).price(member.row),
+            slot: Some(slot),
             attempts,
-            trail,
-        };
-        performed.settled.push(item);
+            trail: String::new(),
+        });
     }
     tally.flush();
-    if let Some(trace) = request.trace() {
-        let (calls, settled) = (members.len(), performed.settled.len() - unpaid);
-        trace.note_exchange(TracedExchange { slot, calls, settled, began, took });
-    }
+    let settled = performed.settled.len() - unpaid;
+    trace_exchange(request, TracedExchange { slot, calls: members.len(), settled, began, took });
     if request.ctx.want_trail
         && let Some(first) = performed.settled.first_mut()
     {

@@ -252,8 +252,7 @@ impl Proxy {
             Ok(index) => index,
             Err(refusal) => return self.reject(&refusal, body),
         };
-        let chain = &self.chains[index.0];
-        let upstreams = &worker.0[index.0].upstreams;
+        let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
         closing.leads_to(chain, upstreams);
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
             return self.reject(&refusal, body);

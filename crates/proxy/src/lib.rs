@@ -60,6 +60,6 @@ pub use status::{
 };
 pub use sweeper::Sweeper;
 pub use trace::queue::{FinishedTrace, TraceReceiver};
-pub use trace::span::{Span, SpanKind, SpanValue};
+pub use trace::span::{SpanKind, SpanValue, TraceSpan};
 pub use trace::{ParentMode, TraceCounts, TraceLoss, TraceRules, Tracer};
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

@@ -35,7 +35,7 @@ use wellhead_upstream::Slot;
 
 use crate::state::counts::{CacheResult, CallOutcome};
 use queue::{TraceReceiver, TraceSender};
-use span::{AttemptKind, RequestFacts, Span, spans};
+use span::{AttemptKind, RequestFacts, TraceSpan, spans};
 
 /// Calls of a batch that have spans of their own. The others are counted.
 const CALLS_MAX: usize = 64;
@@ -241,7 +241,7 @@ impl Tracer {
     }
 
     /// Puts the spans of a trace into the queue; false, and counted, when there is no room for them.
-    pub fn record(&self, spans: Vec<Span>) -> bool {
+    pub fn record(&self, spans: Vec<TraceSpan>) -> bool {
         let is_recorded = self.sender.send(spans);
         if !is_recorded {
             self.counts.count_dropped(TraceLoss::QueueFull, 1);

@@ -11,8 +11,8 @@ use support::{Plan, Stage, Step};
 use wellhead_dispatch::{Quorum, now};
 use wellhead_kit::{error, ms, result};
 use wellhead_proxy::{
-    Ctx, FinishedTrace, ParentMode, Proxy, QuorumRule, Span, SpanKind, SpanValue,
-    SubscriberMessage, Target, TraceLoss, TraceReceiver, TraceRules, Tracer,
+    Ctx, FinishedTrace, ParentMode, Proxy, QuorumRule, SpanKind, SpanValue, SubscriberMessage,
+    Target, TraceLoss, TraceReceiver, TraceRules, TraceSpan, Tracer,
 };
 use wellhead_transport::TraceContext;
 
@@ -99,7 +99,7 @@ fn tree(trace: &FinishedTrace) -> String {
     text
 }
 
-fn write_below(text: &mut String, trace: &FinishedTrace, span: &Span, depth: usize) -> usize {
+fn write_below(text: &mut String, trace: &FinishedTrace, span: &TraceSpan, depth: usize) -> usize {
     let kind = match span.kind {
         SpanKind::Server => "server",
         SpanKind::Client => "client",
@@ -123,7 +123,7 @@ fn write_below(text: &mut String, trace: &FinishedTrace, span: &Span, depth: usi
     1 + below.map(|it| write_below(text, trace, it, depth + 1)).sum::<usize>()
 }
 
-fn value<'a>(span: &'a Span, name: &str) -> Option<&'a SpanValue> {
+fn value<'a>(span: &'a TraceSpan, name: &str) -> Option<&'a SpanValue> {
     let mut values = span.attributes.iter().filter(|(known, _)| *known == name);
     let value = values.next().map(|(_, value)| value);
     assert!(values.next().is_none(), "{name} stands twice");
@@ -251,6 +251,22 @@ async fn calls_of_a_batch_have_spans_of_their_own() {
         ],
         "{tree}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_calls_of_a_batch_say_so() {
+    let mut traced = Traced::new(Stage::keeping_to_100(1), ALL);
+    let block =
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0xa",false]}"#;
+    let header = r#"{"number":"0xa","hash":"0x0a00000000000000000000000000000000000000000000000000000000000000"}"#;
+    traced.stage.peer(0).next("eth_getBlockByNumber", result(header));
+    traced.stage.send(None, block).await;
+    traced.tree();
+    traced.stage.send(None, &format!("[{block}]")).await;
+    traced.check(&[
+        "server batch status_code=200 http calls=1 failed=0 sample 0ms",
+        "  internal eth_getBlockByNumber attempts=0 hit answered 0ms",
+    ]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,16 +137,12 @@ impl TraceExporter {
                 }
                 ExportAttempt::Refused(why) => {
                     self.counts.count_dropped(TraceLoss::Refused, count);
-                    note_failure(collector, &why, "traces were refused: they are dropped");
+                    note_refused(collector, &why);
                     return CollectorState::Failing;
                 }
                 ExportAttempt::Failed(why, retry_after) => (why, retry_after),
             };
-            note_failure(
-                collector,
-                &why,
-                "traces were not taken: they are sent again for a minute",
-            );
+            note_not_taken(collector, &why);
             collector = CollectorState::Failing;
             failures = failures.saturating_add(1);
             let pause = pause(PAUSE_MIN, failures, retry_after, &mut self.rng);
@@ -184,10 +180,21 @@ pub(super) fn judge(status: u16, retry_after: Option<Duration>, answer: &[u8]) -
     }
 }
 
-fn note_failure(collector: CollectorState, why: &str, what: &'static str) {
+/// The first of several failures leaves a line: what follows is counted.
+fn note_refused(collector: CollectorState, why: &str) {
     match collector {
-        CollectorState::Well => tracing::warn!(why, "{what}"),
-        CollectorState::Failing => tracing::debug!(why, "{what}"),
+        CollectorState::Well => tracing::warn!(why, "traces were refused: they are dropped"),
+        CollectorState::Failing => tracing::debug!(why, "traces were refused"),
+    }
+}
+
+/// As [`note_refused`], of traces that are sent again.
+fn note_not_taken(collector: CollectorState, why: &str) {
+    match collector {
+        CollectorState::Well => {
+            tracing::warn!(why, "traces were not taken: they are sent again for a minute");
+        }
+        CollectorState::Failing => tracing::debug!(why, "traces were not taken"),
     }
 }
 

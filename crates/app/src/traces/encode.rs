@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::{
     status::StatusCode,
 };
 use prost::Message as _;
-use wellhead_proxy::{FinishedTrace, Span, SpanKind, SpanValue};
+use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceSpan};
 
 /// Bits of `flags`: those of W3C, whether it is known that the parent is remote, and whether it is.
 const SAMPLED: u32 = 1;
@@ -76,7 +76,7 @@ pub(super) fn body(traces: &[FinishedTrace], resource: &TraceResource, clock: Cl
     request.encode_to_vec().into()
 }
 
-fn span(span: &Span, clock: ClockPair) -> OtlpSpan {
+fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
     let kind = match span.kind {
         SpanKind::Server => OtlpKind::Server,
         SpanKind::Client => OtlpKind::Client,

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message as _;
 use wellhead_kit::{ScriptedTransport, Step, status};
-use wellhead_proxy::{FinishedTrace, Span, SpanKind, SpanValue, TraceCounts, TraceLoss};
+use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceCounts, TraceLoss, TraceSpan};
 use wellhead_transport::{Sent, SpanId, TraceId, TransportErrorKind};
 
 use super::deliver::{ExportAttempt, judge};
@@ -18,8 +18,8 @@ use super::encode::{ClockPair, body, rejected_spans};
 use super::*;
 use crate::config::{Overrides, parse};
 
-fn span(number: u64, began: Instant) -> Span {
-    Span {
+fn span(number: u64, began: Instant) -> TraceSpan {
+    TraceSpan {
         trace_id: TraceId::of([7, number]),
         span_id: SpanId::of(number),
         parent: None,
@@ -43,14 +43,14 @@ fn spans_are_encoded_as_the_protocol_has_them() {
     let now = wellhead_dispatch::now();
     let clock = ClockPair { now, unix: Duration::from_nanos(1_700_000_000_000_000_123) };
     let root = span(1, now - Duration::from_millis(10));
-    let child = Span {
+    let child = TraceSpan {
         span_id: SpanId::of(2),
         parent: Some(root.span_id),
         kind: SpanKind::Client,
         is_error: true,
         ..span(1, now)
     };
-    let remote = Span {
+    let remote = TraceSpan {
         parent: Some(SpanId::of(9)),
         is_parent_remote: true,
         is_sampled: false,

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::mpsc;
 
-use super::span::Span;
+use super::span::TraceSpan;
 
 /// The spans of one request, the root first.
 #[derive(Debug)]
 pub struct FinishedTrace {
     /// All of them; at least one.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TraceSpan>,
 }
 
 /// Where traces go in.
@@ -41,7 +41,7 @@ pub(super) fn bounded(spans_max: usize) -> (TraceSender, TraceReceiver) {
 
 impl TraceSender {
     /// Puts a trace at the end; false when there is no room for it.
-    pub(super) fn send(&self, spans: Vec<Span>) -> bool {
+    pub(super) fn send(&self, spans: Vec<TraceSpan>) -> bool {
         let count = spans.len();
         let before = self.spans.fetch_add(count, Relaxed);
         let has_room = before == 0 || before + count <= self.spans_max;

@@ -26,7 +26,7 @@ use crate::state::counts::CallOutcome;
 
 /// One span, as it is exported.
 #[derive(Debug, Clone)]
-pub struct Span {
+pub struct TraceSpan {
     /// The trace that it belongs to.
     pub trace_id: TraceId,
     /// Its own id.
@@ -216,7 +216,7 @@ pub(super) fn spans(
     facts: &RequestFacts<'_>,
     ended: &EndedCalls,
     name: impl Fn(Slot) -> Arc<str>,
-) -> Vec<Span> {
+) -> Vec<TraceSpan> {
     let mut tree = SpanTree { context, received_at: facts.began, spans: Vec::new() };
     tree.request(parent, cause, facts);
     let alone = match ended.calls.as_slice() {
@@ -242,7 +242,7 @@ pub(super) fn spans(
         let mut attributes = vec![("rpc.system", "jsonrpc".into())];
         attributes.push(("rpc.method", (&call.method).into()));
         attributes.extend(call_attributes(call));
-        tree.spans.push(Span {
+        tree.spans.push(TraceSpan {
             span_id,
             name: call.method.clone(),
             began: call.began,
@@ -261,12 +261,12 @@ pub(super) fn spans(
 struct SpanTree<'a> {
     context: &'a TraceContext,
     received_at: Instant,
-    spans: Vec<Span>,
+    spans: Vec<TraceSpan>,
 }
 
 impl SpanTree<'_> {
-    fn blank(&self, parent: SpanId, kind: SpanKind) -> Span {
-        Span {
+    fn blank(&self, parent: SpanId, kind: SpanKind) -> TraceSpan {
+        TraceSpan {
             trace_id: self.context.trace_id,
             span_id: parent,
             parent: Some(parent),
@@ -310,7 +310,7 @@ impl SpanTree<'_> {
             attributes.push(("error.type", facts.status.to_string().into()));
         }
         let name = if method == "-" { "request".into() } else { facts.method.clone() };
-        self.spans.push(Span {
+        self.spans.push(TraceSpan {
             span_id: self.context.span_id,
             parent,
             is_parent_remote: parent.is_some(),
@@ -332,7 +332,7 @@ impl SpanTree<'_> {
             let held =
                 holds.iter().map(|hold| format!("{}/{}", name(hold.slot), hold.bound.word()));
             let held = held.collect::<Vec<_>>().join(",");
-            self.spans.push(Span {
+            self.spans.push(TraceSpan {
                 span_id: parent.child(u64::MAX),
                 name: "wait".into(),
                 began: call.began,
@@ -353,7 +353,7 @@ impl SpanTree<'_> {
         call: &TracedCall,
         attempt: &TracedAttempt,
         upstream: Arc<str>,
-    ) -> Span {
+    ) -> TraceSpan {
         let TracedAttempt { slot, after, took, verdict, rule } = *attempt;
         let mut attributes = vec![
             ("rpc.system", "jsonrpc".into()),
@@ -366,7 +366,7 @@ impl SpanTree<'_> {
         let failure = verdict.filter(|class| !class.is_answer());
         attributes.extend(failure.map(|class| ("error.type", class.word().into())));
         let began = self.received_at + after;
-        Span {
+        TraceSpan {
             span_id: attempt_context(self.context, slot, after).span_id,
             name: call.method.clone(),
             began,
@@ -381,7 +381,7 @@ impl SpanTree<'_> {
     fn exchange(&mut self, exchange: &TracedExchange, name: impl Fn(Slot) -> Arc<str>) {
         let TracedExchange { slot, calls, settled, began, took } = *exchange;
         let after = began.saturating_duration_since(self.received_at);
-        self.spans.push(Span {
+        self.spans.push(TraceSpan {
             span_id: attempt_context(self.context, slot, after).span_id,
             name: "batch".into(),
             began,

@@ -1,3 +1,5 @@
+//! Which traces are begun, continued and kept, and why attempts were made.
+
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use wellhead_dispatch::{Abandoned, Attempt, Heard};
