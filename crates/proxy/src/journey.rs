@@ -257,11 +257,10 @@ impl Proxy {
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
             return self.reject(&refusal, body);
         }
-        let packet = match parse(body, self.settings.limits) {
+        let limits = self.settings.limits;
+        let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => {
-                return (unreadable(&error, body, self.settings.limits), Line::rejected());
-            }
+            Err(error) => return (unreadable(&error, body, limits), Line::rejected()),
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
