@@ -87,8 +87,8 @@ impl Traces {
         now: Instant,
     ) -> Result<Option<Arc<Self>>, TracesSetupError> {
         let Some(traces) = &settings.traces else { return Ok(None) };
-        let way = way(traces)?;
-        Ok(Some(Self::with_way(traces, way, settings.timeouts.drain, now)))
+        let (way, rng) = (way(traces)?, SmallRng::from_os_rng());
+        Ok(Some(Self::with_way(traces, way, settings.timeouts.drain, now, rng)))
     }
 
     fn with_way(
@@ -96,6 +96,7 @@ impl Traces {
         way: Arc<dyn Transport>,
         drain: Duration,
         now: Instant,
+        rng: SmallRng,
     ) -> Arc<Self> {
         let (tracer, receiver) = Tracer::new(rules(traces), traces.queue, now);
         let in_hand = Arc::<AtomicUsize>::default();
@@ -109,7 +110,7 @@ impl Traces {
             },
             counts: Arc::clone(tracer.counts()),
             in_hand: Arc::clone(&in_hand),
-            rng: SmallRng::from_os_rng(),
+            rng,
         };
         Arc::new(Self {
             tracer,
