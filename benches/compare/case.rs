@@ -162,8 +162,10 @@ impl Case {
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             // What goes upstream does not differ where nothing does.
-            Self::Local | Self::Hit | Self::Idle => &Kind::ALL[..3],
-            Self::Small | Self::Small4 | Self::Small512 | Self::Block => &Kind::ALL,
+            Self::Hit => &[Kind::Nginx, Kind::HaProxy, Kind::Wellhead, Kind::WellheadTraced],
+            Self::Local | Self::Idle => &Kind::ALL[..3],
+            Self::Small => &Kind::AND_TRACED,
+            Self::Small4 | Self::Small512 | Self::Block => &Kind::ALL,
             // Batches and traces do not go over WebSocket, and the rest would say the same.
             _ => &Kind::ALL[..4],
         }

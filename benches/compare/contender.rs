@@ -13,6 +13,7 @@ use wellhead_e2e::{Geth, Node, Process, Rpc, Signal, binary, free_port, tool};
 use crate::client::{Client, Request};
 use crate::config::{Place, Setup, haproxy, nginx, wellhead};
 use crate::scrape::Metrics;
+use crate::trace_sink::TraceSink;
 use wellhead_e2e::Certificate;
 
 /// The core of the contender. Everything else is on the other one.
@@ -75,6 +76,8 @@ pub(crate) enum Kind {
     WellheadHttp2,
     /// Calls multiplexed over WebSocket to the upstream.
     WellheadWebSocket,
+    /// As `Wellhead`, leaving traces of 1 % of the requests.
+    WellheadTraced,
     /// Another build of wellhead, as `Wellhead`: what `--before` names.
     WellheadBefore,
     /// The upstream itself, where latency is compared. No contender.
@@ -86,6 +89,16 @@ impl Kind {
     pub(crate) const ALL: [Self; 5] =
         [Self::Nginx, Self::HaProxy, Self::Wellhead, Self::WellheadHttp2, Self::WellheadWebSocket];
 
+    /// As [`Kind::ALL`], with the one that leaves traces behind the one that does not.
+    pub(crate) const AND_TRACED: [Self; 6] = [
+        Self::Nginx,
+        Self::HaProxy,
+        Self::Wellhead,
+        Self::WellheadTraced,
+        Self::WellheadHttp2,
+        Self::WellheadWebSocket,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
@@ -93,6 +106,7 @@ impl Kind {
             Self::Wellhead => "wellhead",
             Self::WellheadHttp2 => "wellhead, http2",
             Self::WellheadWebSocket => "wellhead, websocket",
+            Self::WellheadTraced => "wellhead, traces",
             Self::WellheadBefore => "wellhead, before",
             Self::Direct => "direct",
         }
@@ -123,6 +137,8 @@ pub(crate) struct Contender {
     pub(crate) metrics: Metrics,
     pub(crate) first_answer_after: Duration,
     process: Option<Process>,
+    /// Where it sends traces, if it does.
+    traces: Option<TraceSink>,
     _folder: TempDir,
 }
 
@@ -156,12 +172,19 @@ impl Contender {
         let file = folder.path().join("config.yaml");
         let path = file.display().to_string();
         let errors = folder.path().join("error").display().to_string();
+        let mut traces = None;
         let (text, command) = match kind {
             Kind::Nginx => (nginx(&place), vec![tool("nginx"), "-e".into(), errors, "-c".into()]),
             Kind::HaProxy => (haproxy(&place), vec![tool("haproxy"), "-db".into(), "-f".into()]),
             Kind::Wellhead => (wellhead(&place, "1.1", false), serve(&binary())),
             Kind::WellheadHttp2 => (wellhead(&place, "2", false), serve(&binary())),
             Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve(&binary())),
+            Kind::WellheadTraced => {
+                let sink = TraceSink::start();
+                let text = with_traces(&wellhead(&place, "1.1", false), sink.port());
+                traces = Some(sink);
+                (text, serve(&binary()))
+            }
             Kind::WellheadBefore => {
                 let program = before.expect("`--before` names the other build");
                 let text = with_defaults(wellhead(&place, "1.1", false));
@@ -176,6 +199,7 @@ impl Contender {
                     metrics: Metrics { port: metrics_port, path: "/metrics" },
                     first_answer_after: Duration::ZERO,
                     process: None,
+                    traces,
                     _folder: folder,
                 };
             }
@@ -208,6 +232,7 @@ impl Contender {
             metrics: Metrics { port: metrics_port, path: "/metrics" },
             first_answer_after: began.elapsed(),
             process: Some(process),
+            traces,
             _folder: folder,
         }
     }
@@ -218,6 +243,9 @@ impl Contender {
             process.signal(Signal::Term);
             let code = process.exit_code(ANSWER_MAX).await;
             assert_eq!(code, Some(0), "it does not end well:\n{}", process.log());
+        }
+        if let Some(traces) = &self.traces {
+            assert!(traces.requests() > 0, "it left no trace");
         }
     }
 }
@@ -232,6 +260,12 @@ fn answers_under_tls(port: u16, certificate: &Certificate) -> bool {
 
 fn serve(program: &Path) -> Vec<String> {
     vec![program.display().to_string(), "serve".into(), "-c".into()]
+}
+
+/// A trace of 1 % of the requests, and of all that are slow.
+fn with_traces(text: &str, port: u16) -> String {
+    let traces = format!("traces: {{ endpoint: \"http://127.0.0.1:{port}/v1/traces\" }}\n");
+    format!("{traces}{text}")
 }
 
 /// What is a setting by default now, and was not in each build before.

@@ -32,6 +32,7 @@ mod sample;
 mod scrape;
 mod summary;
 mod trace;
+mod trace_sink;
 mod turn;
 
 use std::path::Path;

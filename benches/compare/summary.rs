@@ -79,15 +79,23 @@ fn print_figure(record: &Record, case: Case, kind: Kind, figure: Figure) {
     println!("    {:<16} {value:8.2}            {min:5.2}  {median:6.2} {max:5.2}", kind.name());
 }
 
-/// This build over the one before it, where there is one.
+/// This build over the one before it, and with traces over itself without, where there are such.
 fn print_change(record: &Record, case: Case, figure: Figure) {
-    let ratio = |round| record.ratio_to(Kind::WellheadBefore, round, case, Kind::Wellhead, figure);
-    let ratios: Vec<f64> = (1..=record.rounds()).filter_map(ratio).collect();
-    if ratios.is_empty() {
+    let ratios = |bar, kind| -> Vec<f64> {
+        let ratio = |round| record.ratio_to(bar, round, case, kind, figure);
+        (1..=record.rounds()).filter_map(ratio).collect()
+    };
+    let traced = ratios(Kind::Wellhead, Kind::WellheadTraced);
+    if !traced.is_empty() {
+        let [min, median, max] = spread(traced);
+        println!("    traces x without                     {min:5.3} {median:6.3} {max:5.3}");
+    }
+    let changed = ratios(Kind::WellheadBefore, Kind::Wellhead);
+    if changed.is_empty() {
         return;
     }
     print_figure(record, case, Kind::WellheadBefore, figure);
-    let [min, median, max] = spread(ratios);
+    let [min, median, max] = spread(changed);
     println!("    wellhead x before                    {min:5.3} {median:6.3} {max:5.3}");
 }
 

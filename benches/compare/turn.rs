@@ -53,7 +53,12 @@ pub(crate) async fn take_turn(
             .await;
     let (pid, port) = (contender.pid, contender.port);
     let secure = setup.tls.then_some(bench.certificate);
-    if setup.keeps && matches!(kind, Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadBefore) {
+    if setup.keeps
+        && matches!(
+            kind,
+            Kind::Wellhead | Kind::WellheadTraced | Kind::WellheadHttp2 | Kind::WellheadBefore
+        )
+    {
         wait_for_hits(&contender, &request.body).await;
     }
     let first = Client::connect_to(port, secure, 64 * 1024).and_then(|mut one| one.call(request));
@@ -76,7 +81,11 @@ pub(crate) async fn take_turn(
     let scraper = setup.metrics.then(|| Scraper::start(&contender.metrics));
     let is_ours = matches!(
         kind,
-        Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadWebSocket | Kind::WellheadBefore
+        Kind::Wellhead
+            | Kind::WellheadTraced
+            | Kind::WellheadHttp2
+            | Kind::WellheadWebSocket
+            | Kind::WellheadBefore
     );
     let found = |how: &str| sum(&contender.metrics, HITS, &[how]).unwrap_or(0.0);
     let hits = || found("found=\"hit\"");
@@ -107,7 +116,7 @@ pub(crate) async fn take_turn(
     if let Some(scraper) = scraper {
         sample.errors += scraper.finish();
     }
-    if setup.keeps && kind == Kind::Wellhead {
+    if setup.keeps && matches!(kind, Kind::Wellhead | Kind::WellheadTraced) {
         // Also those whose answer came too late to be counted by the load.
         let hits = hits() - hits_before;
         println!("  {:.1} % of the requests were hits", hits * 100.0 / requests.max(1) as f64);

@@ -83,6 +83,7 @@ const FIELDS: &[(&str, &str)] = &[
         "why, as a word or in words; of a request `client_closed`, `drain_cut` or the reason of a refusal",
     ),
     ("redis", "host and port of the store"),
+    ("rejected", "spans that the collector did not take"),
     ("replicas", "wellheads that share"),
     ("reported", "the chain id that the upstream reports"),
     ("restored", "how many"),
@@ -95,6 +96,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("subject", "what the action was done to; never a secret"),
     ("tenant", "who pays"),
     ("to", "the block number after"),
+    ("trace", "the id of its trace, if that is kept (docs/traces.md)"),
+    ("traces", "how many are lost on their way"),
     ("unlogged", "further ones of the last minute, which left no line"),
     (
         "upstream",

@@ -341,8 +341,13 @@ impl WayPool {
         };
         let begun = Instant::now();
         let deadline = begun + PATIENCE;
-        let exchange =
-            Exchange { body, deadline: deadline.into_std(), whole_max: usize::MAX, bulky: false };
+        let exchange = Exchange {
+            body,
+            deadline: deadline.into_std(),
+            whole_max: usize::MAX,
+            bulky: false,
+            trace: None,
+        };
         let mut passage = ExchangeTimeline::default();
         let sent = self.transport.exchange_told(exchange, &mut passage);
         let reply = timeout_at(deadline, sent).await;

@@ -21,7 +21,7 @@ use wellhead_eth::Data;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_net::{Auth, ConnectionStats, Endpoint, Resolver, TlsClient, TrustedRoots};
 use wellhead_proxy::{
-    AccessTerms, Cache, CacheSettings, LineRates, Proxy, QuorumRule, Tiers, VerifyPool,
+    AccessTerms, Cache, CacheSettings, LineRates, Proxy, QuorumRule, Tiers, Tracer, VerifyPool,
     WorkerChains,
 };
 use wellhead_route::{Only, RouteRule};
@@ -100,11 +100,20 @@ pub(crate) struct Assembly {
     pub(crate) issuers: Vec<Arc<JwksSource>>,
     tokens: Option<IssuerKeys>,
     answers: Arc<Ceiling>,
-    usage: Option<Arc<UsageTable>>,
+    pub(crate) recorders: Recorders,
     epoch: Instant,
     commons: Commons,
     /// In the order of the settings.
     pub(crate) chains: Vec<ChainParts>,
+}
+
+/// Where requests leave what they did, beside counters and the log.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recorders {
+    /// What callers use.
+    pub(crate) usage: Option<Arc<UsageTable>>,
+    /// Which of them leave traces.
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 /// An assembly of new settings that is not in use yet, and what has to be done for that.
@@ -127,24 +136,24 @@ impl Assembly {
     /// Makes the parts. Opens no connection; waits for the files that the settings name.
     pub(crate) fn new(
         settings: &Arc<Settings>,
-        usage: Option<Arc<UsageTable>>,
+        recorders: Recorders,
         now: Instant,
     ) -> Result<Self, AssembleError> {
-        Self::made(settings, usage, DiskInUse::IsAnError, now)
+        Self::made(settings, recorders, DiskInUse::IsAnError, now)
     }
 
     /// As [`Self::new`], of a process that takes over: the cache has no disk yet where its predecessor has it.
     pub(crate) fn taking_over(
         settings: &Arc<Settings>,
-        usage: Option<Arc<UsageTable>>,
+        recorders: Recorders,
         now: Instant,
     ) -> Result<Self, AssembleError> {
-        Self::made(settings, usage, DiskInUse::ComesLater, now)
+        Self::made(settings, recorders, DiskInUse::ComesLater, now)
     }
 
     fn made(
         settings: &Arc<Settings>,
-        usage: Option<Arc<UsageTable>>,
+        recorders: Recorders,
         disk_in_use: DiskInUse,
         now: Instant,
     ) -> Result<Self, AssembleError> {
@@ -162,8 +171,10 @@ impl Assembly {
         }
         let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
         let denied = Arc::default();
-        let terms = access::terms(&settings.access, usage.clone(), Arc::clone(&denied), now);
-        let proxy = Arc::new(proxy(settings, &chains, &answers, terms));
+        let usage = recorders.usage.clone();
+        let terms = access::terms(&settings.access, usage, Arc::clone(&denied), now);
+        let proxy = proxy(settings, &chains, &answers, terms).tracing(recorders.tracer.clone());
+        let proxy = Arc::new(proxy);
         let sharing = commons.shared.as_ref().map(|it| Arc::clone(it) as _);
         let planned = access::plan(settings, sharing, now).map_err(AssembleError::Access)?;
         let (callers, tokens) = planned
@@ -180,7 +191,7 @@ impl Assembly {
             issuers,
             tokens,
             answers,
-            usage,
+            recorders,
             epoch: now,
             commons,
             chains,
@@ -208,8 +219,9 @@ impl Assembly {
             let name = name.as_ref();
             chains.push(ChainParts::new(name, chain, settings, &mut commons, old, now)?);
         }
-        let (usage, denied) = (self.usage.clone(), Arc::clone(&self.denied));
-        let terms = access::terms(&settings.access, usage.clone(), Arc::clone(&denied), self.epoch);
+        let (recorders, denied) = (self.recorders.clone(), Arc::clone(&self.denied));
+        let usage = recorders.usage.clone();
+        let terms = access::terms(&settings.access, usage, Arc::clone(&denied), self.epoch);
         let proxy = proxy(settings, &chains, &self.answers, terms).succeeding(&self.proxy);
         let callers = match &self.callers {
             Some(callers) => {
@@ -229,7 +241,7 @@ impl Assembly {
             issuers: self.issuers.clone(),
             tokens,
             answers: Arc::clone(&self.answers),
-            usage,
+            recorders,
             epoch: self.epoch,
             commons,
             chains,
@@ -696,7 +708,7 @@ chains:
         let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
         let settings = Arc::new(loaded.expect("a good config").settings);
         let now = tokio::time::Instant::now().into_std();
-        let parts = Assembly::new(&settings, None, now).expect("sound");
+        let parts = Assembly::new(&settings, Recorders::default(), now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
         let made = parts.chains[0].upstreams.iter().map(|it| {
             let transport = it.reach.transport(&parts.answers, &mut rng).expect("usable");
@@ -737,7 +749,7 @@ chains:
         });
         let settings = settings.expect("parsed");
         count("parts", &mut || {
-            parts = Some(Assembly::new(&settings, None, now).expect("sound"));
+            parts = Some(Assembly::new(&settings, Recorders::default(), now).expect("sound"));
             Box::new(())
         });
         let parts = parts.expect("made");

@@ -40,6 +40,7 @@ mod read;
 mod rule;
 mod schema;
 pub mod settings;
+pub mod traces;
 mod tree;
 mod unit;
 mod urls;
@@ -75,7 +76,8 @@ pub use settings::{
     Hedging, Limits, Log, NamedCertificate, NamedToken, Proxies, Settings, SharedStore, Timeouts,
     Tls, TlsClients,
 };
-pub use unit::{ByteSize, Wrong};
+pub use traces::{TracesAlways, TracesConfig};
+pub use unit::{ByteSize, Percent, Wrong};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
 pub use value::{
     Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, TextLine, UsageFormat,

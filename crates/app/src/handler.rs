@@ -141,8 +141,17 @@ impl WorkerHandler {
         message: Option<&SubscriberMessage<'_>>,
         request: HttpRequest<Option<Caller>>,
     ) -> Answer {
-        let HttpRequest { received_at, peer, caller, path, want_trail, may_stream, body } = request;
-        let ctx = Ctx { received_at, peer, caller, want_trail, may_stream };
+        let HttpRequest {
+            received_at,
+            peer,
+            caller,
+            path,
+            want_trail,
+            may_stream,
+            trace_parent,
+            body,
+        } = request;
+        let ctx = Ctx { received_at, peer, caller, want_trail, may_stream, trace_parent };
         // Its bytes are bounded with the head of the request; nearly every path has none.
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();

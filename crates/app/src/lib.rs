@@ -10,6 +10,8 @@
 //! - `doctor`: what is wrong on this machine and at the upstreams
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
+//! - `traces`: what requests leave for OpenTelemetry, encoded and sent
+//! - `outlet`: how usage and traces reach other servers
 //! - `log`: the filter of the log, changed for a while
 //! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
@@ -37,6 +39,7 @@ mod limits;
 mod log;
 mod loops;
 pub mod metrics;
+mod outlet;
 mod reload;
 mod renew;
 mod secrets;
@@ -47,6 +50,7 @@ mod state;
 mod systemd;
 mod terminal;
 mod token;
+mod traces;
 mod usage;
 
 pub use command::run;

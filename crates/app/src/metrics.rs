@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{Proxy, TraceCounts, TraceLoss, Tracer};
 use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
     Tls, TlsFile, WsEnd,
@@ -66,6 +66,7 @@ pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
     registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
     registry.register_collector(Box::new(Pools(connections)));
     registry.register_collector(Box::new(UsageOutlets(usage)));
+    registry.register_collector(Box::new(TraceSeries(parts.recorders.tracer.clone())));
     registry.register_collector(Box::new(SharedStoreUse(parts.shared().cloned())));
     registry.register_collector(Box::new(Workers(beats)));
     registry.register_collector(Box::new(ProcessUse));
@@ -241,6 +242,27 @@ impl Collector for UsageOutlets {
             .collect();
         let help = "Rows and quota events handed out, dropped at a bound, and failed attempts";
         counter(&mut encoder, "wellhead_usage_outlets", help, &counts)
+    }
+}
+
+/// Without `traces` there is no series.
+#[derive(Debug)]
+struct TraceSeries(Option<Arc<Tracer>>);
+
+impl Collector for TraceSeries {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        let counts = self.0.as_ref().map(|tracer| tracer.counts());
+        let sent: Vec<_> = counts.iter().map(|counts| (NO_LABELS, counts.sent())).collect();
+        let help = "Traces that the collector took";
+        counter(&mut encoder, "wellhead_traces_sent", help, &sent)?;
+        let reasons = TraceLoss::ALL.map(|loss| (loss, [("reason", loss.word())]));
+        let lost = |counts: &Arc<TraceCounts>| {
+            reasons.iter().map(|(loss, labels)| (&labels[..], counts.dropped(*loss))).collect()
+        };
+        let lost: Vec<_> = counts.map(lost).unwrap_or_default();
+        let help = "Traces that were to be kept and are lost: more than `traces.always.per_second`, \
+                    a full queue, a collector that could not be reached for a minute or refused them";
+        counter(&mut encoder, "wellhead_traces_dropped", help, &lost)
     }
 }
 

@@ -34,7 +34,7 @@ use crate::access::{self, CallerControl, directory};
 use crate::acme;
 use crate::admin::{AdminPages, AdminParts, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
-use crate::assemble::{AssembleError, Assembly, add_disk, share_cache};
+use crate::assemble::{AssembleError, Assembly, Recorders, add_disk, share_cache};
 use crate::config::{Admin, Network, Settings};
 use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
@@ -47,6 +47,7 @@ use crate::serve_error::ServeError;
 use crate::shared::follow_pauses;
 use crate::state::State;
 use crate::systemd::{self, GivenSockets};
+use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
 use hand_over::{BegunHandOver, Succession, outcome_of};
 use reload::BegunReload;
@@ -97,6 +98,7 @@ pub(crate) struct Running {
     tls: Vec<Arc<Tls>>,
     state: Option<Arc<State>>,
     usage: Arc<Usage>,
+    traces: Option<Arc<Traces>>,
     source: Option<ReloadSource>,
     /// The files that settings are read from.
     watched: Arc<ArcSwap<Vec<PathBuf>>>,
@@ -109,11 +111,11 @@ pub(crate) struct Running {
 /// Binds what was not given, starts the workers, and returns; [`Running::control`] does the rest.
 pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Running, ServeError> {
     given.check(settings)?;
-    let usage = usage(settings)?;
-    let now = wellhead_dispatch::now();
+    let (usage, now) = (usage(settings)?, wellhead_dispatch::now());
+    let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
     let is_handed_over = given.predecessor.is_some();
     let assemble = if is_handed_over { Assembly::taking_over } else { Assembly::new };
-    let parts = assemble(settings, Some(Arc::clone(usage.table())), now)?;
+    let parts = assemble(settings, recorders(&usage, traces.as_deref()), now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
     let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
@@ -121,8 +123,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
     let tls = listener_tls(settings)?;
     let server = Server::with(server_settings(settings), tls.clone());
-    let shutdown = Shutdown::new();
-    let beats = Arc::new(Heartbeats::new(listeners.len(), now));
+    let (shutdown, beats) = (Shutdown::new(), Arc::new(Heartbeats::new(listeners.len(), now)));
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
     let (desk, requests) = ReloadDesk::new();
@@ -158,6 +159,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         tls: tls.into_iter().chain(admin_tls).collect(),
         state,
         usage,
+        traces,
         source: None,
         watched: Arc::default(),
         desk,
@@ -275,6 +277,14 @@ fn restore(
     settings.state.as_deref().map(|path| State::restore(path, proxy, book, now))
 }
 
+/// Where requests leave what they did.
+fn recorders(usage: &Usage, traces: Option<&Traces>) -> Recorders {
+    Recorders {
+        usage: Some(Arc::clone(usage.table())),
+        tracer: traces.map(|traces| Arc::clone(traces.tracer())),
+    }
+}
+
 /// What becomes of usage.
 fn usage(settings: &Settings) -> Result<Arc<Usage>, ServeError> {
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
@@ -322,6 +332,7 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
         },
         proxy_protocol: proxy_protocol(settings),
         log_requests: settings.log.requests,
+        trace_parents: settings.traces.is_some(),
         ..wellhead_server::Settings::default()
     }
 }
@@ -568,6 +579,10 @@ impl Running {
         }
         self.watch_files(&mut loops);
         loops.spawn(Arc::clone(&self.usage).run());
+        if let Some(traces) = &self.traces {
+            let traces = Arc::clone(traces);
+            loops.spawn(async move { traces.start().await });
+        }
         loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
         loops
     }
@@ -587,7 +602,13 @@ impl Running {
 
     /// Writes what was spent and used, and the cache entries that wait for the disk.
     async fn write_out(&mut self, began: Instant) {
-        self.usage.end(wellhead_dispatch::now().saturating_duration_since(began)).await;
+        let used = wellhead_dispatch::now().saturating_duration_since(began);
+        let traces = async {
+            if let Some(traces) = &self.traces {
+                traces.end(used).await;
+            }
+        };
+        tokio::join!(self.usage.end(used), traces);
         if let Some(state) = self.state.take() {
             state.end().await;
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::assemble::AssembleError;
+use crate::traces::TracesSetupError;
 use crate::usage::UsageSetupError;
 
 /// Why serving could not start.
@@ -29,6 +30,8 @@ pub(crate) enum ServeError {
     Usage(UsageSetupError),
     /// A process that takes over has no upstream yet for any of these chains.
     NotReady(Vec<String>),
+    /// Traces cannot be sent as the settings say.
+    Traces(TracesSetupError),
     /// A thread, a runtime or a signal handler could not be made.
     System(&'static str, io::Error),
 }
@@ -59,6 +62,7 @@ impl std::fmt::Display for ServeError {
             }
             Self::Assemble(error) => error.fmt(f),
             Self::Usage(error) => error.fmt(f),
+            Self::Traces(error) => error.fmt(f),
             Self::System(what, error) => write!(f, "{what}: {error}"),
         }
     }

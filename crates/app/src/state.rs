@@ -569,7 +569,7 @@ mod tests {
     use wellhead_telemetry::clock;
 
     use super::*;
-    use crate::assemble::Assembly;
+    use crate::assemble::{Assembly, Recorders};
     use crate::config::{self, Overrides};
     use wellhead_dispatch::now;
 
@@ -587,7 +587,7 @@ mod tests {
         let source = format!("chains:\n  ethereum:\n    id: 1\n    upstreams:{upstreams}");
         let loaded = config::parse("test", &source, &|_| None, Overrides::default());
         let settings = loaded.expect("a good config").settings;
-        Assembly::new(&Arc::new(settings), None, now()).expect("parts").proxy
+        Assembly::new(&Arc::new(settings), Recorders::default(), now()).expect("parts").proxy
     }
 
     /// Makes so many calls at the upstream at `place`.

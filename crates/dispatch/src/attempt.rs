@@ -8,9 +8,9 @@ use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, TRUSTED_LENGTH_MAX,
-    Transport, TransportError, TransportErrorKind, WireReply,
+    TraceContext, Transport, TransportError, TransportErrorKind, WireReply,
 };
-use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
+use wellhead_upstream::{Change, InFlight, Judge, Payload, Slot, Upstream, Verdict};
 
 use crate::flow::Flowing;
 use crate::flow_account::FlowAccount;
@@ -19,6 +19,7 @@ use crate::health_log::note;
 use crate::hedge_timer::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
+use crate::trail::attempt_context;
 
 /// What an attempt brought, and whether the call may have been executed.
 pub(crate) struct AttemptResult {
@@ -74,6 +75,22 @@ pub(crate) struct SingleCall<'a> {
     pub(crate) body: Bytes,
     pub(crate) upstream: &'a Arc<Upstream>,
     pub(crate) transport: &'a dyn Transport,
+    /// If it is traced.
+    pub(crate) origin: Option<TracedOrigin>,
+}
+
+/// The request that an attempt is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TracedOrigin {
+    pub(crate) context: TraceContext,
+    pub(crate) received_at: Instant,
+}
+
+impl TracedOrigin {
+    /// The span of an exchange with `slot`.
+    pub(crate) fn attempt(self, slot: Slot, began: Instant) -> TraceContext {
+        attempt_context(&self.context, slot, began.saturating_duration_since(self.received_at))
+    }
 }
 
 /// Sends `call` to its upstream, which let `in_flight` go just now, and waits until the
@@ -84,14 +101,15 @@ pub(crate) async fn attempt(
     time_limit: AttemptDeadline<'_>,
     limits: AnswerLimits<'_>,
 ) -> AttemptResult {
-    let SingleCall { row, body, upstream, transport } = call;
+    let SingleCall { row, body, upstream, transport, origin } = call;
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
+    let trace = origin.map(|origin| origin.attempt(upstream.slot(), began));
     let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let (whole_max, bulky) = (limits.whole_max, row.class.is_heavy());
     let inspect = limits.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
-    let exchange = Exchange { body, deadline: time_limit.deadline, whole_max, bulky };
+    let exchange = Exchange { body, deadline: time_limit.deadline, whole_max, bulky, trace };
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, limits))).await;
     let ended = now();

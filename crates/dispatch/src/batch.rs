@@ -25,14 +25,15 @@ use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
+    Ceiling, Exchange, ExchangeFuture, Sent, TraceContext, TransportError, TransportErrorKind,
+    WireReply,
 };
 use wellhead_upstream::{
     Change, Condition, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict,
     VerdictClass,
 };
 
-use crate::attempt::{AnswerRoom, Guarded, whole};
+use crate::attempt::{AnswerRoom, Guarded, TracedOrigin, whole};
 use crate::bounds::Bounds;
 use crate::client_id::ClientId;
 use crate::health_log::note;
@@ -70,6 +71,10 @@ pub struct BatchContext<'a> {
     pub room: &'a Arc<Ceiling>,
     /// Whose calls these are, where that is known.
     pub client: Option<ClientId>,
+    /// When its request arrived.
+    pub received_at: Instant,
+    /// The span of the request; see [`Job::trace`](crate::Job::trace).
+    pub trace: Option<&'a TraceContext>,
 }
 
 /// What became of a batch.
@@ -116,8 +121,11 @@ pub async fn run_batch(
     let guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
     let whole_max = room.step().min(bytes_max);
-    let exchange =
-        Exchange { body: wire_body(items), deadline: time_limit.deadline, whole_max, bulky: true };
+    let received_at = context.received_at;
+    let origin = context.trace.map(|context| TracedOrigin { context: *context, received_at });
+    let trace = origin.map(|origin| origin.attempt(slot, began));
+    let (body, deadline) = (wire_body(items), time_limit.deadline);
+    let exchange = Exchange { body, deadline, whole_max, bulky: true, trace };
     let exchange = worker.transport(slot).exchange(exchange);
     let reply = pin!(all(exchange, bytes_max, room));
     let reply = guarded.in_time(reply);

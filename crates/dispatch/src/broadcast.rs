@@ -114,6 +114,7 @@ impl Run<'_> {
             let answer_max = context.bounds.answer_bytes_max;
             let inspect = context.worker.shared_inspect();
             let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
+            let origin = self.job.traced();
             waiting.push(slot);
             tokio::spawn(async move {
                 let inspect = inspect.as_deref();
@@ -121,7 +122,7 @@ impl Run<'_> {
                 let limits =
                     AnswerLimits { whole_max: answer_max, answer_max, flows, answers, inspect };
                 let (upstream, transport) = (&upstream, &*transport);
-                let call = SingleCall { row, body, upstream, transport };
+                let call = SingleCall { row, body, upstream, transport, origin };
                 let settled = attempt(call, in_flight, time_limit, limits).await;
                 drop(permit);
                 // The receiver is gone once one upstream has accepted.

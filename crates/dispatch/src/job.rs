@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_eth::MethodRow;
-use wellhead_transport::Ceiling;
+use wellhead_transport::{Ceiling, TraceContext};
 use wellhead_upstream::UpstreamSet;
 
 use crate::allowance::Allowance;
+use crate::attempt::TracedOrigin;
 use crate::ballot::Ballot;
 use crate::client_id::ClientId;
 use crate::progress::Progress;
@@ -53,6 +54,8 @@ pub struct Job<'a> {
     pub is_first_paid: bool,
     /// Where its answer is counted, if that is a part of all answers: those to one batch.
     pub room: Option<&'a Arc<Ceiling>>,
+    /// The span of its request, if that is traced; attempts become [`attempt_context`](crate::attempt_context)s of it.
+    pub trace: Option<&'a TraceContext>,
 }
 
 impl<'a> Job<'a> {
@@ -77,12 +80,19 @@ impl<'a> Job<'a> {
             progress: None,
             is_first_paid: false,
             room: None,
+            trace: None,
         }
     }
 
     /// Whose call it is, where that is known.
     pub(crate) fn client(&self) -> Option<ClientId> {
         self.progress.and_then(Progress::client).or(self.flows_to)
+    }
+
+    /// What its attempts belong to, if it is traced.
+    pub(crate) fn traced(&self) -> Option<TracedOrigin> {
+        let received_at = self.received_at;
+        self.trace.map(|context| TracedOrigin { context: *context, received_at })
     }
 
     /// What its request may still cost.

@@ -62,7 +62,7 @@ pub use outcome::{Failure, Outcome, Served};
 pub use preview::{PreviewStep, preview};
 pub use progress::Progress;
 pub use run::run;
-pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
+pub use trail::{Abandoned, Attempt, Heard, Hold, Trail, attempt_context};
 pub use wait_queue::PLACES_MAX;
 pub use worker_upstreams::WorkerUpstreams;
 

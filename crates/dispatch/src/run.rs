@@ -307,6 +307,7 @@ impl<'r> Run<'r> {
             body: self.bodies.of(self.job, slot),
             upstream: context.roster.upstream(slot),
             transport: context.worker.transport(slot),
+            origin: self.job.traced(),
         }
     }
 

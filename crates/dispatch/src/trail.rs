@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use wellhead_route::Roster;
+use wellhead_transport::TraceContext;
 use wellhead_upstream::{Bound, Learnt, LimitedBy, Slot, VerdictClass};
 
 /// One exchange with one upstream.
@@ -23,6 +24,15 @@ pub struct Attempt {
     pub learnt: Option<Learnt>,
     /// What a person should know, without secrets; empty for an answer.
     pub detail: String,
+}
+
+/// The span of an exchange with `slot` that began `after` its request, below the span of the request. Computed when
+/// the exchange begins, for its upstream, and again from the trail when the request has ended. Two exchanges of one
+/// request share it if they begin with one upstream in one nanosecond.
+pub fn attempt_context(request: &TraceContext, slot: Slot, after: Duration) -> TraceContext {
+    // Eight bits for the slot, and fifty-six for the time, which is two years.
+    let after = after.as_nanos() as u64 & ((1 << 56) - 1);
+    request.child((slot.index() as u64) << 56 | after)
 }
 
 /// An abandoned exchange: another upstream had answered.

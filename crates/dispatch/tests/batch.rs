@@ -20,7 +20,13 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
         &[item; 3],
         Slot(0),
         &stage.roster,
-        BatchContext { worker: &stage.worker, room: stage.worker.answers(), client: None },
+        BatchContext {
+            worker: &stage.worker,
+            room: stage.worker.answers(),
+            client: None,
+            received_at: wellhead_dispatch::now(),
+            trace: None,
+        },
         &stage.bounds,
         deadline,
     )

@@ -106,8 +106,13 @@ impl World {
                     continue;
                 }
                 let deadline = began + Duration::from_secs(1);
-                let exchange =
-                    Exchange { body: "".into(), deadline, whole_max: usize::MAX, bulky: false };
+                let exchange = Exchange {
+                    body: "".into(),
+                    deadline,
+                    whole_max: usize::MAX,
+                    bulky: false,
+                    trace: None,
+                };
                 let reply = tokio::time::timeout_at(deadline.into(), node.exchange(exchange)).await;
                 let verdict = match reply {
                     Ok(Ok(reply)) => Judge::standard().reply(row, &reply),

@@ -229,7 +229,13 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
         &items,
         Slot(0),
         &stage.roster,
-        BatchContext { worker: &stage.worker, room: stage.worker.answers(), client: None },
+        BatchContext {
+            worker: &stage.worker,
+            room: stage.worker.answers(),
+            client: None,
+            received_at: wellhead_dispatch::now(),
+            trace: None,
+        },
         &stage.bounds,
         deadline,
     )

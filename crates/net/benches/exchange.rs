@@ -127,8 +127,13 @@ async fn run(transport: &HttpTransport, case: &Case, exchanges: usize, concurren
         tasks.spawn(async move {
             for _ in 0..exchanges / concurrency {
                 let deadline = (Instant::now() + Duration::from_secs(30)).into_std();
-                let exchange =
-                    Exchange { body: body.clone(), deadline, whole_max: 1 << 20, bulky: false };
+                let exchange = Exchange {
+                    body: body.clone(),
+                    deadline,
+                    whole_max: 1 << 20,
+                    bulky: false,
+                    trace: None,
+                };
                 let reply = transport.exchange(exchange).await.expect("an answer");
                 assert!(reply.body.len() >= least && reply.rest.is_none());
             }

@@ -156,7 +156,8 @@ impl WsTransport {
     /// A batch without HTTP: its calls one by one, a few at a time. The first that fails fails the batch.
     async fn one_by_one(&self, batch: Exchange) -> Result<WireReply, TransportError> {
         let started = Instant::now();
-        let Exchange { body, deadline, whole_max, bulky } = batch;
+        // A message over WebSocket has no place for a trace.
+        let Exchange { body, deadline, whole_max, bulky, trace } = batch;
         let items: Vec<_> = match body.first() {
             Some(b'[') => raw::items(&body).map(|call| body.slice_ref(call)).collect(),
             _ => Vec::new(),
@@ -166,7 +167,7 @@ impl WsTransport {
                 let detail = "a call without an id of ours";
                 return Err(TransportError::new(TransportErrorKind::Protocol, Sent::No, detail));
             };
-            self.run(Exchange { body, deadline, whole_max: usize::MAX, bulky }, own).await
+            self.run(Exchange { body, deadline, whole_max: usize::MAX, bulky, trace }, own).await
         });
         let answers = futures_util::stream::iter(calls).buffered(BATCH_AT_ONCE);
         let mut answers = std::pin::pin!(answers);

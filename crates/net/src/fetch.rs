@@ -18,7 +18,9 @@ use crate::body::{BodyLimits, receive};
 use crate::dial::{DialStep, Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, HttpVersion, Prepared, Purpose};
 use crate::h1::H1Connection;
+
 use crate::inflate::Encoding;
+use crate::outgoing::OutgoingCall;
 
 /// Bounds of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl DocumentFetcher {
         // Not given back to a pool: when it would retire does not matter.
         let mut connection = H1Connection::new(stream, now, deadline);
         let head = connection
-            .exchange(&self.prepared, &Bytes::new(), now)
+            .exchange(&self.prepared, &OutgoingCall::new(Bytes::new()), now)
             .await
             .map_err(FetchError::Transport)?;
         match head.status {

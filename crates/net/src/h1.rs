@@ -27,6 +27,7 @@ use crate::endpoint::Prepared;
 use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
 use crate::journal::{ConnectionLog, ExchangeTimeline, keep_limit};
+use crate::outgoing::OutgoingCall;
 use crate::protocol::{CloseReason, Protocol};
 
 /// Room for one read: most answers and their heads fit.
@@ -223,7 +224,7 @@ impl H1Connection {
         }
     }
 
-    /// Sends `body` and reads the head of the answer; [`Self::poll_chunk`] brings
+    /// Sends `outgoing` and reads the head of the answer; [`Self::poll_chunk`] brings
     /// its body.
     ///
     /// An error says whether the request may have been on its way. After one, or
@@ -231,7 +232,7 @@ impl H1Connection {
     pub(crate) async fn exchange(
         &mut self,
         prepared: &Prepared,
-        body: &Bytes,
+        outgoing: &OutgoingCall,
         now: Instant,
     ) -> Result<AnswerHead, TransportError> {
         if self.reused {
@@ -241,16 +242,20 @@ impl H1Connection {
                 return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
             }
         }
-        self.begin(prepared, body);
+        self.begin(prepared, outgoing);
         let mut sent = Sent::No;
-        poll_fn(|cx| self.poll_head(cx, body, &mut sent)).await
+        poll_fn(|cx| self.poll_head(cx, &outgoing.body, &mut sent)).await
     }
 
-    fn begin(&mut self, prepared: &Prepared, body: &Bytes) {
+    fn begin(&mut self, prepared: &Prepared, OutgoingCall { body, trace }: &OutgoingCall) {
         self.write.clear();
         self.write.extend_from_slice(&prepared.h1_head);
         if prepared.has_body {
             put_decimal(&mut self.write, body.len());
+        }
+        if let Some(trace) = trace {
+            self.write.extend_from_slice(b"\r\ntraceparent: ");
+            self.write.extend_from_slice(&trace.header());
         }
         self.write.extend_from_slice(b"\r\n\r\n");
         let length = self.write.len() + body.len();

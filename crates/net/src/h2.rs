@@ -28,6 +28,7 @@ use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
 use crate::journal::{ConnectionLog, ExchangeTimeline, Happening, SetUp, keep_limit};
 use crate::mux::{Broken, Mux};
+use crate::outgoing::OutgoingCall;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
@@ -256,17 +257,17 @@ impl H2Connection {
         passage.board(*number, Protocol::H2, set_up.lock().take(), waited);
     }
 
-    /// Sends `body` and reads the head of the answer, of which `wanted` bytes will
+    /// Sends `outgoing` and reads the head of the answer, of which `wanted` bytes will
     /// be read together; a `passage` comes with when it was sent. Dropping the future, or the stream that it brings, resets
     /// the stream.
     pub(crate) async fn exchange(
         &self,
         prepared: &Prepared,
-        body: Bytes,
+        outgoing: OutgoingCall,
         wanted: usize,
         mut passage: Option<(&mut ExchangeTimeline, Instant)>,
     ) -> Result<(AnswerHead, H2Stream), TransportError> {
-        let id = self.common.mux.lock().request(&prepared.h2_head, body, wanted)?;
+        let id = self.common.mux.lock().request(&prepared.h2_head, outgoing, wanted)?;
         if let Some((passage, _)) = &mut passage {
             passage.stream = Some(id);
         }

@@ -167,7 +167,14 @@ impl Blocks {
     }
 }
 
-/// Adds `content-length`, the one header that differs between requests.
+/// Adds a header that differs between requests and is in no table.
+pub(crate) fn put_literal(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    put_integer(out, PLAIN, 4, 0);
+    put_string(out, name.as_bytes());
+    put_string(out, value);
+}
+
+/// Adds `content-length`, the one header that each request has with a value of its own.
 pub(crate) fn put_content_length(out: &mut Vec<u8>, length: usize) {
     put_integer(out, PLAIN, 4, CONTENT_LENGTH);
     let at = out.len();

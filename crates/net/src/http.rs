@@ -8,7 +8,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, Rest, Sent, Timing, Transport, TransportError,
@@ -24,6 +23,7 @@ use crate::h2::H2Connection;
 use crate::head::AnswerHead;
 use crate::incoming::{Incoming, Remainder, close_reason};
 use crate::journal::ExchangeTimeline;
+use crate::outgoing::OutgoingCall;
 use crate::pool::{Choice, Grant, Lease, Pool};
 use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
@@ -66,6 +66,7 @@ pub struct HttpTransport {
     answers: Arc<Ceiling>,
     answer_bytes_max: usize,
     resend: bool,
+    propagate_trace: bool,
 }
 
 impl HttpTransport {
@@ -91,10 +92,19 @@ impl HttpTransport {
             settings.clone(),
             seed,
         );
-        let (answer_bytes_max, resend) = (settings.answer_bytes_max, settings.resend);
+        let ClientSettings { answer_bytes_max, resend, propagate_trace, .. } = settings;
         let pool = Pool::new(connector, settings, Arc::clone(&stats));
         let prepared = Arc::new(prepared);
-        Ok(Self { prepared, pool, stats, learnt, answers, answer_bytes_max, resend })
+        Ok(Self {
+            prepared,
+            pool,
+            stats,
+            learnt,
+            answers,
+            answer_bytes_max,
+            resend,
+            propagate_trace,
+        })
     }
 
     /// Counters of this upstream's connections, over all workers.
@@ -128,7 +138,8 @@ impl HttpTransport {
         exchange: Exchange,
         mut passage: Option<&mut ExchangeTimeline>,
     ) -> Result<WireReply, TransportError> {
-        let Exchange { body, deadline, whole_max, bulky } = exchange;
+        let Exchange { body, deadline, whole_max, bulky, trace } = exchange;
+        let outgoing = OutgoingCall { body, trace: trace.filter(|_| self.propagate_trace) };
         let started = Instant::now();
         let deadline = Instant::from_std(deadline);
         if deadline <= started {
@@ -141,7 +152,7 @@ impl HttpTransport {
         let mut grant = self.pool.acquire(Choice::Any, started, deadline).await?;
         grant.lease.carries(bulky);
         let (error, retry) =
-            match self.attempt(grant, &body, started, limits, passage.as_deref_mut()).await {
+            match self.attempt(grant, &outgoing, started, limits, passage.as_deref_mut()).await {
                 Ok(reply) => return Ok(reply),
                 Err((error, _)) if !self.resend => return Err(error),
                 Err(failed) => failed,
@@ -155,13 +166,13 @@ impl HttpTransport {
         let bulky = is_bulky.then(|| self.pool.enter_bulky());
         let mut grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
         grant.lease.carries(bulky);
-        self.attempt(grant, &body, started, limits, passage).await.map_err(|(error, _)| error)
+        self.attempt(grant, &outgoing, started, limits, passage).await.map_err(|(error, _)| error)
     }
 
     async fn attempt(
         &self,
         Grant { lease, connect, at: sent_at }: Grant,
-        body: &Bytes,
+        outgoing: &OutgoingCall,
         started: Instant,
         limits: BodyLimits,
         mut passage: Option<&mut ExchangeTimeline>,
@@ -174,7 +185,7 @@ impl HttpTransport {
                 if let Some(passage) = passage.as_deref_mut() {
                     connection.board(passage, waited);
                 }
-                match connection.exchange(&self.prepared, body, sent_at).await {
+                match connection.exchange(&self.prepared, outgoing, sent_at).await {
                     Ok(head) => {
                         if let Some(passage) = passage {
                             connection.arrive(passage, sent_at, head.at);
@@ -195,7 +206,9 @@ impl HttpTransport {
                     connection.board(passage, waited);
                     (passage, sent_at)
                 });
-                match connection.exchange(&self.prepared, body.clone(), wanted, passage).await {
+                let exchanged =
+                    connection.exchange(&self.prepared, outgoing.clone(), wanted, passage);
+                match exchanged.await {
                     Ok((head, stream)) => {
                         (Incoming::H2 { stream, _lease: lease }, head, connect.is_zero())
                     }
@@ -275,6 +288,8 @@ enum Retry {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::dial::TrustedRoots;
     use wellhead_telemetry::SecretUrl;
@@ -292,8 +307,13 @@ mod tests {
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
         let transport = transport.expect("a good endpoint");
         let now = Instant::now().into_std();
-        let exchange =
-            Exchange { body: Bytes::new(), deadline: now, whole_max: usize::MAX, bulky: false };
+        let exchange = Exchange {
+            body: Bytes::new(),
+            deadline: now,
+            whole_max: usize::MAX,
+            bulky: false,
+            trace: None,
+        };
         // Allocated and initialised per attempt: what is held across awaits costs time.
         let size = size_of_val(&transport.run(exchange, None));
         assert!(size <= 2200, "{size} bytes");

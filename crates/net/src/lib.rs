@@ -32,6 +32,7 @@ mod inflate;
 mod inspect;
 mod journal;
 mod mux;
+mod outgoing;
 mod pool;
 mod protocol;
 mod settings;

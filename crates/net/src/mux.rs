@@ -30,7 +30,10 @@ use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErro
 use crate::caps::{Ending, MANY, Manner};
 use crate::detect::PREFACE;
 use crate::frame::{self, FRAME_BYTES_MAX, H2ErrorCode};
-use crate::hpack::{Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table};
+use crate::hpack::{
+    Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table, put_literal,
+};
+use crate::outgoing::OutgoingCall;
 use abandon::{DISCARDED_MAX, ResetBudget};
 use told::Told;
 
@@ -292,7 +295,7 @@ impl Mux {
     pub(crate) fn request(
         &mut self,
         blocks: &Blocks,
-        body: Bytes,
+        OutgoingCall { body, trace }: OutgoingCall,
         wanted: usize,
     ) -> Result<u32, TransportError> {
         self.check_open()?;
@@ -313,6 +316,9 @@ impl Mux {
             };
             out.extend_from_slice(block);
             put_content_length(out, body.len());
+            if let Some(trace) = &trace {
+                put_literal(out, "traceparent", &trace.header());
+            }
         });
         self.table = match self.table {
             HeaderTable::Empty | HeaderTable::Filled => HeaderTable::Filled,

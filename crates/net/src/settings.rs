@@ -62,6 +62,8 @@ pub struct ClientSettings {
     /// Whether an exchange that its connection certainly did not process is sent again, once,
     /// over another one. Off for measurements of what an upstream refuses.
     pub resend: bool,
+    /// Whether the peer is sent a `traceparent` with each exchange that belongs to a trace. Over HTTP alone.
+    pub propagate_trace: bool,
 }
 
 impl Default for ClientSettings {
@@ -88,6 +90,7 @@ impl Default for ClientSettings {
             answer_bytes_max: 128 << 20,
             compression: None,
             resend: true,
+            propagate_trace: false,
         }
     }
 }

@@ -82,7 +82,7 @@ fn transport(
 fn exchange() -> Exchange {
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(20)).into_std();
     let body = Bytes::from_static(b"question");
-    Exchange { body, deadline, whole_max: usize::MAX, bulky: false }
+    Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None }
 }
 
 /// Exchanges a few times, so that what is made once is made, and counts the last.

@@ -25,6 +25,10 @@ fn main() {
     let single = Bytes::from(balance_call(7));
     let local = Bytes::from(r#"{"jsonrpc":"2.0","id":7,"method":"eth_chainId"}"#);
     measure("a call that goes upstream", &Bench::answering(balance_reply()), &single, 1);
+    let traced = |sample| Bench::answering(balance_reply()).tracing(sample);
+    measure("traced, none sampled, upstream", &traced(0.0), &single, 1);
+    measure("traced, 1 % sampled, upstream", &traced(0.01), &single, 1);
+    measure("traced, all sampled, upstream", &traced(1.0), &single, 1);
     measure("a call answered here", &Bench::answering(balance_reply()), &local, 1);
     measure("one of a batch of 100", &Bench::answering(batch_reply(100)), &batch(100), 100);
     measure("charged, upstream", &Bench::charging(balance_reply()), &single, 1);
@@ -38,6 +42,8 @@ fn main() {
     measure_own("default, a miss", &Bench::by_default(balance_reply()));
     measure_own("pinned, a call of its own", &Bench::pinning(balance_reply()));
     measure("pinned and kept", &Bench::keeping(balance_reply()), &kept, 1);
+    let traced = Bench::keeping(balance_reply()).tracing(0.01);
+    measure("traced, 1 % sampled, kept", &traced, &kept, 1);
 }
 
 /// Whether the command line leaves the case out. Cargo adds `--bench`, which is no name.

@@ -27,7 +27,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use wellhead_chain::View;
 use wellhead_dispatch::{
-    Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, now, run_batch,
+    Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, Trail, now, run_batch,
 };
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
@@ -51,6 +51,7 @@ use crate::steps::cached::{self, CacheTicket, CacheWrite};
 use crate::steps::charge::{self, CallEnd, ChargedCall};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
+use crate::trace::{RequestTrace, TracedCall, TracedExchange};
 
 /// Bytes of a body for which memory is taken at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -525,7 +526,7 @@ async fn perform(
 /// The answer to an item, where it was kept.
 fn from_memory(
     request: &RequestContext<'_>,
-    (place, row, answer): (usize, &MethodRow, Bytes),
+    (place, row, answer): (usize, &'static MethodRow, Bytes),
     pile: &Pile<'_>,
 ) -> ItemResult {
     if pile.is_full() {
@@ -534,6 +535,7 @@ fn from_memory(
     let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     request.chain.note_found(row, CacheResult::Hit);
+    trace_item(request, row, CallOutcome::Answered, Some(CacheResult::Hit), now());
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
@@ -551,11 +553,17 @@ async fn alone(
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
-    let (report, _) = handle_and_count(request, call, now(), false).await;
+    let began = now();
+    let (mut report, ended) = handle_and_count(request, call, began, false).await;
     // What has come is counted as it is.
     drop(room);
     let trail =
         if request.ctx.want_trail { report.line(&request.chain.roster) } else { String::new() };
+    let (attempts, credits_out) =
+        (report.trail.exchanges(), charge::credits_out(request.chain, report.row, &report.trail));
+    if let Some(trace) = request.trace() {
+        trace.note_call(false, report.take_traced(call, began, ended));
+    }
     let mut reply = report.reply;
     match &reply {
         // It was the batch that left no room.
@@ -569,9 +577,9 @@ async fn alone(
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         outcome: report.outcome,
         is_cached: report.noted.found == Some(CacheResult::Hit),
-        credits_out: charge::credits_out(request.chain, report.row, &report.trail),
+        credits_out,
         slot: report.slot,
-        attempts: report.trail.exchanges(),
+        attempts,
         trail,
         reply: Some(reply),
     }
@@ -579,6 +587,28 @@ async fn alone(
 
 fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
     ItemResult::refused(place, Refusal::batch_too_large(pile.bytes_max))
+}
+
+/// Notes an exchange for the trace.
+fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
+    if let Some(trace) = request.trace() {
+        trace.note_exchange(exchange);
+    }
+}
+
+/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
+fn trace_item(
+    request: &RequestContext<'_>,
+    row: &'static MethodRow,
+    outcome: CallOutcome,
+    found: Option<CacheResult>,
+    began: Instant,
+) {
+    if let Some(trace) = request.trace() {
+        // No call of a method that the table lacks shares an exchange or is kept.
+        let (method, ended, trail) = (row.name.into(), now(), Trail::default());
+        trace.note_call(false, TracedCall { row, method, outcome, found, began, ended, trail });
+    }
 }
 
 /// The request may make no more upstream calls.
@@ -631,8 +661,13 @@ async fn exchange(
         })
         .collect();
     request.progress.begin(slot);
-    let context =
-        BatchContext { worker: request.worker, room: pile.room, client: request.progress.client() };
+    let context = BatchContext {
+        worker: request.worker,
+        room: pile.room,
+        client: request.progress.client(),
+        received_at: request.ctx.received_at,
+        trace: request.trace().map(RequestTrace::context),
+    };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }
 
@@ -649,6 +684,7 @@ fn settle(
     let BatchOutcome { verdicts, began, took, is_counted: is_held, .. } = outcome;
     let ended = began + took;
     performed.settled.reserve(members.len());
+    let unpaid = performed.settled.len();
     let mut is_counted = false;
     let mut tally =
         ItemTally { chain, took: ended.saturating_duration_since(received_at), alike: None };
@@ -670,25 +706,24 @@ fn settle(
         pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
+        trace_item(request, member.row, outcome, None, began);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
-        let place = member.place;
-        let reply = Some(reply);
-        let (slot_of, slot, trail) = (slot, Some(slot), String::new());
-        let item = ItemResult {
-            place,
-            reply,
+        performed.settled.push(ItemResult {
+            place: member.place,
+            reply: Some(reply),
             is_failed,
             outcome,
             is_cached: false,
-            credits_out: chain.roster.upstream(slot_of).price(member.row),
-            slot,
+            credits_out: chain.roster.upstream(slot).price(member.row),
+            slot: Some(slot),
             attempts,
-            trail,
-        };
-        performed.settled.push(item);
+            trail: String::new(),
+        });
     }
     tally.flush();
+    let settled = performed.settled.len() - unpaid;
+    trace_exchange(request, TracedExchange { slot, calls: members.len(), settled, began, took });
     if request.ctx.want_trail
         && let Some(first) = performed.settled.first_mut()
     {

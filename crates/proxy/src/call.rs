@@ -18,6 +18,7 @@ use wellhead_route::{NotServed, Roster};
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::answer::Refusal;
+use crate::line::method_of;
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::PinnedCall;
@@ -35,6 +36,7 @@ use crate::steps::{
     filters, floor, height, local, lost_block, reasons, recall, startup, subscribe, tiers,
     virtual_filters,
 };
+use crate::trace::{RequestTrace, TracedCall};
 
 /// What a call became, and what to note of it.
 #[derive(Debug)]
@@ -51,6 +53,24 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// What its trace is told of it, which ran from `began` to `ended`. Takes the trail with it.
+    pub(crate) fn take_traced(
+        &mut self,
+        call: &Call,
+        began: Instant,
+        ended: Instant,
+    ) -> TracedCall {
+        TracedCall {
+            row: self.row,
+            method: method_of(self.row, call),
+            outcome: self.outcome,
+            found: self.noted.found,
+            began,
+            ended,
+            trail: std::mem::take(&mut self.trail),
+        }
+    }
+
     /// What was tried, in one line, the block that a tag stood for, what the cache said and
     /// which upstreams were left out.
     pub(crate) fn line(&self, roster: &Roster) -> String {
@@ -256,6 +276,7 @@ fn job_of<'a>(
         flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.tenant()),
         progress: Some(request.progress),
         room: request.room.as_ref(),
+        trace: request.trace().map(RequestTrace::context),
         ..Job::new(row, method, request.ctx.received_at, request.deadline())
     }
 }

@@ -28,6 +28,7 @@ use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
 use crate::steps::charge::{self, CallEnd, ChargedCall};
+use crate::trace::Tracer;
 
 /// Calls to upstreams that one read of our own may cost.
 const OWN_CALLS_MAX: u32 = 16;
@@ -107,6 +108,7 @@ pub struct Proxy {
     answers: Arc<Ceiling>,
     terms: AccessTerms,
     lines: Arc<LineSampler>,
+    tracer: Option<Arc<Tracer>>,
     is_cut: Arc<AtomicBool>,
 }
 
@@ -122,6 +124,7 @@ impl Proxy {
             answers: Arc::default(),
             terms: AccessTerms::new(now()),
             lines: Arc::new(LineSampler::unbounded(now())),
+            tracer: None,
             is_cut: Arc::default(),
         }
     }
@@ -132,6 +135,7 @@ impl Proxy {
         Self {
             requests: Arc::clone(&old.requests),
             lines: Arc::clone(&old.lines),
+            tracer: old.tracer.clone(),
             is_cut: Arc::clone(&old.is_cut),
             ..self
         }
@@ -152,6 +156,12 @@ impl Proxy {
     #[must_use]
     pub fn logging(self, rates: LineRates) -> Self {
         Self { lines: Arc::new(LineSampler::new(rates, now())), ..self }
+    }
+
+    /// Leaving traces of requests.
+    #[must_use]
+    pub fn tracing(self, tracer: Option<Arc<Tracer>>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// What decides which requests leave a line.
@@ -213,8 +223,10 @@ impl Proxy {
         body: Bytes,
     ) -> impl Future<Output = Answer> {
         // Made here, so that the future does not hold what it is made of beside it.
-        let log = RequestLog { lines: &self.lines, is_cut: &self.is_cut };
-        let mut closing = Closing::new(ctx, target, &body, self.settings, log);
+        let log =
+            RequestLog { lines: &self.lines, tracer: self.tracer.as_deref(), is_cut: &self.is_cut };
+        let mut closing = Closing::new(ctx, target, &body, self.settings, log)
+            .over_websocket(subscriber.is_some());
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;
@@ -240,16 +252,15 @@ impl Proxy {
             Ok(index) => index,
             Err(refusal) => return self.reject(&refusal, body),
         };
-        let chain = &self.chains[index.0];
-        closing.leads_to(chain);
+        let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
+        closing.leads_to(chain, upstreams);
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
             return self.reject(&refusal, body);
         }
-        let packet = match parse(body, self.settings.limits) {
+        let limits = self.settings.limits;
+        let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => {
-                return (unreadable(&error, body, self.settings.limits), Line::rejected());
-            }
+            Err(error) => return (unreadable(&error, body, limits), Line::rejected()),
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
@@ -261,12 +272,13 @@ impl Proxy {
         }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let (upstreams, total) = (&worker.0[index.0].upstreams, self.settings.total);
+        let total = self.settings.total;
         let request =
             RequestContext::new(chain, upstreams, &closing.ctx, view, total, &closing.progress)
                 .selecting(selection)
                 .charged_by(&self.terms)
-                .telling(subscriber);
+                .telling(subscriber)
+                .traced(closing.trace());
         let place = match charge::take_place(&request) {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body),
@@ -379,7 +391,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (report, ended, mut charge) = match charge::charge(request, row, call).await {
+    let (mut report, ended, mut charge) = match charge::charge(request, row, call).await {
         Ok(mut charge) => {
             let (report, ended) =
                 handle_and_count(request, call, request.ctx.received_at, may_stream).await;
@@ -397,11 +409,15 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
             (report, ended, ChargedCall::default())
         }
     };
+    let attempts = u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX);
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
     let roster = &request.chain.roster;
     let name = |slot| roster.upstream(slot).identity().id.shared();
     let trail = request.ctx.want_trail.then(|| report.line(roster));
+    if let Some(trace) = request.trace() {
+        trace.note_call(true, report.take_traced(call, request.ctx.received_at, ended));
+    }
     let upstream = report.slot.map(name).or_else(|| source(&report));
     let rate_limit = report.reply.rate_limit();
     let (body, rest) =
@@ -411,7 +427,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
         body,
         rest: rest.map(|rest| charge.hold_while_sent(rest)),
         upstream,
-        attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
+        attempts,
         cache: report.noted.found.map(CacheResult::word),
         retry_after: report.retry_after,
         rate_limit,

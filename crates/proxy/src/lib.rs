@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `answer`, `blocks` | words: the one table of failures, codes and HTTP statuses; what a view says of a call's block |
 //! | `state` | what the features of a chain remember between requests; knows no request |
+//! | `trace` | what a request leaves for its trace, and its spans |
 //! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `CallResult` |
 //! | `steps` | the steps of a call's life, one module a step |
 //! | `call`, `batch`, `journey`, `line`, `line_sampler` | the order of the steps: of one call, of a batch, of a request, and its line in the log, or in none where there are too many |
@@ -32,6 +33,7 @@ mod status;
 mod steps;
 mod sweeper;
 mod syncing;
+mod trace;
 
 pub use announcer::Announcer;
 pub use answer::{Answer, RateLimitFields};
@@ -57,4 +59,7 @@ pub use status::{
     VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;
+pub use trace::queue::{FinishedTrace, TraceReceiver};
+pub use trace::span::{SpanKind, SpanValue, TraceSpan};
+pub use trace::{ParentMode, TraceCounts, TraceLoss, TraceRules, Tracer};
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

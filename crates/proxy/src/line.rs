@@ -2,21 +2,25 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_access::mask_keys;
-use wellhead_dispatch::{Allowance, Progress, now};
+use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Packet};
 use wellhead_route::Roster;
+use wellhead_transport::TraceId;
 use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Answer;
 use crate::line_sampler::LineSampler;
 use crate::request::context::{Ctx, Settings, Target};
 use crate::state::chain::ServedChain;
+use crate::trace::span::RequestFacts;
+use crate::trace::{RequestTrace, Tracer};
 
 /// The status that stands for "the client went away before there was an answer".
 const CLIENT_CLOSED: u16 = 499;
@@ -109,10 +113,24 @@ fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
     }
 }
 
+/// How a request ended, for its trace.
+#[derive(Debug, Clone, Copy)]
+struct RequestEnd<'a> {
+    at: Instant,
+    method: &'a Cow<'static, str>,
+    status: u16,
+    calls: usize,
+    failed: usize,
+    /// Why there was no answer.
+    cut: Option<&'static str>,
+}
+
 /// What the lines of a proxy's requests have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestLog<'a> {
     pub(crate) lines: &'a LineSampler,
+    /// Decides which of them leave a trace.
+    pub(crate) tracer: Option<&'a Tracer>,
     /// Requests that end without an answer are cut, at the end of a drain.
     pub(crate) is_cut: &'a AtomicBool,
 }
@@ -125,7 +143,10 @@ pub(crate) struct Closing<'a> {
     /// The chain as the client called it.
     named: Option<&'a str>,
     bytes_in: usize,
-    chain: Option<&'a ServedChain>,
+    chain: Option<&'a Arc<ServedChain>>,
+    /// What it leaves for its trace; only where it leads to a chain.
+    trace: Option<Box<RequestTrace>>,
+    is_websocket: bool,
     /// What the body holds, once it is read.
     method: Option<Cow<'static, str>>,
     pub(crate) progress: Progress,
@@ -150,6 +171,8 @@ impl<'a> Closing<'a> {
             named: target.chain,
             bytes_in: body.len(),
             chain: None,
+            trace: None,
+            is_websocket: false,
             method: None,
             progress,
             is_told,
@@ -158,9 +181,45 @@ impl<'a> Closing<'a> {
         }
     }
 
-    /// Notes which chain the path led to.
-    pub(crate) fn leads_to(&mut self, chain: &'a ServedChain) {
+    /// As a message over WebSocket, if it is one.
+    pub(crate) fn over_websocket(mut self, is_websocket: bool) -> Self {
+        self.is_websocket = is_websocket;
+        self
+    }
+
+    /// Notes which chain the path led to, and begins the trace.
+    pub(crate) fn leads_to(&mut self, chain: &'a Arc<ServedChain>, worker: &WorkerUpstreams) {
         self.chain = Some(chain);
+        let parent = self.ctx.trace_parent;
+        self.trace = self.log.tracer.map(|it| worker.with_rng(|rng| it.begin(parent, rng)));
+    }
+
+    /// What it leaves for its trace.
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        self.trace.as_deref()
+    }
+
+    /// Ends the trace. Returns its id if it is kept.
+    fn end_trace(&mut self, end: RequestEnd<'_>) -> Option<TraceId> {
+        let (trace, tracer, chain) = (self.trace.take()?, self.log.tracer?, self.chain?);
+        let RequestEnd { at, method, status, calls, failed, cut } = end;
+        let facts = RequestFacts {
+            began: self.ctx.received_at,
+            ended: at,
+            chain: &chain.name.name,
+            method,
+            client: self.ctx.address(),
+            tenant: self.ctx.tenant_name(),
+            key_id: self.ctx.key_id(),
+            is_websocket: self.is_websocket,
+            status,
+            calls,
+            failed,
+            bytes_in: self.bytes_in,
+            cut,
+        };
+        let name = |slot| chain.roster.upstream(slot).identity().id.shared();
+        tracer.end(*trace, &facts, name)
     }
 
     /// Notes what the body holds, for the line; nothing where none is left.
@@ -194,6 +253,14 @@ impl<'a> Closing<'a> {
     /// The request was answered.
     pub(crate) fn end(mut self, answer: &Answer, line: &Line) {
         self.is_done = true;
+        let trace = self.end_trace(RequestEnd {
+            at: line.ended,
+            method: &line.method,
+            status: answer.status,
+            calls: line.calls,
+            failed: line.failed,
+            cut: None,
+        });
         if !self.takes_line(line.failed > 0 || answer.status >= 400, line.ended) {
             return;
         }
@@ -216,6 +283,7 @@ impl<'a> Closing<'a> {
             bytes_out = answer.body.iter().map(Bytes::len).sum::<usize>(),
             flowing = answer.rest.is_some(),
             ms = ms(line.ended.saturating_duration_since(self.ctx.received_at)),
+            trace = trace.map(tracing::field::display),
             "request"
         );
     }
@@ -224,31 +292,39 @@ impl<'a> Closing<'a> {
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         // What panics is answered with 500 by the listener, and told by it.
-        if self.is_done || std::thread::panicking() || !self.takes_line(true, now()) {
+        if self.is_done || std::thread::panicking() {
             return;
         }
-        let id = |chain: &ServedChain| {
-            let slot = self.progress.last()?;
-            Some(chain.roster.upstream(slot).identity().id.shared())
-        };
-        let upstream = self.chain.and_then(id);
         let (status, reason) = match self.log.is_cut.load(Relaxed) {
             true => (503, "drain_cut"),
             false => (CLIENT_CLOSED, "client_closed"),
         };
+        let (at, method) = (now(), self.method.clone().unwrap_or("-".into()));
+        let cut = Some(reason);
+        let end = RequestEnd { at, method: &method, status, calls: 0, failed: 0, cut };
+        let trace = self.end_trace(end);
+        if !self.takes_line(true, at) {
+            return;
+        }
+        let id = |chain: &Arc<ServedChain>| {
+            let slot = self.progress.last()?;
+            Some(chain.roster.upstream(slot).identity().id.shared())
+        };
+        let upstream = self.chain.and_then(id);
         tracing::info!(
             target: "wellhead::request",
             peer = %self.ctx.peer,
             tenant = self.ctx.tenant_name(),
             key = self.ctx.key_id(),
             chain = &*self.chain(),
-            method = self.method.as_deref().unwrap_or("-"),
+            method = method.as_ref(),
             status,
             reason,
             upstream = upstream.as_deref().unwrap_or("-"),
             attempts = self.progress.begun(),
             bytes_in = self.bytes_in,
-            ms = ms(now().saturating_duration_since(self.ctx.received_at)),
+            ms = ms(at.saturating_duration_since(self.ctx.received_at)),
+            trace = trace.map(tracing::field::display),
             "request"
         );
     }

@@ -98,3 +98,12 @@ fn a_batch_of_a_hundred() {
     check(&Bench::pinning(batch_reply(100)), &batch(100), 144);
     check(&Bench::keeping(batch_reply(100)), &batch(100), 144);
 }
+
+#[test]
+fn a_call_that_may_leave_a_trace() {
+    let body = Bytes::from(balance_call(7));
+    // What it leaves for its trace, which is not kept.
+    check(&Bench::answering(balance_reply()).tracing(0.0), &body, 11);
+    let body = Bytes::from(r#"{"jsonrpc":"2.0","id":7,"method":"eth_chainId"}"#);
+    check(&Bench::answering(balance_reply()).tracing(0.0), &body, 6);
+}

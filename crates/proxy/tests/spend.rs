@@ -340,6 +340,7 @@ impl Market {
                 caller: None,
                 want_trail: false,
                 may_stream: false,
+                trace_parent: None,
             };
             let target = Target { chain: None, select: &[] };
             let answer = self

@@ -55,8 +55,14 @@ impl<'a> Connection<'a> {
     async fn call(&self, method: &str, params: &str) -> String {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let peer = ([127, 0, 0, 1], 1).into();
-        let ctx =
-            Ctx { received_at: now(), peer, caller: None, want_trail: false, may_stream: false };
+        let ctx = Ctx {
+            received_at: now(),
+            peer,
+            caller: None,
+            want_trail: false,
+            may_stream: false,
+            trace_parent: None,
+        };
         let message = SubscriberMessage::new(&self.subscriber);
         let (proxy, worker) = (&self.stage.proxy, &self.stage.worker);
         let target = None.into();

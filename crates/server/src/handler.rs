@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_transport::Rest;
+use wellhead_transport::{Rest, TraceContext};
 
 use crate::head::RequestHead;
 use crate::{AnswerBody, ClientName, HttpRefusal, RequestPath};
@@ -153,6 +153,8 @@ pub struct HttpRequest<C> {
     pub want_trail: bool,
     /// Whether the answer may have a [`HttpAnswer::rest`].
     pub may_stream: bool,
+    /// What its `traceparent` says, where [`Settings::trace_parents`](crate::Settings::trace_parents) asks for it.
+    pub trace_parent: Option<TraceContext>,
     /// The body, content encodings undone; empty when none was sent.
     pub body: Bytes,
 }

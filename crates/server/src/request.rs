@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
+use wellhead_transport::TraceContext;
 
 use crate::compress::inflate;
 use crate::encoding::{self, Coding};
@@ -29,6 +30,7 @@ pub(crate) struct CallHead {
     pub(crate) path: RequestPath,
     pub(crate) want_trail: bool,
     pub(crate) coding: Option<Coding>,
+    pub(crate) trace_parent: Option<TraceContext>,
     gzip: bool,
 }
 
@@ -54,7 +56,11 @@ pub(crate) fn read_head(
     let gzip = is_gzip(headers)?;
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
-    Ok(CallHead { path, want_trail, coding, gzip })
+    let trace_parent = match settings.trace_parents {
+        true => headers.get("traceparent").and_then(TraceContext::parse),
+        false => None,
+    };
+    Ok(CallHead { path, want_trail, coding, trace_parent, gzip })
 }
 
 /// Undoes the encoding of a body, within the same bounds.

@@ -77,6 +77,7 @@ impl<H: Handler> RpcService<H> {
             path: call.path,
             want_trail: call.want_trail,
             may_stream: true,
+            trace_parent: call.trace_parent,
             body,
         };
         // A panic would take along every other request of an HTTP/2 connection. No block

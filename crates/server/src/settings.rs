@@ -80,6 +80,8 @@ pub struct Settings {
     pub proxy_protocol: ProxyProtocol,
     /// Whether requests that no handler sees leave a line in the log.
     pub log_requests: bool,
+    /// Whether `traceparent` of requests is read.
+    pub trace_parents: bool,
 }
 
 /// When answers are compressed (zstd or gzip, as the client accepts).
@@ -126,6 +128,7 @@ impl Default for Settings {
             hosts: Hosts::Any,
             proxy_protocol: ProxyProtocol::default(),
             log_requests: true,
+            trace_parents: false,
         }
     }
 }

@@ -429,6 +429,8 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
             path: self.path.clone(),
             want_trail: false,
             may_stream: false,
+            // That of the handshake is older than the message, and would make one trace of a whole connection.
+            trace_parent: None,
             body,
         };
         ticket.hand_over();

@@ -201,6 +201,7 @@ fn exchange() -> Exchange {
         deadline,
         whole_max: usize::MAX,
         bulky: false,
+        trace: None,
     }
 }
 

@@ -2,11 +2,16 @@
 //!
 //! Only outer loops call it; what decides anything is told the time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970, as block timestamps count them. Zero before 1970.
 pub fn unix_seconds() -> u64 {
-    system_time().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    unix_time().as_secs()
+}
+
+/// The time since 1970. Zero before 1970.
+pub fn unix_time() -> Duration {
+    system_time().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The time by which files are dated; it may be set back.

@@ -8,6 +8,7 @@ mod ceiling;
 mod error;
 pub mod feed;
 mod rest;
+mod trace_context;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage};
 pub use error::{Sent, TransportError, TransportErrorKind};
 pub use rest::{Pieces, Rest, TRUSTED_LENGTH_MAX};
+pub use trace_context::{SpanId, TraceContext, TraceId};
 
 /// A boxed future that may borrow from its maker.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -42,6 +44,9 @@ pub struct Exchange {
     /// Whether the answer is likely to be long, or is several answers: a transport whose
     /// answers share connections sends such an exchange by a way of its own.
     pub bulky: bool,
+    /// The span that the exchange is, for the upstreams that are told of traces. A transport that has no
+    /// place for it leaves it out.
+    pub trace: Option<TraceContext>,
 }
 
 /// What came back: an HTTP response, whatever its status.

@@ -324,6 +324,7 @@ impl Asker {
             deadline,
             whole_max: usize::MAX,
             bulky: false,
+            trace: None,
         });
         let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))

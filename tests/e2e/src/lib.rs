@@ -14,6 +14,7 @@
 
 pub mod attack;
 mod certificate;
+mod collector;
 mod consensus;
 mod fault;
 mod haproxy;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 pub use certificate::Certificate;
+pub use collector::{CollectedSpan, Collector};
 pub use consensus::{Block, ConsensusDriver, LOGGER_CODE, Reorg, Transactions};
 pub use fault::{Fault, FaultProxy, Rewrite};
 pub use haproxy::HaProxy;

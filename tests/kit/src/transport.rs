@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use tokio::task::coop;
 use wellhead_jsonrpc::raw;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
+    Exchange, ExchangeFuture, Sent, Timing, TraceContext, Transport, TransportError,
+    TransportErrorKind, WireReply,
 };
 
 use crate::now;
@@ -35,6 +35,8 @@ pub struct Arrival {
     pub number: usize,
     /// How many of those have not ended.
     pub in_flight: usize,
+    /// The span that it was said to be.
+    pub trace: Option<TraceContext>,
 }
 
 impl Arrival {
@@ -292,11 +294,11 @@ impl ScriptedTransport {
         self.in_flight_peak.load(Ordering::Relaxed)
     }
 
-    fn arrival(&self, body: Bytes) -> (Arrival, Counted<'_>) {
+    fn arrival(&self, body: Bytes, trace: Option<TraceContext>) -> (Arrival, Counted<'_>) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let (counted, in_flight) = Counted::enter(&self.in_flight);
         self.in_flight_peak.fetch_max(in_flight + 1, Ordering::Relaxed);
-        let arrival = Arrival { at: now(), body, number, in_flight };
+        let arrival = Arrival { at: now(), body, number, in_flight, trace };
         if let Some(arrivals) = &self.arrivals {
             arrivals.lock().push(arrival.clone());
         }
@@ -344,7 +346,7 @@ impl fmt::Debug for ScriptedTransport {
 
 impl Transport for ScriptedTransport {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        let Exchange { body, whole_max, bulky, .. } = exchange;
+        let Exchange { body, whole_max, bulky, trace, .. } = exchange;
         Box::pin(async move {
             let pool = self.pool.as_ref();
             let _bulky = pool.filter(|_| bulky).map(|pool| Counted::enter(&pool.bulky));
@@ -352,7 +354,7 @@ impl Transport for ScriptedTransport {
                 Some(pool) => pool.free.acquire().await.ok(),
                 None => None,
             };
-            let (arrival, _counted) = self.arrival(body);
+            let (arrival, _counted) = self.arrival(body, trace);
             let reply = match (self.script)(&arrival) {
                 Act::Step(step) => step.play(&arrival.body).await,
                 Act::Run(future) => future.await,

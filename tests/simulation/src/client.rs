@@ -259,6 +259,7 @@ impl Desk {
             caller: None,
             want_trail: manner.want_trail,
             may_stream: true,
+            trace_parent: None,
         };
         let worker = &self.workers[client % self.workers.len()];
         let call = body.clone();

@@ -321,6 +321,7 @@ impl<'a> Connection<'a> {
                 caller: None,
                 want_trail: false,
                 may_stream: false,
+                trace_parent: None,
             };
             let target = Target { chain: Some(desk.names[chain]), select: &[] };
             let message = SubscriberMessage::new(&subscriber);

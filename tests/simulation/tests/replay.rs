@@ -155,7 +155,14 @@ impl Stage {
     async fn ask(&self, body: Vec<u8>) -> (Bytes, bool) {
         let received_at = Instant::now().into_std();
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let ctx = Ctx { received_at, peer, caller: None, want_trail: false, may_stream: true };
+        let ctx = Ctx {
+            received_at,
+            peer,
+            caller: None,
+            want_trail: false,
+            may_stream: true,
+            trace_parent: None,
+        };
         let answer = self.proxy.handle(&self.worker, ctx, None, Bytes::from(body)).await;
         assert_eq!(answer.status, 200);
         (answer.body.concat().into(), answer.cache == Some("hit"))

@@ -286,6 +286,9 @@ section! {
         ca_file_adds: bool = default(false),
         /// Whether to ask for compressed answers.
         gzip: Option<bool> = derived("`true` for `https://`, otherwise `false`"),
+        /// Whether it is told of the trace that a call belongs to: the header `traceparent`, over HTTP
+        /// alone. For nodes of your own, as a provider could tell by it which calls belong together.
+        propagate_trace: bool = default(false),
         /// Time limits of this upstream, instead of the global ones.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Checks of this upstream, instead of the chain's.

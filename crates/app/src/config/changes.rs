@@ -105,6 +105,7 @@ fn hidden(old: &Settings, new: &Settings, found: &mut Vec<SettingChange>) {
     note("shared".to_owned(), old.shared != new.shared);
     note("cache".to_owned(), old.cache != new.cache);
     note("usage".to_owned(), old.usage != new.usage);
+    note("traces".to_owned(), old.traces != new.traces);
     note("admin_access".to_owned(), old.admin_access != new.admin_access);
     note("tls".to_owned(), old.tls != new.tls);
 }
@@ -212,6 +213,7 @@ needs_restart! {
     access.proxies,
     shared,
     usage,
+    traces,
 }
 
 /// `new`, but for what needs a restart, which stays as it is in `old`; and whether callers are told apart, which stays,

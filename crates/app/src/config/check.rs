@@ -12,6 +12,7 @@ mod method;
 mod shared;
 mod tenant;
 mod tls;
+mod traces;
 mod usage;
 
 use std::collections::HashMap;
@@ -20,12 +21,12 @@ use url::Url;
 use wellhead_access::KeyRecord;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_proxy::{Level, QuorumRule};
-use wellhead_telemetry::{SecretUrl, key_in_host};
+use wellhead_telemetry::{Secret, SecretUrl, key_in_host};
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
-use super::name::LabelName;
+use super::chain::{Auth, Chain, Checks, Methods, Quorum, Route, Upstream};
+use super::name::{HeaderName, LabelName};
 use super::near::near;
 use super::place::{is_private, reaches};
 use super::problem::{Problem, SettingPath, Severity};
@@ -87,6 +88,7 @@ pub(super) fn check(
     checker.proxies();
     checker.callers(keys);
     checker.usage();
+    checker.traces();
     checker.origins();
     checker.state();
     checker.times();
@@ -473,6 +475,7 @@ impl Checker<'_> {
             self.own_listener(&ws_path, ws.expose());
         }
         self.credentials(path, upstream);
+        self.propagation(path, upstream);
         self.budget(path, upstream);
         let Methods { allow, deny } = &upstream.methods;
         self.methods(&path.key("methods"), allow, deny);
@@ -588,15 +591,31 @@ impl Checker<'_> {
     }
 
     fn credentials(&mut self, path: &SettingPath, upstream: &Upstream) {
+        self.sent_along(path, upstream.auth.as_ref(), &upstream.headers);
+        let url = upstream.url.expose();
+        let secret = upstream.auth.is_some() || !upstream.headers.is_empty();
+        let is_clear = matches!(url.scheme(), "http" | "ws");
+        if secret && is_clear && !is_private(url) && !self.touched(&path.key("url")) {
+            let message = "credentials are sent in clear text over the internet";
+            let hint = if url.scheme() == "ws" { "use `wss://`" } else { "use `https://`" };
+            self.push(Problem::warning(&path.key("url"), message).hint(hint));
+        }
+    }
+
+    /// Credentials and headers that go to one server.
+    fn sent_along(
+        &mut self,
+        path: &SettingPath,
+        auth: Option<&Auth>,
+        headers: &Map<HeaderName, Secret>,
+    ) {
         let auth_path = path.key("auth");
-        if let Some(auth) = &upstream.auth
+        if let Some(auth) = auth
             && !self.touched(&auth_path)
         {
             self.auth(&auth_path, auth);
-            if let Some((name, _)) = upstream
-                .headers
-                .iter()
-                .find(|(name, _)| name.0.eq_ignore_ascii_case("authorization"))
+            if let Some((name, _)) =
+                headers.iter().find(|(name, _)| name.0.eq_ignore_ascii_case("authorization"))
             {
                 let header = path.key("headers").key(name.as_ref());
                 let message = "the header `authorization` is also made from `auth`";
@@ -605,13 +624,17 @@ impl Checker<'_> {
                 self.push(problem.at(span).other(other, "also here"));
             }
         }
+        self.header_names(&path.key("headers"), headers);
+    }
+
+    /// Headers, each of which may be given once.
+    fn header_names(&mut self, path: &SettingPath, headers: &Map<HeaderName, Secret>) {
         let mut names: Vec<&str> = Vec::new();
-        for (name, _) in upstream.headers.iter() {
+        for (name, _) in headers.iter() {
             if let Some(first) =
                 names.iter().find(|first| first.eq_ignore_ascii_case(name.as_ref()))
             {
-                let headers = path.key("headers");
-                let (first, second) = (headers.key(first), headers.key(name.as_ref()));
+                let (first, second) = (path.key(first), path.key(name.as_ref()));
                 let message = format!("the header `{name}` is given twice");
                 let (span, other) = (self.key_span(&second), self.key_span(&first));
                 let hint = "case does not matter in header names";
@@ -619,14 +642,6 @@ impl Checker<'_> {
                 self.push(problem.at(span).other(other, "also here"));
             }
             names.push(name.as_ref());
-        }
-        let url = upstream.url.expose();
-        let secret = upstream.auth.is_some() || !upstream.headers.is_empty();
-        let is_clear = matches!(url.scheme(), "http" | "ws");
-        if secret && is_clear && !is_private(url) && !self.touched(&path.key("url")) {
-            let message = "credentials are sent in clear text over the internet";
-            let hint = if url.scheme() == "ws" { "use `wss://`" } else { "use `https://`" };
-            self.push(Problem::warning(&path.key("url"), message).hint(hint));
         }
     }
 

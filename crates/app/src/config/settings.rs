@@ -26,6 +26,7 @@ use super::name::{
 use super::network::Network;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
+use super::traces::TracesConfig;
 use super::unit::ByteSize;
 use super::usage::UsageConfig;
 use super::value::{Admin, FileMode, KeyFile, LogFilter, ReloadTrigger, TextLine};
@@ -108,6 +109,8 @@ section! {
         shared: Option<SharedStore> = derived("none: each wellhead counts for itself"),
         /// Where usage goes, beside memory.
         usage: UsageConfig = default(UsageConfig::default()),
+        /// Where traces of requests go.
+        traces: Option<TracesConfig> = derived("none: no request leaves a trace"),
         /// When the circuit breaker of an upstream opens, and for how long.
         health: Health = default(Health::default()),
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at

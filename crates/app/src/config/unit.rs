@@ -67,6 +67,62 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// A part of a whole, from 0 to 100 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent {
+    /// Ten-thousandths of a percent.
+    millionths: u32,
+}
+
+/// The digits after the point of a percentage.
+const PERCENT_DIGITS: usize = 4;
+
+impl Percent {
+    /// `n` %.
+    pub const fn whole(n: u32) -> Self {
+        Self { millionths: n * 10_000 }
+    }
+
+    /// From 0 to 1.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.millionths) / 1e6
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.millionths / 10_000, self.millionths % 10_000);
+        match rest {
+            0 => write!(f, "{whole}%"),
+            _ => write!(f, "{whole}.{}%", format!("{rest:04}").trim_end_matches('0')),
+        }
+    }
+}
+
+/// Reads `1%` and `0.05%`.
+pub(super) fn percent(text: &str) -> Result<Percent, Wrong> {
+    const EXPECTED: &str = "expected a percentage such as `1%` or `0.05%`";
+    let Some(number) = text.strip_suffix('%') else {
+        let is_number = text.parse::<f64>().is_ok();
+        let hint = "end it with `%`: `1%` is one of a hundred";
+        return Err(match is_number {
+            true => Wrong::hinted("a percentage needs its sign", hint),
+            false => Wrong::new(EXPECTED),
+        });
+    };
+    let (whole, rest) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(rest) || whole.len() > 3 || rest.len() > PERCENT_DIGITS {
+        let hint = "it has at most four digits after the point";
+        return Err(Wrong::hinted(EXPECTED, hint));
+    }
+    let millionths = format!("{whole}{rest:0<PERCENT_DIGITS$}").parse::<u32>();
+    match millionths {
+        Ok(millionths) if millionths <= 1_000_000 => Ok(Percent { millionths }),
+        Ok(_) | Err(_) => Err(Wrong::new("a percentage is at most `100%`")),
+    }
+}
+
 /// Largest first, so that the shortest spelling is found first.
 const SIZES: [(&str, u64); 7] = [
     ("GiB", 1 << 30),

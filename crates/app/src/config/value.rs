@@ -13,7 +13,7 @@ use wellhead_dispatch::{Otherwise, TierScope};
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_limit::lease::WhenAway;
 use wellhead_net::HttpVersion;
-use wellhead_proxy::{ByHashMode, ClientVersion, Level};
+use wellhead_proxy::{ByHashMode, ClientVersion, Level, ParentMode};
 use wellhead_route::Balance;
 use wellhead_server::{AdminRole, ProxyMode};
 use wellhead_telemetry::log::Format;
@@ -25,7 +25,7 @@ use super::mask::Hide;
 use super::near::near;
 use super::read::{SettingWord, listed};
 use super::rule::ValueShape;
-use super::unit::{self, ByteSize, Wrong};
+use super::unit::{self, ByteSize, Percent, Wrong};
 use super::write::Yaml;
 
 /// Longer texts are a file pasted by mistake.
@@ -125,6 +125,26 @@ impl SettingWord for ByteSize {
 
     fn blank() -> Self {
         Self(0)
+    }
+}
+
+impl SettingWord for Percent {
+    const EXPECTED: &'static str = "a percentage such as `1%` or `0.05%`";
+
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "percentage", pattern: Some(r"[0-9]{1,3}(\.[0-9]{1,4})?%") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        unit::percent(text)
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self::whole(0)
     }
 }
 
@@ -417,6 +437,8 @@ choice!(AdminRole, "`view`, `operate` or `keys`", AdminRole::View,
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
+choice!(ParentMode, "`ignore`, `continue` or `follow`", ParentMode::Continue,
+    "ignore" => ParentMode::Ignore, "continue" => ParentMode::Continue, "follow" => ParentMode::Follow);
 choice!(UsageFormat, "`csv` or `jsonl`", UsageFormat::Csv,
     "csv" => UsageFormat::Csv, "jsonl" => UsageFormat::Jsonl);
 choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,

@@ -108,7 +108,8 @@ impl Client {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = wellhead_dispatch::now();
         let deadline = began + PATIENCE;
-        let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false };
+        let exchange =
+            Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None };
         let reply = tokio::time::timeout_at(deadline.into(), self.transport.exchange(exchange))
             .await
             .unwrap_or_else(|_| {

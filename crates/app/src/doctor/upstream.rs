@@ -277,7 +277,8 @@ impl Looker<'_> {
             }
             CallCarrier::Http(http) => {
                 let deadline = self.deadline.into_std();
-                let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false };
+                let exchange =
+                    Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None };
                 let reply = http.exchange(exchange).await;
                 let reply = reply.map_err(|error| self.shown(error.to_string()))?;
                 Ok((reply.status, reply.body))

@@ -26,7 +26,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::*;
 use crate::admin::{AdminPages, AdminParts};
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Recorders};
 use crate::config::{Loaded, Overrides};
 use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
@@ -101,6 +101,7 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
                 caller: None,
                 want_trail: false,
                 may_stream: true,
+                trace_parent: None,
             };
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"eth_gasPrice","params":[]}}"#);
@@ -130,8 +131,12 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
         let loaded = settings(&provider, dir.path(), "profile: measured.yaml");
         let own = &loaded.settings.chains.0[0].1.upstreams[0];
         assert!(own.budget.calls_per_second.is_some(), "{bucket:?}: {own:?}");
-        let parts = Assembly::new(&Arc::new(loaded.settings), None, wellhead_dispatch::now())
-            .expect("sound");
+        let parts = Assembly::new(
+            &Arc::new(loaded.settings),
+            Recorders::default(),
+            wellhead_dispatch::now(),
+        )
+        .expect("sound");
         // As long as it takes to be full again.
         tokio::time::sleep(SECOND * 11).await;
         let before = provider.counts();
@@ -186,7 +191,8 @@ async fn the_status_says_who_said_so() {
     let own = "profile: p.yaml, budget: { calls_per_second: 400 }, history: { state: 128 }";
     let loaded = settings(&provider, dir.path(), own);
     let parts =
-        Assembly::new(&Arc::new(loaded.settings), None, wellhead_dispatch::now()).expect("sound");
+        Assembly::new(&Arc::new(loaded.settings), Recorders::default(), wellhead_dispatch::now())
+            .expect("sound");
     let found = limits(&parts);
     let told = |limit: &str, value: f64, source: &str, measured: Option<&str>| json!({ "limit": limit, "value": value, "source": source, "measured": measured });
     let day = Some("2026-11-22 10:15");

@@ -3,6 +3,7 @@
 
 use wellhead_access::{QuotaLimit, SubjectKind};
 use wellhead_net::{CloseReason, Protocol};
+use wellhead_proxy::TraceLoss;
 use wellhead_server::{ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, WsEnd};
 use wellhead_telemetry::family::{
     CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
@@ -132,6 +133,12 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_upstream_streams_left_open", &[CHAIN, UPSTREAM], "upstreams"),
     single("wellhead_usage_rows_open"),
     single("wellhead_usage_folded_calls"),
+    single("wellhead_traces_sent"),
+    family(
+        "wellhead_traces_dropped",
+        &[words("reason", || TraceLoss::ALL.iter().map(|it| it.word()).collect())],
+        "4",
+    ),
     family(
         "wellhead_usage_outlets",
         &[

@@ -14,7 +14,7 @@ use wellhead_telemetry::family::{FamilyFacts, LabelFacts, LabelValues};
 use wellhead_telemetry::histogram::BUCKETS_SECONDS;
 
 use super::{MetricSources, facts, registry};
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Overrides};
 use crate::heartbeat::Heartbeats;
 use crate::usage::{Usage, UsageSettings};
@@ -152,7 +152,8 @@ fn idle_text() -> String {
     let settings = config::parse("wellhead.yaml", CONFIG, &|_| None, Overrides::default());
     let settings = Arc::new(settings.expect("the config above is good").settings);
     let now = wellhead_dispatch::now();
-    let parts = Assembly::new(&settings, None, now).expect("a plain upstream can be reached");
+    let parts = Assembly::new(&settings, Recorders::default(), now)
+        .expect("a plain upstream can be reached");
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     let usage = Usage::new(&UsageSettings::of(&settings), no_quota, Arc::new(|| 0));
     let sources = MetricSources {

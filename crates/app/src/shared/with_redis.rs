@@ -23,7 +23,7 @@ use wellhead_upstream::{Bound, Payload, Verdict, VerdictClass};
 
 use super::*;
 use crate::access::{CallerControl, directory};
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Overrides, Settings};
 
 /// How long something may take that only a broken machine delays for so long.
@@ -65,8 +65,12 @@ struct SharingReplica {
 
 impl SharingReplica {
     fn start(settings: &Settings, seed: u64) -> Self {
-        let parts = Assembly::new(&Arc::new(settings.clone()), None, wellhead_dispatch::now())
-            .expect("a good config");
+        let parts = Assembly::new(
+            &Arc::new(settings.clone()),
+            Recorders::default(),
+            wellhead_dispatch::now(),
+        )
+        .expect("a good config");
         let store = settings.shared.as_ref().expect("set");
         let limits = match &*shared(&parts).serving.lock() {
             LimitServing::Waiting(limits) => limits.iter().map(|(_, it)| it.clone()).collect(),
@@ -288,8 +292,12 @@ async fn a_pause_that_an_upstream_asked_one_replica_for_holds_at_all() {
     let mut tasks = tokio::task::JoinSet::new();
     let fleet: Vec<_> = (0..REPLICAS)
         .map(|seed| {
-            let parts = Assembly::new(&Arc::new(settings.clone()), None, wellhead_dispatch::now())
-                .expect("good");
+            let parts = Assembly::new(
+                &Arc::new(settings.clone()),
+                Recorders::default(),
+                wellhead_dispatch::now(),
+            )
+            .expect("good");
             let rng = SmallRng::seed_from_u64(seed.into());
             let notices = shared(&parts).start(store, rng).expect("a good URL");
             tasks.spawn(follow_pauses(notices, Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)))));

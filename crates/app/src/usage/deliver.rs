@@ -1,9 +1,7 @@
 //! Rows and quota events over HTTP, at least once each.
 //!
-//! One request at a time, in order. An attempt that fails is repeated after a pause that doubles from
-//! [`PAUSE_MIN`] to [`PAUSE_MAX`], half of it by chance so that replicas spread, or after the
-//! `Retry-After` of the answer if that is longer. What waits meanwhile is in the backlog, and bounded
-//! there.
+//! One request at a time, in order. An attempt that fails is repeated after a [`pause`]. What waits
+//! meanwhile is in the backlog, and bounded there.
 //!
 //! A body that the peer refuses for what it is (400 or 422 again and again) goes after
 //! [`REFUSALS_MAX`] attempts, or it would hold up all behind it for ever; one that is too large (413)
@@ -14,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use wellhead_access::usage::{QuotaCrossing, UsageRow, write_clickhouse, write_jsonl};
@@ -22,15 +19,8 @@ use wellhead_transport::{Exchange, Transport};
 
 use super::backlog::OutletBacklog;
 use super::counts::UsageCounts;
+use crate::outlet::{pause, wait};
 
-/// After the first failure, unless a test is in a hurry.
-pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// After many.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// A peer that asks for a longer pause is asked sooner.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
-/// While the process ends: there is no time for more.
-const PAUSE_AT_THE_END: Duration = Duration::from_millis(500);
 /// Some minutes, in which a schema may be mended.
 const REFUSALS_MAX: u32 = 10;
 /// Of an answer this much is read, for the log.
@@ -186,8 +176,13 @@ impl Delivery {
 
     async fn attempt(&self, body: Bytes) -> Attempted {
         let deadline = tokio::time::Instant::now() + self.settings.timeout;
-        let exchange =
-            Exchange { body, deadline: deadline.into_std(), whole_max: ANSWER_BYTES, bulky: false };
+        let exchange = Exchange {
+            body,
+            deadline: deadline.into_std(),
+            whole_max: ANSWER_BYTES,
+            bulky: false,
+            trace: None,
+        };
         let exchanged = tokio::time::timeout_at(deadline, self.way.exchange(exchange)).await;
         match exchanged {
             Err(_elapsed) => Attempted::Failed("it did not answer in time".to_owned(), None),
@@ -236,55 +231,9 @@ fn judge(status: u16, retry_after: Option<Duration>, text: &str) -> Attempted {
     }
 }
 
-/// How long to wait after this many failures in a row.
-fn pause(
-    pause_min: Duration,
-    failures: u32,
-    retry_after: Option<Duration>,
-    rng: &mut impl Rng,
-) -> Duration {
-    let doubled = pause_min.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    let most = doubled.min(PAUSE_MAX);
-    let by_chance = (most / 2).mul_f64(1.0 + rng.random::<f64>());
-    by_chance.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
-}
-
-/// Waits, but not for long when the process ends.
-async fn wait(pause: Duration, closing: &mut watch::Receiver<bool>) {
-    let short = pause.min(PAUSE_AT_THE_END);
-    if *closing.borrow_and_update() {
-        return tokio::time::sleep(short).await;
-    }
-    tokio::select! {
-        () = tokio::time::sleep(pause) => {}
-        // At once: it may be the last chance.
-        _ = closing.changed() => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng as _;
-
-    #[test]
-    fn pauses_double_by_chance_up_to_a_bound_and_as_long_as_was_asked_for() {
-        let mut rng = SmallRng::seed_from_u64(1);
-        let mut check = |failures: u32, asked: Option<u64>, from_ms: u64, to_ms: u64| {
-            for _ in 0..100 {
-                let asked = asked.map(Duration::from_secs);
-                let pause = pause(PAUSE_MIN, failures, asked, &mut rng);
-                let range = Duration::from_millis(from_ms)..=Duration::from_millis(to_ms);
-                assert!(range.contains(&pause), "{failures} {asked:?}: {pause:?}");
-            }
-        };
-        check(1, None, 500, 1_000);
-        check(2, None, 1_000, 2_000);
-        check(7, None, 30_000, 60_000);
-        check(u32::MAX, None, 30_000, 60_000);
-        check(1, Some(30), 30_000, 30_000);
-        check(1, Some(100_000), 600_000, 600_000);
-    }
 
     #[test]
     fn statuses_say_whether_to_go_on() {

@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_access::usage::UsageHistoryBounds;
-use wellhead_net::{
-    Auth, ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Resolver, TlsClient,
-    TlsSetupError, TransportResources, TrustedRoots,
-};
+use wellhead_net::{Auth, Endpoint, EndpointError, HttpVersion, TlsSetupError};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::Transport;
 
 use super::UsageWays;
-use super::deliver::{DeliverySettings, PAUSE_MIN, PushBody};
+use super::deliver::{DeliverySettings, PushBody};
 use crate::assemble::auth_of;
 use crate::config::{Settings, UsageConfig, UsageFormat, is_clickhouse_table};
+use crate::outlet::{OutletError, PAUSE_MIN, instance_name, outlet_transport};
 
 /// Where usage goes, and how much of it is kept.
 #[derive(Debug, Clone)]
@@ -118,18 +116,6 @@ impl fmt::Display for UsageSetupError {
 
 impl std::error::Error for UsageSetupError {}
 
-/// One request at a time, so few connections; idle ones are not worth keeping for long.
-fn client_settings(timeout: Duration) -> ClientSettings {
-    ClientSettings {
-        connect_timeout: timeout,
-        connections_max: 2,
-        connects_max: 1,
-        queue_max: 4,
-        compression: Some(false),
-        ..ClientSettings::default()
-    }
-}
-
 /// Rows that wait for a disk or store that takes none: a row has some 300 bytes, so these are 30 MB. That is
 /// an hour for a proxy that fills 1,600 rows a minute; a store that is away for longer loses the oldest.
 const BACKLOG_ROWS: usize = 100_000;
@@ -170,10 +156,7 @@ impl UsageSettings {
 
     /// The replica's name in the rows of this run.
     pub(super) fn run_name(&self, started: u64) -> String {
-        let host = || std::fs::read_to_string("/etc/hostname").ok();
-        let named = self.replica.clone().or_else(host);
-        let named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-        let name = named.unwrap_or_else(|| "wellhead".to_owned());
+        let name = instance_name(self.replica.as_deref());
         format!("{name}/{started:x}-{:08x}", rand::random::<u32>())
     }
 
@@ -228,11 +211,10 @@ fn way(
     endpoint: &Endpoint,
     timeout: Duration,
 ) -> Result<Arc<dyn Transport>, UsageSetupError> {
-    let tls = TlsClient::new(TrustedRoots::Public).map_err(UsageSetupError::Tls)?;
-    let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
-    let transport = HttpTransport::new(endpoint, client_settings(timeout), shared, rand::random())
-        .map_err(|error| UsageSetupError::Endpoint(which, error))?;
-    Ok(Arc::new(transport))
+    outlet_transport(endpoint, timeout).map_err(|error| match error {
+        OutletError::Endpoint(error) => UsageSetupError::Endpoint(which, error),
+        OutletError::Tls(error) => UsageSetupError::Tls(error),
+    })
 }
 
 impl UsagePushSettings {

@@ -33,7 +33,7 @@ async fn play(pieces: &[&[u8]], closes: bool, whole_max: usize) -> Outcome {
     let ask = async {
         let body = Bytes::from_static(b"question");
         let now = Instant::now();
-        let head = connection.exchange(&prepared, &body, now).await;
+        let head = connection.exchange(&prepared, &OutgoingCall::new(body.clone()), now).await;
         let head = head?;
         let limits = BodyLimits { whole_max, answer_bytes_max: 1 << 20 };
         let received = receive(&mut connection, head.body, limits, &Arc::default()).await?;
@@ -182,7 +182,8 @@ async fn nothing_more_is_read_than_is_asked_for() {
     let body = Bytes::from_static(b"question");
     let prepared = prepared();
     peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.expect("room");
-    let head = connection.exchange(&prepared, &body, Instant::now()).await;
+    let head =
+        connection.exchange(&prepared, &OutgoingCall::new(body.clone()), Instant::now()).await;
     let head = head.expect("a head").body;
     let limits = BodyLimits { whole_max: 1000, answer_bytes_max: 1 << 20 };
     let mut written = 0;
@@ -228,7 +229,7 @@ async fn a_peer_that_answers_while_it_reads_gets_the_rest() {
     };
     let ask = async {
         let now = Instant::now();
-        let head = connection.exchange(&prepared, &body, now).await;
+        let head = connection.exchange(&prepared, &OutgoingCall::new(body.clone()), now).await;
         let limits = BodyLimits { whole_max: 100, answer_bytes_max: 100 };
         let head = head.expect("a head").body;
         receive(&mut connection, head, limits, &Arc::default()).await.expect("whole").body
@@ -247,7 +248,8 @@ async fn an_idle_connection_tells_of_its_end() {
     assert!(connection.poll_ended(&mut first).is_ready());
     connection.reused = true;
     let body = Bytes::new();
-    let refused = connection.exchange(&prepared(), &body, Instant::now()).await;
+    let refused =
+        connection.exchange(&prepared(), &OutgoingCall::new(body.clone()), Instant::now()).await;
     let error = refused.expect_err("not to be used");
     assert_eq!((error.kind, error.sent), (TransportErrorKind::Closed, Sent::No));
 }
@@ -260,7 +262,8 @@ async fn small_chunks_leave_time_for_others() {
     let answer = format!("{head}{}0\r\n\r\n", "1\r\na\r\n".repeat(CHUNKS));
     peer.write_all(answer.as_bytes()).await.expect("room");
     let (prepared, body) = (prepared(), Bytes::from_static(b"question"));
-    let head = connection.exchange(&prepared, &body, Instant::now()).await;
+    let head =
+        connection.exchange(&prepared, &OutgoingCall::new(body.clone()), Instant::now()).await;
     let head = head.expect("a head");
     let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
     let ceiling = Arc::default();

@@ -16,6 +16,7 @@ use super::{CONNECTION_WINDOW, Mux, STREAM_WINDOW};
 use crate::detect::PREFACE;
 use crate::frame::{self, FrameHead};
 use crate::hpack::Blocks;
+use crate::outgoing::OutgoingCall;
 
 /// Steps of one script; more only repeat themselves.
 const STEPS_MAX: usize = 2000;
@@ -89,7 +90,9 @@ impl Run {
             }
             4 => {
                 let body = Bytes::from(vec![a; usize::from(a) * 997]);
-                if let Ok(id) = self.mux.request(&self.blocks, body, usize::from(a) << 12) {
+                if let Ok(id) =
+                    self.mux.request(&self.blocks, OutgoingCall::new(body), usize::from(a) << 12)
+                {
                     self.open.push(id);
                 }
             }

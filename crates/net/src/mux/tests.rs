@@ -59,7 +59,7 @@ fn receive(mux: &mut Mux, bytes: &[u8]) -> Result<(), Broken> {
 }
 
 fn ask(mux: &mut Mux, body: &'static [u8]) -> u32 {
-    mux.request(&blocks(), Bytes::from_static(body), 1 << 20).expect("a stream")
+    mux.request(&blocks(), OutgoingCall::new(body), 1 << 20).expect("a stream")
 }
 
 /// The kinds, flags, streams and sizes of the frames that wait to be written.
@@ -177,7 +177,7 @@ fn a_lost_connection_tells_what_left_and_what_did_not() {
     mux.end(Kind::Closed, "lost", before);
     assert_eq!(outcome(&mut mux, first), Some(Err((Kind::Closed, Sent::Maybe))));
     assert_eq!(outcome(&mut mux, second), Some(Err((Kind::Closed, Sent::No))));
-    let error = mux.request(&blocks(), Bytes::new(), 1).expect_err("ended");
+    let error = mux.request(&blocks(), OutgoingCall::new(Bytes::new()), 1).expect_err("ended");
     assert_eq!((error.kind, error.sent), (Kind::Closed, Sent::No));
 }
 

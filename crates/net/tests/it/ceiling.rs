@@ -54,7 +54,7 @@ async fn get(
 ) -> Result<WireReply, TransportError> {
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(3_600)).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    transport.exchange(Exchange { body, deadline, whole_max, bulky: false }).await
+    transport.exchange(Exchange { body, deadline, whole_max, bulky: false, trace: None }).await
 }
 
 /// Twenty answers at once, of which three fit: those are whole, and the others come in part,

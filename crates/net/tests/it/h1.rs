@@ -440,6 +440,17 @@ async fn requests_carry_what_the_endpoint_says() {
     ask(&upstream.transport(), "").await.expect("an answer");
     let request = told.recv().await.expect("a request");
     assert!(request.head.contains("authorization: bearer token"), "{}", request.head);
+
+    // A trace goes along to a peer that may know of it.
+    let line = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    ask_in_trace(&upstream.transport(), "body!", &line[13..]).await.expect("an answer");
+    let request = told.recv().await.expect("a request");
+    assert!(!request.head.contains("traceparent"), "{}", request.head);
+    upstream.settings.propagate_trace = true;
+    ask_in_trace(&upstream.transport(), "body!", &line[13..]).await.expect("an answer");
+    let request = told.recv().await.expect("a request");
+    assert!(request.head.lines().any(|l| l == line), "{}", request.head);
+    assert_eq!(request.body, "body!");
 }
 
 #[tokio::test]

@@ -545,6 +545,19 @@ async fn requests_carry_what_the_endpoint_says() {
         assert_eq!(request.headers[name], value);
     }
     assert!(!request.headers.contains_key("host"));
+
+    // A trace goes along to a peer that may know of it, also behind headers that are in a table.
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    ask_in_trace(&upstream.transport(), "body!", traceparent).await.expect("an answer");
+    assert!(!told.recv().await.expect("a request").headers.contains_key("traceparent"));
+    upstream.settings.propagate_trace = true;
+    let transport = upstream.transport();
+    for _ in 0..2 {
+        ask_in_trace(&transport, "body!", traceparent).await.expect("an answer");
+        let request = told.recv().await.expect("a request");
+        assert_eq!(request.headers["traceparent"], traceparent);
+        assert_eq!(request.headers["x-api-key"], "k");
+    }
 }
 
 impl Call {

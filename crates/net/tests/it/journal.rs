@@ -26,7 +26,7 @@ async fn told(transport: &HttpTransport, question: &str) -> (Option<WireReply>, 
     let mut passage = ExchangeTimeline::default();
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false };
+    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None };
     let reply = transport.exchange_told(exchange, &mut passage).await;
     (reply.ok(), passage)
 }

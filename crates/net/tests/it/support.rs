@@ -15,7 +15,7 @@ use wellhead_net::{
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{
-    Exchange, Sent, Transport, TransportError, TransportErrorKind, WireReply,
+    Exchange, Sent, TraceContext, Transport, TransportError, TransportErrorKind, WireReply,
 };
 
 /// Far beyond what any test needs: a hanging test fails instead of hanging.
@@ -146,12 +146,32 @@ pub(crate) async fn ask_within(
 ) -> Result<WireReply, TransportError> {
     let deadline = (tokio::time::Instant::now() + within).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    let exchange =
-        transport.exchange(Exchange { body, deadline, whole_max: usize::MAX, bulky: false });
+    let exchange = transport.exchange(Exchange {
+        body,
+        deadline,
+        whole_max: usize::MAX,
+        bulky: false,
+        trace: None,
+    });
     // As every caller does: the transport bounds the wait for a connection only.
     tokio::time::timeout_at(deadline.into(), exchange)
         .await
         .unwrap_or_else(|_| Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, "")))
+}
+
+/// Sends `question` as a part of a trace.
+pub(crate) async fn ask_in_trace(
+    transport: &impl Transport,
+    question: &str,
+    traceparent: &str,
+) -> Result<WireReply, TransportError> {
+    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
+    let body = Bytes::copy_from_slice(question.as_bytes());
+    let trace = TraceContext::parse(traceparent.as_bytes());
+    assert!(trace.is_some(), "{traceparent}");
+    transport
+        .exchange(Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace })
+        .await
 }
 
 /// Sends `question`; keeps up to `whole_max` bytes of the answer.
@@ -163,7 +183,7 @@ pub(crate) async fn ask_for_part(
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
     transport
-        .exchange(Exchange { body, deadline, whole_max, bulky: false })
+        .exchange(Exchange { body, deadline, whole_max, bulky: false, trace: None })
         .await
         .expect("an answer")
 }
@@ -200,7 +220,7 @@ pub(crate) fn ask_bulky_aside(
 ) -> tokio::task::JoinHandle<Result<WireReply, TransportError>> {
     let (transport, body) = (transport.clone(), Bytes::copy_from_slice(question.as_bytes()));
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: true };
+    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: true, trace: None };
     tokio::spawn(async move { transport.exchange(exchange).await })
 }
 

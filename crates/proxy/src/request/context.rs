@@ -13,7 +13,7 @@ use wellhead_dispatch::{Allowance, ClientId, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_route::{Balance, NotServed};
-use wellhead_transport::Ceiling;
+use wellhead_transport::{Ceiling, TraceContext};
 use wellhead_upstream::UpstreamSet;
 
 use crate::request::select::Selection;
@@ -22,6 +22,7 @@ use crate::state::cache::ViewCanon;
 use crate::state::chain::ServedChain;
 use crate::state::sessions::Newest;
 use crate::state::subscriber::SubscriberMessage;
+use crate::trace::RequestTrace;
 
 /// What the settings say of requests.
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +53,27 @@ pub struct Ctx {
     pub want_trail: bool,
     /// The answer may flow: it need not be whole before its first byte leaves.
     pub may_stream: bool,
+    /// The trace that its client says it belongs to.
+    pub trace_parent: Option<TraceContext>,
 }
 
 impl Ctx {
     /// A request without a key, which is answered whole and without its trail.
     pub(crate) fn of_address(address: IpAddr, received_at: Instant) -> Self {
         let peer = SocketAddr::new(address, 0);
-        Self { received_at, peer, caller: None, want_trail: false, may_stream: false }
+        Self {
+            received_at,
+            peer,
+            caller: None,
+            want_trail: false,
+            may_stream: false,
+            trace_parent: None,
+        }
+    }
+
+    /// The client's address, behind proxies that are trusted.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.caller.as_ref().map_or_else(|| self.peer.ip(), |caller| caller.address)
     }
 
     /// The client that must not see the chain go back: what holds one key, or an address.
@@ -126,6 +141,8 @@ pub(crate) struct RequestContext<'a> {
     terms: Option<&'a AccessTerms>,
     /// The message that it came as, on a connection that can be told things.
     subscriber: Option<&'a SubscriberMessage<'a>>,
+    /// What it leaves for its trace, if it may have one.
+    trace: Option<&'a RequestTrace>,
     /// An empty answer to a search for logs was served that a header speaks against.
     doubts_logs: AtomicBool,
 }
@@ -157,6 +174,7 @@ impl<'a> RequestContext<'a> {
             selection: None,
             terms: None,
             subscriber: None,
+            trace: None,
             doubts_logs,
         }
     }
@@ -169,6 +187,11 @@ impl<'a> RequestContext<'a> {
     /// Charged to its caller by these terms.
     pub(crate) fn charged_by(self, terms: &'a AccessTerms) -> Self {
         Self { terms: Some(terms), ..self }
+    }
+
+    /// Leaving what it does for this trace.
+    pub(crate) fn traced(self, trace: Option<&'a RequestTrace>) -> Self {
+        Self { trace, ..self }
     }
 
     /// As this message of a subscriber.
@@ -188,6 +211,11 @@ impl RequestContext<'_> {
     /// The message that it came as, on a connection that can be told things.
     pub(crate) fn subscriber(&self) -> Option<&SubscriberMessage<'_>> {
         self.subscriber
+    }
+
+    /// What it leaves for its trace, if it may have one.
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        self.trace
     }
 
     /// The answer will carry a warning; see [`crate::steps::empty_logs`].

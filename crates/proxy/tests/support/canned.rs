@@ -17,8 +17,8 @@ use wellhead_jsonrpc::ParseLimits;
 use wellhead_kit::{ScriptedTransport, status, verified};
 use wellhead_limit::Caps;
 use wellhead_proxy::{
-    AccessTerms, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, Proxy,
-    ServedChain, Settings, VerifyPool, VerifySettings, WorkerChains,
+    AccessTerms, Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, ParentMode,
+    Proxy, ServedChain, Settings, TraceRules, Tracer, VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_transport::Transport;
@@ -91,6 +91,25 @@ impl Bench {
         bench
     }
 
+    /// Leaving traces of `sample` of the requests; a thread takes them away.
+    pub(crate) fn tracing(self, sample: f64) -> Self {
+        let rules = TraceRules {
+            sample,
+            parent: ParentMode::Continue,
+            errors: true,
+            hedged: true,
+            slow: Duration::from_secs(1),
+            per_second: 20,
+        };
+        let (tracer, mut traces) = Tracer::new(rules, 1_000_000, now());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime
+                .map(|runtime| runtime.block_on(async { while traces.next().await.is_some() {} }))
+        });
+        Self { proxy: self.proxy.tracing(Some(tracer)), ..self }
+    }
+
     /// As [`Bench::pinning`], where answers are cached too.
     pub(crate) fn keeping(reply: String) -> Self {
         let settings = CacheSettings {
@@ -154,6 +173,7 @@ impl Bench {
             caller: self.caller.clone(),
             want_trail: false,
             may_stream: true,
+            trace_parent: None,
         };
         self.proxy.handle(&self.worker, ctx, None, body.clone()).await
     }

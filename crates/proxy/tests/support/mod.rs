@@ -351,13 +351,7 @@ impl Stage {
             chains.push(Arc::new(chain));
             peers.push(own);
         }
-        let settings = Settings {
-            limits: ParseLimits::default(),
-            batch_parallel: 4,
-            total: Duration::from_secs(30),
-            upstream_calls: 5_000,
-            log_requests: true,
-        };
+        let settings = request_settings();
         let usage = Arc::new(UsageTable::new("test"));
         let terms = AccessTerms { usage: Some(Arc::clone(&usage)), ..AccessTerms::new(now()) };
         let proxy = Proxy::new(chains, settings).holding(Arc::clone(&answers)).charging(terms);
@@ -384,6 +378,7 @@ impl Stage {
             caller: None,
             want_trail: false,
             may_stream: false,
+            trace_parent: None,
         };
         let call = r#"{"id":1,"method":"eth_subscribe","params":["newHeads"]}"#.into();
         let answered =
@@ -462,8 +457,14 @@ impl Stage {
         let select: Vec<_> =
             pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let peer = ([127, 0, 0, 1], 1).into();
-        let ctx =
-            Ctx { received_at: now(), peer, caller: None, want_trail: true, may_stream: true };
+        let ctx = Ctx {
+            received_at: now(),
+            peer,
+            caller: None,
+            want_trail: true,
+            may_stream: true,
+            trace_parent: None,
+        };
         let target = Target { chain: None, select: &select };
         self.proxy.handle(&self.worker, ctx, target, Bytes::from(body.to_owned())).await
     }
@@ -472,15 +473,28 @@ impl Stage {
     pub(crate) async fn send_as(&self, caller: &Caller, body: &str) -> Answer {
         let caller = Some(caller.clone());
         let peer = ([127, 0, 0, 1], 1).into();
-        let ctx = Ctx { received_at: now(), peer, caller, want_trail: true, may_stream: true };
+        let ctx = Ctx {
+            received_at: now(),
+            peer,
+            caller,
+            want_trail: true,
+            may_stream: true,
+            trace_parent: None,
+        };
         self.proxy.handle(&self.worker, ctx, None, Bytes::from(body.to_owned())).await
     }
 
     /// Sends `body` from the client at `127.0.0.client`.
     pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
         let peer = ([127, 0, 0, client], 1).into();
-        let ctx =
-            Ctx { received_at: now(), peer, caller: None, want_trail: true, may_stream: true };
+        let ctx = Ctx {
+            received_at: now(),
+            peer,
+            caller: None,
+            want_trail: true,
+            may_stream: true,
+            trace_parent: None,
+        };
         self.proxy.handle(&self.worker, ctx, path, Bytes::from(body.to_owned())).await
     }
 
@@ -501,6 +515,16 @@ impl Stage {
         let field = |key| raw::field(answer.as_bytes(), key);
         let value = field("result").or_else(|| field("error")).expect("an outcome");
         String::from_utf8_lossy(value).into_owned()
+    }
+}
+
+pub(crate) fn request_settings() -> Settings {
+    Settings {
+        limits: ParseLimits::default(),
+        batch_parallel: 4,
+        total: Duration::from_secs(30),
+        upstream_calls: 5_000,
+        log_requests: true,
     }
 }
 

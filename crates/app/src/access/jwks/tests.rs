@@ -16,7 +16,7 @@ use wellhead_access::{TokenRefusal, TokenVerifier as _};
 
 use super::*;
 use crate::access::plan;
-use crate::assemble::Assembly;
+use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Overrides, Settings};
 
 const ISSUER: &str = "https://id.example";
@@ -274,7 +274,8 @@ impl HttpsIssuer {
         let path = self.folder.path().join(file);
         let settings = settings(&self.url, &format!(", ca_file: \"{}\"", path.display()));
         let parts =
-            Assembly::new(&Arc::new(settings), None, wellhead_dispatch::now()).expect("usable");
+            Assembly::new(&Arc::new(settings), Recorders::default(), wellhead_dispatch::now())
+                .expect("usable");
         Arc::clone(&parts.issuers[0])
     }
 }

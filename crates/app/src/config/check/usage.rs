@@ -27,15 +27,23 @@ impl Checker<'_> {
         if self.touched(&place) {
             return;
         }
-        let hint = "begin it with `http://` or `https://`";
-        self.url(&place, url, ["http", "https"], ("ws", hint));
-        if reaches(url.expose(), self.settings.listen) {
-            let hint = "name the service that it is meant for";
-            self.error(&place, "the URL is wellhead's own `listen` address", hint);
-        }
+        self.outgoing_url(&place, url);
         if auth.is_some() && url.expose().scheme() == "http" && !is_private(url.expose()) {
             let message = "credentials are sent in clear text over the internet";
             self.push(Problem::warning(&place, message).hint("use `https://`"));
+        }
+    }
+
+    /// A URL that something is sent to.
+    pub(super) fn outgoing_url(&mut self, place: &SettingPath, url: &SecretUrl) {
+        if self.touched(place) {
+            return;
+        }
+        let hint = "begin it with `http://` or `https://`";
+        self.url(place, url, ["http", "https"], ("ws", hint));
+        if reaches(url.expose(), self.settings.listen) {
+            let hint = "name the service that it is meant for";
+            self.error(place, "the URL is wellhead's own `listen` address", hint);
         }
     }
 

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use wellhead_dispatch::{Allowance, Failure, Job, Progress, Served, Trail, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
 use wellhead_route::PlanRequest;
-use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
+use wellhead_transport::{Ceiling, FREE_BYTES, Shortage, TraceContext};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
@@ -72,6 +72,8 @@ struct Errand {
     progress: Progress,
     /// Where its answers are counted, in a batch.
     room: Option<Arc<Ceiling>>,
+    /// The span of its request, if that is traced.
+    trace: Option<TraceContext>,
 }
 
 impl Errand {
@@ -194,6 +196,7 @@ impl Search {
             selected: request.selected().into(),
             progress: Progress::new(allowance).from_client(request.progress.client()),
             room: request.room.clone(),
+            trace: job.trace.copied(),
         };
         Ok(Self {
             errand: Arc::new(errand),
@@ -345,6 +348,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         progress: Some(&errand.progress),
         is_first_paid: true,
         room: errand.room.as_ref(),
+        trace: errand.trace.as_ref(),
         ..Job::new(row, &errand.method, errand.received_at, deadline)
     };
     let outcome = run_plan(chain, worker, &job, &plan, &chain.bounds).await;

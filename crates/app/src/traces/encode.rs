@@ -1,0 +1,122 @@
+//! Spans as OTLP, and what a collector answers. No clock: the wall time of one moment is told.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, InstrumentationScope, KeyValue, any_value::Value,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{
+    ResourceSpans, ScopeSpans, Span as OtlpSpan, Status, span::SpanKind as OtlpKind,
+    status::StatusCode,
+};
+use prost::Message as _;
+use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceSpan};
+
+/// Bits of `flags`: those of W3C, whether it is known that the parent is remote, and whether it is.
+const SAMPLED: u32 = 1;
+const IS_REMOTE_KNOWN: u32 = 1 << 8;
+const IS_REMOTE: u32 = 1 << 9;
+
+/// What all spans of this process have in common.
+#[derive(Debug, Clone)]
+pub(super) struct TraceResource {
+    /// `service.name`.
+    pub(super) service: String,
+    /// `service.instance.id`.
+    pub(super) instance: String,
+}
+
+/// One moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClockPair {
+    pub(super) now: Instant,
+    /// Since 1970.
+    pub(super) unix: Duration,
+}
+
+impl ClockPair {
+    /// Nanoseconds since 1970.
+    fn nanos(self, at: Instant) -> u64 {
+        let (ago, ahead) =
+            (self.now.saturating_duration_since(at), at.saturating_duration_since(self.now));
+        let nanos = (self.unix + ahead).saturating_sub(ago).as_nanos();
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// The body of one request.
+pub(super) fn body(traces: &[FinishedTrace], resource: &TraceResource, clock: ClockPair) -> Bytes {
+    let spans = traces.iter().flat_map(|trace| &trace.spans).map(|it| span(it, clock)).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    let text = |text: &str| Value::StringValue(text.to_owned());
+    let attributes = [
+        ("service.name", resource.service.as_str()),
+        ("service.instance.id", &resource.instance),
+        ("service.version", version),
+    ];
+    let scope = InstrumentationScope {
+        name: "wellhead".to_owned(),
+        version: version.to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let attributes = attributes.map(|(name, value)| attribute(name, text(value)));
+    let resource = Resource { attributes: attributes.to_vec(), ..Resource::default() };
+    let request = ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            resource: Some(resource),
+            scope_spans: vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }],
+            ..ResourceSpans::default()
+        }],
+    };
+    request.encode_to_vec().into()
+}
+
+fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
+    let kind = match span.kind {
+        SpanKind::Server => OtlpKind::Server,
+        SpanKind::Client => OtlpKind::Client,
+        SpanKind::Internal => OtlpKind::Internal,
+    };
+    let code = if span.is_error { StatusCode::Error } else { StatusCode::Unset };
+    let attributes = span.attributes.iter().map(|(name, value)| {
+        let value = match value {
+            SpanValue::Word(word) => Value::StringValue((*word).to_owned()),
+            SpanValue::Text(text) => Value::StringValue(text.to_string()),
+            SpanValue::Count(count) => Value::IntValue(i64::try_from(*count).unwrap_or(i64::MAX)),
+        };
+        attribute(name, value)
+    });
+    OtlpSpan {
+        trace_id: span.trace_id.bytes().to_vec(),
+        span_id: span.span_id.bytes().to_vec(),
+        parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.bytes().to_vec()),
+        flags: IS_REMOTE_KNOWN
+            | if span.is_parent_remote { IS_REMOTE } else { 0 }
+            | if span.is_sampled { SAMPLED } else { 0 },
+        name: span.name.clone().into_owned(),
+        kind: kind.into(),
+        start_time_unix_nano: clock.nanos(span.began),
+        end_time_unix_nano: clock.nanos(span.ended),
+        attributes: attributes.collect(),
+        status: Some(Status { code: code.into(), message: String::new() }),
+        ..OtlpSpan::default()
+    }
+}
+
+fn attribute(name: &str, value: Value) -> KeyValue {
+    let value = Some(AnyValue { value: Some(value) });
+    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
+}
+
+/// The spans that a collector did not take, by its answer to a request that it took. An answer that cannot be read
+/// says nothing of that.
+pub(super) fn rejected_spans(answer: &[u8]) -> u64 {
+    let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
+    let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
+    u64::try_from(rejected).unwrap_or(0)
+}

@@ -1,0 +1,357 @@
+//! Traces: what a request leaves for OpenTelemetry when it has ended.
+//!
+//! ```text
+//! begin ── ids, whether it is sampled ──> RequestTrace ── ended calls, with their trails ──┐
+//!                                                                                         │ end: kept?
+//! TraceReceiver <── bounded queue <── spans ([`span`]) <──────────────────────────────────┘
+//! ```
+//!
+//! No span exists while a request runs: the [`Trail`] of a call has all that its spans say. Whether a trace is kept
+//! is decided at the end, so that a request that failed, was hedged or was slow has its trace also when it was not
+//! sampled. A proxy without a [`Tracer`] pays one comparison a request; one with a tracer pays ids and a box for each
+//! request, and spans for those whose trace is kept.
+//!
+//! What clients can cause is bounded: only the sample that is drawn here has no bound of its own. All other traces
+//! ([`TraceCause`]) share a rate, as a client could send `traceparent` or cause failures with each of its requests.
+//! A full queue drops the newest trace and counts it; no request waits.
+//!
+//! What leaves here goes to the control plane (`app::traces`), which encodes it and sends it.
+
+pub(crate) mod queue;
+pub(crate) mod span;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rand::RngCore;
+use wellhead_dispatch::Trail;
+use wellhead_eth::MethodRow;
+use wellhead_limit::{Bucket, Pace};
+use wellhead_transport::{SpanId, TraceContext, TraceId};
+use wellhead_upstream::Slot;
+
+use crate::state::counts::{CacheResult, CallOutcome};
+use queue::{TraceReceiver, TraceSender};
+use span::{AttemptKind, RequestFacts, TraceSpan, spans};
+
+/// Calls of a batch that have spans of their own. The others are counted.
+const CALLS_MAX: usize = 64;
+
+/// What a `traceparent` of a client means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParentMode {
+    /// Nothing: each request begins a trace.
+    Ignore,
+    /// The request continues the trace of its client; whether it is sampled is decided here.
+    Continue,
+    /// The request continues the trace of its client, and is sampled if its client says so.
+    Follow,
+}
+
+/// Which traces are kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TraceRules {
+    /// The part of all requests that is sampled: 0 to 1.
+    pub sample: f64,
+    /// What a `traceparent` means.
+    pub parent: ParentMode,
+    /// Whether requests that could not be answered are kept.
+    pub errors: bool,
+    /// Whether requests with a hedged call are kept.
+    pub hedged: bool,
+    /// Requests that take at least this long are kept.
+    pub slow: Duration,
+    /// Traces a second that are kept for another cause than the sample; as many may come at once.
+    pub per_second: u32,
+}
+
+/// Why a trace is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TraceCause {
+    /// It was drawn.
+    Sample,
+    /// Its client sampled it.
+    Parent,
+    /// It could not be answered.
+    Error,
+    /// One of its calls was hedged.
+    Hedged,
+    /// It took long.
+    Slow,
+}
+
+impl TraceCause {
+    /// As the attribute `wellhead.trace.cause` says it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Parent => "parent",
+            Self::Error => "error",
+            Self::Hedged => "hedged",
+            Self::Slow => "slow",
+        }
+    }
+}
+
+/// Why a trace that was kept is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TraceLoss {
+    /// More were kept for their cause than may be in a second.
+    Rate,
+    /// The queue was full.
+    QueueFull,
+    /// The collector could not be reached for long, or when wellhead ended.
+    Undelivered,
+    /// The collector refused it.
+    Refused,
+}
+
+impl TraceLoss {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; 4] = [Self::Rate, Self::QueueFull, Self::Undelivered, Self::Refused];
+
+    /// A stable word for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::QueueFull => "queue_full",
+            Self::Undelivered => "undelivered",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What became of traces that were kept.
+#[derive(Debug, Default)]
+pub struct TraceCounts {
+    sent: AtomicU64,
+    dropped: [AtomicU64; TraceLoss::ALL.len()],
+}
+
+impl TraceCounts {
+    /// Counts traces that a collector took.
+    pub fn count_sent(&self, traces: u64) {
+        self.sent.fetch_add(traces, Relaxed);
+    }
+
+    /// Counts traces that are lost.
+    pub fn count_dropped(&self, loss: TraceLoss, traces: u64) {
+        self.dropped[loss as usize].fetch_add(traces, Relaxed);
+    }
+
+    /// Traces that a collector took.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// Traces that are lost for this reason.
+    pub fn dropped(&self, loss: TraceLoss) -> u64 {
+        self.dropped[loss as usize].load(Relaxed)
+    }
+}
+
+/// Decides which requests leave a trace, for all workers.
+#[derive(Debug)]
+pub struct Tracer {
+    rules: TraceRules,
+    /// A draw of 64 bits below it is in the sample.
+    sampled_below: u128,
+    epoch: Instant,
+    pace: Pace,
+    bucket: Bucket,
+    sender: TraceSender,
+    counts: Arc<TraceCounts>,
+}
+
+impl Tracer {
+    /// A tracer, and where its traces come out. At most `spans_max` spans wait there.
+    pub fn new(rules: TraceRules, spans_max: usize, epoch: Instant) -> (Arc<Self>, TraceReceiver) {
+        let rate = f64::from(rules.per_second);
+        let (sender, receiver) = queue::bounded(spans_max);
+        let tracer = Self {
+            rules,
+            sampled_below: (rules.sample.clamp(0.0, 1.0) * 2_f64.powi(64)) as u128,
+            epoch,
+            pace: Pace::new(rate, Duration::from_secs(1), rate),
+            bucket: Bucket::default(),
+            sender,
+            counts: Arc::default(),
+        };
+        (Arc::new(tracer), receiver)
+    }
+
+    /// What became of its traces.
+    pub fn counts(&self) -> &Arc<TraceCounts> {
+        &self.counts
+    }
+
+    /// Begins the trace of a request, which comes with `parent`.
+    pub(crate) fn begin(
+        &self,
+        parent: Option<TraceContext>,
+        rng: &mut impl RngCore,
+    ) -> Box<RequestTrace> {
+        let parent = parent.filter(|_| self.rules.parent != ParentMode::Ignore);
+        let is_drawn = u128::from(rng.next_u64()) < self.sampled_below;
+        let cause = match (self.rules.parent, parent) {
+            (ParentMode::Follow, Some(parent)) => parent.is_sampled.then_some(TraceCause::Parent),
+            (ParentMode::Ignore | ParentMode::Continue, _) | (ParentMode::Follow, None) => {
+                is_drawn.then_some(TraceCause::Sample)
+            }
+        };
+        let trace_id = match parent {
+            Some(parent) => parent.trace_id,
+            None => TraceId::of([rng.next_u64(), rng.next_u64()]),
+        };
+        let span_id = SpanId::of(rng.next_u64());
+        Box::new(RequestTrace {
+            context: TraceContext { trace_id, span_id, is_sampled: cause.is_some() },
+            parent: parent.map(|parent| parent.span_id),
+            cause,
+            rules: self.rules,
+            ended: Mutex::default(),
+        })
+    }
+
+    /// Decides whether the trace of a request that has ended is kept, and hands its spans out. Returns its id if it
+    /// was kept.
+    pub(crate) fn end(
+        &self,
+        trace: RequestTrace,
+        facts: &RequestFacts<'_>,
+        name: impl Fn(Slot) -> Arc<str>,
+    ) -> Option<TraceId> {
+        let RequestTrace { context, parent, cause, rules, ended } = trace;
+        let ended = ended.into_inner();
+        let cause = cause.or_else(|| {
+            let took = facts.ended.saturating_duration_since(facts.began);
+            rules.cause(ended.failed > 0 || facts.is_error(), ended.is_hedged, took)
+        })?;
+        let since = facts.ended.saturating_duration_since(self.epoch);
+        if cause != TraceCause::Sample && self.bucket.take(1.0, self.pace, since).is_err() {
+            self.counts.count_dropped(TraceLoss::Rate, 1);
+            return None;
+        }
+        let is_recorded = self.record(spans(&context, parent, cause, facts, &ended, name));
+        is_recorded.then_some(context.trace_id)
+    }
+
+    /// Puts the spans of a trace into the queue; false, and counted, when there is no room for them.
+    pub fn record(&self, spans: Vec<TraceSpan>) -> bool {
+        let is_recorded = self.sender.send(spans);
+        if !is_recorded {
+            self.counts.count_dropped(TraceLoss::QueueFull, 1);
+        }
+        is_recorded
+    }
+}
+
+impl TraceRules {
+    /// Why a trace that was not sampled is kept.
+    fn cause(&self, is_error: bool, is_hedged: bool, took: Duration) -> Option<TraceCause> {
+        match () {
+            () if self.errors && is_error => Some(TraceCause::Error),
+            () if self.hedged && is_hedged => Some(TraceCause::Hedged),
+            () if took >= self.slow => Some(TraceCause::Slow),
+            () => None,
+        }
+    }
+}
+
+/// The trace of a request that is under way.
+#[derive(Debug)]
+pub(crate) struct RequestTrace {
+    context: TraceContext,
+    /// The span of the client that sent it.
+    parent: Option<SpanId>,
+    /// Why it is kept, if that is decided.
+    cause: Option<TraceCause>,
+    rules: TraceRules,
+    /// The calls of a batch run on one thread, so nothing waits for it.
+    ended: Mutex<EndedCalls>,
+}
+
+/// What the calls of a request came to.
+#[derive(Debug, Default)]
+pub(crate) struct EndedCalls {
+    pub(crate) calls: Vec<TracedCall>,
+    pub(crate) exchanges: Vec<TracedExchange>,
+    /// Calls that are in neither list.
+    pub(crate) left_out: usize,
+    /// Calls that could not be answered.
+    failed: usize,
+    is_hedged: bool,
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub(crate) struct TracedCall {
+    pub(crate) row: &'static MethodRow,
+    /// As the log names it.
+    pub(crate) method: Cow<'static, str>,
+    pub(crate) outcome: CallOutcome,
+    pub(crate) found: Option<CacheResult>,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) trail: Trail,
+}
+
+impl TracedCall {
+    /// Whether a second upstream was asked because the first took long.
+    fn is_hedged(&self) -> bool {
+        let is_hedge = |attempt| span::attempt_kind(self, &attempt) == AttemptKind::Hedge;
+        self.trail.exchanges() > 1 && span::attempts_of(&self.trail).any(is_hedge)
+    }
+}
+
+/// One exchange for several calls of a batch.
+#[derive(Debug)]
+pub(crate) struct TracedExchange {
+    pub(crate) slot: Slot,
+    pub(crate) calls: usize,
+    /// Of which it settled so many; the others went on alone.
+    pub(crate) settled: usize,
+    pub(crate) began: Instant,
+    pub(crate) took: Duration,
+}
+
+impl RequestTrace {
+    /// The span of the request.
+    pub(crate) fn context(&self) -> &TraceContext {
+        &self.context
+    }
+
+    /// Notes a call that has ended. Of a request that is one call nothing is kept that no span will tell of:
+    /// `is_alone`.
+    pub(crate) fn note_call(&self, is_alone: bool, call: TracedCall) {
+        let mut ended = self.ended.lock();
+        let is_failed = call.outcome == CallOutcome::Failed;
+        let is_hedged = call.is_hedged();
+        ended.failed += usize::from(is_failed);
+        ended.is_hedged |= is_hedged;
+        let took = call.ended.saturating_duration_since(call.began);
+        let is_told = !is_alone
+            || self.cause.is_some()
+            || self.rules.cause(is_failed, is_hedged, took).is_some();
+        if is_told && ended.calls.len() < CALLS_MAX {
+            ended.calls.push(call);
+        } else {
+            ended.left_out += 1;
+        }
+    }
+
+    /// Notes an exchange for several calls.
+    pub(crate) fn note_exchange(&self, exchange: TracedExchange) {
+        let mut ended = self.ended.lock();
+        if ended.exchanges.len() < CALLS_MAX {
+            ended.exchanges.push(exchange);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
