@@ -36,7 +36,17 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 49] = [
+    const DERIVED: [&str; 59] = [
+        "endpoint",
+        "headers",
+        "auth",
+        "sample",
+        "always",
+        "parent",
+        "queue",
+        "timeout",
+        "service",
+        "instance",
         "shared",
         "anonymous",
         "keys",
@@ -87,7 +97,18 @@ fn the_example_says_true_defaults() {
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 16] = [
+    const TOP_DERIVED: [&str; 27] = [
+        "traces",
+        "endpoint",
+        "headers",
+        "auth",
+        "sample",
+        "always",
+        "parent",
+        "queue",
+        "timeout",
+        "service",
+        "instance",
         "shared",
         "anonymous",
         "keys",
