@@ -65,6 +65,7 @@ fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: 
 async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let exchange = Exchange {
+        trace: None,
         body: Bytes::from(body.to_owned()),
         deadline: deadline.into_std(),
         whole_max: usize::MAX,
