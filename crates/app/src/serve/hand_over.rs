@@ -149,6 +149,11 @@ impl Running {
         if !self.succession.is_allowed {
             return request.refuse("only `wellhead serve` hands its sockets over");
         }
+        if std::process::id() == 1 {
+            return request.refuse(
+                "this is the first process of a container, which ends with it: replace the container",
+            );
+        }
         // What two processes have spent would wait for one file.
         if self.succession.predecessor.is_some()
             && self.state.as_ref().is_some_and(|state| !state.is_owner())
