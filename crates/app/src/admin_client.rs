@@ -40,7 +40,18 @@ pub(crate) fn ask_json(
     target: &str,
     body: &str,
 ) -> Result<(String, Value), CommandError> {
-    let answer = ask(admin, method, target, body, PATIENCE).map_err(|why| {
+    ask_json_within(admin, method, target, body, PATIENCE)
+}
+
+/// As [`ask_json`], for an answer that may take this long.
+pub(crate) fn ask_json_within(
+    admin: &Admin,
+    method: &'static str,
+    target: &str,
+    body: &str,
+    patience: Duration,
+) -> Result<(String, Value), CommandError> {
+    let answer = ask(admin, method, target, body, patience).map_err(|why| {
         CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
     let AdminAnswer { status, body } = answer;

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::Rng;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use wellhead_net::{
     ClientSettings, Endpoint, EndpointError, HttpTransport, Resolver, TlsClient, TlsSetupError,
     TransportResources, TrustedRoots,
 };
-use wellhead_transport::Transport;
+use wellhead_transport::{Exchange, Transport, WireReply};
 
 /// After the first failure, unless a test is in a hurry.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -40,6 +42,28 @@ pub(crate) fn outlet_transport(
     let transport = HttpTransport::new(endpoint, client_settings(timeout), shared, rand::random())
         .map_err(OutletError::Endpoint)?;
     Ok(Arc::new(transport))
+}
+
+/// Sends a body and reads at most `answer_bytes` of the answer; an error in words if there is none within `timeout`.
+pub(crate) async fn post(
+    way: &dyn Transport,
+    body: Bytes,
+    timeout: Duration,
+    answer_bytes: usize,
+) -> Result<WireReply, String> {
+    let deadline = Instant::now() + timeout;
+    let exchange = Exchange {
+        body,
+        deadline: deadline.into_std(),
+        whole_max: answer_bytes,
+        bulky: false,
+        trace: None,
+    };
+    match tokio::time::timeout_at(deadline, way.exchange(exchange)).await {
+        Err(_elapsed) => Err("it did not answer in time".to_owned()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Ok(reply)) => Ok(reply),
+    }
 }
 
 /// One request at a time, so few connections; idle ones are not worth keeping for long.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::admin_client::ask;
+use crate::admin_client::ask_json_within;
 use crate::cli::ReloadCommand;
 use crate::terminal::{CommandError, say};
 
@@ -10,20 +10,9 @@ use crate::terminal::{CommandError, say};
 pub(crate) fn command(arguments: &ReloadCommand) -> Result<(), CommandError> {
     let admin = &arguments.asked.admin;
     let target = if arguments.dry_run { "/reload?dry_run=true" } else { "/reload" };
-    let answer = ask(admin, "POST", target, "", arguments.timeout).map_err(|why| {
-        CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
-    })?;
-    let told: Value = serde_json::from_str(&answer.body).map_err(|_| {
-        CommandError::System(format!(
-            "this is not the answer of a wellhead: HTTP {}",
-            answer.status
-        ))
-    })?;
-    if let Some(problem) = told["error"].as_str() {
-        return Err(CommandError::Config(problem.to_owned()));
-    }
+    let (text, told) = ask_json_within(admin, "POST", target, "", arguments.timeout)?;
     match arguments.asked.json {
-        true => say(&answer.body),
+        true => say(&text),
         false => say(&shown(&told)),
     }
     Ok(())

@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use wellhead_proxy::{FinishedTrace, TraceCounts, TraceLoss, TraceReceiver};
 use wellhead_telemetry::clock;
-use wellhead_transport::{Exchange, Transport};
+use wellhead_transport::Transport;
 
 use super::encode::{ClockPair, TraceResource, body, rejected_spans};
-use crate::outlet::{PAUSE_MIN, pause, wait};
+use crate::outlet::{PAUSE_MIN, pause, post, wait};
 
 /// Spans of one request, and at least one trace: some 300 KB.
 const BATCH_SPANS: usize = 512;
@@ -31,7 +31,7 @@ const ANSWER_BYTES: usize = 4_096;
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportAttempt {
-    /// It was taken, but for so many spans.
+    /// The collector took the batch, except for this many spans.
     Taken(u64),
     /// It is not wanted.
     Refused(String),
@@ -155,18 +155,9 @@ impl TraceExporter {
     }
 
     async fn attempt(&self, body: Bytes) -> ExportAttempt {
-        let deadline = Instant::now() + self.timeout;
-        let exchange = Exchange {
-            body,
-            deadline: deadline.into_std(),
-            whole_max: ANSWER_BYTES,
-            bulky: false,
-            trace: None,
-        };
-        match tokio::time::timeout_at(deadline, self.way.exchange(exchange)).await {
-            Err(_elapsed) => ExportAttempt::Failed("it did not answer in time".to_owned(), None),
-            Ok(Err(error)) => ExportAttempt::Failed(error.to_string(), None),
-            Ok(Ok(reply)) => judge(reply.status, reply.retry_after, &reply.body),
+        match post(&*self.way, body, self.timeout, ANSWER_BYTES).await {
+            Err(why) => ExportAttempt::Failed(why, None),
+            Ok(reply) => judge(reply.status, reply.retry_after, &reply.body),
         }
     }
 }

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use wellhead_access::usage::{QuotaCrossing, UsageRow, write_clickhouse, write_jsonl};
-use wellhead_transport::{Exchange, Transport};
+use wellhead_transport::Transport;
 
 use super::backlog::OutletBacklog;
 use super::counts::UsageCounts;
-use crate::outlet::{pause, wait};
+use crate::outlet::{pause, post, wait};
 
 /// Some minutes, in which a schema may be mended.
 const REFUSALS_MAX: u32 = 10;
@@ -175,19 +175,9 @@ impl Delivery {
     }
 
     async fn attempt(&self, body: Bytes) -> Attempted {
-        let deadline = tokio::time::Instant::now() + self.settings.timeout;
-        let exchange = Exchange {
-            body,
-            deadline: deadline.into_std(),
-            whole_max: ANSWER_BYTES,
-            bulky: false,
-            trace: None,
-        };
-        let exchanged = tokio::time::timeout_at(deadline, self.way.exchange(exchange)).await;
-        match exchanged {
-            Err(_elapsed) => Attempted::Failed("it did not answer in time".to_owned(), None),
-            Ok(Err(error)) => Attempted::Failed(error.to_string(), None),
-            Ok(Ok(reply)) => {
+        match post(&*self.way, body, self.settings.timeout, ANSWER_BYTES).await {
+            Err(why) => Attempted::Failed(why, None),
+            Ok(reply) => {
                 let text = String::from_utf8_lossy(&reply.body);
                 let text: String = text.chars().take(ANSWER_CHARS_TOLD).collect();
                 judge(reply.status, reply.retry_after, &text)
