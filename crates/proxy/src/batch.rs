@@ -402,15 +402,19 @@ fn write(items: &[Item], mut replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec
     pieces
 }
 
-/// What of a batch was kept: the item's place, its row and the answer.
-type CachedItems = Vec<(usize, &'static MethodRow, Bytes)>;
+/// An item of a batch whose answer was kept.
+struct CachedItem {
+    place: usize,
+    row: &'static MethodRow,
+    answer: Bytes,
+}
 
 /// Sorts the items into exchanges, and those whose answer was kept.
 fn divide<'a>(
     request: &RequestContext<'_>,
     items: &'a [Item],
     replies: &Replies<'_>,
-) -> (Vec<Work<'a>>, CachedItems, Methods) {
+) -> (Vec<Work<'a>>, Vec<CachedItem>, Methods) {
     request.look(|view| divide_by(request, items, replies, view))
 }
 
@@ -419,7 +423,7 @@ fn divide_by<'a>(
     items: &'a [Item],
     replies: &Replies<'_>,
     view: &View,
-) -> (Vec<Work<'a>>, CachedItems, Methods) {
+) -> (Vec<Work<'a>>, Vec<CachedItem>, Methods) {
     let (chain, now, mut lead) = (request.chain, now(), None::<Group<'a>>);
     let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
     for (place, item) in items.iter().enumerate() {
@@ -441,7 +445,7 @@ fn divide_by<'a>(
         let ticket = match cached::look_up_item(request, of, &pin, view) {
             Ok(answer) => {
                 let answer = recall::recall(request, of, &pin.block, None, answer);
-                kept.push((place, row, answer));
+                kept.push(CachedItem { place, row, answer });
                 continue;
             }
             Err(ticket) => ticket,
@@ -526,7 +530,7 @@ async fn perform(
 /// The answer to an item, where it was kept.
 fn from_memory(
     request: &RequestContext<'_>,
-    (place, row, answer): (usize, &'static MethodRow, Bytes),
+    CachedItem { place, row, answer }: CachedItem,
     pile: &Pile<'_>,
 ) -> ItemResult {
     if pile.is_full() {

@@ -313,7 +313,7 @@ impl TracedCall {
 pub(crate) struct TracedExchange {
     pub(crate) slot: Slot,
     pub(crate) calls: usize,
-    /// Of which it settled so many; the others went on alone.
+    /// The calls that this exchange settled; the others were sent again, each by itself.
     pub(crate) settled: usize,
     pub(crate) began: Instant,
     pub(crate) took: Duration,

@@ -301,6 +301,18 @@ pub(crate) struct Stage {
     pub(crate) usage: Arc<UsageTable>,
 }
 
+/// A request of the client at `127.0.0.client`, which may be streamed and shows its trail.
+fn streaming_from(client: u8) -> Ctx {
+    Ctx {
+        received_at: now(),
+        peer: ([127, 0, 0, client], 1).into(),
+        caller: None,
+        want_trail: true,
+        may_stream: true,
+        trace_parent: None,
+    }
+}
+
 impl Stage {
     pub(crate) fn upstreams(count: usize) -> Self {
         Self::new(vec![Plan { upstreams: count, ..Plan::default() }])
@@ -456,15 +468,7 @@ impl Stage {
     pub(crate) async fn send_selecting(&self, pairs: &[(&str, &str)], body: &str) -> Answer {
         let select: Vec<_> =
             pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let peer = ([127, 0, 0, 1], 1).into();
-        let ctx = Ctx {
-            received_at: now(),
-            peer,
-            caller: None,
-            want_trail: true,
-            may_stream: true,
-            trace_parent: None,
-        };
+        let ctx = streaming_from(1);
         let target = Target { chain: None, select: &select };
         self.proxy.handle(&self.worker, ctx, target, Bytes::from(body.to_owned())).await
     }
@@ -472,29 +476,13 @@ impl Stage {
     /// Sends `body` as this caller, which pays for it.
     pub(crate) async fn send_as(&self, caller: &Caller, body: &str) -> Answer {
         let caller = Some(caller.clone());
-        let peer = ([127, 0, 0, 1], 1).into();
-        let ctx = Ctx {
-            received_at: now(),
-            peer,
-            caller,
-            want_trail: true,
-            may_stream: true,
-            trace_parent: None,
-        };
+        let ctx = Ctx { caller, ..streaming_from(1) };
         self.proxy.handle(&self.worker, ctx, None, Bytes::from(body.to_owned())).await
     }
 
     /// Sends `body` from the client at `127.0.0.client`.
     pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
-        let peer = ([127, 0, 0, client], 1).into();
-        let ctx = Ctx {
-            received_at: now(),
-            peer,
-            caller: None,
-            want_trail: true,
-            may_stream: true,
-            trace_parent: None,
-        };
+        let ctx = streaming_from(client);
         self.proxy.handle(&self.worker, ctx, path, Bytes::from(body.to_owned())).await
     }
 
