@@ -16,7 +16,10 @@ const INTRO: &str = include_str!("log_events/intro.md");
 /// What fields mean, in the order of the alphabet.
 const FIELDS: &[(&str, &str)] = &[
     ("action", "of the admin listener: `log.set`, `key.revoke`"),
-    ("actor", "the name of the token or certificate that acts; `nobody` without one"),
+    (
+        "actor",
+        "the name of the token or certificate of the request; `nobody` if it has none, `anyone` if none is needed",
+    ),
     ("admin", "the address of the admin listener"),
     ("attempts", "exchanges with upstreams that were begun"),
     ("block", "a block number"),

@@ -64,7 +64,7 @@ pub struct Ordered {
     pub rest: Duration,
 }
 
-/// A call that waited took so many times as long as the quickest, and at least so long.
+/// A served call is late if it took more than [`LATE_TIMES`] times as long as the quickest, and more than [`LATE_US`].
 const LATE_TIMES: u64 = 10;
 const LATE_US: u64 = 1_000_000;
 

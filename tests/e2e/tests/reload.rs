@@ -135,7 +135,7 @@ fn resident_kib(pid: u32) -> u64 {
 const CAPPED: &str = ", budget: { credits_per_day: 1000000000 }";
 /// Calls between two reloads, by all clients.
 const CALLS_BETWEEN: u64 = 200;
-/// Another key and another certificate take their turn after so many reloads.
+/// The key and the certificate are replaced after this many reloads.
 const RELOADS_A_ROTATION: u64 = 20;
 
 /// Clients of a site that has keys and certificates.

@@ -20,7 +20,8 @@ use crate::stat::plateau::{Fit, SweepPoint, SweepShape, shape};
 /// A rate at which fewer are refused is below the limit.
 const REFUSED_MAX: f64 = 0.001;
 
-/// Other failures above this share, and above so many times those at the lowest rate, come with the rate.
+/// The rate causes failures that are no refusals if their share is above [`FAILED_MAX`] plus [`FAILED_TIMES`] times
+/// their share at the lowest rate.
 const FAILED_MAX: f64 = 0.01;
 const FAILED_TIMES: f64 = 3.0;
 
@@ -102,7 +103,7 @@ impl<'a, 'r> TriedRate<'a, 'r> {
         let fate = if cell.share(throttled) >= REFUSED_MAX {
             RateFate::Refused
         } else if level.is_some_and(|level| level.queues()) || late_share(cell) >= LATE_MAX {
-            // Also where calls wait for so long that they fail.
+            // Looked at before failures: calls that wait for too long time out.
             RateFate::Queued
         } else if failed > FAILED_MAX + FAILED_TIMES * usual_failures {
             RateFate::Fails

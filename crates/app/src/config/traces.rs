@@ -56,7 +56,7 @@ section! {
         hedged: bool = default(true),
         /// Those that take at least this long.
         slow: Duration = default(secs(1)).within(Duration::from_millis(1), secs(3_600)),
-        /// At most so many traces per second for these reasons, and because of a client (`parent: follow`).
+        /// The most traces per second that these reasons, and clients with `parent: follow`, can cause.
         per_second: u32 = default(20).within(1, 100_000),
     }
 }
