@@ -107,7 +107,7 @@ pub struct Heads {
 }
 
 /// What to call when the agreed head changed, its hash included.
-struct LatestListener(Box<dyn Fn() + Send + Sync>);
+struct LatestListener(Box<dyn Fn(&View) + Send + Sync>);
 
 impl fmt::Debug for LatestListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,9 +134,9 @@ impl Heads {
         }
     }
 
-    /// Has `listener` called each time after the agreed head became another one. It is called under
-    /// a lock, so it must not observe; the view is stored by then. Only the first one is kept.
-    pub fn on_latest(&self, listener: impl Fn() + Send + Sync + 'static) {
+    /// Has `listener` called with the new view each time after the agreed head became another one. It is called
+    /// under a lock, so it must not observe; the view is stored by then. Only the first one is kept.
+    pub fn on_latest(&self, listener: impl Fn(&View) + Send + Sync + 'static) {
         // A second one would be a mistake of the assembly, and changes nothing.
         let _ = self.listener.set(LatestListener(Box::new(listener)));
     }
@@ -145,9 +145,10 @@ impl Heads {
     fn publish(&self, present: &View, next: View) {
         let block = |view: &View| view.latest.map(|head| (head.number, head.hash));
         let is_another = block(present) != block(&next);
-        self.view.store(Arc::new(next));
+        let next = Arc::new(next);
+        self.view.store(Arc::clone(&next));
         if let Some(listener) = self.listener.get().filter(|_| is_another) {
-            (listener.0)();
+            (listener.0)(&next);
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod hopeless;
 pub(crate) mod parts;
 pub(crate) mod quorums;
 pub(crate) mod relays;
+mod replicas;
 pub(crate) mod sent;
 pub(crate) mod sessions;
 pub(crate) mod streams;

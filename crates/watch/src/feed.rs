@@ -133,6 +133,7 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
             watcher.push_bytes.store(message.len(), Ordering::Relaxed);
             watcher.feed_is_live.store(true, Ordering::Relaxed);
             watcher.pulse().note_header(seen.hash, &message.slice_ref(header));
+            watcher.tell_head(&seen, Duration::ZERO).await;
             heads.observe_bloom(&seen, Bloom::of_block(header).as_ref());
             word::take(heads, asker, seen, Source::Word);
             heads.set_idle(asker.upstream.slot(), false, now());

@@ -38,7 +38,14 @@ impl Watcher {
                 Verified::BySettings => {}
             }
             match this.feed.as_ref().filter(|_| this.checks.feed != FeedUse::Never) {
-                None => this.poll().await,
+                None => {
+                    tokio::select! {
+                        // In this order, so that a simulated world has no chance but its own.
+                        biased;
+                        () = this.poll() => {}
+                        () = this.follow_peers() => {}
+                    }
+                }
                 Some(feed) => {
                     // Boxed, so that an upstream without a feed does not hold the room of one.
                     let heads = Box::pin(this.follow_feed(&**feed));
@@ -50,6 +57,7 @@ impl Watcher {
                         () = this.poll() => {}
                         () = heads => {}
                         () = relayed => {}
+                        () = this.follow_peers() => {}
                     }
                     relays.set_followed(slot, false);
                     this.feed_is_live.store(false, Ordering::Relaxed);

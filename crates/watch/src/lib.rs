@@ -9,6 +9,8 @@
 //! while clients call and no upstream is healthy; the probe, not a client's call, detects the
 //! recovery. [`Checks`] sets which calls are made, and at what cost.
 //!
+//! Replicas that share a store have one loop ask for all of them (`peers`).
+//!
 //! Requests never wait for a loop. [`Pulse`] is what the two sides share.
 
 mod ask;
@@ -23,6 +25,7 @@ mod headers;
 mod identify;
 mod keep;
 mod need;
+mod peers;
 mod poll;
 mod price;
 mod pulse;
@@ -35,6 +38,10 @@ mod word;
 
 pub use ask::{CallReason, CheckCounts, is_behind};
 pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
+pub use peers::{
+    BEAT, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet, ReplicaWord,
+    Replicas, SentWord, UpstreamState, UpstreamWord,
+};
 pub use pulse::Pulse;
 pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
 pub use watcher::{Watcher, WatcherParts};

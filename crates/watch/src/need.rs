@@ -75,12 +75,15 @@ impl Watcher {
                 || !self.pulse().is_busy(now)
                 || self.upstream().push_price().is_none()
                 || self.is_among_the_followed(now)
-                || self.is_the_newest_block_late(now))
+                || self.is_the_newest_block_late(None, now))
     }
 
     /// Whether calls of clients come to the upstream's tier, or may have to at any moment.
     pub(crate) fn is_tier_needed(&self, now: Instant) -> bool {
-        if self.is_in_best_tier() || self.upstream().is_called_within(BUSY_FOR, now) {
+        if self.is_in_best_tier()
+            || self.upstream().is_called_within(BUSY_FOR, now)
+            || self.is_called_elsewhere(BUSY_FOR, now)
+        {
             return true;
         }
         let fit_min = self.heads.agreement_given().unwrap_or(FIT_MIN);
@@ -108,12 +111,19 @@ impl Watcher {
         before < self.heads.agreement_given().unwrap_or(FOLLOWED_MIN)
     }
 
-    fn is_the_newest_block_late(&self, now: Instant) -> bool {
+    /// Whether no upstream told a block for longer than one takes; with `since`, for as long from then on.
+    pub(crate) fn is_the_newest_block_late(&self, since: Option<Instant>, now: Instant) -> bool {
         self.heads.look(|view| {
-            let (Some(latest), Some(block_time)) = (view.latest, view.block_time) else {
-                return true;
+            let is_late = |at: Instant, block_time: Duration| {
+                now.saturating_duration_since(at) > block_time * 3 / 2 + LATE_AFTER
             };
-            now.saturating_duration_since(latest.seen_at) > block_time * 3 / 2 + LATE_AFTER
+            let was_asked_late =
+                since.is_none_or(|since| is_late(since, view.block_time.unwrap_or_default()));
+            let is_told_late = match (view.latest, view.block_time) {
+                (Some(latest), Some(block_time)) => is_late(latest.seen_at, block_time),
+                _ => true,
+            };
+            was_asked_late && is_told_late
         })
     }
 

@@ -93,6 +93,7 @@ impl Watcher {
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
             self.let_old_head_fade(self.checks.asks(CheckKind::Head) && !is_spent);
+            self.tell_state_if_new();
             let tick = if let Some(due) = self.upstream().probe_due(now()) {
                 was_unwell = true;
                 // While it rests only the probe is worth a call.
@@ -150,6 +151,9 @@ impl Watcher {
     /// chain.
     async fn ask_what_is_due(&self, round: Round, polled: &mut Instant) -> bool {
         self.while_it_is_well(self.look_at_version_in_turn()).await;
+        if !self.may_ask(now()) {
+            return self.check_chain_if_doubted().await;
+        }
         if self.checks.mode == Mode::On {
             // Before the head: while no client calls, there is one turn for both.
             self.while_it_is_well(self.look_at_state_again()).await;
@@ -176,6 +180,11 @@ impl Watcher {
             *polled = now();
             self.while_it_is_well(self.poll_once(CallReason::Head)).await;
         }
+        self.check_chain_if_doubted().await
+    }
+
+    /// True when its heads were hard to believe, and it is seen to be on another chain.
+    async fn check_chain_if_doubted(&self) -> bool {
         self.checks.verifies()
             && self.asker.doubt.is_due(now())
             && (self.is_busy() || self.has_turn())
@@ -229,6 +238,12 @@ impl Watcher {
     fn may_probe(&self, probes: &Probes, due: Instant) -> bool {
         // A refused key or an empty account does not heal by asking more often.
         let is_out = self.upstream().condition(now()) == Condition::OutOfService;
+        if self.is_probed_by_another(now()) {
+            return false;
+        }
+        if self.take_recovery() && !is_out {
+            return probes.open.is_empty();
+        }
         if self.is_urgent() && !is_out {
             return probes.open.len() < PROBES_OPEN_MAX && probes.may(now(), PROBE_URGENT);
         }
@@ -304,7 +319,8 @@ impl Watcher {
     fn is_head_wanted_at_once(&self, polled: Instant) -> bool {
         let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
         let soon = (block_time / 2).max(self.pace.poll_min);
-        let is_called = self.upstream().is_called_within(TICK_MAX, now());
+        let is_called = self.upstream().is_called_within(TICK_MAX, now())
+            || self.is_called_elsewhere(TICK_MAX, now());
         self.is_busy()
             && self.checks.follows_by(CheckKind::Head)
             && (is_called || now() >= polled + soon)
@@ -372,6 +388,7 @@ impl Watcher {
         let (seen, block) = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
         self.pulse().note_header(seen.hash, &block);
+        self.tell_head(&seen, now().saturating_duration_since(asked_at)).await;
         self.heads.observe_bloom(&seen, Bloom::of_block(&block).as_ref());
         word::take(&self.heads, &self.asker, seen, Source::Polled(asked_at));
         if self.asker.is_needed.load(Ordering::Relaxed) {
@@ -417,6 +434,7 @@ impl Watcher {
             }
         }
         if !told.is_empty() {
+            self.tell_marks(&told);
             self.heads.observe_marks(self.upstream().slot(), &told, now());
         }
     }

@@ -43,6 +43,9 @@ impl Watcher {
     /// Whether a feed should be open now, if there is a seat for it.
     fn is_a_feed_worth_it(&self) -> bool {
         let now = now();
+        if !self.is_prober(now) {
+            return false;
+        }
         let may_be_paid = !self.asker.has_spent_allowance(now)
             && !matches!(self.upstream().condition(now), Condition::Spent | Condition::Overspent);
         if !may_be_paid || !self.pulse().wants_heads(now) || !self.is_tier_needed(now) {

@@ -12,6 +12,7 @@ use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
 use crate::headers::ToldHeaders;
+use crate::peers::{BEAT, ChainDemand, ChainPeers, ChainWord};
 use crate::relay::Relays;
 use crate::seats::FeedSeats;
 
@@ -56,6 +57,20 @@ pub struct Pulse {
     honouring: SharedUpstreamSet,
     /// By slot, the hash of the first block after the genesis.
     origins: Mutex<BTreeMap<u8, BlockHash>>,
+    /// The other replicas, where there may be some.
+    peers: OnceLock<Arc<ChainPeers>>,
+    /// When clients of other replicas did what the fields above say of those of this one.
+    elsewhere: DemandElsewhere,
+}
+
+/// When other replicas last told what their clients need; each as `last_call_ms`.
+#[derive(Debug, Default)]
+struct DemandElsewhere {
+    called_ms: AtomicU64,
+    subscribed_ms: AtomicU64,
+    tags_ms: AtomicU64,
+    finality_ms: AtomicU64,
+    block_hashes_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -85,6 +100,8 @@ impl Pulse {
             last_block_hash_ms: AtomicU64::new(0),
             honouring: SharedUpstreamSet::default(),
             origins: Mutex::default(),
+            peers: OnceLock::new(),
+            elsewhere: DemandElsewhere::default(),
         }
     }
 
@@ -131,6 +148,7 @@ impl Pulse {
         self.last_call_ms.store(now_ms, Ordering::Relaxed);
         if !was_busy {
             self.woken.notify_waiters();
+            self.tell_demand(now);
         }
     }
 
@@ -142,28 +160,86 @@ impl Pulse {
         }
         if is_subscribed && !was_busy {
             self.woken.notify_waiters();
+            self.tell_demand(now);
         }
     }
 
     /// Whether clients asked lately, or something subscribes or did lately.
     pub fn is_busy(&self, now: Instant) -> bool {
-        self.wants_heads(now) || self.is_recent(&self.last_subscribed_ms, BUSY_FOR, now)
+        self.wants_heads(now)
+            || self.is_recent(&self.last_subscribed_ms, BUSY_FOR, now)
+            || self.is_recent(&self.elsewhere.subscribed_ms, BUSY_FOR, now)
+    }
+
+    /// Whether clients of this replica asked lately, or subscribe.
+    pub(crate) fn is_busy_here(&self, now: Instant) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed)
+            || self.is_recent(&self.last_call_ms, BUSY_FOR, now)
     }
 
     /// Whether clients asked lately, or something subscribes: a feed lingers from the end of this.
     pub(crate) fn wants_heads(&self, now: Instant) -> bool {
-        self.is_subscribed.load(Ordering::Relaxed) || self.is_called(now)
+        self.is_subscribed.load(Ordering::Relaxed)
+            || self.is_called(now)
+            || self.is_recent(&self.elsewhere.subscribed_ms, BEAT * 3, now)
     }
 
     /// Whether clients asked lately.
     pub(crate) fn is_called(&self, now: Instant) -> bool {
         self.is_recent(&self.last_call_ms, BUSY_FOR, now)
+            || self.is_recent(&self.elsewhere.called_ms, BUSY_FOR, now)
     }
 
     fn is_recent(&self, noted_ms: &AtomicU64, within: Duration, now: Instant) -> bool {
         match noted_ms.load(Ordering::Relaxed) {
             0 => false,
             last => self.ms(now) <= last + within.as_millis() as u64,
+        }
+    }
+
+    /// From now on other replicas follow this chain, too. To be called before a loop begins; the first call holds.
+    pub fn join(&self, peers: ChainPeers) {
+        let _first_holds = self.peers.set(Arc::new(peers));
+    }
+
+    /// The other replicas, where there may be some.
+    pub fn peers(&self) -> Option<&Arc<ChainPeers>> {
+        self.peers.get()
+    }
+
+    /// Tells the other replicas what clients of this one need of the chain, if anything: to be called each
+    /// [`BEAT`].
+    pub fn tell_demand(&self, now: Instant) {
+        let Some(peers) = self.peers() else { return };
+        let demand = ChainDemand {
+            called: self.is_recent(&self.last_call_ms, BEAT, now),
+            subscribed: self.is_subscribed.load(Ordering::Relaxed),
+            tags: self.is_recent(&self.last_tag_ms, BEAT, now),
+            finality: self.is_recent(&self.last_finality_ms, BEAT, now),
+            block_hashes: self.is_recent(&self.last_block_hash_ms, BEAT, now),
+        };
+        if demand != ChainDemand::default() {
+            peers.tell(ChainWord::Demand(demand));
+        }
+    }
+
+    /// Takes in what clients of another replica need; wakes the loops when the chain was idle.
+    pub fn hear_demand(&self, demand: ChainDemand, now: Instant) {
+        let was_followed = self.is_busy(now) && (self.follows_tags(now) || !demand.tags);
+        let elsewhere = &self.elsewhere;
+        for (is_needed, noted_ms) in [
+            (demand.called, &elsewhere.called_ms),
+            (demand.subscribed, &elsewhere.subscribed_ms),
+            (demand.tags, &elsewhere.tags_ms),
+            (demand.finality, &elsewhere.finality_ms),
+            (demand.block_hashes, &elsewhere.block_hashes_ms),
+        ] {
+            if is_needed {
+                noted_ms.store(self.ms(now), Ordering::Relaxed);
+            }
+        }
+        if !was_followed && self.is_busy(now) {
+            self.woken.notify_waiters();
         }
     }
 
@@ -185,12 +261,14 @@ impl Pulse {
         self.last_tag_ms.store(now_ms, Ordering::Relaxed);
         if is_news {
             self.woken.notify_waiters();
+            self.tell_demand(now);
         }
     }
 
     /// Whether a client asked for a safe or final block lately (`TAGS_FOR`).
     pub(crate) fn follows_tags(&self, now: Instant) -> bool {
         self.is_recent(&self.last_tag_ms, TAGS_FOR, now)
+            || self.is_recent(&self.elsewhere.tags_ms, TAGS_FOR, now)
     }
 
     /// Records that the final block is needed: upstreams are polled for it only then.
@@ -204,6 +282,7 @@ impl Pulse {
     /// Whether it was needed recently.
     pub fn wants_finality(&self, now: Instant) -> bool {
         self.is_recent(&self.last_finality_ms, FINALITY_FOR, now)
+            || self.is_recent(&self.elsewhere.finality_ms, FINALITY_FOR, now)
     }
 
     /// Notes that a call could be asked by the hash of its block: only then is it found out which
@@ -218,6 +297,7 @@ impl Pulse {
     /// Whether there was such a call lately.
     pub(crate) fn wants_block_hashes(&self, now: Instant) -> bool {
         self.is_recent(&self.last_block_hash_ms, BLOCK_HASHES_FOR, now)
+            || self.is_recent(&self.elsewhere.block_hashes_ms, BLOCK_HASHES_FOR, now)
     }
 
     /// Notes whether an upstream honours the hash of a block; true when that is news.

@@ -18,6 +18,7 @@ use crate::budget::{DailyAllowance, Turns};
 use crate::checks::{Checks, PollPace};
 use crate::doubt::ChainDoubt;
 use crate::fall::Falls;
+use crate::peers::LoopPeers;
 use crate::pulse::Pulse;
 use crate::state::State;
 
@@ -48,6 +49,8 @@ pub struct Watcher {
     pub(crate) called: Arc<Notify>,
     /// Bytes of the last block that the feed told; zero before the first.
     pub(crate) push_bytes: AtomicUsize,
+    /// The loops of other replicas, where there are some.
+    pub(crate) peers: Option<LoopPeers>,
 }
 
 /// What a loop works with.
@@ -72,6 +75,8 @@ impl Watcher {
     pub fn new(parts: WatcherParts, pace: PollPace) -> Self {
         let WatcherParts { upstream, transport, feed, heads, pulse, counts } = parts;
         let idle = pace.idle.max(pace.poll_min);
+        let id = upstream.identity().id.as_str();
+        let peers = pulse.peers().map(|peers| LoopPeers::new(peers, id));
         Self {
             chain: UpstreamList::of(std::slice::from_ref(&upstream)),
             asker: Asker {
@@ -96,6 +101,7 @@ impl Watcher {
             polled: Mutex::new(None),
             called: Arc::default(),
             push_bytes: AtomicUsize::new(0),
+            peers,
         }
     }
 

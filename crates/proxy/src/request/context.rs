@@ -328,6 +328,9 @@ impl RequestContext<'_> {
     /// Notes that this client is told of a block, now: its call may have come long before.
     pub(crate) fn show(&self, number: BlockNumber) {
         let (chain, client) = (self.chain, self.ctx.client());
-        chain.heads.look(|view| chain.sessions.show(client, number, view, now));
+        let news = chain.heads.look(|view| chain.sessions.show(client, number, view, now));
+        if let Some(number) = news {
+            chain.tell_shown(client.number(), number);
+        }
     }
 }

@@ -11,7 +11,7 @@ use wellhead_eth::MethodRow;
 use wellhead_route::{NotServed, Roster, TEST_CHAINS};
 use wellhead_subscribe::SavedFilter;
 use wellhead_upstream::{Slot, UpstreamSet};
-use wellhead_watch::{CheckCounts, Pulse};
+use wellhead_watch::{ChainWord, CheckCounts, Pulse};
 
 use crate::state::by_hash::ByHash;
 use crate::state::cache::{Cache, Shares};
@@ -123,7 +123,11 @@ impl ServedChain {
         let head_changes = watch::Sender::new(());
         heads.on_latest({
             let (subscriptions, changes) = (Arc::clone(&subscriptions), head_changes.clone());
-            move || {
+            let pulse = Arc::clone(&pulse);
+            move |view| {
+                if let (Some(peers), Some(latest)) = (pulse.peers(), view.latest) {
+                    peers.tell(ChainWord::Latest(latest.number.0));
+                }
                 subscriptions.note_head();
                 changes.send_replace(());
             }

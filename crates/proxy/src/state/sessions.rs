@@ -45,6 +45,8 @@ const LASTS: Duration = Duration::from_secs(120);
 const SECONDS_BITS: u32 = 24;
 /// After this many seconds (194 days) the count begins anew.
 const SECONDS: u64 = 1 << SECONDS_BITS;
+/// Higher ones do not fit a place.
+const NUMBER_MAX: u64 = (1 << (u64::BITS - SECONDS_BITS)) - 1;
 
 /// The highest block that was shown, by client.
 #[derive(Debug)]
@@ -52,23 +54,26 @@ pub(crate) struct Sessions {
     /// Made when a client is first shown a block above the agreed one: most chains of a large
     /// roster get no calls.
     places: OnceLock<Box<[AtomicU64]>>,
+    /// What another replica answers every client with, as a place.
+    elsewhere: AtomicU64,
     hasher: RandomState,
     since: Instant,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { places: OnceLock::new(), hasher: RandomState::new(), since: now() }
+        let (places, elsewhere) = (OnceLock::new(), AtomicU64::new(0));
+        Self { places, elsewhere, hasher: RandomState::new(), since: now() }
     }
 }
 
 impl Sessions {
     /// `None` while no client has seen a block above the agreed one.
     fn place(&self, client: ClientId) -> Option<&AtomicU64> {
-        Some(&self.places.get()?[self.index(client)])
+        Some(&self.places.get()?[self.index(client.number())])
     }
 
-    fn index(&self, client: ClientId) -> usize {
+    fn index(&self, client: u64) -> usize {
         self.hasher.hash_one(client) as usize % PLACES
     }
 
@@ -86,30 +91,54 @@ impl Sessions {
         if is_shown_later || age <= LASTS.as_secs() { packed >> SECONDS_BITS } else { 0 }
     }
 
-    /// Notes that an answer to `client` names a block. The clock is read only where that is news.
+    /// Notes that an answer to `client` names a block; returns it if the client is shown none above the agreed one
+    /// that is as high. The clock is read only where that may be news.
     pub(crate) fn show(
         &self,
         client: ClientId,
         number: BlockNumber,
         view: &View,
         clock: impl FnOnce() -> Instant,
-    ) {
+    ) -> Option<BlockNumber> {
         let number = highest(view).map_or(0, |highest| highest.min(number).0);
         let agreed = view.latest.map_or(0, |head| head.number.0);
         // Nearly always: what is agreed is no news.
-        if number <= agreed || number >= 1 << (u64::BITS - SECONDS_BITS) {
-            return;
+        if number <= agreed || number > NUMBER_MAX {
+            return None;
         }
-        let at = clock();
-        let packed = number << SECONDS_BITS | self.seconds(at);
-        let raised = |known: u64| (self.number(known, at) <= number).then_some(packed);
-        let empty = || (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        let place = &self.places.get_or_init(empty)[self.index(client)];
-        let _lower_stays = place.fetch_update(Relaxed, Relaxed, raised);
+        let is_news = self.raise(self.place_to_raise(client.number()), number, clock());
+        is_news.then_some(BlockNumber(number))
     }
 
-    /// The highest block that `client` was shown, if that is above `agreed`, as far as an
-    /// upstream that is not astray claims to be.
+    fn place_to_raise(&self, client: u64) -> &AtomicU64 {
+        let empty = || (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        &self.places.get_or_init(empty)[self.index(client)]
+    }
+
+    /// Raises what was shown at a place; whether it was less.
+    fn raise(&self, place: &AtomicU64, number: u64, at: Instant) -> bool {
+        let packed = number << SECONDS_BITS | self.seconds(at);
+        let raised = |known: u64| (self.number(known, at) <= number).then_some(packed);
+        let before = place.fetch_update(Relaxed, Relaxed, raised);
+        before.is_ok_and(|before| self.number(before, at) < number)
+    }
+
+    /// Notes that another replica showed a client, by its hash, a block above the agreed one.
+    pub(crate) fn note_shown_elsewhere(&self, client: u64, number: u64, at: Instant) {
+        if number <= NUMBER_MAX {
+            self.raise(self.place_to_raise(client), number, at);
+        }
+    }
+
+    /// Notes that another replica answers all clients with this block.
+    pub(crate) fn note_latest_elsewhere(&self, number: u64, at: Instant) {
+        if number <= NUMBER_MAX {
+            self.raise(&self.elsewhere, number, at);
+        }
+    }
+
+    /// The highest block that `client` was shown, or that another replica shows all, if that is above `agreed`, as
+    /// far as an upstream that is not astray claims to be.
     pub(crate) fn above(
         &self,
         client: ClientId,
@@ -117,7 +146,8 @@ impl Sessions {
         view: &View,
         at: Instant,
     ) -> Option<BlockNumber> {
-        let floor = self.number(self.place(client)?.load(Relaxed), at);
+        let shown = self.place(client).map_or(0, |place| self.number(place.load(Relaxed), at));
+        let floor = shown.max(self.number(self.elsewhere.load(Relaxed), at));
         if floor <= agreed.0 {
             return None;
         }
@@ -199,9 +229,11 @@ mod tests {
         stands(0, 101);
         let view = heads.view();
         let above = |client| sessions.above(client, BlockNumber(100), &view, now);
-        let show = |client, number| sessions.show(client, BlockNumber(number), &view, || now);
+        let show = |client, number| {
+            sessions.show(client, BlockNumber(number), &view, || now).map(|shown| shown.0)
+        };
         assert_eq!(above(client(1)), None);
-        show(client(1), 101);
+        assert_eq!([show(client(1), 101), show(client(1), 101)], [Some(101), None]);
         assert_eq!((above(client(1)), above(client(2))), (Some(BlockNumber(101)), None));
         // A block that no upstream has does not count, and an older answer does not lower it.
         show(client(1), 5000);
@@ -247,9 +279,40 @@ mod tests {
     }
 
     #[test]
+    fn what_another_replica_shows_counts_as_far_as_an_upstream_holds_it() {
+        let sessions = Sessions::default();
+        let began = sessions.since;
+        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
+        let stands = |slot, number| {
+            let seen = Observation::of_number(BlockNumber(number));
+            heads.observe(Slot(slot), seen, Source::Word, began);
+        };
+        stands(0, 100);
+        stands(1, 100);
+        let above = |last, seconds| {
+            let at = began + Duration::from_secs(seconds);
+            let agreed = heads.look(|view| view.latest.expect("told").number);
+            let shown = heads.look(|view| sessions.above(client(last), agreed, view, at));
+            shown.map(|number| number.0)
+        };
+        sessions.note_latest_elsewhere(102, began);
+        assert_eq!(above(1, 0), None, "no upstream holds it");
+        stands(0, 101);
+        assert_eq!([above(1, 0), above(2, 0)], [Some(101); 2]);
+        stands(0, 104);
+        sessions.note_latest_elsewhere(101, began);
+        sessions.note_shown_elsewhere(client(2).number(), 103, began);
+        assert_eq!([above(1, 0), above(2, 0)], [Some(102), Some(103)]);
+        sessions.note_latest_elsewhere(u64::MAX, began);
+        sessions.note_shown_elsewhere(client(2).number(), u64::MAX, began);
+        assert_eq!([above(1, 0), above(2, 0)], [Some(102), Some(103)]);
+        assert_eq!([above(1, 130), above(2, 130)], [None; 2], "two minutes are over");
+    }
+
+    #[test]
     fn addresses_are_spread() {
         let sessions = Sessions::default();
-        let places = (0..=255_u8).map(|last| sessions.index(client(last)));
+        let places = (0..=255_u8).map(|last| sessions.index(client(last).number()));
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         places.dedup();

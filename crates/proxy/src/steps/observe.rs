@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
-use wellhead_chain::{Observation, Source};
+use wellhead_chain::Observation;
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_route::PlanRequest;
-use wellhead_upstream::{CallExtent, SearchSize, Slot, Standing, VerdictClass};
+use wellhead_upstream::{CallExtent, SearchSize, Slot, VerdictClass};
 
 use crate::blocks::LOOK_INTO_MAX;
 use crate::state::chain::ServedChain;
@@ -30,7 +30,7 @@ pub(crate) fn observe_head(
     }
     let known = known(chain, slot);
     if let Some(seen) = shown(row, block, result, known) {
-        note_head(chain, slot, seen, now);
+        chain.note_answered(slot, seen, now);
     }
 }
 
@@ -38,19 +38,12 @@ pub(crate) fn observe_head(
 /// its hash nothing is told: a height alone would make one on another branch a good one again.
 pub(crate) fn observe_block(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
     if seen.hash.is_some() && known(chain, slot).is_none_or(|known| seen.number > known) {
-        note_head(chain, slot, seen, now);
+        chain.note_answered(slot, seen, now);
     }
 }
 
 fn known(chain: &ServedChain, slot: Slot) -> Option<BlockNumber> {
     chain.heads.look(|view| view.head(slot).map(|head| head.number))
-}
-
-fn note_head(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
-    // Refused while the call was under way: its blocks are another chain's.
-    if chain.roster.upstream(slot).standing() == Standing::Verified {
-        chain.heads.observe(slot, seen, Source::Answer, now);
-    }
 }
 
 /// Tells the upstreams what their answers to `ask` say of how far they reach.

@@ -28,7 +28,7 @@ const LOOK_THERE: Duration = Duration::from_secs(1);
 pub(crate) fn note_sent(chain: &ServedChain, job: &Job<'_>, slot: Option<Slot>, at: Instant) {
     let hash = job.params.and_then(raw_transaction_hash);
     if let (Some(hash), Some(slot)) = (hash, slot) {
-        chain.sent.note(hash, job.params.and_then(sent::sender), slot, at);
+        chain.note_sent(hash, job.params.and_then(sent::sender), slot, at);
     }
 }
 
