@@ -31,6 +31,10 @@ const FIELDS: &[(&str, &str)] = &[
     ("chains", "names of chains, with commas"),
     ("change", "`+` added, `-` removed, `~` changed: a setting with its old and its new value"),
     ("changes", "settings that differ from those before"),
+    (
+        "channel",
+        "what replicas tell each other there: `pauses` of upstreams, or all else as `replicas`",
+    ),
     ("check", "the check of the answer that failed (docs/verify.md)"),
     ("class", "the cost class of the calls (docs/methods.md)"),
     ("delay_ms", "how long until the listeners close"),

@@ -80,7 +80,8 @@ pub use traces::{TracesAlways, TracesConfig};
 pub use unit::{ByteSize, Percent, Wrong};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
 pub use value::{
-    Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, TextLine, UsageFormat,
+    Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, SharedProbes,
+    TextLine, UsageFormat,
 };
 
 pub(crate) use changes::{SettingChange, as_far_as_it_reloads, changes};

@@ -12,9 +12,10 @@ use wellhead_chain::Heads;
 use wellhead_proxy::{Announcer, ProxyWorker, ServedChain};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::Upstream;
-use wellhead_watch::{Pulse, Watcher, WatcherParts};
+use wellhead_watch::{Pulse, Replicas, Watcher, WatcherParts};
 
 use crate::assemble::{AssembleError, Assembly, ChainParts, UpstreamReach, WatchTerms};
+use crate::shared;
 
 /// The loops of all chains.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct ChainLoops {
     current: Arc<ArcSwap<ProxyWorker>>,
     /// Not the ceiling of clients' answers: a loop holds one answer, and is to go on when that is reached.
     answers: Arc<Ceiling>,
+    /// Those that follow the chains, too, where they share.
+    replicas: Option<Arc<Replicas>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,14 @@ impl ChainLoops {
             announcers: Vec::new(),
             current,
             answers: Arc::default(),
+            replicas: None,
         }
+    }
+
+    /// Together with these replicas.
+    #[must_use]
+    pub(crate) fn among(self, replicas: Option<Arc<Replicas>>) -> Self {
+        Self { replicas, ..self }
     }
 
     /// By which announcers read.
@@ -87,6 +97,9 @@ impl ChainLoops {
         let mut begin = Vec::new();
         let mut kept = Vec::new();
         for chain in &assembly.chains {
+            if let Some(replicas) = &self.replicas {
+                shared::join(&chain.served.pulse, &chain.served.name.name, replicas);
+            }
             for place in 0..chain.upstreams.len() {
                 match self.watchers.iter().position(|it| it.followed.is_of(chain, place)) {
                     Some(running) => kept.push(running),
@@ -170,6 +183,9 @@ impl ChainLoops {
 
     /// Ends them all.
     pub(crate) async fn shutdown(mut self) {
+        if let Some(replicas) = &self.replicas {
+            shared::leave(replicas).await;
+        }
         self.tasks.shutdown().await;
     }
 }

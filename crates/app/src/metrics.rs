@@ -25,7 +25,7 @@ use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
     Tls, TlsFile, WsEnd,
 };
-use wellhead_store::LeaseStatus;
+use wellhead_store::{BroadcastStatus, LeaseStatus};
 
 use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -167,23 +167,47 @@ impl Collector for SharedStoreUse {
         }
         shared_asks(status, &mut encoder)?;
         let pauses = self.0.as_ref().and_then(|shared| shared.pause_status());
-        let results = pauses.map(|it| {
-            [
-                ([("result", "published")], it.published),
-                ([("result", "received")], it.received),
-                ([("result", "dropped")], it.dropped),
-                ([("result", "malformed")], it.malformed),
-            ]
-        });
-        let rows: Vec<_> =
-            results.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
-        counter(
+        messages(
             &mut encoder,
             "wellhead_shared_pauses",
             "Messages about pauses that upstreams asked for, by what became of them",
-            &rows,
+            pauses,
+        )?;
+        let now = wellhead_dispatch::now();
+        let replicas = self.0.as_ref().and_then(|shared| shared.replica_status(now));
+        let count = replicas.map(|it| (NO_LABELS, it.replicas as u64));
+        gauge(
+            &mut encoder,
+            "wellhead_replicas",
+            "Wellheads that hear each other and share probes of upstreams, this one included",
+            count.as_slice(),
+        )?;
+        messages(
+            &mut encoder,
+            "wellhead_replica_messages",
+            "Messages between replicas about chains and upstreams, by what became of them",
+            replicas.map(|it| it.words),
         )
     }
+}
+
+fn messages(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    status: Option<BroadcastStatus>,
+) -> EncodeResult {
+    let results = status.map(|it| {
+        [
+            ([("result", "published")], it.published),
+            ([("result", "received")], it.received),
+            ([("result", "dropped")], it.dropped),
+            ([("result", "malformed")], it.malformed),
+        ]
+    });
+    let rows: Vec<_> =
+        results.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
+    counter(encoder, name, help, &rows)
 }
 
 fn shared_asks(status: Option<&LeaseStatus>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {

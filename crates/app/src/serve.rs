@@ -29,6 +29,7 @@ use wellhead_server::{
     Compression, Drained, Hosts, Listener, ProxyProtocol, Server, Shutdown, Tls,
 };
 use wellhead_telemetry::clock;
+use wellhead_watch::Replicas;
 
 use crate::access::{self, CallerControl, directory};
 use crate::acme;
@@ -44,7 +45,7 @@ use crate::reload::{
 };
 use crate::renew;
 use crate::serve_error::ServeError;
-use crate::shared::follow_pauses;
+use crate::shared::{follow_pauses, follow_replicas};
 use crate::state::State;
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
@@ -412,9 +413,12 @@ impl Running {
     ) -> Result<(), ServeError> {
         let mut signals = ControlSignals::listen()?;
         let mut rng = SmallRng::from_os_rng();
-        let mut chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
+        let mut loops = JoinSet::new();
+        let replicas = self.start_replicas(&mut loops);
+        let chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
+        let mut chains = chains.among(replicas);
         chains.follow(&self.parts, &mut rng)?;
-        let mut loops = self.start_loops();
+        self.start_loops(&mut loops);
         let mut until = std::pin::pin!(until);
         let is_open = tokio::select! {
             opened = self.open() => opened.map(|()| true)?,
@@ -544,8 +548,15 @@ impl Running {
     }
 
     /// Starts what runs beside the workers and the chains until the process stops.
-    fn start_loops(&self) -> JoinSet<()> {
-        let mut loops = JoinSet::new();
+    fn start_replicas(&self, loops: &mut JoinSet<()>) -> Option<Arc<Replicas>> {
+        let (shared, store) = (self.parts.shared()?, self.parts.settings.shared.as_ref()?);
+        let started = shared.start_replicas(store, SmallRng::from_os_rng())?;
+        let replicas = Arc::clone(&started.replicas);
+        loops.spawn(follow_replicas(started, Arc::clone(&self.proxy)));
+        Some(replicas)
+    }
+
+    fn start_loops(&self, loops: &mut JoinSet<()>) {
         if let (Some(cache), Some(redis)) = (self.parts.cache(), &self.parts.settings.cache.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
@@ -568,7 +579,7 @@ impl Running {
             loops.spawn(follow_pauses(notices, Arc::clone(&self.proxy)));
         }
         if let Some(callers) = &self.parts.callers {
-            self.follow_keys(callers, &mut loops);
+            self.follow_keys(callers, loops);
             loops.spawn(sweep_meters(Arc::clone(callers)));
         }
         for issuer in &self.parts.issuers {
@@ -577,14 +588,13 @@ impl Running {
         if let Some(state) = &self.state {
             loops.spawn(Arc::clone(state).run());
         }
-        self.watch_files(&mut loops);
+        self.watch_files(loops);
         loops.spawn(Arc::clone(&self.usage).run());
         if let Some(traces) = &self.traces {
             let traces = Arc::clone(traces);
             loops.spawn(async move { traces.start().await });
         }
         loops.spawn(systemd::keep_told(Arc::clone(&self.proxy), Arc::clone(&self.beats)));
-        loops
     }
 
     fn follow_keys(&self, callers: &Arc<CallerControl>, loops: &mut JoinSet<()>) {

@@ -1,9 +1,11 @@
 //! What this wellhead shares with others through a Redis: the limits of its callers, the budgets of its
-//! upstreams, and the pauses that those asked for.
+//! upstreams, the pauses that those asked for, and what one of them learns for all (`replicas`).
 //!
 //! Limits are made before any task can run, when the settings are read, and later whenever keys are
 //! read; a keeper serves them from the start of the control loops on. Until then, and where no more
 //! fit, a limit goes by itself, as `limit::lease` has it for a store that is away.
+
+mod replicas;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,13 +19,15 @@ use wellhead_access::QuotaSharing;
 use wellhead_limit::lease::{LeasedLimit, WhenAway};
 use wellhead_proxy::Proxy;
 use wellhead_store::{
-    LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, PauseBounds, PauseChannel, PauseNotice,
-    PauseStatus,
+    BroadcastBounds, BroadcastStatus, LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus,
+    PauseChannel, PauseNotice, ReplicaChannel,
 };
 use wellhead_telemetry::clock;
 use wellhead_upstream::{Upstream, UpstreamSharing};
+use wellhead_watch::Replicas;
 
-use crate::config::SharedStore;
+use crate::config::{SharedProbes, SharedStore};
+pub(crate) use replicas::{StartedReplicas, follow_replicas, join, leave};
 
 /// The limits that are shared, and who serves them.
 #[derive(Debug)]
@@ -33,6 +37,22 @@ pub(crate) struct SharedLimits {
     serving: Mutex<LimitServing>,
     /// From the start of the control loops on.
     pauses: OnceLock<PauseChannel>,
+    replicas: OnceLock<KnownReplicas>,
+}
+
+/// How this replica and the others hear each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplicaStatus {
+    /// Those that are there, this one included.
+    pub(crate) replicas: usize,
+    pub(crate) words: BroadcastStatus,
+}
+
+/// The other wellheads, and the channel over which they speak.
+#[derive(Debug)]
+struct KnownReplicas {
+    channel: ReplicaChannel,
+    replicas: Arc<Replicas>,
 }
 
 #[derive(Debug)]
@@ -46,7 +66,33 @@ impl SharedLimits {
     /// `epoch`: since when the meters count.
     pub(crate) fn new(settings: &SharedStore, epoch: Instant) -> Self {
         let serving = Mutex::new(LimitServing::Waiting(Vec::new()));
-        Self { when_away: settings.when_away, epoch, serving, pauses: OnceLock::new() }
+        let (pauses, replicas) = (OnceLock::new(), OnceLock::new());
+        Self { when_away: settings.when_away, epoch, serving, pauses, replicas }
+    }
+
+    /// Begins to hear the other replicas, in a task of this runtime, if one of them is to probe for all. What they
+    /// say comes out of the receiver, for [`follow_replicas`].
+    pub(crate) fn start_replicas(
+        &self,
+        settings: &SharedStore,
+        rng: SmallRng,
+    ) -> Option<StartedReplicas> {
+        if settings.probes == SharedProbes::Each {
+            return None;
+        }
+        let bounds = broadcast_bounds(settings);
+        // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
+        let (channel, messages) = ReplicaChannel::start(&settings.redis, bounds, rng).ok()?;
+        let replicas = replicas::replicas(&channel);
+        self.replicas.set(KnownReplicas { channel, replicas: Arc::clone(&replicas) }).ok()?;
+        Some(StartedReplicas { replicas, messages })
+    }
+
+    /// What became of words between replicas, and how many replicas there are; `None` where each probes for
+    /// itself.
+    pub(crate) fn replica_status(&self, now: Instant) -> Option<ReplicaStatus> {
+        let KnownReplicas { channel, replicas } = self.replicas.get()?;
+        Some(ReplicaStatus { replicas: replicas.count(now), words: channel.status() })
     }
 
     /// Begins to serve the limits, and to hear of pauses, in tasks of this runtime. The pauses that other
@@ -57,7 +103,7 @@ impl SharedLimits {
         mut rng: SmallRng,
     ) -> Option<mpsc::Receiver<PauseNotice>> {
         let cluster: &str = settings.cluster.as_ref();
-        let pauses = PauseBounds { cluster: cluster.to_owned(), ..PauseBounds::default() };
+        let pauses = broadcast_bounds(settings);
         let notices = self.start_pauses(settings, pauses, SmallRng::seed_from_u64(rng.next_u64()));
         let limits = LeaseBounds { cluster: cluster.to_owned(), ..LeaseBounds::default() };
         self.start_limits(settings, limits, rng);
@@ -67,7 +113,7 @@ impl SharedLimits {
     fn start_pauses(
         &self,
         settings: &SharedStore,
-        bounds: PauseBounds,
+        bounds: BroadcastBounds,
         rng: SmallRng,
     ) -> Option<mpsc::Receiver<PauseNotice>> {
         // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
@@ -116,9 +162,14 @@ impl SharedLimits {
     }
 
     /// What became of messages about pauses; `None` before sharing began.
-    pub(crate) fn pause_status(&self) -> Option<PauseStatus> {
+    pub(crate) fn pause_status(&self) -> Option<BroadcastStatus> {
         self.pauses.get().map(PauseChannel::status)
     }
+}
+
+fn broadcast_bounds(settings: &SharedStore) -> BroadcastBounds {
+    let cluster: &str = settings.cluster.as_ref();
+    BroadcastBounds { cluster: cluster.to_owned(), ..BroadcastBounds::default() }
 }
 
 /// How one upstream is shared. While the store is away its bounds go by their share, whatever holds for

@@ -1,7 +1,8 @@
 //! What outlives a process or is shared by several: two slow tiers behind a cache of answers,
 //! [`Disk`], which outlives a restart, and [`SharedTier`], a Redis or Valkey that replicas have in
-//! common; and three things more that replicas share through one: limits ([`LeaseKeeper`]), pauses of
-//! upstreams ([`PauseChannel`]) and the keys of callers ([`KeyDirectory`]). Each of these documents
+//! common; and four things more that replicas share through one: limits ([`LeaseKeeper`]), pauses of
+//! upstreams ([`PauseChannel`]), what they learn of chains and upstreams ([`ReplicaChannel`]) and the keys of
+//! callers ([`KeyDirectory`]). Each of these documents
 //! itself; what follows is of the two tiers.
 //!
 //! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
@@ -58,6 +59,7 @@
 //! percentile of gets stays within `get_within`, whatever Redis does, but for five gets
 //! and those beside them each time a link ends.
 
+mod broadcast;
 mod disk;
 mod key_directory;
 mod lease;
@@ -65,6 +67,7 @@ mod look;
 mod pauses;
 mod reconnect;
 mod record;
+mod replicas;
 mod shared;
 mod stats;
 mod subscription;
@@ -74,13 +77,15 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
+pub use crate::broadcast::{BroadcastBounds, BroadcastStatus, ReplicaId};
 pub use crate::disk::{Disk, DiskBounds, OpenError};
 pub use crate::key_directory::{
     DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
 };
 pub use crate::lease::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, RegistryFull};
 pub use crate::look::{LookError, StoreReport, look_at};
-pub use crate::pauses::{PauseBounds, PauseChannel, PauseNotice, PauseStatus};
+pub use crate::pauses::{PauseChannel, PauseNotice};
+pub use crate::replicas::{ReplicaChannel, ReplicaMessage};
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
 

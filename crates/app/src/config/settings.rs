@@ -29,7 +29,7 @@ use super::rule::{default, derived, required};
 use super::traces::TracesConfig;
 use super::unit::ByteSize;
 use super::usage::UsageConfig;
-use super::value::{Admin, FileMode, KeyFile, LogFilter, ReloadTrigger, TextLine};
+use super::value::{Admin, FileMode, KeyFile, LogFilter, ReloadTrigger, SharedProbes, TextLine};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -411,9 +411,9 @@ section! {
 
 section! {
     /// A Redis or Valkey through which several wellheads share the rates and quotas of tenants and keys,
-    /// `budget` of upstreams and the pauses that upstreams ask for, and, with `access.keys.redis`, the keys.
+    /// `budget` of upstreams and the pauses that upstreams ask for, probes of upstreams, and, with `access.keys.redis`, the keys.
     /// No request waits for it as a rule: each wellhead takes a small stock of calls in advance. Calls per
-    /// address, calls in progress of tenants and keys, and what is learnt of upstreams are counted by each
+    /// address, calls in progress of tenants and keys, and learnt rates of upstreams are counted by each
     /// wellhead for itself.
     SharedStore {
         /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
@@ -424,6 +424,9 @@ section! {
         /// part of every limit, divided by the wellheads known last. `open`: no shared limit. `closed`:
         /// calls with a shared limit are refused. Upstreams are always asked by the part.
         when_away: WhenAway = default(WhenAway::Share),
+        /// Which wellhead asks an upstream on its own behalf: its newest block, its state, whether it is back.
+        /// `one`: one of them for all, which tells the others. `each`: each for itself.
+        probes: SharedProbes = default(SharedProbes::One),
     }
 }
 

@@ -445,6 +445,8 @@ choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,
     "allow" => AnonymousRule::Allow, "deny" => AnonymousRule::Deny);
 choice!(WhenAway, "`share`, `open` or `closed`", WhenAway::Share,
     "share" => WhenAway::Share, "open" => WhenAway::Open, "closed" => WhenAway::Closed);
+choice!(SharedProbes, "`one` or `each`", SharedProbes::One,
+    "one" => SharedProbes::One, "each" => SharedProbes::Each);
 choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `query`", KeyPlace::Path,
     "path" => KeyPlace::Path, "x-api-key" => KeyPlace::ApiKey, "bearer" => KeyPlace::Bearer,
     "basic" => KeyPlace::Basic, "subprotocol" => KeyPlace::Subprotocol, "query" => KeyPlace::Query);
@@ -478,6 +480,15 @@ pub enum KeyPlace {
     Subprotocol,
     /// In the query.
     Query,
+}
+
+/// Which replica asks an upstream on its own behalf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedProbes {
+    /// One, which tells the others.
+    One,
+    /// Each for itself.
+    Each,
 }
 
 /// How files of usage are written.

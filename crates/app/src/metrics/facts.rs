@@ -159,6 +159,12 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
         &[words("result", || vec!["published", "received", "dropped", "malformed"])],
         "4",
     ),
+    single("wellhead_replicas"),
+    family(
+        "wellhead_replica_messages",
+        &[words("result", || vec!["published", "received", "dropped", "malformed"])],
+        "4",
+    ),
     family("wellhead_worker_stuck", &[label("worker", "the worker threads, from 0")], "workers"),
     family(
         "wellhead_build_info",

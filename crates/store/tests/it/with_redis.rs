@@ -10,6 +10,7 @@ mod lease;
 mod lease_script;
 mod look;
 mod pauses;
+mod replicas;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -7,28 +7,31 @@ use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_kit::RedisServer;
-use wellhead_store::{PauseBounds, PauseChannel, PauseNotice};
+use wellhead_store::{BroadcastBounds, PauseChannel, PauseNotice};
 use wellhead_telemetry::SecretUrl;
 
 use super::BROKEN;
 
 type Received = mpsc::Receiver<PauseNotice>;
 
-fn start(redis: &RedisServer, seed: u64) -> (PauseChannel, Received) {
-    let bounds = PauseBounds {
+/// Patient with the machine, and back soon.
+pub(super) fn bounds() -> BroadcastBounds {
+    BroadcastBounds {
         cluster: "test".to_owned(),
         waiting_max: 8,
         answer_within: Duration::from_secs(10),
         ping_every: Duration::from_millis(20),
         pause_min: Duration::from_millis(5),
         pause_max: Duration::from_millis(50),
-        ..PauseBounds::default()
-    };
-    let url = SecretUrl::parse(&redis.url()).unwrap();
-    PauseChannel::start(&url, bounds, SmallRng::seed_from_u64(seed)).unwrap()
+    }
 }
 
-async fn until(what: &str, is: impl Fn() -> bool) {
+fn start(redis: &RedisServer, seed: u64) -> (PauseChannel, Received) {
+    let url = SecretUrl::parse(&redis.url()).unwrap();
+    PauseChannel::start(&url, bounds(), SmallRng::seed_from_u64(seed)).unwrap()
+}
+
+pub(super) async fn until(what: &str, is: impl Fn() -> bool) {
     let seen = async {
         while !is() {
             // Between two looks at a status, which has no waiter; the loop has a limit.
