@@ -58,7 +58,7 @@ pub use script::Script;
 pub use stepping_clock::SteppingClock;
 pub use tap::Tap;
 pub use websocket::WsClient;
-pub use wellhead::{Upstream, Wellhead, binary};
+pub use wellhead::{Upstream, Wellhead, binary, chain};
 pub use wellhead_kit::free_port;
 
 /// How long between two looks of [`until`].

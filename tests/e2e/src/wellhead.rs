@@ -99,9 +99,17 @@ impl Wellhead {
     ///
     /// # Panics
     /// When it does not end in order, or is not ready afterwards.
-    pub async fn restart(mut self) -> Self {
+    pub async fn restart(self) -> Self {
         self.process.signal(Signal::Term);
         assert_eq!(self.process.exit_code(EXIT_MAX).await, Some(0), "{}", self.process.log());
+        self.start_again().await
+    }
+
+    /// Starts it again with its config and its ports, after it was killed.
+    ///
+    /// # Panics
+    /// When it is not ready afterwards.
+    pub async fn start_again(mut self) -> Self {
         self.started = now();
         self.process = Process::start(&self.command, self.folder.path().join("log"));
         self.ready().await
@@ -154,8 +162,9 @@ impl Wellhead {
     }
 }
 
-/// The lines of one chain below `chains:`.
-fn chain(chain_id: u64, upstreams: &[Upstream]) -> String {
+/// The lines of one chain, called `main`, below `chains:`.
+#[must_use]
+pub fn chain(chain_id: u64, upstreams: &[Upstream]) -> String {
     let mut lines = format!("  main:\n    id: {chain_id}\n    upstreams:\n");
     for Upstream { id, fields } in upstreams {
         lines.push_str(&format!("      - {{ id: {id}, {fields} }}\n"));

@@ -1,0 +1,115 @@
+//! Clients that change replica with each call.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use wellhead_e2e::Rpc;
+
+const CLIENTS: u64 = 8;
+/// Between two calls of a client: the time of a round trip to a service nearby.
+const PAUSE: Duration = Duration::from_millis(4);
+/// Failures that are kept to be printed.
+const KEPT: usize = 20;
+
+/// What clients saw.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTally {
+    is_parted: AtomicBool,
+    is_over: AtomicBool,
+    pub(crate) reads: AtomicU64,
+    pub(crate) reads_parted: AtomicU64,
+    /// Reads of a replica that was away, made anew at another one.
+    pub(crate) moved: AtomicU64,
+    /// Newest blocks below one that the client was told before.
+    pub(crate) back: AtomicU64,
+    /// The same, while replicas could not hear each other.
+    pub(crate) back_parted: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl ClientTally {
+    /// From now on replicas may be out of each other's hearing.
+    pub(crate) fn part(&self) {
+        self.is_parted.store(true, Relaxed);
+    }
+
+    /// And from now on not.
+    pub(crate) fn join(&self) {
+        self.is_parted.store(false, Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.failures.lock().unwrap().clone()
+    }
+
+    fn note_failure(&self, text: String) {
+        let mut failures = self.failures.lock().unwrap();
+        if failures.len() < KEPT {
+            failures.push(text);
+        }
+    }
+}
+
+/// Starts clients of the replicas at these ports.
+pub(crate) fn start(ports: &[u16]) -> (Arc<ClientTally>, JoinSet<()>) {
+    let tally = Arc::<ClientTally>::default();
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        // Each has an address of its own, as each is a session of its own.
+        let from = std::net::Ipv4Addr::new(127, 0, 1, u8::try_from(client).unwrap() + 1);
+        let replicas = ports.iter().map(|port| Rpc::from_address(from, *port, "/")).collect();
+        clients.spawn(read(replicas, Arc::clone(&tally), SmallRng::seed_from_u64(client)));
+    }
+    (tally, clients)
+}
+
+async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
+    let mut newest = 0;
+    while !tally.is_over.load(Relaxed) {
+        sleep(PAUSE).await;
+        let place = rng.random_range(0..replicas.len());
+        // A part of the time that is parted at either end counts as such.
+        let was_parted = tally.is_parted.load(Relaxed);
+        let told = match rng.random_range(0..3) {
+            0 => replicas[place].call("eth_blockNumber", json!([])).await,
+            _ => replicas[place].call("eth_getBlockByNumber", json!(["latest", false])).await,
+        };
+        let reply = match told {
+            Ok(reply) => reply,
+            // It is away: a load balancer asks another one.
+            Err(_) => {
+                tally.moved.fetch_add(1, Relaxed);
+                continue;
+            }
+        };
+        let result = &reply["result"];
+        let number = result.as_str().or_else(|| result["number"].as_str());
+        let Some(number) = number.and_then(|it| u64::from_str_radix(it.get(2..)?, 16).ok()) else {
+            tally.note_failure(format!("replica {place}: {reply}"));
+            continue;
+        };
+        let is_parted = was_parted || tally.is_parted.load(Relaxed);
+        let (reads, back) = match is_parted {
+            true => (&tally.reads_parted, &tally.back_parted),
+            false => (&tally.reads, &tally.back),
+        };
+        reads.fetch_add(1, Relaxed);
+        if number < newest {
+            back.fetch_add(1, Relaxed);
+            if !is_parted {
+                tally.note_failure(format!("replica {place}: {number} after {newest}"));
+            }
+        }
+        newest = newest.max(number);
+    }
+}
