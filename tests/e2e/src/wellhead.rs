@@ -99,7 +99,7 @@ impl Wellhead {
     ///
     /// # Panics
     /// When it does not end in order, or is not ready afterwards.
-    pub async fn restart(self) -> Self {
+    pub async fn restart(mut self) -> Self {
         self.process.signal(Signal::Term);
         assert_eq!(self.process.exit_code(EXIT_MAX).await, Some(0), "{}", self.process.log());
         self.start_again().await
