@@ -113,6 +113,11 @@ impl Settings<'_> {
                     false => self.comments.push(why),
                 }
             }
+            Finding::InFlight { calls, .. } => self.in_flight(*calls, why),
+            // A profile has no setting for that: the upstream's counts for each worker.
+            Finding::ConnectionCap { connections, .. } => self.comments.push(format!(
+                "{why}: set `connections_max` of the upstream to {connections} or less, divided by `workers`"
+            )),
             Finding::Shaped { scope, knee, .. } => self.knee(*scope, *knee, &why),
             Finding::StreamCap { streams, way, .. } => self.streams(*streams, *way, why),
             Finding::Recycle { after_calls, .. } => self.requests_max(*after_calls, &why),
@@ -276,11 +281,18 @@ impl Settings<'_> {
         let why = format!("a quarter above the knee, more only takes longer, {why}");
         match scope {
             ShapingScope::Account | ShapingScope::Open => {
-                let value = at_once.min(65_536.0).to_string();
-                set(&mut self.budget, "in_flight", ProfileLine { value, why }, true);
+                self.in_flight(at_once as u64, why);
             }
             ShapingScope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
         }
+    }
+
+    /// Calls in flight, over all connections: the fewest that anything asks for.
+    fn in_flight(&mut self, calls: u64, why: String) {
+        let known = self.budget.iter().find(|(name, _)| *name == "in_flight");
+        let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u64::MAX);
+        let line = ProfileLine { value: calls.clamp(1, 65_536).to_string(), why };
+        set(&mut self.budget, "in_flight", line, calls < known);
     }
 
     fn write(&self, out: &mut String) {

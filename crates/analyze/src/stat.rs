@@ -5,6 +5,7 @@
 
 pub mod bootstrap;
 pub mod bucket;
+pub mod ceiling;
 pub mod chance;
 pub mod offered;
 pub mod plateau;

@@ -12,6 +12,7 @@ mod comparison;
 mod connections;
 mod finding;
 mod fresh;
+mod in_flight;
 mod latency;
 mod limits;
 mod load;
@@ -153,7 +154,10 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         return vec![DraftVerdict::cannot_tell(why.join(", "))];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
+    let bounded = in_flight::bound(trial, all);
     let mut found = match trial.experiment {
+        // Refusals that have another cause than a rate say nothing of one.
+        _ if bounded.is_some() => bounded.into_iter().collect(),
         "latency" => vec![latency::latency(&sound)],
         "streams" => vec![connections::streams(&sound)],
         "connection" => connections::connection(&sound),

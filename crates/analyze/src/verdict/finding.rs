@@ -196,6 +196,20 @@ pub enum Finding {
         /// For this long, seconds: a limit that counts over longer does not show.
         kept_s: f64,
     },
+    /// No more calls than this are taken at a time.
+    InFlight {
+        /// Calls.
+        calls: u64,
+        /// How others are refused.
+        way: RefusalWay,
+    },
+    /// No more connections than this are taken from one address.
+    ConnectionCap {
+        /// Connections.
+        connections: u64,
+        /// How calls on others are refused.
+        way: RefusalWay,
+    },
     /// This many calls pass at once.
     Bucket {
         /// Calls.
@@ -542,6 +556,8 @@ impl Finding {
             | Self::IdleClose { .. }
             | Self::NoIdleClose { .. }
             | Self::NoBucket { .. }
+            | Self::InFlight { .. }
+            | Self::ConnectionCap { .. }
             | Self::Disagrees { .. }
             | Self::Agrees { .. }
             | Self::Reach { .. }

@@ -69,6 +69,10 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(kept_s * 1_000.0)
             ),
+            Self::InFlight { calls, way } => at_most(f, *calls, "calls in flight", *way),
+            Self::ConnectionCap { connections, way } => {
+                at_most(f, *connections, "connections per address", *way)
+            }
             Self::Bucket { size, window_s, refill, way, retry_after, .. } => write!(
                 f,
                 "{}; above that {}, {}",
@@ -208,6 +212,11 @@ impl Refilled {
             Self::AtOnce => format!("{size} per {window}, restored all at once"),
         }
     }
+}
+
+fn at_most(f: &mut fmt::Formatter<'_>, most: u64, of: &str, way: RefusalWay) -> fmt::Result {
+    let of = if most == 1 { of.replacen('s', "", 1) } else { of.to_owned() };
+    write!(f, "at most {} {of}, above that {}", whole(most), way.word())
 }
 
 fn cost(
