@@ -154,6 +154,8 @@ impl Settings<'_> {
             | Finding::Users { .. }
             | Finding::Held { .. }
             | Finding::Drift { .. }
+            | Finding::Step { .. }
+            | Finding::Fails { .. }
             | Finding::NoDrift { .. }
             | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),

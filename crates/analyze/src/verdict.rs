@@ -10,6 +10,7 @@ mod agree;
 mod bodies;
 mod comparison;
 mod connections;
+mod failures;
 mod finding;
 mod fresh;
 mod in_flight;
@@ -27,8 +28,8 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
-    ServedUsers, ShapingScope,
+    CapWay, Drifting, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 pub use sentence::figure;
 pub use trial::{PlayedCell, Trial, trials};
@@ -177,6 +178,7 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         "reach" => reach::reach(trial),
         _ => Vec::new(),
     };
+    found.extend(span_of(trial).and_then(|span| failures::of_cells(&sound, span)));
     if left_out > 0 && !timeless {
         for found in &mut found {
             found.confidence = found.confidence.one_less();
@@ -186,6 +188,18 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         }
     }
     found
+}
+
+/// What the cells of an experiment differ in, where a share of failures that is the same in all of them is
+/// told.
+fn span_of(trial: &Trial<'_>) -> Option<FailureSpan> {
+    let by_users = trial.played.iter().any(|cell| cell.count("users").is_some());
+    match trial.experiment {
+        "load" if by_users => Some(FailureSpan::AnyConcurrency),
+        "rate" | "load" => Some(FailureSpan::AnyRate),
+        "throttle" => Some(FailureSpan::AnyConcurrency),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::finding::{
-    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
-    ServedUsers, ShapingScope,
+    CapWay, Drifting, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 
 impl fmt::Display for Finding {
@@ -156,15 +156,15 @@ impl fmt::Display for Finding {
                 figure(*high),
                 held_by(held)
             ),
-            Self::Capacity { per_second, p99_ms } => write!(
+            Self::Capacity { per_second, p99_ms, failed } => write!(
                 f,
-                "sustains {} calls/s with 99 % within {}, and no more",
+                "sustains {} calls/s with 99 % within {}, and no more; {failed}",
                 figure(*per_second),
                 time(*p99_ms)
             ),
-            Self::NoCapacityLimit { up_to_per_second, p99_ms } => write!(
+            Self::NoCapacityLimit { up_to_per_second, p99_ms, failed } => write!(
                 f,
-                "sustains the whole offered load, {} calls/s with 99 % within {}",
+                "sustains the whole offered load, {} calls/s with 99 % within {}; {failed}",
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
@@ -178,24 +178,21 @@ impl fmt::Display for Finding {
                 time(*p50_ms),
                 time(*p99_ms)
             ),
-            Self::Drift { what: Drifting::Time, from, to, minutes } => write!(
-                f,
-                "the median time {} from {} to {} in {}",
-                moves(*from, *to),
-                time(*from),
-                time(*to),
-                watched(*minutes)
-            ),
-            Self::Drift { what: Drifting::Errors, from, to, minutes } => write!(
-                f,
-                "calls that are not served {} from {} to {} % in {}",
-                moves(*from, *to).trim_end_matches('s'),
-                figure(*from),
-                figure(*to),
-                watched(*minutes)
-            ),
+            Self::Step { what, from, to, after_minutes, minutes } => {
+                let (minutes, from_to) = (whole(*minutes), change(*what, (*from, *to)));
+                let moves = steps(*what, *to > *from);
+                write!(f, "{moves} {from_to} after {after_minutes} of {minutes} minutes")
+            }
+            Self::Fails { percent, how, when, .. } => {
+                write!(f, "{} % of calls {}, {}", figure(*percent), how.words(), when.words())
+            }
+            Self::Drift { what, from, to, minutes } => drifts(f, *what, (*from, *to), *minutes),
             Self::NoDrift { minutes } => {
-                write!(f, "no drift of times or errors in {}", watched(*minutes))
+                write!(
+                    f,
+                    "no drift or step of times, errors or throughput in {}",
+                    watched(*minutes)
+                )
             }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
@@ -217,6 +214,88 @@ impl Refilled {
 fn at_most(f: &mut fmt::Formatter<'_>, most: u64, of: &str, way: RefusalWay) -> fmt::Result {
     let of = if most == 1 { of.replacen('s', "", 1) } else { of.to_owned() };
     write!(f, "at most {} {of}, above that {}", whole(most), way.word())
+}
+
+fn drifts(
+    f: &mut fmt::Formatter<'_>,
+    what: Drifting,
+    (from, to): (f64, f64),
+    minutes: u64,
+) -> fmt::Result {
+    let subject = what.subject();
+    let moves = if to > from { "rise" } else { "fall" };
+    let s = if what.is_plural() { "" } else { "s" };
+    write!(f, "{subject} {moves}{s} {} in {}", change(what, (from, to)), watched(minutes))
+}
+
+/// With the subject.
+fn steps(what: Drifting, is_up: bool) -> String {
+    let moves = if is_up { "jump" } else { "drop" };
+    let s = if what.is_plural() { "" } else { "s" };
+    format!("{} {moves}{s}", what.subject())
+}
+
+fn change(what: Drifting, (from, to): (f64, f64)) -> String {
+    match what {
+        Drifting::Time | Drifting::Tail => format!("from {} to {}", time(from), time(to)),
+        Drifting::Errors => format!("from {} to {} %", figure(from), figure(to)),
+        Drifting::Throughput => format!("from {} to {} calls/s", figure(from), figure(to)),
+    }
+}
+
+impl fmt::Display for FailedCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { failed, of, unanswered } = *self;
+        if failed == 0 {
+            return write!(f, "none failed");
+        }
+        let percent = figure(100.0 * failed as f64 / of.max(1) as f64);
+        write!(f, "{percent} % failed")?;
+        match unanswered {
+            0 => write!(f, ", all of them answered"),
+            some if some == failed => write!(f, " without an answer"),
+            some => write!(f, ", {} of {} without an answer", whole(some), whole(failed)),
+        }
+    }
+}
+
+impl FailureWay {
+    fn words(&self) -> String {
+        match self {
+            Self::Refused(RefusalWay::Unanswered | RefusalWay::Queued) => {
+                "are not answered".to_owned()
+            }
+            Self::Refused(way) => format!("fail with {}", way.word()),
+            Self::Transport(error) => format!("are not answered ({})", error.replace('_', " ")),
+            Self::Class(class) => format!("fail ({})", class.replace('_', " ")),
+        }
+    }
+}
+
+impl FailureSpan {
+    fn words(self) -> &'static str {
+        match self {
+            Self::AnyRate => "at any rate",
+            Self::AnyConcurrency => "at any concurrency",
+            Self::AnyTime => "from the beginning to the end",
+        }
+    }
+}
+
+impl Drifting {
+    /// What it is, for people.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Self::Time => "the median time",
+            Self::Tail => "the 99th percentile",
+            Self::Errors => "calls that are not served",
+            Self::Throughput => "throughput",
+        }
+    }
+
+    fn is_plural(self) -> bool {
+        self == Self::Errors
+    }
 }
 
 fn cost(
@@ -257,7 +336,8 @@ fn users(f: &mut fmt::Formatter<'_>, stages: &[ServedUsers]) -> fmt::Result {
         let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
         let (users, served) = (whole(stage.users), figure(stage.per_second));
         let word = if stage.users == 1 { "user" } else { "users" };
-        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}")?;
+        let failed = stage.failed;
+        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}, {failed}")?;
     }
     match stages.len() - shown {
         0 => Ok(()),
@@ -288,10 +368,6 @@ fn watched(minutes: u64) -> String {
         1 => "1 minute".to_owned(),
         more => format!("{} minutes", whole(more)),
     }
-}
-
-fn moves(from: f64, to: f64) -> &'static str {
-    if to > from { "rises" } else { "falls" }
 }
 
 impl RetryAfterWorth {
