@@ -156,6 +156,7 @@ impl Settings<'_> {
             | Finding::Drift { .. }
             | Finding::Step { .. }
             | Finding::Fails { .. }
+            | Finding::Ended { .. }
             | Finding::NoDrift { .. }
             | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),

@@ -10,6 +10,7 @@ mod agree;
 mod bodies;
 mod comparison;
 mod connections;
+mod ended;
 mod failures;
 mod finding;
 mod fresh;
@@ -28,7 +29,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
     Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 pub use sentence::figure;
@@ -112,6 +113,18 @@ impl DraftVerdict {
         Self { finding, confidence, evidence }
     }
 
+    fn of(self, experiment: &str, target: u32) -> ExperimentVerdict {
+        let finding = self.finding.rounded();
+        ExperimentVerdict {
+            experiment: experiment.to_owned(),
+            target,
+            sentence: finding.to_string(),
+            finding,
+            confidence: self.confidence,
+            evidence: self.evidence,
+        }
+    }
+
     fn cannot_tell(why: impl Into<String>) -> Self {
         Self::new(Finding::CannotTell { why: why.into() }, Confidence::None, Vec::new())
     }
@@ -126,17 +139,14 @@ pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
     let mut told = Vec::new();
     for trial in order {
         for found in judge(run, trial, &trials) {
-            let finding = found.finding.rounded();
-            told.push(ExperimentVerdict {
-                experiment: trial.experiment.to_owned(),
-                target: trial.target,
-                sentence: finding.to_string(),
-                finding,
-                confidence: found.confidence,
-                evidence: found.evidence,
-            });
+            told.push(found.of(trial.experiment, trial.target));
         }
     }
+    for (target, experiment, found) in ended::ended(records) {
+        told.push(found.of(experiment, target));
+    }
+    // Each of these is the last of its experiment and target.
+    told.sort_by_key(|it| (place(&it.experiment).unwrap_or(usize::MAX), it.target));
     told
 }
 

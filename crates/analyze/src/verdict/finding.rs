@@ -97,6 +97,24 @@ pub enum FailureSpan {
     AnyTime,
 }
 
+/// Why a target was asked no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Refusals ask for a pause.
+    LongPause {
+        /// Of so many seconds.
+        seconds: u64,
+    },
+    /// Refusals say that a quota is spent.
+    Spent,
+    /// All calls were refused.
+    Refused {
+        /// For so many seconds.
+        seconds: u64,
+    },
+}
+
 /// What shaping counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -523,6 +541,13 @@ pub enum Finding {
         /// Minutes that were watched.
         minutes: u64,
     },
+    /// The target was asked no more.
+    Ended {
+        /// Calls that were served before.
+        after_calls: u64,
+        /// Because.
+        reason: EndReason,
+    },
     /// Nothing can be concluded.
     CannotTell {
         /// Because.
@@ -562,6 +587,10 @@ impl Finding {
                 (ms - other).abs() < ALIKE_MS.max(ALIKE * ms.max(*other))
             }
             (Self::NoLag { .. }, Self::NoLag { .. }) => true,
+            // Where the first refusal came depends on what was sent before.
+            (Self::Ended { reason, .. }, Self::Ended { reason: other, .. }) => {
+                std::mem::discriminant(reason) == std::mem::discriminant(other)
+            }
             (
                 Self::Fails { how, when, low, high, .. },
                 Self::Fails { how: how_2, when: when_2, low: low_2, high: high_2, .. },
@@ -652,6 +681,7 @@ impl Finding {
             | Self::Methods { .. }
             | Self::WebSocket { .. }
             | Self::NoDrift { .. }
+            | Self::Ended { .. }
             | Self::CannotTell { .. } => Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::finding::{
-    CapWay, Drifting, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
     Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 
@@ -194,6 +194,10 @@ impl fmt::Display for Finding {
                     watched(*minutes)
                 )
             }
+            Self::Ended { after_calls, reason } => {
+                let (after, why) = (whole(*after_calls), reason.words());
+                write!(f, "sending was ended after {after} served calls: {why}")
+            }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
     }
@@ -255,6 +259,20 @@ impl fmt::Display for FailedCalls {
             0 => write!(f, ", all of them answered"),
             some if some == failed => write!(f, " without an answer"),
             some => write!(f, ", {} of {} without an answer", whole(some), whole(failed)),
+        }
+    }
+}
+
+impl EndReason {
+    fn words(self) -> String {
+        let long = |seconds: u64| time(seconds as f64 * 1_000.0);
+        match self {
+            Self::LongPause { seconds } => format!("refusals ask for a pause of {}", long(seconds)),
+            Self::Spent => "refusals say that the quota is spent".to_owned(),
+            Self::Refused { seconds } => format!(
+                "every call was refused for {}, by a ban, a spent quota or a long window",
+                long(seconds)
+            ),
         }
     }
 }
@@ -489,7 +507,9 @@ pub(crate) fn bytes(n: f64) -> String {
 
 /// Milliseconds with the unit that reads best.
 fn time(ms: f64) -> String {
-    if ms >= 120_000.0 {
+    if ms >= 7_200_000.0 {
+        format!("{} h", figure(ms / 3_600_000.0))
+    } else if ms >= 120_000.0 {
         format!("{} min", figure(ms / 60_000.0))
     } else if ms >= 1_000.0 {
         let s = ms / 1_000.0;
