@@ -31,6 +31,10 @@ const UNSURE: f64 = 0.05;
 /// But not if they are further apart than this, microseconds.
 const UNSURE_MAX_US: f64 = 5_000.0;
 
+/// From this bound on, one call in so many is within what the way makes uneven.
+const SLACK_FROM: u64 = 8;
+const SLACK_OF: u64 = 16;
+
 /// A refusal that takes more than this share of what a call takes is made to wait.
 const WAITS: f64 = 0.75;
 
@@ -115,10 +119,16 @@ fn agrees(cells: &[CountedCell], calls: u64) -> bool {
     let all = || cells.iter().flat_map(|cell| &cell.calls);
     let refused = all().filter(|it| it.refused).count() as f64;
     let early = |most: u64| all().filter(|it| it.refused && it.lenient <= most).count() as f64;
-    let beyond = all().filter(|it| !it.refused && it.lenient >= calls).count() as f64;
-    early(calls - 1) <= AGAINST_MAX * refused
+    let met = calls + slack(calls);
+    let beyond = all().filter(|it| !it.refused && it.lenient >= met).count() as f64;
+    early(calls - 1 - slack(calls)) <= AGAINST_MAX * refused
         && early(calls / 2) <= FAR_OFF_MAX * refused
         && beyond <= AGAINST_MAX * (refused + beyond)
+}
+
+/// Calls by which the count of those in flight may be off.
+fn slack(calls: u64) -> u64 {
+    if calls < SLACK_FROM { 0 } else { (calls / SLACK_OF).max(1) }
 }
 
 /// The value that comes most often, the smaller of two.

@@ -36,12 +36,14 @@ struct ModelServer {
     jitter: f64,
     /// Milliseconds of the way there, and of the way back.
     way: f64,
+    /// Each way takes so much more or less, as a share.
+    wobble: f64,
     /// A refusal takes as long as a call.
     slow_refusals: bool,
 }
 
 const fn server(rule: ModelRule, takes: f64, jitter: f64) -> ModelServer {
-    ModelServer { rule, takes, jitter, way: 4.0, slow_refusals: false }
+    ModelServer { rule, takes, jitter, way: 4.0, wobble: 0.0, slow_refusals: false }
 }
 
 /// Milliseconds.
@@ -110,15 +112,22 @@ impl ModelServing {
 fn play(it: ModelServer, per_second: f64, seconds: f64, rng: &mut SmallRng) -> Vec<HeldCall> {
     let mut serving = ModelServing::begin(it.rule);
     let us = |ms: f64| (ms * 1e3) as u64;
+    let mut uneven = |by: f64, share: f64| by * (1.0 + share * (2.0 * rng.random::<f64>() - 1.0));
+    // When each is sent, when it arrives, what it takes, and its way back.
     let one = |n: u64| {
         let sent = n as f64 * 1e3 / per_second;
-        let takes = it.takes * (1.0 + it.jitter * (2.0 * rng.random::<f64>() - 1.0));
-        let left = serving.serve(it.rule, sent + it.way, takes, rng);
-        let refused = sent + it.way + if it.slow_refusals { takes } else { 0.2 };
-        let ended = left.unwrap_or(refused) + it.way;
+        let (there, back) = (uneven(it.way, it.wobble), uneven(it.way, it.wobble));
+        (sent, sent + there, uneven(it.takes, it.jitter), back)
+    };
+    let mut calls: Vec<_> = (0..(per_second * seconds) as u64).map(one).collect();
+    calls.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let answered = |(sent, arrives, takes, back): (f64, f64, f64, f64)| {
+        let left = serving.serve(it.rule, arrives, takes, rng);
+        let refused = arrives + if it.slow_refusals { takes } else { 0.2 };
+        let ended = left.unwrap_or(refused) + back;
         HeldCall { sent: us(sent), ended: us(ended), refused: left.is_none() }
     };
-    (0..(per_second * seconds) as u64).map(one).collect()
+    calls.into_iter().map(answered).collect()
 }
 
 fn rng(seed: u64) -> SmallRng {
@@ -153,6 +162,22 @@ fn a_bound_on_calls_in_flight_is_found_to_the_call() {
 }
 
 #[test]
+fn over_an_uneven_way_it_is_found_nearly_to_the_call() {
+    let mut rng = rng(5);
+    for seed in 0..40 {
+        let most = rng.random_range(8..80_usize);
+        let takes = rng.random_range(40.0..200.0);
+        let jitter = [0.05, 0.3][seed as usize % 2];
+        let (way, wobble) = (10.0, 0.1);
+        let it = ModelServer { way, wobble, ..server(ModelRule::AtOnce(most), takes, jitter) };
+        let found = found(it, most as f64 / takes * 1e3, seed);
+        let found = found.unwrap_or_else(|| panic!("seed {seed}: {it:?}"));
+        let off = found.calls.abs_diff(most as u64);
+        assert!(off <= 1 + most as u64 / 16, "seed {seed}: {it:?}, {found:?}");
+    }
+}
+
+#[test]
 fn limits_of_a_rate_are_no_bound_on_calls_in_flight() {
     let mut rng = rng(2);
     for seed in 0..60 {
@@ -168,7 +193,9 @@ fn limits_of_a_rate_are_no_bound_on_calls_in_flight() {
             ModelRule::Window(size, length),
             ModelRule::Sliding(size, length),
         ] {
-            let it = ModelServer { slow_refusals: seed % 2 == 0, ..server(rule, takes, jitter) };
+            let wobble = [0.0, 0.2][seed as usize % 2];
+            let slow_refusals = seed % 4 == 0;
+            let it = ModelServer { wobble, slow_refusals, ..server(rule, takes, jitter) };
             // Without a burst the bucket of one call fills in another time.
             let fills_ms =
                 if let ModelRule::Bucket(1.0, _) = rule { 1e3 / per_second } else { length };

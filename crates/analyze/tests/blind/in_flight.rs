@@ -21,7 +21,7 @@ fn bounded(seed: u64) -> (ProviderDials, u64, Duration, RefusalWay) {
     let calls = rng.random_range(4..40_u64);
     let takes = Duration::from_millis(rng.random_range(40..200));
     dials.latency = LatencyDial::even(takes, takes / 10);
-    dials.http2 = seed % 2 == 0;
+    dials.http2 = seed.is_multiple_of(2);
     let (refusal, way) = match seed % 3 {
         0 => (RefusalForm::too_many(None), RefusalWay::Status429),
         1 => (RefusalForm::status(503, -32_000, "busy"), RefusalWay::OtherStatus(503)),
