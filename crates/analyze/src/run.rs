@@ -539,22 +539,32 @@ impl<'a> Player<'a> {
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
-            cell::CellEnd::Cut => return self.save().map(|()| false),
-            cell::CellEnd::Silent => {
-                self.silent.insert(target);
-                watch.silent(plan.name(), target);
-                return self.save().map(|()| false);
-            }
-            cell::CellEnd::Ended(why) => {
-                watch.ended(plan.name(), target, why);
-                return self.save().map(|()| false);
-            }
+            end => return self.leave(&end, plan.name(), target, watch).map(|()| false),
         };
         turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
         if let Some(why) = self.refusals.get(&target).and_then(RefusalRun::end) {
             watch.ended(plan.name(), target, why);
         }
         Ok(true)
+    }
+
+    /// Tells why a cell was not played to its end.
+    fn leave(
+        &mut self,
+        end: &cell::CellEnd,
+        experiment: &str,
+        target: u32,
+        watch: &mut dyn Watch,
+    ) -> Result<(), RunError> {
+        match end {
+            cell::CellEnd::Played(_) | cell::CellEnd::Cut => {}
+            cell::CellEnd::Silent => {
+                self.silent.insert(target);
+                watch.silent(experiment, target);
+            }
+            cell::CellEnd::Ended(why) => watch.ended(experiment, target, *why),
+        }
+        self.save()
     }
 
     /// Writes the records of a finished cell, and gives its outcome to the watch and to the plan.

@@ -28,14 +28,14 @@ const CHANCE_MAX: f64 = 0.01;
 const THROTTLED: &str = "throttled";
 
 /// Failures and calls of a cell, or of a part of one.
-type Counts = (u64, u64);
+type CellFailures = (u64, u64);
 
 /// A share of failures that is the same in all of `cells`.
 pub(super) fn of_cells(cells: &[&PlayedCell<'_>], when: FailureSpan) -> Option<DraftVerdict> {
     let failed = |cell: &PlayedCell<'_>| {
         cell.calls.iter().filter(|call| failed_otherwise(call)).count() as u64
     };
-    let counts: Vec<Counts> =
+    let counts: Vec<CellFailures> =
         cells.iter().map(|cell| (failed(cell), cell.calls.len() as u64)).collect();
     let calls = cells.iter().flat_map(|cell| &cell.calls).filter(|call| failed_otherwise(call));
     told(&counts, most(calls.map(|call| way(call)))?, when)
@@ -60,7 +60,7 @@ pub(super) fn of_rollups(parts: &[&Rollup]) -> impl Iterator<Item = DraftVerdict
     how.and_then(|how| told(&[(failed, calls)], how, FailureSpan::AnyTime)).into_iter()
 }
 
-fn told(counts: &[Counts], how: FailureWay, when: FailureSpan) -> Option<DraftVerdict> {
+fn told(counts: &[CellFailures], how: FailureWay, when: FailureSpan) -> Option<DraftVerdict> {
     let (failed, calls) =
         counts.iter().fold((0, 0), |(failed, calls), it| (failed + it.0, calls + it.1));
     let (low, high) = share_interval(failed, calls);
@@ -86,7 +86,7 @@ fn told(counts: &[Counts], how: FailureWay, when: FailureSpan) -> Option<DraftVe
 }
 
 /// Whether each cell has as many failures as a common share explains.
-fn is_even(counts: &[Counts], share: f64) -> bool {
+fn is_even(counts: &[CellFailures], share: f64) -> bool {
     let level = CHANCE_MAX / (2 * counts.len().max(1)) as f64;
     counts.iter().all(|(failed, calls)| {
         let fewer = 1.0 - so_many(failed + 1, *calls, share);

@@ -68,17 +68,15 @@ fn failures<'c, 'r: 'c>(cells: impl IntoIterator<Item = &'c PlayedCell<'r>>) -> 
     found
 }
 
+/// The 99th percentile of the times at a rate, milliseconds, and what failed there.
+fn borne_at(levels: &[(OfferedLevel, &PlayedCell<'_>)], rate: f64) -> (f64, FailedCalls) {
+    let cells = || levels.iter().filter(|(level, _)| level.offered == rate).map(|(_, cell)| *cell);
+    let times: Vec<f64> = cells().flat_map(PlayedCell::times).collect();
+    (quantile(&times, 0.99).unwrap_or(0.0), failures(cells()))
+}
+
 fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let found = saturation(&levels.iter().map(|(level, _)| *level).collect::<Vec<_>>());
-    let p99_at = |rate: f64| {
-        let those = levels.iter().filter(|(level, _)| level.offered == rate);
-        let times: Vec<f64> = those.flat_map(|(_, cell)| cell.times()).collect();
-        quantile(&times, 0.99).unwrap_or(0.0)
-    };
-    let failed_at = |rate: f64| {
-        let those = levels.iter().filter(|(level, _)| level.offered == rate);
-        failures(those.map(|(_, cell)| *cell))
-    };
     let best = levels.iter().map(|(level, _)| level.achieved).fold(0.0, f64::max);
     let kept =
         |cell: &PlayedCell<'_>| seconds(cell.cell.ended_at.saturating_sub(cell.cell.begun_at));
@@ -99,7 +97,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
         ));
     };
     let Some(breaks) = found.breaks else {
-        let (up_to_per_second, p99_ms, failed) = (holds, p99_at(holds), failed_at(holds));
+        let (up_to_per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
         let finding = Finding::NoCapacityLimit { up_to_per_second, p99_ms, failed };
         return DraftVerdict::new(finding, Confidence::High, evidence);
     };
@@ -115,7 +113,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
             level.behind
         ));
     }
-    let (per_second, p99_ms, failed) = (holds, p99_at(holds), failed_at(holds));
+    let (per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
     let finding = Finding::Capacity { per_second, p99_ms, failed };
     // A level above that is borne again says that the break was a moment's.
     let again = levels.iter().any(|(level, _)| level.offered > breaks && level.holds());

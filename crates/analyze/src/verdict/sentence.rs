@@ -179,21 +179,13 @@ impl fmt::Display for Finding {
                 time(*p99_ms)
             ),
             Self::Step { what, from, to, after_minutes, minutes } => {
-                let (minutes, from_to) = (whole(*minutes), change(*what, (*from, *to)));
-                let moves = steps(*what, *to > *from);
-                write!(f, "{moves} {from_to} after {after_minutes} of {minutes} minutes")
+                steps(f, *what, (*from, *to), (*after_minutes, *minutes))
             }
             Self::Fails { percent, how, when, .. } => {
                 write!(f, "{} % of calls {}, {}", figure(*percent), how.words(), when.words())
             }
             Self::Drift { what, from, to, minutes } => drifts(f, *what, (*from, *to), *minutes),
-            Self::NoDrift { minutes } => {
-                write!(
-                    f,
-                    "no drift or step of times, errors or throughput in {}",
-                    watched(*minutes)
-                )
-            }
+            Self::NoDrift { minutes } => even(f, *minutes),
             Self::Ended { after_calls, reason } => {
                 let (after, why) = (whole(*after_calls), reason.words());
                 write!(f, "sending was ended after {after} served calls: {why}")
@@ -232,11 +224,21 @@ fn drifts(
     write!(f, "{subject} {moves}{s} {} in {}", change(what, (from, to)), watched(minutes))
 }
 
-/// With the subject.
-fn steps(what: Drifting, is_up: bool) -> String {
-    let moves = if is_up { "jump" } else { "drop" };
+fn steps(
+    f: &mut fmt::Formatter<'_>,
+    what: Drifting,
+    (from, to): (f64, f64),
+    (after, minutes): (u64, u64),
+) -> fmt::Result {
+    let (after, minutes) = (whole(after), whole(minutes));
+    let moves = if to > from { "jump" } else { "drop" };
     let s = if what.is_plural() { "" } else { "s" };
-    format!("{} {moves}{s}", what.subject())
+    write!(f, "{} {moves}{s} {}", what.subject(), change(what, (from, to)))?;
+    write!(f, " after {after} of {minutes} minutes")
+}
+
+fn even(f: &mut fmt::Formatter<'_>, minutes: u64) -> fmt::Result {
+    write!(f, "no drift or step of times, errors or throughput in {}", watched(minutes))
 }
 
 fn change(what: Drifting, (from, to): (f64, f64)) -> String {
