@@ -188,6 +188,7 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         "reach" => reach::reach(trial),
         _ => Vec::new(),
     };
+    found.iter_mut().for_each(|found| in_flight::doubt(&sound, found));
     found.extend(span_of(trial).and_then(|span| failures::of_cells(&sound, span)));
     if left_out > 0 && !timeless {
         for found in &mut found {

@@ -24,6 +24,10 @@ const AGAINST_MAX: f64 = 0.02;
 /// The share of refusals that may come with at most half of the bound in flight.
 const FAR_OFF_MAX: f64 = 0.002;
 
+/// A bound that is contradicted this many times as often is not told, but may be there: times that are
+/// measured badly hide one.
+const SUSPECTED: f64 = 8.0;
+
 /// Two calls that are nearer to each other than this share of the quickest call may have overtaken each
 /// other.
 const UNSURE: f64 = 0.05;
@@ -76,6 +80,16 @@ struct CountedCall {
 
 /// The bound that the cells show, their calls in any order. `None` if they show none.
 pub fn ceiling(cells: &[Vec<HeldCall>]) -> Option<FlightCeiling> {
+    found(cells, 1.0)
+}
+
+/// The bound that the cells may show, if their times are not to be trusted.
+pub(crate) fn suspected(cells: &[Vec<HeldCall>]) -> Option<FlightCeiling> {
+    found(cells, SUSPECTED)
+}
+
+/// A bound that is contradicted `more` times as often as one that is told.
+fn found(cells: &[Vec<HeldCall>], more: f64) -> Option<FlightCeiling> {
     let refused = cells.iter().flatten().filter(|call| call.refused).count();
     if refused < REFUSED_MIN {
         return None;
@@ -84,13 +98,17 @@ pub fn ceiling(cells: &[Vec<HeldCall>]) -> Option<FlightCeiling> {
         let all = || cells.iter().flat_map(|cell| &cell.calls);
         let calls = most_common(all().filter(|call| call.refused).map(|call| call.seen))?;
         let fills = cells.iter().map(|cell| cell.fills(calls)).sum();
-        (calls > 0 && agrees(&cells, calls)).then_some(FlightCeiling { calls, refused, fills })
+        (calls > 0 && agrees(&cells, calls, more)).then_some(FlightCeiling {
+            calls,
+            refused,
+            fills,
+        })
     })
 }
 
 /// Whether the refusals of the cells can be those of a bound of `calls` that was found elsewhere.
 pub(crate) fn fits(cells: &[Vec<HeldCall>], calls: u64) -> bool {
-    counted(cells).iter().any(|cells| agrees(cells, calls))
+    counted(cells).iter().any(|cells| agrees(cells, calls, 1.0))
 }
 
 /// The calls of the cells, counted for each length that the way may have. Empty if none was refused or
@@ -114,16 +132,18 @@ fn counted(cells: &[Vec<HeldCall>]) -> Vec<Vec<CountedCell>> {
     way.into_iter().chain([0]).map(count).collect()
 }
 
-/// Whether calls are refused if and only if `calls` are in flight.
-fn agrees(cells: &[CountedCell], calls: u64) -> bool {
+/// Whether calls are refused if and only if `calls` are in flight; `more` times as much as is usual may
+/// contradict that.
+fn agrees(cells: &[CountedCell], calls: u64, more: f64) -> bool {
+    let (against, far_off) = (more * AGAINST_MAX, more * FAR_OFF_MAX);
     let all = || cells.iter().flat_map(|cell| &cell.calls);
     let refused = all().filter(|it| it.refused).count() as f64;
     let early = |most: u64| all().filter(|it| it.refused && it.lenient <= most).count() as f64;
     let met = calls + slack(calls);
     let beyond = all().filter(|it| !it.refused && it.lenient >= met).count() as f64;
-    early(calls - 1 - slack(calls)) <= AGAINST_MAX * refused
-        && early(calls / 2) <= FAR_OFF_MAX * refused
-        && beyond <= AGAINST_MAX * (refused + beyond)
+    early(calls - 1 - slack(calls)) <= against * refused
+        && early(calls / 2) <= far_off * refused
+        && beyond <= against * (refused + beyond)
 }
 
 /// Calls by which the count of those in flight may be off.

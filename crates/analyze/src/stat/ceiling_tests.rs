@@ -222,6 +222,30 @@ fn servers_that_queue_shed_or_fail_have_no_bound() {
     }
 }
 
+/// A server whose calls begin or end a good deal later than is seen.
+#[test]
+fn what_is_badly_measured_is_suspected() {
+    let mut rng = rng(6);
+    let mut seen = 0;
+    for seed in 0..20 {
+        let it = ModelServer { wobble: 0.9, ..server(ModelRule::AtOnce(20), 60.0, 0.3) };
+        let mut cells = [0.8, 1.3, 2.0, 4.0].map(|times| play(it, times * 333.0, 3.0, &mut rng));
+        // One call in ten is heard of late.
+        for call in cells.iter_mut().flatten().step_by(10) {
+            call.ended += 40_000;
+        }
+        let bound = suspected(&cells);
+        assert!(bound.is_some_and(|it| it.calls.abs_diff(20) <= 3), "seed {seed}: {bound:?}");
+        seen += usize::from(ceiling(&cells).is_some());
+    }
+    assert!(seen < 20, "all of them are told");
+    let it = server(ModelRule::Window(20, 1_000.0), 50.0, 0.1);
+    assert_eq!(
+        suspected(&[0.8, 2.0, 4.0].map(|times| play(it, times * 20.0, 9.0, &mut rng))),
+        None
+    );
+}
+
 #[test]
 fn few_refusals_and_none_that_passes_show_nothing() {
     let refused = |n: u64| HeldCall { sent: n * 1_000, ended: n * 1_000 + 300, refused: true };

@@ -14,7 +14,7 @@ use super::sentence::figure;
 use super::trial::{PlayedCell, Trial, sent_at, served};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CallRecord, WireEvent};
-use crate::stat::ceiling::{FlightCeiling, HeldCall, ceiling, fits};
+use crate::stat::ceiling::{FlightCeiling, HeldCall, ceiling, fits, suspected};
 use crate::stat::quantile;
 
 /// Experiments whose cells can show it.
@@ -57,6 +57,18 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
             others.filter_map(|other| Some((other.experiment, shown(&other.sound().0)?)));
         told.find_map(|(experiment, found)| taken_from(&cells, experiment, found))
     })
+}
+
+/// Takes the confidence from a rate or a window where a bound on calls in flight explains most of the
+/// refusals, and badly measured times may be why not all.
+pub(super) fn doubt(cells: &[&PlayedCell<'_>], found: &mut DraftVerdict) {
+    let (Finding::Rate { way, .. } | Finding::Bucket { way, .. }) = found.finding else { return };
+    let Some(bound) = suspected(&held(cells, way)) else { return };
+    found.confidence = found.confidence.min(Confidence::Low);
+    found.evidence.push(format!(
+        "most refusals came with about {} calls in flight: it may be a limit on these, and not on a rate",
+        figure(bound.calls as f64)
+    ));
 }
 
 /// What the cells show by themselves.
