@@ -11,6 +11,7 @@
 
 pub mod budget;
 pub mod difference;
+pub mod ending;
 pub mod inquiry;
 pub mod knock;
 pub mod method_list;

@@ -107,12 +107,10 @@ impl Settings<'_> {
         match &verdict.finding {
             Finding::Rate { per_second, way } => self.refused_rate(*per_second, *way, &why),
             Finding::Bucket { size, refill_per_second, window_s, refill, .. } => {
-                self.rate(*refill_per_second, &why, false);
-                match *refill_per_second >= 1.0 && self.credits().is_none() {
-                    true => self.bucket(*size, *window_s, *refill, why),
-                    false => self.comments.push(why),
-                }
+                self.bucket(*refill_per_second, *size, *window_s, *refill, why);
             }
+            Finding::InFlight { calls, .. } => self.in_flight(*calls, why),
+            Finding::ConnectionCap { connections, .. } => self.connections(*connections, &why),
             Finding::Shaped { scope, knee, .. } => self.knee(*scope, *knee, &why),
             Finding::StreamCap { streams, way, .. } => self.streams(*streams, *way, why),
             Finding::Recycle { after_calls, .. } => self.requests_max(*after_calls, &why),
@@ -149,6 +147,9 @@ impl Settings<'_> {
             | Finding::Users { .. }
             | Finding::Held { .. }
             | Finding::Drift { .. }
+            | Finding::Step { .. }
+            | Finding::Fails { .. }
+            | Finding::Ended { .. }
             | Finding::NoDrift { .. }
             | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),
@@ -231,7 +232,11 @@ impl Settings<'_> {
     }
 
     /// How the calls of a rate are counted; of credits the catalogue knows that.
-    fn bucket(&mut self, size: u64, window_s: f64, refill: Refilled, why: String) {
+    fn bucket(&mut self, per_second: f64, size: u64, window_s: f64, refill: Refilled, why: String) {
+        self.rate(per_second, &why, false);
+        if per_second < 1.0 || self.credits().is_some() {
+            return self.comments.push(why);
+        }
         let steady = refill == Refilled::Evenly && size >= 1;
         if window_s > WINDOW_SECONDS {
             let value = duration((window_s.min(86_400.0) * 1_000.0).round() as u64);
@@ -276,11 +281,25 @@ impl Settings<'_> {
         let why = format!("a quarter above the knee, more only takes longer, {why}");
         match scope {
             ShapingScope::Account | ShapingScope::Open => {
-                let value = at_once.min(65_536.0).to_string();
-                set(&mut self.budget, "in_flight", ProfileLine { value, why }, true);
+                self.in_flight(at_once as u64, why);
             }
             ShapingScope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
         }
+    }
+
+    /// A profile has no setting for that: the upstream's counts for each worker.
+    fn connections(&mut self, connections: u64, why: &str) {
+        self.comments.push(format!(
+            "{why}: set `connections_max` of the upstream to {connections} or less, divided by `workers`"
+        ));
+    }
+
+    /// Calls in flight, over all connections: the fewest that anything asks for.
+    fn in_flight(&mut self, calls: u64, why: String) {
+        let known = self.budget.iter().find(|(name, _)| *name == "in_flight");
+        let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u64::MAX);
+        let line = ProfileLine { value: calls.clamp(1, 65_536).to_string(), why };
+        set(&mut self.budget, "in_flight", line, calls < known);
     }
 
     fn write(&self, out: &mut String) {

@@ -16,7 +16,7 @@ mod strain;
 
 pub use panel::{Finished, Panel, PanelMember, UnlessStopped};
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ use wellhead_upstream::VerdictClass;
 pub use resume::{EarlierRun, ResumeError};
 pub use strain::{CpuClock, CpuTime};
 
+use crate::ending::{RefusalRun, SendingEnd};
 use crate::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
 use crate::report;
@@ -163,6 +164,9 @@ pub trait Watch {
     /// A target has not answered for so long that it is asked no more.
     fn silent(&mut self, _experiment: &str, _target: u32) {}
 
+    /// A target serves nothing for longer than an experiment waits, and is asked no more.
+    fn ended(&mut self, _experiment: &str, _target: u32, _why: SendingEnd) {}
+
     /// How often it wants to look, whatever happens.
     fn every(&self) -> Option<Duration> {
         None
@@ -230,6 +234,8 @@ pub struct Player<'a> {
     cpu: CpuClock,
     /// Targets that answer nothing any more: they are asked no more in this part.
     silent: BTreeSet<u32>,
+    /// What targets have refused since they last served a call.
+    refusals: BTreeMap<u32, RefusalRun>,
 }
 
 /// What a run is made with.
@@ -295,6 +301,7 @@ impl<'a> Player<'a> {
             part: 0,
             cpu: strain::cpu_time,
             silent: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         player.save()?;
         Ok(player)
@@ -339,6 +346,7 @@ impl<'a> Player<'a> {
             part,
             cpu: strain::cpu_time,
             silent: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         player.save()?;
         Ok(player)
@@ -488,7 +496,8 @@ impl<'a> Player<'a> {
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
-        if self.budget.is_over() || self.silent.contains(&turn.target) {
+        let is_ended = self.refusals.get(&turn.target).is_some_and(|run| run.end().is_some());
+        if self.budget.is_over() || self.silent.contains(&turn.target) || is_ended {
             return Ok(false);
         }
         let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
@@ -525,19 +534,37 @@ impl<'a> Player<'a> {
             records: &mut self.records,
             credits: &|method| goal.credits(method),
             cpu: self.cpu,
+            refusals: self.refusals.entry(target).or_default(),
         };
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
-            cell::CellEnd::Cut => return self.save().map(|()| false),
-            cell::CellEnd::Silent => {
-                self.silent.insert(target);
-                watch.silent(plan.name(), target);
-                return self.save().map(|()| false);
-            }
+            end => return self.leave(&end, plan.name(), target, watch).map(|()| false),
         };
         turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
+        if let Some(why) = self.refusals.get(&target).and_then(RefusalRun::end) {
+            watch.ended(plan.name(), target, why);
+        }
         Ok(true)
+    }
+
+    /// Tells why a cell was not played to its end.
+    fn leave(
+        &mut self,
+        end: &cell::CellEnd,
+        experiment: &str,
+        target: u32,
+        watch: &mut dyn Watch,
+    ) -> Result<(), RunError> {
+        match end {
+            cell::CellEnd::Played(_) | cell::CellEnd::Cut => {}
+            cell::CellEnd::Silent => {
+                self.silent.insert(target);
+                watch.silent(experiment, target);
+            }
+            cell::CellEnd::Ended(why) => watch.ended(experiment, target, *why),
+        }
+        self.save()
     }
 
     /// Writes the records of a finished cell, and gives its outcome to the watch and to the plan.

@@ -5,7 +5,9 @@
 
 pub mod bootstrap;
 pub mod bucket;
+pub mod ceiling;
 pub mod chance;
+pub mod change;
 pub mod offered;
 pub mod plateau;
 pub mod ratio;

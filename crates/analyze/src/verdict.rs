@@ -10,8 +10,11 @@ mod agree;
 mod bodies;
 mod comparison;
 mod connections;
+mod ended;
+mod failures;
 mod finding;
 mod fresh;
+mod in_flight;
 mod latency;
 mod limits;
 mod load;
@@ -26,8 +29,8 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
-    ServedUsers, ShapingScope,
+    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 pub use sentence::figure;
 pub use trial::{PlayedCell, Trial, trials};
@@ -110,6 +113,18 @@ impl DraftVerdict {
         Self { finding, confidence, evidence }
     }
 
+    fn of(self, experiment: &str, target: u32) -> ExperimentVerdict {
+        let finding = self.finding.rounded();
+        ExperimentVerdict {
+            experiment: experiment.to_owned(),
+            target,
+            sentence: finding.to_string(),
+            finding,
+            confidence: self.confidence,
+            evidence: self.evidence,
+        }
+    }
+
     fn cannot_tell(why: impl Into<String>) -> Self {
         Self::new(Finding::CannotTell { why: why.into() }, Confidence::None, Vec::new())
     }
@@ -124,17 +139,14 @@ pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
     let mut told = Vec::new();
     for trial in order {
         for found in judge(run, trial, &trials) {
-            let finding = found.finding.rounded();
-            told.push(ExperimentVerdict {
-                experiment: trial.experiment.to_owned(),
-                target: trial.target,
-                sentence: finding.to_string(),
-                finding,
-                confidence: found.confidence,
-                evidence: found.evidence,
-            });
+            told.push(found.of(trial.experiment, trial.target));
         }
     }
+    for (target, experiment, found) in ended::ended(records) {
+        told.push(found.of(experiment, target));
+    }
+    // Each of these is the last of its experiment and target.
+    told.sort_by_key(|it| (place(&it.experiment).unwrap_or(usize::MAX), it.target));
     told
 }
 
@@ -153,7 +165,10 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         return vec![DraftVerdict::cannot_tell(why.join(", "))];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
+    let bounded = in_flight::bound(trial, all);
     let mut found = match trial.experiment {
+        // Refusals that have another cause than a rate say nothing of one.
+        _ if bounded.is_some() => bounded.into_iter().collect(),
         "latency" => vec![latency::latency(&sound)],
         "streams" => vec![connections::streams(&sound)],
         "connection" => connections::connection(&sound),
@@ -173,6 +188,8 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         "reach" => reach::reach(trial),
         _ => Vec::new(),
     };
+    found.iter_mut().for_each(|found| in_flight::doubt(&sound, found));
+    found.extend(span_of(trial).and_then(|span| failures::of_cells(&sound, span)));
     if left_out > 0 && !timeless {
         for found in &mut found {
             found.confidence = found.confidence.one_less();
@@ -182,6 +199,18 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         }
     }
     found
+}
+
+/// What the cells of an experiment differ in, where a share of failures that is the same in all of them is
+/// told.
+fn span_of(trial: &Trial<'_>) -> Option<FailureSpan> {
+    let by_users = trial.played.iter().any(|cell| cell.count("users").is_some());
+    match trial.experiment {
+        "load" if by_users => Some(FailureSpan::AnyConcurrency),
+        "rate" | "load" => Some(FailureSpan::AnyRate),
+        "throttle" => Some(FailureSpan::AnyConcurrency),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

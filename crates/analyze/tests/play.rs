@@ -15,8 +15,10 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
+use wellhead_analyze::ending::SendingEnd;
 use wellhead_analyze::plan::{
-    CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, Stage, StreamsPlan, ThrottlePlan,
+    CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage,
+    StreamsPlan, ThrottlePlan, WindowPlan,
 };
 use wellhead_analyze::record::{CallRecord, Cell, Record, RunRecord, WireEvent};
 use wellhead_analyze::run::{CallBudget, Player, StopSignal, Watch};
@@ -387,4 +389,101 @@ async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
     assert!(begun.elapsed() < SECOND * 180, "{:?}", begun.elapsed());
     let (_, records) = read(dir.path());
     assert_eq!(records.iter().filter_map(Record::cell).count(), 1);
+}
+
+/// What a provider does that serves nothing for long after so many calls, the sentence that says so, and
+/// how many calls arrive at most.
+type Closing = (CreditBucket, &'static str, u64);
+
+/// Is told when a target is asked no more.
+#[derive(Default)]
+struct Endings(Vec<(String, SendingEnd)>);
+
+impl Watch for Endings {
+    fn ended(&mut self, experiment: &str, _: u32, why: SendingEnd) {
+        self.0.push((experiment.to_owned(), why));
+    }
+}
+
+/// `rate`, `window` and `throttle`, one after the other, as `limits` has them.
+fn limits() -> Vec<Box<dyn ExperimentPlan>> {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let auto = HttpVersion::Auto;
+    vec![
+        Box::new(RatePlan::new(10.0, 40.0, 2.0, SECOND * 5, SECOND)),
+        Box::new(WindowPlan::new(160.0, 2_000, SECOND * 150, SECOND)),
+        Box::new(ThrottlePlan::new(&[1, 5, 20, 40, 80], &[2, 4], 300, auto, SECOND, &mut rng)),
+    ]
+}
+
+async fn closing((bucket, sentence, most): Closing, plans: Vec<Box<dyn ExperimentPlan>>) {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    let dials = ProviderDials { buckets: vec![bucket], ..dials() };
+    let provider = FakeProvider::start("provider", world, dials).unwrap();
+    let goals = [goal(&provider.url())];
+    let dir = TempDir::new().unwrap();
+    let (budget, stop) = (CallBudget::new(1_000_000), StopSignal::default());
+    let mut player =
+        Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap().with_cpu(|| None);
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    let mut watch = Endings::default();
+    for mut plan in plans {
+        player.play(&mut *plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
+    }
+    let arrived = provider.counts().calls;
+    assert!(arrived <= most, "{arrived} calls arrived: {sentence}");
+    let (run, records) = read(dir.path());
+    let told = verdicts(&run, &records);
+    let said = told.iter().filter(|it| matches!(it.finding, Finding::Ended { .. }));
+    let said: Vec<&str> = said.map(|it| it.sentence.as_str()).collect();
+    match sentence {
+        "" => assert!(said.is_empty() && watch.0.is_empty(), "{told:#?}"),
+        _ => {
+            assert!(said.len() == 1 && said[0].contains(sentence), "{sentence}: {told:#?}");
+            assert_eq!(watch.0.len(), 1, "{:?}", watch.0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_serves_nothing_for_long_is_asked_no_more() {
+    let hour = SECOND * 3_600;
+    let told = RefusalForm::too_many(Some(hour));
+    for case in [
+        (
+            CreditBucket::fixed(100.0, hour, told),
+            "served calls: refusals ask for a pause of 60 min",
+            150,
+        ),
+        (
+            CreditBucket::spent_once(400.0, RefusalForm::month_spent()),
+            "served calls: refusals say that the quota is spent",
+            450,
+        ),
+        // It says nothing, and `window` waits for it as long as it may.
+        (
+            CreditBucket::fixed(400.0, hour, RefusalForm::too_many(None)),
+            "by a ban, a spent quota or a long window",
+            900,
+        ),
+    ] {
+        closing(case, limits()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_soak_ends_where_a_long_pause_is_asked_for() {
+    let hour = SECOND * 3_600;
+    let bucket = CreditBucket::fixed(300.0, hour, RefusalForm::too_many(Some(hour)));
+    let soak = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 600, SECOND * 20, WorkKind::Cheap, 1);
+    closing((bucket, "refusals ask for a pause of 60 min", 320), vec![Box::new(soak)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_of_a_minute_ends_nothing() {
+    let minute = SECOND * 60;
+    for refusal in [RefusalForm::too_many(Some(minute)), RefusalForm::too_many(None)] {
+        let bucket = CreditBucket::fixed(500.0, minute, refusal);
+        closing((bucket, "", u64::MAX), limits()).await;
+    }
 }

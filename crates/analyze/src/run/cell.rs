@@ -19,6 +19,7 @@ use super::rollup::RollupWindow;
 use super::sample::Sample;
 use super::strain::{CpuClock, CpuShares, CpuTime, LagTicks, is_behind, next_lag};
 use super::{CallBudget, Origin, StopSignal, Watch};
+use crate::ending::{RefusalRun, SendingEnd};
 use crate::knock::Knocker;
 use crate::plan::{CellOutcome, Ordered};
 use crate::record::{Cell, CellDoubt, Record, Writer};
@@ -56,6 +57,8 @@ pub(super) struct Hand<'a> {
     pub(super) records: &'a mut Writer<BufWriter<File>>,
     pub(super) credits: &'a dyn Fn(&str) -> Option<f64>,
     pub(super) cpu: CpuClock,
+    /// What the target has refused since it last served a call.
+    pub(super) refusals: &'a mut RefusalRun,
 }
 
 /// A cell that was played.
@@ -76,6 +79,8 @@ pub(super) enum CellEnd {
     Cut,
     /// By a target that answers nothing any more.
     Silent,
+    /// By a target that serves nothing for longer than an experiment waits.
+    Ended(SendingEnd),
 }
 
 /// What happens next in a cell.
@@ -201,8 +206,9 @@ impl PlayingCell<'_, '_> {
                     return Ok(CellEnd::Cut);
                 }
                 CellEvent::Over(Some(done)) => {
-                    if self.settle(&done)? {
-                        return Ok(CellEnd::Silent);
+                    if let Some(end) = self.settle(&done)? {
+                        self.roll_up(true)?;
+                        return Ok(end);
                     }
                 }
                 CellEvent::Over(None) => self.tally.lost = true,
@@ -242,12 +248,16 @@ impl PlayingCell<'_, '_> {
         }
     }
 
-    /// Records a call that is over; `true` if the target turns out to be silent.
-    fn settle(&mut self, it: &Numbered) -> io::Result<bool> {
+    /// Records a call that is over; how the cell ends if the target turns out to be silent, or to serve
+    /// nothing for long.
+    fn settle(&mut self, it: &Numbered) -> io::Result<Option<CellEnd>> {
         self.tally.add(self.hand, self.place, self.begun, it)?;
         // An open loop ends by the clock, and one that is watched for long may come back.
         if !self.is_open && self.place.rolled.is_none() && self.silence.hears(&it.done) {
-            return Ok(true);
+            return Ok(Some(CellEnd::Silent));
+        }
+        if let Some(end) = self.tally.ends {
+            return Ok(Some(CellEnd::Ended(end)));
         }
         let error = it.done.call.error.as_deref();
         // Our own memory for answers was full, which says nothing of the target.
@@ -257,7 +267,7 @@ impl PlayingCell<'_, '_> {
             || (self.ordered.until_failure && error.is_some())
             || (one && self.tally.outcome.first_ended);
         self.progress.large_under_way -= usize::from(it.turn == NextCall::Large);
-        Ok(false)
+        Ok(None)
     }
 
     fn send(&mut self, turn: NextCall, due: Option<Instant>) {
@@ -428,6 +438,8 @@ struct CellTally {
     knocker: Option<Knocker>,
     served: Vec<TimedCall>,
     roll: Option<RollupWindow>,
+    /// The target is to be asked no more.
+    ends: Option<SendingEnd>,
 }
 
 impl CellTally {
@@ -452,6 +464,10 @@ impl CellTally {
         self.outcome.add(&call);
         self.first.follow(&call, &mut self.outcome);
         hand.watch.over(&call);
+        // What leans on a limit waits for its end, and asks ever more rarely; a long watch may see it end.
+        let waits = self.knocker.is_some() || self.roll.is_some();
+        let end = hand.refusals.add(&call);
+        self.ends = end.filter(|end| !(waits && *end == SendingEnd::Refused));
         let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
         if let Some(knocker) = &mut self.knocker {
             let served = TimedCall::of(&call, hand.origin.micros(origin));
@@ -460,6 +476,11 @@ impl CellTally {
         }
         if let Some(roll) = &mut self.roll {
             roll.add(done, &call, intended, late);
+            // What ends it has to be read from the records.
+            let last = hand.refusals.first.iter().filter(|_| self.ends.is_some());
+            for call in last {
+                hand.records.write(&Record::Call(call.clone()))?;
+            }
             return Ok(());
         }
         self.late.push(late);

@@ -87,6 +87,22 @@ pub(crate) fn so_many(k: u64, n: u64, share: f64) -> f64 {
     if k > n { 0.0 } else { beta(k as f64, (n - k + 1) as f64, share) }
 }
 
+/// The interval of 95 % of a share of which `k` of `n` were seen: Clopper and Pearson (1934), by bisection.
+pub(crate) fn share_interval(k: u64, n: u64) -> (f64, f64) {
+    const EACH_SIDE: f64 = 0.025;
+    let edge = |is_below: &dyn Fn(f64) -> bool| {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..60 {
+            let middle = f64::midpoint(low, high);
+            if is_below(middle) { low = middle } else { high = middle }
+        }
+        low
+    };
+    let low = edge(&|share| so_many(k, n, share) < EACH_SIDE);
+    let high = if k < n { edge(&|share| 1.0 - so_many(k + 1, n, share) > EACH_SIDE) } else { 1.0 };
+    (if k == 0 { 0.0 } else { low }, high)
+}
+
 /// The level at which each of several questions is decided, so that all of them together are
 /// answered falsely no more often than `level`: Holm, "A Simple Sequentially Rejective Multiple
 /// Test Procedure" (1979). A question is decided where its chance is no larger than its level.
@@ -139,6 +155,16 @@ mod tests {
         // Far from a table: the mean and more of a large number.
         let half = so_many(1_000, 1_000_000, 0.001);
         assert!((half - 0.5).abs() < 0.01, "{half}");
+    }
+
+    #[test]
+    fn the_interval_of_a_share() {
+        // The tables of Geigy, for 5 of 100 and 1 of 20.
+        let (low, high) = share_interval(5, 100);
+        assert!((low - 0.0164).abs() < 1e-4 && (high - 0.1128).abs() < 1e-4, "{low} {high}");
+        let (low, high) = share_interval(1, 20);
+        assert!((low - 0.0013).abs() < 1e-4 && (high - 0.2487).abs() < 1e-4, "{low} {high}");
+        assert_eq!((share_interval(0, 10).0, share_interval(10, 10).1), (0.0, 1.0));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct Trend {
     pub last: f64,
     /// The variance is this many times that of values that know nothing of each other.
     pub widened: f64,
+    /// What is left by the line: the mean distance of the values from it.
+    pub left: f64,
 }
 
 impl Trend {
@@ -76,11 +78,12 @@ pub(crate) fn trend(values: &[f64]) -> Option<Trend> {
     } else {
         (s as f64 - s.signum() as f64) / variance.sqrt()
     };
-    Some(Trend { z, slope, first, last: first + slope * (size - 1.0), widened })
+    let left = rest.iter().map(|it| (it - first).abs()).sum::<f64>() / size;
+    Some(Trend { z, slope, first, last: first + slope * (size - 1.0), widened, left })
 }
 
 /// By how much values that resemble their neighbours widen the variance of `S`: Hamed and Rao.
-fn resemblance(rest: &[f64]) -> f64 {
+pub(super) fn resemblance(rest: &[f64]) -> f64 {
     let n = rest.len();
     let size = n as f64;
     let ranks = ranks(rest);
@@ -104,7 +107,7 @@ fn resemblance(rest: &[f64]) -> f64 {
 }
 
 /// The place of each value in order, from 1; equal ones share the mean of theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
+pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
     let mut ranks = vec![0.0; values.len()];

@@ -65,8 +65,54 @@ pub enum RetryAfterWorth {
 pub enum Drifting {
     /// The median time of a call, milliseconds.
     Time,
+    /// The 99th percentile, milliseconds.
+    Tail,
     /// Calls that are not served, percent.
     Errors,
+    /// Calls a second that end, however they do.
+    Throughput,
+}
+
+/// How calls fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureWay {
+    /// With an answer that is none.
+    Refused(RefusalWay),
+    /// The transport fails, by its word.
+    Transport(String),
+    /// By the class of the verdict, where no more is known.
+    Class(String),
+}
+
+/// Where calls fail as often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureSpan {
+    /// At each rate that was tried.
+    AnyRate,
+    /// However many are in flight.
+    AnyConcurrency,
+    /// From the begin to the end.
+    AnyTime,
+}
+
+/// Why a target was asked no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Refusals ask for a pause.
+    LongPause {
+        /// Of so many seconds.
+        seconds: u64,
+    },
+    /// Refusals say that a quota is spent.
+    Spent,
+    /// All calls were refused.
+    Refused {
+        /// For so many seconds.
+        seconds: u64,
+    },
 }
 
 /// What shaping counts.
@@ -133,6 +179,20 @@ pub struct ServedUsers {
     pub per_second: f64,
     /// Of the time of a call.
     pub p99_ms: f64,
+    /// What was not served.
+    #[serde(default)]
+    pub failed: FailedCalls,
+}
+
+/// Calls that were not served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCalls {
+    /// These.
+    pub failed: u64,
+    /// Of this many.
+    pub of: u64,
+    /// Of those that failed, those that were never answered.
+    pub unanswered: u64,
 }
 
 /// What was found.
@@ -195,6 +255,20 @@ pub enum Finding {
         up_to_per_second: f64,
         /// For this long, seconds: a limit that counts over longer does not show.
         kept_s: f64,
+    },
+    /// No more calls than this are taken at a time.
+    InFlight {
+        /// Calls.
+        calls: u64,
+        /// How others are refused.
+        way: RefusalWay,
+    },
+    /// No more connections than this are taken from one address.
+    ConnectionCap {
+        /// Connections.
+        connections: u64,
+        /// How calls on others are refused.
+        way: RefusalWay,
     },
     /// This many calls pass at once.
     Bucket {
@@ -379,6 +453,9 @@ pub enum Finding {
         per_second: f64,
         /// There, from the intended start.
         p99_ms: f64,
+        /// There.
+        #[serde(default)]
+        failed: FailedCalls,
     },
     /// All load that was tried is borne.
     NoCapacityLimit {
@@ -386,6 +463,9 @@ pub enum Finding {
         up_to_per_second: f64,
         /// There, from the intended start.
         p99_ms: f64,
+        /// There.
+        #[serde(default)]
+        failed: FailedCalls,
     },
     /// What users were served. They offer no more than that, so it is no capacity.
     Users {
@@ -430,10 +510,43 @@ pub enum Finding {
         /// Minutes that were watched.
         minutes: u64,
     },
-    /// Neither rose nor fell.
+    /// Something is another from one moment on.
+    Step {
+        /// What.
+        what: Drifting,
+        /// The median before.
+        from: f64,
+        /// The median after.
+        to: f64,
+        /// Minutes that had been watched by then.
+        after_minutes: u64,
+        /// Minutes that were watched.
+        minutes: u64,
+    },
+    /// Some calls fail, for a reason that is no limit.
+    Fails {
+        /// Percent of the calls.
+        percent: f64,
+        /// The interval of 95 %.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// How they fail.
+        how: FailureWay,
+        /// Where that is so.
+        when: FailureSpan,
+    },
+    /// Nothing rose or fell.
     NoDrift {
         /// Minutes that were watched.
         minutes: u64,
+    },
+    /// The target was asked no more.
+    Ended {
+        /// Calls that were served before.
+        after_calls: u64,
+        /// Because.
+        reason: EndReason,
     },
     /// Nothing can be concluded.
     CannotTell {
@@ -474,11 +587,27 @@ impl Finding {
                 (ms - other).abs() < ALIKE_MS.max(ALIKE * ms.max(*other))
             }
             (Self::NoLag { .. }, Self::NoLag { .. }) => true,
+            // Where the first refusal came depends on what was sent before.
+            (Self::Ended { reason, .. }, Self::Ended { reason: other, .. }) => {
+                std::mem::discriminant(reason) == std::mem::discriminant(other)
+            }
+            (
+                Self::Fails { how, when, low, high, .. },
+                Self::Fails { how: how_2, when: when_2, low: low_2, high: high_2, .. },
+            ) => how == how_2 && when == when_2 && low <= high_2 && low_2 <= high,
             (one, other) => match (serde_json::to_value(one), serde_json::to_value(other)) {
                 (Ok(one), Ok(other)) => alike(&one, &other),
                 (Err(_), _) | (_, Err(_)) => false,
             },
         }
+    }
+
+    /// Whether it says that `what` is another at the end than at the begin.
+    pub(super) fn moves(&self, what: Drifting) -> bool {
+        let (Self::Drift { what: moved, .. } | Self::Step { what: moved, .. }) = self else {
+            return false;
+        };
+        *moved == what
     }
 
     /// What a comparison held and compared, and the interval of the time of the way that comes
@@ -517,14 +646,16 @@ impl Finding {
             Self::Bucket { refill_per_second: a, window_s: b, .. }
             | Self::NoRateLimit { up_to_per_second: a, kept_s: b }
             | Self::Drift { from: a, to: b, .. }
+            | Self::Step { from: a, to: b, .. }
             | Self::Takes { p50_ms: a, p95_ms: b }
             | Self::Shaped { calls_per_second: a, knee: b, .. }
             | Self::NoDifference { low: a, high: b, .. }
             | Self::SmallFlow { low: a, high: b }
-            | Self::Capacity { per_second: a, p99_ms: b }
-            | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b }
+            | Self::Capacity { per_second: a, p99_ms: b, .. }
+            | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b, .. }
             | Self::Held { p50_ms: a, p99_ms: b, .. } => vec![a, b],
             Self::Adds { ms: a, low: b, high: c, .. }
+            | Self::Fails { percent: a, low: b, high: c, .. }
             | Self::Faster { percent: a, low: b, high: c, .. } => vec![a, b, c],
             Self::Lag { ms: a, low_ms: b, high_ms: c, p95_ms: d, .. }
             | Self::SmallWait { ms: a, low: b, high: c, alone_ms: d } => vec![a, b, c, d],
@@ -542,19 +673,22 @@ impl Finding {
             | Self::IdleClose { .. }
             | Self::NoIdleClose { .. }
             | Self::NoBucket { .. }
+            | Self::InFlight { .. }
+            | Self::ConnectionCap { .. }
             | Self::Disagrees { .. }
             | Self::Agrees { .. }
             | Self::Reach { .. }
             | Self::Methods { .. }
             | Self::WebSocket { .. }
             | Self::NoDrift { .. }
+            | Self::Ended { .. }
             | Self::CannotTell { .. } => Vec::new(),
         }
     }
 }
 
-/// Times of few calls, which are not compared without an interval.
-const TAILS: [&str; 2] = ["p95_ms", "p99_ms"];
+/// Figures of few calls, which are not compared without an interval.
+const TAILS: [&str; 3] = ["p95_ms", "p99_ms", "failed"];
 
 fn alike(one: &Value, other: &Value) -> bool {
     match (one, other) {

@@ -49,17 +49,32 @@ pub(crate) fn order(calls: &[&CallRecord]) -> Vec<TimedCall> {
 
 /// How most of the calls that were not served were refused.
 pub(super) fn refusal_way(cells: &[&PlayedCell<'_>]) -> RefusalWay {
-    let mut seen: BTreeMap<Option<u16>, usize> = BTreeMap::new();
     let refused = cells.iter().flat_map(|cell| &cell.calls).filter(|call| !served(call));
-    for call in refused {
-        *seen.entry(call.status.filter(|_| call.error.is_none())).or_default() += 1;
+    ways_of(refused.copied()).first().map_or(RefusalWay::Status429, |(way, _)| *way)
+}
+
+/// How `calls` were refused, and how many of them, the most frequent way first.
+pub(super) fn ways_of<'a>(
+    calls: impl IntoIterator<Item = &'a CallRecord>,
+) -> Vec<(RefusalWay, usize)> {
+    let mut ways: Vec<(RefusalWay, usize)> = Vec::new();
+    for way in calls.into_iter().map(refusal_of) {
+        match ways.iter_mut().find(|(known, _)| *known == way) {
+            Some((_, count)) => *count += 1,
+            None => ways.push((way, 1)),
+        }
     }
-    let most = seen.into_iter().max_by_key(|(_, calls)| *calls);
-    match most {
-        None | Some((Some(429), _)) => RefusalWay::Status429,
-        Some((Some(200), _)) => RefusalWay::InBody,
-        Some((Some(status), _)) => RefusalWay::OtherStatus(status),
-        Some((None, _)) => RefusalWay::Unanswered,
+    ways.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    ways
+}
+
+/// How a call that was not served was refused.
+pub(super) fn refusal_of(call: &CallRecord) -> RefusalWay {
+    match call.status.filter(|_| call.error.is_none()) {
+        Some(429) => RefusalWay::Status429,
+        Some(200) => RefusalWay::InBody,
+        Some(status) => RefusalWay::OtherStatus(status),
+        None => RefusalWay::Unanswered,
     }
 }
 

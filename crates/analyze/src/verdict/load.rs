@@ -6,7 +6,7 @@
 
 use rand::Rng;
 
-use super::finding::{Finding, ServedUsers};
+use super::finding::{FailedCalls, Finding, ServedUsers};
 use super::sentence::figure;
 use super::trial::{PlayedCell, Trial, seconds, served};
 use super::{Confidence, DraftVerdict};
@@ -39,17 +39,16 @@ fn users(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let stage = |cell: &&PlayedCell<'_>| {
         let users = cell.count("users")?;
         let (per_second, p99_ms) = (cell.throughput()?, cell.took(0.99)?);
-        Some(ServedUsers { users, per_second, p99_ms })
+        Some(ServedUsers { users, per_second, p99_ms, failed: failures([*cell]) })
     };
     let stages: Vec<ServedUsers> = cells.iter().filter_map(stage).collect();
     let evidence = cells
         .iter()
         .map(|cell| {
-            let failed = cell.calls.iter().filter(|call| !served(call)).count();
+            let FailedCalls { failed, of, unanswered } = failures([*cell]);
             format!(
-                "{} users: {failed} of {} calls were not served",
-                cell.factor("users").unwrap_or_default(),
-                cell.calls.len()
+                "{} users: {failed} of {of} calls were not served, {unanswered} of these had no answer",
+                cell.factor("users").unwrap_or_default()
             )
         })
         .collect();
@@ -58,13 +57,26 @@ fn users(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     matches!(&found.finding, Finding::Users { stages } if !stages.is_empty()).then_some(found)
 }
 
+/// What was not served in these cells.
+fn failures<'c, 'r: 'c>(cells: impl IntoIterator<Item = &'c PlayedCell<'r>>) -> FailedCalls {
+    let mut found = FailedCalls::default();
+    for call in cells.into_iter().flat_map(|cell| &cell.calls) {
+        found.of += 1;
+        found.failed += u64::from(!served(call));
+        found.unanswered += u64::from(call.error.is_some());
+    }
+    found
+}
+
+/// The 99th percentile of the times at a rate, milliseconds, and what failed there.
+fn borne_at(levels: &[(OfferedLevel, &PlayedCell<'_>)], rate: f64) -> (f64, FailedCalls) {
+    let cells = || levels.iter().filter(|(level, _)| level.offered == rate).map(|(_, cell)| *cell);
+    let times: Vec<f64> = cells().flat_map(PlayedCell::times).collect();
+    (quantile(&times, 0.99).unwrap_or(0.0), failures(cells()))
+}
+
 fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let found = saturation(&levels.iter().map(|(level, _)| *level).collect::<Vec<_>>());
-    let p99_at = |rate: f64| {
-        let those = levels.iter().filter(|(level, _)| level.offered == rate);
-        let times: Vec<f64> = those.flat_map(|(_, cell)| cell.times()).collect();
-        quantile(&times, 0.99).unwrap_or(0.0)
-    };
     let best = levels.iter().map(|(level, _)| level.achieved).fold(0.0, f64::max);
     let kept =
         |cell: &PlayedCell<'_>| seconds(cell.cell.ended_at.saturating_sub(cell.cell.begun_at));
@@ -85,7 +97,8 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
         ));
     };
     let Some(breaks) = found.breaks else {
-        let finding = Finding::NoCapacityLimit { up_to_per_second: holds, p99_ms: p99_at(holds) };
+        let (up_to_per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
+        let finding = Finding::NoCapacityLimit { up_to_per_second, p99_ms, failed };
         return DraftVerdict::new(finding, Confidence::High, evidence);
     };
     let at_break = || levels.iter().map(|it| it.0).filter(|level| level.offered == breaks);
@@ -100,7 +113,8 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
             level.behind
         ));
     }
-    let finding = Finding::Capacity { per_second: holds, p99_ms: p99_at(holds) };
+    let (per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
+    let finding = Finding::Capacity { per_second, p99_ms, failed };
     // A level above that is borne again says that the break was a moment's.
     let again = levels.iter().any(|(level, _)| level.offered > breaks && level.holds());
     let broken = levels.iter().filter(|(level, _)| !level.holds()).count();

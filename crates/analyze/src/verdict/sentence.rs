@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::finding::{
-    CapWay, Drifting, Extent, Finding, PacedFlow, Refilled, RefusalWay, RetryAfterWorth,
-    ServedUsers, ShapingScope,
+    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
+    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
 };
 
 impl fmt::Display for Finding {
@@ -69,6 +69,10 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(kept_s * 1_000.0)
             ),
+            Self::InFlight { calls, way } => at_most(f, *calls, "calls in flight", *way),
+            Self::ConnectionCap { connections, way } => {
+                at_most(f, *connections, "connections per address", *way)
+            }
             Self::Bucket { size, window_s, refill, way, retry_after, .. } => write!(
                 f,
                 "{}; above that {}, {}",
@@ -152,15 +156,15 @@ impl fmt::Display for Finding {
                 figure(*high),
                 held_by(held)
             ),
-            Self::Capacity { per_second, p99_ms } => write!(
+            Self::Capacity { per_second, p99_ms, failed } => write!(
                 f,
-                "sustains {} calls/s with 99 % within {}, and no more",
+                "sustains {} calls/s with 99 % within {}, and no more; {failed}",
                 figure(*per_second),
                 time(*p99_ms)
             ),
-            Self::NoCapacityLimit { up_to_per_second, p99_ms } => write!(
+            Self::NoCapacityLimit { up_to_per_second, p99_ms, failed } => write!(
                 f,
-                "sustains the whole offered load, {} calls/s with 99 % within {}",
+                "sustains the whole offered load, {} calls/s with 99 % within {}; {failed}",
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
@@ -174,24 +178,17 @@ impl fmt::Display for Finding {
                 time(*p50_ms),
                 time(*p99_ms)
             ),
-            Self::Drift { what: Drifting::Time, from, to, minutes } => write!(
-                f,
-                "the median time {} from {} to {} in {}",
-                moves(*from, *to),
-                time(*from),
-                time(*to),
-                watched(*minutes)
-            ),
-            Self::Drift { what: Drifting::Errors, from, to, minutes } => write!(
-                f,
-                "calls that are not served {} from {} to {} % in {}",
-                moves(*from, *to).trim_end_matches('s'),
-                figure(*from),
-                figure(*to),
-                watched(*minutes)
-            ),
-            Self::NoDrift { minutes } => {
-                write!(f, "no drift of times or errors in {}", watched(*minutes))
+            Self::Step { what, from, to, after_minutes, minutes } => {
+                steps(f, *what, (*from, *to), (*after_minutes, *minutes))
+            }
+            Self::Fails { percent, how, when, .. } => {
+                write!(f, "{} % of calls {}, {}", figure(*percent), how.words(), when.words())
+            }
+            Self::Drift { what, from, to, minutes } => drifts(f, *what, (*from, *to), *minutes),
+            Self::NoDrift { minutes } => even(f, *minutes),
+            Self::Ended { after_calls, reason } => {
+                let (after, why) = (whole(*after_calls), reason.words());
+                write!(f, "sending was ended after {after} served calls: {why}")
             }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
@@ -207,6 +204,117 @@ impl Refilled {
             Self::Sliding => format!("{size} in a sliding window of {window}"),
             Self::AtOnce => format!("{size} per {window}, restored all at once"),
         }
+    }
+}
+
+fn at_most(f: &mut fmt::Formatter<'_>, most: u64, of: &str, way: RefusalWay) -> fmt::Result {
+    let of = if most == 1 { of.replacen('s', "", 1) } else { of.to_owned() };
+    write!(f, "at most {} {of}, above that {}", whole(most), way.word())
+}
+
+fn drifts(
+    f: &mut fmt::Formatter<'_>,
+    what: Drifting,
+    (from, to): (f64, f64),
+    minutes: u64,
+) -> fmt::Result {
+    let subject = what.subject();
+    let moves = if to > from { "rise" } else { "fall" };
+    let s = if what.is_plural() { "" } else { "s" };
+    write!(f, "{subject} {moves}{s} {} in {}", change(what, (from, to)), watched(minutes))
+}
+
+fn steps(
+    f: &mut fmt::Formatter<'_>,
+    what: Drifting,
+    (from, to): (f64, f64),
+    (after, minutes): (u64, u64),
+) -> fmt::Result {
+    let (after, minutes) = (whole(after), whole(minutes));
+    let moves = if to > from { "jump" } else { "drop" };
+    let s = if what.is_plural() { "" } else { "s" };
+    write!(f, "{} {moves}{s} {}", what.subject(), change(what, (from, to)))?;
+    write!(f, " after {after} of {minutes} minutes")
+}
+
+fn even(f: &mut fmt::Formatter<'_>, minutes: u64) -> fmt::Result {
+    write!(f, "no drift or step of times, errors or throughput in {}", watched(minutes))
+}
+
+fn change(what: Drifting, (from, to): (f64, f64)) -> String {
+    match what {
+        Drifting::Time | Drifting::Tail => format!("from {} to {}", time(from), time(to)),
+        Drifting::Errors => format!("from {} to {} %", figure(from), figure(to)),
+        Drifting::Throughput => format!("from {} to {} calls/s", figure(from), figure(to)),
+    }
+}
+
+impl fmt::Display for FailedCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { failed, of, unanswered } = *self;
+        if failed == 0 {
+            return write!(f, "none failed");
+        }
+        let percent = figure(100.0 * failed as f64 / of.max(1) as f64);
+        write!(f, "{percent} % failed")?;
+        match unanswered {
+            0 => write!(f, ", all of them answered"),
+            some if some == failed => write!(f, " without an answer"),
+            some => write!(f, ", {} of {} without an answer", whole(some), whole(failed)),
+        }
+    }
+}
+
+impl EndReason {
+    fn words(self) -> String {
+        let long = |seconds: u64| time(seconds as f64 * 1_000.0);
+        match self {
+            Self::LongPause { seconds } => format!("refusals ask for a pause of {}", long(seconds)),
+            Self::Spent => "refusals say that the quota is spent".to_owned(),
+            Self::Refused { seconds } => format!(
+                "every call was refused for {}, by a ban, a spent quota or a long window",
+                long(seconds)
+            ),
+        }
+    }
+}
+
+impl FailureWay {
+    fn words(&self) -> String {
+        match self {
+            Self::Refused(RefusalWay::Unanswered | RefusalWay::Queued) => {
+                "are not answered".to_owned()
+            }
+            Self::Refused(way) => format!("fail with {}", way.word()),
+            Self::Transport(error) => format!("are not answered ({})", error.replace('_', " ")),
+            Self::Class(class) => format!("fail ({})", class.replace('_', " ")),
+        }
+    }
+}
+
+impl FailureSpan {
+    fn words(self) -> &'static str {
+        match self {
+            Self::AnyRate => "at any rate",
+            Self::AnyConcurrency => "at any concurrency",
+            Self::AnyTime => "from the beginning to the end",
+        }
+    }
+}
+
+impl Drifting {
+    /// What it is, for people.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Self::Time => "the median time",
+            Self::Tail => "the 99th percentile",
+            Self::Errors => "calls that are not served",
+            Self::Throughput => "throughput",
+        }
+    }
+
+    fn is_plural(self) -> bool {
+        self == Self::Errors
     }
 }
 
@@ -248,7 +356,8 @@ fn users(f: &mut fmt::Formatter<'_>, stages: &[ServedUsers]) -> fmt::Result {
         let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
         let (users, served) = (whole(stage.users), figure(stage.per_second));
         let word = if stage.users == 1 { "user" } else { "users" };
-        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}")?;
+        let failed = stage.failed;
+        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}, {failed}")?;
     }
     match stages.len() - shown {
         0 => Ok(()),
@@ -279,10 +388,6 @@ fn watched(minutes: u64) -> String {
         1 => "1 minute".to_owned(),
         more => format!("{} minutes", whole(more)),
     }
-}
-
-fn moves(from: f64, to: f64) -> &'static str {
-    if to > from { "rises" } else { "falls" }
 }
 
 impl RetryAfterWorth {
@@ -404,7 +509,9 @@ pub(crate) fn bytes(n: f64) -> String {
 
 /// Milliseconds with the unit that reads best.
 fn time(ms: f64) -> String {
-    if ms >= 120_000.0 {
+    if ms >= 7_200_000.0 {
+        format!("{} h", figure(ms / 3_600_000.0))
+    } else if ms >= 120_000.0 {
         format!("{} min", figure(ms / 60_000.0))
     } else if ms >= 1_000.0 {
         let s = ms / 1_000.0;

@@ -1,13 +1,17 @@
-//! What a long time shows (`soak`): how it held, and whether it drifts.
+//! What a long time shows (`soak`): how it held, which share of the calls failed, and whether anything
+//! drifts or steps.
 //!
 //! Read from rollups alone, each as good as another. Those in which we were the bound are
-//! left out.
+//! left out. Of the median, the 99th percentile, failures and throughput each is tested for a trend and
+//! for a step; of those that are there, the one that leaves less is told.
 
+use super::failures;
 use super::finding::{Drifting, Finding};
 use super::sentence::figure;
 use super::trial::watched;
 use super::{Confidence, DraftVerdict};
 use crate::record::{CellDoubt, Rollup};
+use crate::stat::change::{StepChange, change};
 use crate::stat::trend::{Trend, VALUES_MIN, folded, trend};
 use crate::stat::{median, quantile};
 
@@ -20,11 +24,12 @@ const VALUES_MAX: usize = 240;
 /// With fewer parts a drift may go unseen.
 const SURE_MIN: usize = 20;
 
-/// A change of the median by a smaller share is told by no one, however sure it is.
-const CHANGE_MIN: f64 = 0.05;
+/// A part that is shorter than this share of the usual one has too few calls for a throughput.
+const PART_MIN: f64 = 0.5;
 
-/// And one of errors by fewer percent of the calls.
-const ERRORS_MIN: f64 = 0.1;
+/// The 99th percentile is told beside the median where the ratio of its change to that of the median is
+/// larger than this, or smaller than its inverse.
+const OTHERWISE: f64 = 1.25;
 
 pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
     let sound: Vec<&Rollup> =
@@ -62,7 +67,10 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
     let (parts, with_errors) = (sound.len() as u64, with_errors as u64);
     let held = Finding::Held { minutes, parts, with_errors, p50_ms, p99_ms };
     let mut found = vec![DraftVerdict::new(held, sure, evidence)];
-    found.extend(drifts(&sound, minutes));
+    let moved = movements(&sound, minutes);
+    let is_even = !moved.iter().any(|it| it.finding.moves(Drifting::Errors));
+    found.extend(failures::of_rollups(&sound).filter(|_| is_even));
+    found.extend(moved);
     found
 }
 
@@ -82,46 +90,129 @@ fn connections(rollups: &[&Rollup]) -> Option<String> {
     })
 }
 
-fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
-    let times: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
-    let errors: Vec<f64> = sound
-        .iter()
-        .map(|it| 100.0 * (it.calls - it.served) as f64 / it.calls.max(1) as f64)
-        .collect();
-    let row = |values: &[f64]| trend(&folded(values, VALUES_MAX));
-    let (Some(time), Some(error)) = (row(&times), row(&errors)) else {
+/// One figure of all parts, in the order of time.
+struct PartFigures {
+    what: Drifting,
+    values: Vec<f64>,
+    /// Minutes that had been watched when the part began.
+    minutes: Vec<f64>,
+}
+
+impl PartFigures {
+    fn of(what: Drifting, sound: &[&Rollup], value: impl Fn(&Rollup) -> Option<f64>) -> Self {
+        let (mut values, mut minutes, mut passed) = (Vec::new(), Vec::new(), 0.0);
+        for part in sound {
+            if let Some(value) = value(part) {
+                values.push(value);
+                minutes.push(passed);
+            }
+            passed += (part.ended_at - part.begun_at) as f64 / MINUTE;
+        }
+        Self { what, values, minutes }
+    }
+
+    /// At most [`VALUES_MAX`].
+    fn folded(self) -> Self {
+        let each = self.values.len().div_ceil(VALUES_MAX).max(1);
+        let minutes = self.minutes.into_iter().step_by(each).collect();
+        Self { what: self.what, values: folded(&self.values, VALUES_MAX), minutes }
+    }
+
+    /// What moves, if anything does, and a line on what the tests say. `None` with too few parts.
+    fn movement(self) -> Option<PartMovement> {
+        let figures = self.folded();
+        let (line, step) = (trend(&figures.values)?, change(&figures.values)?);
+        let what = figures.what;
+        let told = format!("{}: {}; {}", what.subject(), told(&line), told_step(&step));
+        let is_line = line.left <= step.left;
+        let (from, to) = match (is_line, what) {
+            // A straight line may leave what is possible.
+            (true, Drifting::Errors) => (line.first.clamp(0.0, 100.0), line.last.clamp(0.0, 100.0)),
+            (true, _) => (line.first.max(0.0), line.last.max(0.0)),
+            (false, _) => (step.before, step.after),
+        };
+        let is_sure = (line.is_sure() || step.is_sure()) && what.is_worth_telling(from, to);
+        let after = (!is_line).then(|| figures.minutes[step.at]);
+        Some(PartMovement { what, from, to, after, is_sure, told })
+    }
+}
+
+/// How one figure moves.
+struct PartMovement {
+    what: Drifting,
+    from: f64,
+    to: f64,
+    /// Minutes until it steps; `None` for a line.
+    after: Option<f64>,
+    is_sure: bool,
+    told: String,
+}
+
+impl PartMovement {
+    fn verdict(self, minutes: u64) -> DraftVerdict {
+        let Self { what, from, to, after, .. } = self;
+        let finding = match after {
+            Some(after) => {
+                let after_minutes = after.round() as u64;
+                Finding::Step { what, from, to, after_minutes, minutes }
+            }
+            None => Finding::Drift { what, from, to, minutes },
+        };
+        DraftVerdict::new(finding, Confidence::High, vec![self.told])
+    }
+
+    /// Whether it moves by another factor than the median does.
+    fn is_other_than(&self, median: &Self) -> bool {
+        let by = |it: &Self| it.to.max(f64::MIN_POSITIVE) / it.from.max(f64::MIN_POSITIVE);
+        let ratio = by(self) / by(median);
+        !median.is_sure || !(1.0 / OTHERWISE..=OTHERWISE).contains(&ratio)
+    }
+}
+
+impl Drifting {
+    /// Whether so much is more than any provider does from one day to the next.
+    fn is_worth_telling(self, from: f64, to: f64) -> bool {
+        let share = (to - from).abs() / from.max(f64::MIN_POSITIVE);
+        match self {
+            Self::Time | Self::Throughput => share >= 0.05,
+            Self::Tail => share >= 0.1,
+            // Percent of the calls.
+            Self::Errors => (to - from).abs() >= 0.1,
+        }
+    }
+}
+
+fn movements(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
+    let length = |it: &Rollup| (it.ended_at - it.begun_at) as f64;
+    let usual = median(&sound.iter().map(|it| length(it)).collect::<Vec<_>>()).unwrap_or(0.0);
+    let errors = |it: &Rollup| Some(100.0 * (it.calls - it.served) as f64 / it.calls.max(1) as f64);
+    let pace = |it: &Rollup| {
+        (length(it) >= PART_MIN * usual && usual > 0.0).then(|| it.calls as f64 / length(it) * 1e6)
+    };
+    let of = |what, value: &dyn Fn(&Rollup) -> Option<f64>| {
+        PartFigures::of(what, sound, value).movement()
+    };
+    let times = (of(Drifting::Time, &|it| it.p50.map(ms)), of(Drifting::Errors, &errors));
+    let (Some(time), Some(errors)) = times else {
         return vec![DraftVerdict::cannot_tell(format!(
             "whether it drifts: that requires {VALUES_MIN} parts with answers"
         ))];
     };
-    let mut found = Vec::new();
-    let change = (time.last - time.first).abs() / time.first.max(f64::MIN_POSITIVE);
-    if time.is_sure() && change >= CHANGE_MIN {
-        found.push(drift(Drifting::Time, &time, minutes));
+    // A tail that moves as the median does is no news.
+    let tail = of(Drifting::Tail, &|it| it.p99.map(ms));
+    let tail = tail
+        .map(|tail| PartMovement { is_sure: tail.is_sure && tail.is_other_than(&time), ..tail });
+    let all = [Some(time), tail, Some(errors), of(Drifting::Throughput, &pace)];
+    let all: Vec<PartMovement> = all.into_iter().flatten().collect();
+    if all.iter().any(|it| it.is_sure) {
+        let sure = all.into_iter().filter(|it| it.is_sure);
+        return sure.map(|it| it.verdict(minutes)).collect();
     }
-    if error.is_sure() && (error.last - error.first).abs() >= ERRORS_MIN {
-        found.push(drift(Drifting::Errors, &error, minutes));
-    }
-    if found.is_empty() {
-        let evidence = vec![
-            format!("of the median time: {}", told(&time)),
-            format!("of calls that are not served: {}", told(&error)),
-        ];
-        // In a short row nothing but a straight line would be sure.
-        let sure = if times.len() >= SURE_MIN { Confidence::High } else { Confidence::Medium };
-        found.push(DraftVerdict::new(Finding::NoDrift { minutes }, sure, evidence));
-    }
-    found
-}
-
-fn drift(what: Drifting, trend: &Trend, minutes: u64) -> DraftVerdict {
-    let (from, to) = match what {
-        Drifting::Time => (trend.first, trend.last),
-        // A straight line may leave what is possible.
-        Drifting::Errors => (trend.first.clamp(0.0, 100.0), trend.last.clamp(0.0, 100.0)),
-    };
-    let evidence = vec![told(trend)];
-    DraftVerdict::new(Finding::Drift { what, from, to, minutes }, Confidence::High, evidence)
+    let parts = sound.iter().filter(|it| it.p50.is_some()).count();
+    // In a short row nothing but a straight line would be sure.
+    let sure = if parts >= SURE_MIN { Confidence::High } else { Confidence::Medium };
+    let evidence = all.into_iter().map(|it| it.told).collect();
+    vec![DraftVerdict::new(Finding::NoDrift { minutes }, sure, evidence)]
 }
 
 fn told(trend: &Trend) -> String {
@@ -131,6 +222,14 @@ fn told(trend: &Trend) -> String {
          of Hamed and Rao, {} times that of parts that know nothing of each other",
         trend.z,
         figure(trend.widened)
+    )
+}
+
+fn told_step(step: &StepChange) -> String {
+    let sure = if step.is_sure() { "a step" } else { "no step" };
+    format!(
+        "largest step: Student, p = {:.1e}; Mann-Whitney, z = {:.1}: {sure}",
+        step.chance, step.z
     )
 }
 
@@ -147,3 +246,7 @@ fn unserved(sound: &[&Rollup]) -> Option<String> {
 fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
+
+#[cfg(test)]
+#[path = "soak_tests.rs"]
+mod tests;

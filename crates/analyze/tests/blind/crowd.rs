@@ -34,7 +34,7 @@ fn load(rate: f64) -> LoadPlan {
 async fn over_http_1_there_are_as_many_as_the_rate_needs() {
     // 80 are under way at a time.
     let told = only(concluded(ProviderDials { http2: false, ..far() }, load(400.0)).await);
-    let Finding::NoCapacityLimit { up_to_per_second, p99_ms } = told.finding else {
+    let Finding::NoCapacityLimit { up_to_per_second, p99_ms, .. } = told.finding else {
         panic!("{told:#?}");
     };
     near(up_to_per_second, 400.0, &told);

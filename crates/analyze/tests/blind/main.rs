@@ -11,6 +11,7 @@
 mod cost;
 mod crowd;
 mod harness;
+mod in_flight;
 mod load;
 mod overload;
 mod rate;

@@ -24,6 +24,8 @@ enum Life {
     Slower(f64),
     /// Of each part, it refuses a share that grows up to this one.
     Failing(f64),
+    /// From this part on it takes this many times as long.
+    Steps(u32, f64),
 }
 
 fn life(seed: u64) -> Life {
@@ -44,6 +46,12 @@ async fn live(provider: &FakeProvider, life: Life) {
             Life::Even => sleep(PART).await,
             Life::Slower(by) => {
                 provider.turn(|dials| dials.latency.base = base.mul_f64(1.0 + by * share));
+                sleep(PART).await;
+            }
+            Life::Steps(at, by) => {
+                if part == at {
+                    provider.turn(|dials| dials.latency.base = base.mul_f64(by));
+                }
                 sleep(PART).await;
             }
             Life::Failing(most) => {
@@ -111,6 +119,29 @@ async fn drifts_of_the_first_seeds() {
 #[tokio::test(start_paused = true)]
 async fn drifts_of_further_seeds() {
     found(10..20).await;
+}
+
+/// A step of some parts is found where it is, and is no drift.
+#[tokio::test(start_paused = true)]
+async fn steps() {
+    for seed in 0..6 {
+        let mut rng = rng(100 + seed);
+        let (at, by) = (rng.random_range(7..23_u32), rng.random_range(1.5..3.0));
+        let (told, _) = soaked(seed, Life::Steps(at, by), SoakLoad::Rate(3.0)).await;
+        assert_eq!(drifts(&told), [], "seed {seed}: {told:#?}");
+        let step = |it: &ExperimentVerdict| match it.finding {
+            Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {
+                Some((to / from, after_minutes))
+            }
+            _ => None,
+        };
+        let found: Vec<(f64, u64)> = told.iter().filter_map(step).collect();
+        let [(seen, after)] = found[..] else { panic!("seed {seed}, {at}, {by}: {told:#?}") };
+        // What a call takes besides the base stays as it is.
+        assert!((0.7 * by..1.1 * by).contains(&seen), "seed {seed}, {by}: {told:#?}");
+        let minutes = f64::from(at) * PART.as_secs_f64() / 60.0;
+        assert!((after as f64 - minutes).abs() <= 1.0, "seed {seed}, {at}: {told:#?}");
+    }
 }
 
 /// However many calls there are, a line a part is written and no more.

@@ -81,7 +81,10 @@ async fn none_where_there_is_none() {
 async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
     let (mut dials, _) = drawn(1, DrawnDial::Nothing);
     dials.buckets = vec![CreditBucket::fixed(100.0, SECOND * 3_600, RefusalForm::too_many(None))];
-    let told = only(concluded(dials, plan()).await);
-    assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
-    assert!(told.sentence.contains(" calls pass and then none"), "{told:#?}");
+    let told = concluded(dials, plan()).await;
+    let [limit, end] = &told[..] else { panic!("{told:#?}") };
+    assert!(matches!(limit.finding, Finding::CannotTell { .. }), "{told:#?}");
+    assert!(limit.sentence.contains(" calls pass and then none"), "{told:#?}");
+    // And nothing more would be sent.
+    assert!(matches!(end.finding, Finding::Ended { .. }), "{told:#?}");
 }

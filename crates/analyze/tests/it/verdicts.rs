@@ -216,6 +216,35 @@ fn one_failure_among_hundreds_is_no_break() {
     assert_eq!(told.confidence, Confidence::Low);
 }
 
+/// What `load` says where at the rates that are sustained some calls fail; all of them are answered,
+/// or none is.
+fn headline(error: Option<&str>) -> String {
+    let mut world = World::new(1, vec![elastic()]);
+    world.play("load", 0);
+    // So few that a failure rate of 0.1 % explains them.
+    let calls = world.records.iter_mut().filter_map(|record| match record {
+        Record::Call(call) => Some(call),
+        Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
+    });
+    for call in calls.skip(40).step_by(1_000) {
+        call.class = "fault".to_owned();
+        call.error = error.map(str::to_owned);
+    }
+    verdicts(&world.run, &world.records).remove(0).sentence
+}
+
+#[test]
+fn headlines_of_load_carry_what_failed() {
+    let mut world = World::new(1, vec![elastic()]);
+    world.play("load", 0);
+    let told = verdicts(&world.run, &world.records).remove(0).sentence;
+    assert!(told.ends_with("; none failed"), "{told}");
+    let told = headline(None);
+    assert!(told.ends_with(" % failed, all of them answered"), "{told}");
+    let told = headline(Some("timeout"));
+    assert!(told.ends_with(" % failed without an answer"), "{told}");
+}
+
 #[test]
 fn a_break_in_the_last_stage_alone_is_not_sure() {
     for (failing, confidence) in [(4, Confidence::Medium), (60, Confidence::High)] {

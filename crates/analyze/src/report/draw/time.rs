@@ -114,6 +114,11 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Char
             let line = xs.iter().map(|x| from + (to - from) * x / end);
             series.push(Series::new("drift of the median", Style::Dashed, Ink::Quiet, opt(line)));
         }
+        if let Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } = verdict.finding
+        {
+            let line = xs.iter().map(|x| if *x < after_minutes as f64 { from } else { to });
+            series.push(Series::new("step of the median", Style::Dashed, Ink::Quiet, opt(line)));
+        }
     }
     Chart::Plot(Plot {
         title: "times and errors since the start".to_owned(),

@@ -1,0 +1,118 @@
+//! Failures that no limit brings about: the same share at any rate, at any concurrency, or at any time.
+//!
+//! Such a share is no reason to send less, and a client meets it whatever it does: it is told by itself.
+//! Failures that come with the load are what the limit of a rate looks like, and are told there.
+
+use std::collections::BTreeMap;
+
+use super::finding::{FailureSpan, FailureWay, Finding};
+use super::limits::{failed_otherwise, refusal_of};
+use super::trial::PlayedCell;
+use super::{Confidence, DraftVerdict};
+use crate::record::{CallRecord, Rollup};
+use crate::stat::chance::{share_interval, so_many};
+
+/// Fewer failures are no share.
+const FAILED_MIN: u64 = 5;
+
+/// The lower end of the interval of a share that is told.
+const SHARE_MIN: f64 = 0.000_5;
+
+/// As many as this in three cells are sure.
+const SURE_MIN: u64 = 20;
+
+/// Cells differ where chance shows as much less often than this, over all of them.
+const CHANCE_MAX: f64 = 0.01;
+
+/// The class of refusals for a rate: these are no failures.
+const THROTTLED: &str = "throttled";
+
+/// Failures and calls of a cell, or of a part of one.
+type CellFailures = (u64, u64);
+
+/// A share of failures that is the same in all of `cells`.
+pub(super) fn of_cells(cells: &[&PlayedCell<'_>], when: FailureSpan) -> Option<DraftVerdict> {
+    let failed = |cell: &PlayedCell<'_>| {
+        cell.calls.iter().filter(|call| failed_otherwise(call)).count() as u64
+    };
+    let counts: Vec<CellFailures> =
+        cells.iter().map(|cell| (failed(cell), cell.calls.len() as u64)).collect();
+    let calls = cells.iter().flat_map(|cell| &cell.calls).filter(|call| failed_otherwise(call));
+    told(&counts, most(calls.map(|call| way(call)))?, when)
+}
+
+/// The share of failures of a long time. Whether it changes is another question.
+pub(super) fn of_rollups(parts: &[&Rollup]) -> impl Iterator<Item = DraftVerdict> + use<> {
+    let failed = |it: &Rollup| -> u64 {
+        it.unserved.iter().filter(|(class, _)| *class != THROTTLED).map(|(_, calls)| calls).sum()
+    };
+    let (failed, calls) = parts
+        .iter()
+        .fold((0_u64, 0), |(failures, calls), it| (failures + failed(it), calls + it.calls));
+    let mut classes = BTreeMap::<&str, u64>::new();
+    for (class, calls) in parts.iter().flat_map(|it| &it.unserved) {
+        if class != THROTTLED {
+            *classes.entry(class).or_default() += calls;
+        }
+    }
+    let how = classes.into_iter().max_by_key(|(_, calls)| *calls);
+    let how = how.map(|(class, _)| FailureWay::Class(class.to_owned()));
+    how.and_then(|how| told(&[(failed, calls)], how, FailureSpan::AnyTime)).into_iter()
+}
+
+fn told(counts: &[CellFailures], how: FailureWay, when: FailureSpan) -> Option<DraftVerdict> {
+    let (failed, calls) =
+        counts.iter().fold((0, 0), |(failed, calls), it| (failed + it.0, calls + it.1));
+    let (low, high) = share_interval(failed, calls);
+    if failed < FAILED_MIN || low < SHARE_MIN || !is_even(counts, failed as f64 / calls as f64) {
+        return None;
+    }
+    let sure = match (when, counts.len()) {
+        (FailureSpan::AnyTime, _) | (_, 3..) if failed >= SURE_MIN => Confidence::High,
+        (FailureSpan::AnyTime, _) | (_, 2..) => Confidence::Medium,
+        (_, _) => Confidence::Low,
+    };
+    let shares: Vec<String> =
+        counts.iter().map(|(failed, calls)| format!("{failed} of {calls}")).collect();
+    let evidence = vec![match when {
+        FailureSpan::AnyTime => format!("{failed} of {calls} calls failed"),
+        FailureSpan::AnyRate | FailureSpan::AnyConcurrency => {
+            format!("failed, cell by cell: {}; chance explains the differences", shares.join(", "))
+        }
+    }];
+    let percent = 100.0 * failed as f64 / calls as f64;
+    let finding = Finding::Fails { percent, low: 100.0 * low, high: 100.0 * high, how, when };
+    Some(DraftVerdict::new(finding, sure, evidence))
+}
+
+/// Whether each cell has as many failures as a common share explains.
+fn is_even(counts: &[CellFailures], share: f64) -> bool {
+    let level = CHANCE_MAX / (2 * counts.len().max(1)) as f64;
+    counts.iter().all(|(failed, calls)| {
+        let fewer = 1.0 - so_many(failed + 1, *calls, share);
+        so_many(*failed, *calls, share) > level && fewer > level
+    })
+}
+
+fn way(call: &CallRecord) -> FailureWay {
+    match &call.error {
+        Some(error) => FailureWay::Transport(error.clone()),
+        None => FailureWay::Refused(refusal_of(call)),
+    }
+}
+
+/// The one that comes most often.
+fn most(ways: impl Iterator<Item = FailureWay>) -> Option<FailureWay> {
+    let mut counts: Vec<(FailureWay, usize)> = Vec::new();
+    for way in ways {
+        match counts.iter_mut().find(|(known, _)| *known == way) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((way, 1)),
+        }
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(way, _)| way)
+}
+
+#[cfg(test)]
+#[path = "failures_tests.rs"]
+mod tests;
