@@ -1,6 +1,7 @@
 //! Tokens in, what they say out: the steps in their order, and the keys that are current.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,7 +11,9 @@ use super::claims::{self, VerifiedToken};
 use super::error::{IssuerIndex, JwtError};
 use super::jwks::Jwks;
 use super::key::{KeySet, NoKey};
-use super::memory::{RememberedToken, TOKENS_REMEMBERED_MAX, TokenDigest, TokenMemory};
+use super::memory::{
+    GrantEdition, RememberedGrant, RememberedToken, TOKENS_REMEMBERED_MAX, TokenDigest, TokenMemory,
+};
 use super::settings::{JwtIssuer, KeySource};
 use super::token::{self, TOKEN_BYTES_MAX, TokenParts};
 use crate::caller::AccessGrant;
@@ -25,6 +28,7 @@ pub const ISSUERS_MAX: usize = 64;
 pub struct JwtVerifier {
     issuers: Vec<IssuerState>,
     memory: TokenMemory,
+    editions: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,7 @@ impl JwtVerifier {
             }
         }
         let issuers = issuers.into_iter().map(IssuerState::new).collect();
-        Ok(Self { issuers, memory: TokenMemory::new(tokens_max) })
+        Ok(Self { issuers, memory: TokenMemory::new(tokens_max), editions: AtomicU64::new(0) })
     }
 
     /// What the token says, if it is valid `now` (since 1970).
@@ -107,20 +111,27 @@ impl JwtVerifier {
         Ok(self.find(token, now)?.1.token)
     }
 
+    /// An edition that none had before, for the terms of grants that are made from now on.
+    pub(super) fn next_edition(&self) -> GrantEdition {
+        GrantEdition(self.editions.fetch_add(1, Relaxed))
+    }
+
     /// What the token is granted, if it is valid `now`. `grant` is called once for a token that is
-    /// remembered, and has to say the same each time; a token that it refuses is verified again.
+    /// remembered in this edition, and has to make one grant of it each time; a token that it refuses is verified
+    /// again.
     pub(super) fn verify_as_grant(
         &self,
         token: &str,
         now: Duration,
+        edition: GrantEdition,
         grant: impl FnOnce(&VerifiedToken, &JwtIssuer) -> Result<Arc<AccessGrant>, JwtError>,
     ) -> Result<Arc<AccessGrant>, JwtError> {
         let (digest, mut known) = self.find(token, now)?;
-        if let Some(grant) = known.grant {
-            return Ok(grant);
+        if let Some(known) = known.grant.filter(|known| known.edition == edition) {
+            return Ok(known.grant);
         }
         let granted = grant(&known.token, &self.issuers[known.issuer.0].settings)?;
-        known.grant = Some(granted.clone());
+        known.grant = Some(RememberedGrant { edition, grant: granted.clone() });
         self.memory.insert(digest, known);
         Ok(granted)
     }
