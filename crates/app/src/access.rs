@@ -13,6 +13,7 @@ pub(crate) mod file;
 mod jwks;
 #[cfg(test)]
 mod secrecy_tests;
+mod snapshot_age;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use wellhead_net::{
     DocumentFetcher, Endpoint, FetchError, FetchLimits, FetchedDocument, Resolver, TlsClient,
 };
 use wellhead_proxy::IssuerStatus;
-use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_telemetry::SecretUrl;
 use wellhead_transport::BoxFuture;
 
 use super::IssuerKeys;
@@ -36,7 +36,8 @@ use crate::config::Jwt;
 const FETCH_TIME: Duration = Duration::from_secs(5);
 
 /// Fetches the document once.
-type JwksWay = dyn Fn() -> BoxFuture<'static, Result<FetchedDocument, FetchError>> + Send + Sync;
+type JwksWay =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<FetchedDocument, FetchError>> + Send + Sync>;
 
 /// An issuer whose keys are fetched.
 pub(crate) struct JwksSource {
@@ -44,8 +45,8 @@ pub(crate) struct JwksSource {
     issuer: IssuerIndex,
     stale_max: Duration,
     keys: IssuerKeys,
-    way: Box<JwksWay>,
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Another one when its file of authorities has other certificates.
+    way: Mutex<JwksWay>,
     /// Of the instants of `record`.
     epoch: Instant,
     record: Mutex<JwksRecord>,
@@ -115,7 +116,6 @@ pub(crate) fn jwks_sources(
                 },
                 keys.clone(),
                 way_of(fetcher),
-                Arc::new(clock::unix_seconds),
             ))),
             Err(problem) => problems.push(format!("access.jwt[{place}].{problem}")),
         }
@@ -150,9 +150,9 @@ fn is_on_this_machine(url: &SecretUrl) -> bool {
     }
 }
 
-fn way_of(fetcher: DocumentFetcher) -> Box<JwksWay> {
+fn way_of(fetcher: DocumentFetcher) -> JwksWay {
     let fetcher = Arc::new(fetcher);
-    Box::new(move || {
+    Arc::new(move || {
         let fetcher = Arc::clone(&fetcher);
         Box::pin(async move { fetcher.fetch().await })
     })
@@ -180,18 +180,13 @@ struct JwksIssuer {
 }
 
 impl JwksSource {
-    fn new(
-        issuer: JwksIssuer,
-        keys: IssuerKeys,
-        way: Box<JwksWay>,
-        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    ) -> Self {
+    fn new(issuer: JwksIssuer, keys: IssuerKeys, way: JwksWay) -> Self {
         let JwksIssuer { name, index: issuer, stale_max } = issuer;
         let plan = RefreshPlan::new(RefreshSettings { stale_max, ..RefreshSettings::default() });
         let record =
             JwksRecord { plan, counts: JwksCounts::default(), trouble: None, told_stale: false };
         let (epoch, record) = (Instant::now(), Mutex::new(record));
-        Self { name, issuer, stale_max, keys, way, clock, epoch, record }
+        Self { name, issuer, stale_max, keys, way: Mutex::new(way), epoch, record }
     }
 
     /// Its claim `iss`.
@@ -229,14 +224,38 @@ impl JwksSource {
         }
     }
 
+    /// Until a fetch is due. Keys that become too old meanwhile are used no more.
     async fn wait(&self) {
-        tokio::select! {
-            () = tokio::time::sleep_until(self.due_at()) => return,
-            () = self.wanted().notified() => {}
+        let mut is_asked = false;
+        loop {
+            let stale_at = self.stale_at().filter(|_| self.usable_keys() > 0);
+            let too_old = async {
+                match stale_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(self.due_at()) => return,
+                // A token that asks from then on has nothing to add.
+                () = self.wanted().notified(), if !is_asked => {
+                    self.record.lock().plan.request_early(self.epoch.elapsed());
+                    is_asked = true;
+                }
+                () = too_old => self.retire_old_keys(),
+            }
         }
-        self.record.lock().plan.request_early(self.epoch.elapsed());
-        // Who asks from now on has nothing to add.
-        tokio::time::sleep_until(self.due_at()).await;
+    }
+
+    fn stale_at(&self) -> Option<Instant> {
+        self.record.lock().plan.stale_at().map(|at| self.epoch + at)
+    }
+
+    /// Uses the keys no more, if they are too old by the clock of the fetches, which does not step.
+    fn retire_old_keys(&self) {
+        if self.record.lock().plan.is_stale(self.epoch.elapsed()) {
+            self.keys.tokens.verifier().retire_keys(self.issuer);
+        }
     }
 
     fn due_at(&self) -> Instant {
@@ -248,17 +267,13 @@ impl JwksSource {
     }
 
     fn usable_keys(&self) -> usize {
-        self.keys.tokens.verifier().usable_keys(self.issuer, self.now())
-    }
-
-    /// Since 1970.
-    fn now(&self) -> Duration {
-        Duration::from_secs((self.clock)())
+        self.keys.tokens.verifier().usable_keys(self.issuer)
     }
 
     /// Fetches the keys once, and installs them.
     async fn fetch(&self, rng: &mut SmallRng) {
-        let document = (self.way)().await.map_err(JwksTrouble::Fetch);
+        let way = Arc::clone(&self.way.lock());
+        let document = way().await.map_err(JwksTrouble::Fetch);
         let parsed = document
             .and_then(|document| Jwks::parse(&document.body).map_err(JwksTrouble::Document));
         match parsed {
@@ -270,7 +285,7 @@ impl JwksSource {
     }
 
     fn take(&self, jwks: &Jwks, rng: &mut SmallRng) {
-        let installed = self.keys.tokens.verifier().install_keys(self.issuer, jwks, self.now());
+        let installed = self.keys.tokens.verifier().install_keys(self.issuer, jwks);
         let had_trouble = {
             let mut record = self.record.lock();
             record.counts.fetched += 1;
@@ -296,6 +311,7 @@ impl JwksSource {
 
     fn note(&self, trouble: &JwksTrouble, rng: &mut SmallRng) {
         let reason = trouble.to_string();
+        self.retire_old_keys();
         let is_stale = self.usable_keys() == 0;
         let (is_news, valid_for) = {
             let mut record = self.record.lock();

@@ -158,10 +158,10 @@ fn unknown_keys_are_told() {
         assert_eq!(*told, vec![IssuerIndex(1); tellings], "{more}");
     };
     check(&json!({}), Some(TokenRefusal::KeysUnknown), 1);
-    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA]), now());
+    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA]));
     let unknown = "the token's key (`kid`) is not one of its issuer's";
     check(&json!({}), Some(TokenRefusal::Invalid(unknown)), 2);
-    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA, &ED]), now());
+    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA, &ED]));
     check(&json!({}), None, 2);
     check(&json!({"exp": 1}), Some(TokenRefusal::Invalid("the token has expired")), 2);
 }
@@ -171,10 +171,10 @@ fn unknown_keys_are_told() {
 fn grants_end_with_the_keys() {
     let grants = grants_of(vec![issuer(ISSUER, KeySource::Fetched { stale_max: DAY })]);
     let main = IssuerIndex(0);
-    grants.verifier().install_keys(main, &jwks_of(&[&ED]), now());
+    grants.verifier().install_keys(main, &jwks_of(&[&ED]));
     let token = ED.token(&claims(&json!({})));
     assert!(grants.verify(&token, now()).is_ok());
-    grants.verifier().install_keys(main, &jwks_of(&[&RSA]), now());
+    grants.verifier().install_keys(main, &jwks_of(&[&RSA]));
     assert!(matches!(grants.verify(&token, now()), Err(TokenRefusal::Invalid(_))));
 }
 
