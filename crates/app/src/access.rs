@@ -34,7 +34,9 @@ use wellhead_telemetry::clock;
 use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
 pub(crate) use file::{begin, watch};
-pub(crate) use jwks::{JwksCounts, JwksSource, fetch_first, jwks_sources};
+pub(crate) use jwks::{
+    ChangedWay, JwksCounts, JwksSource, changed_ways, fetch_first, jwks_sources,
+};
 
 /// What the settings say of callers.
 #[derive(Debug)]

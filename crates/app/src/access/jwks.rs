@@ -158,6 +158,62 @@ fn way_of(fetcher: DocumentFetcher) -> JwksWay {
     })
 }
 
+/// A way to the keys of an issuer whose file of authorities has other certificates than before; not used yet.
+pub(crate) struct ChangedWay {
+    source: Arc<JwksSource>,
+    way: JwksWay,
+}
+
+/// The ways to these sources whose authorities have changed, as `has_changed` says of a file. `settings` and `tls`
+/// are as for [`jwks_sources`].
+pub(crate) fn changed_ways(
+    settings: &[Jwt],
+    sources: &[Arc<JwksSource>],
+    resolver: &Arc<Resolver>,
+    has_changed: impl Fn(&Path) -> bool,
+    mut tls: impl FnMut(Option<&Path>) -> Result<Arc<TlsClient>, String>,
+) -> Result<Vec<ChangedWay>, Vec<String>> {
+    let (mut changed, mut problems) = (Vec::new(), Vec::new());
+    for source in sources {
+        // The list of issuers stays as it is until a restart.
+        let Some(Jwt { jwks: Some(url), ca_file: Some(file), .. }) = settings.get(source.issuer.0)
+        else {
+            continue;
+        };
+        if !has_changed(file) {
+            continue;
+        }
+        let made = tls(Some(file)).and_then(|tls| fetcher(url, resolver, &tls));
+        match made {
+            Ok(made) => {
+                changed.push(ChangedWay { source: Arc::clone(source), way: way_of(made) });
+            }
+            Err(problem) => problems.push(format!("{}: {problem}", source.setting())),
+        }
+    }
+    if problems.is_empty() { Ok(changed) } else { Err(problems) }
+}
+
+impl ChangedWay {
+    /// The setting that names the file.
+    pub(crate) fn setting(&self) -> String {
+        format!("{}.ca_file", self.source.setting())
+    }
+
+    /// Fetches this way from now on, and soon, so that the operator who replaced the file sees whether the new
+    /// authorities are the right ones.
+    pub(crate) fn begin(self) {
+        *self.source.way.lock() = self.way;
+        self.source.wanted().notify_one();
+    }
+}
+
+impl fmt::Debug for ChangedWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangedWay").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
 /// Fetches the keys of all once, so that the first requests find them. Takes [`FETCH_TIME`] at most:
 /// an issuer that is down must not keep other callers out.
 pub(crate) async fn fetch_first(sources: &[Arc<JwksSource>]) {
@@ -192,6 +248,11 @@ impl JwksSource {
     /// Its claim `iss`.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where the settings have it.
+    fn setting(&self) -> String {
+        format!("access.jwt[{}]", self.issuer.0)
     }
 
     /// How its fetches ended.

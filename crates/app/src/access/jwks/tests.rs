@@ -16,7 +16,7 @@ use wellhead_access::{TokenRefusal, TokenVerifier as _};
 
 use super::*;
 use crate::access::plan;
-use crate::assemble::{Assembly, Recorders};
+use crate::assemble::{Assembly, Authorities, Recorders};
 use crate::config::{self, Overrides, Settings};
 
 const ISSUER: &str = "https://id.example";
@@ -407,6 +407,44 @@ async fn an_issuer_with_another_certificate_is_not_believed() {
     assert!(told.starts_with("TLS handshake failed"), "{told}");
     assert!(!told.contains("SECRET"), "{told}");
     assert_eq!(source.status().keys, 0);
+}
+
+/// An issuer's authority is renewed, and its file replaced: a reload reads it, as those of upstreams.
+#[tokio::test]
+async fn a_file_of_authorities_is_read_again_with_the_config() {
+    let signer = Signer::new("a");
+    let (issuer, other) =
+        tokio::join!(HttpsIssuer::open(Some(ok(&document(&[&signer])))), HttpsIssuer::open(None));
+    let (folder, file) = (issuer.folder.path(), issuer.folder.path().join("used.pem"));
+    std::fs::copy(other.folder.path().join("ca.pem"), &file).expect("copied");
+    let parts = issuer.assembly("used.pem");
+    let source = Arc::clone(&parts.issuers[0]);
+    source.fetch(&mut rng()).await;
+    assert!(
+        source.status().last_error.is_some_and(|told| told.starts_with("TLS handshake failed"))
+    );
+    let next = |is_dry| {
+        let (settings, now) = (Arc::clone(&parts.settings), wellhead_dispatch::now());
+        let next = parts.succeeding(&settings, Authorities::read(&settings), is_dry, now);
+        let next = next.expect("usable");
+        let told: Vec<_> =
+            next.other_certificates(&parts).iter().map(ToString::to_string).collect();
+        (next, told.join("\n"))
+    };
+    assert_eq!(next(false).1, "", "the file is as it was");
+    std::fs::copy(folder.join("ca.pem"), &file).expect("copied");
+    let changed = "~ access.jwt[0].ca_file: the file has another content";
+    assert_eq!(next(true).1, changed);
+    source.fetch(&mut rng()).await;
+    assert_eq!(source.status().keys, 0, "it was only looked at");
+    let (next_parts, told) = next(false);
+    assert_eq!(told, changed);
+    let after = next_parts.begin(&parts, wellhead_dispatch::now());
+    // The loop that waits for the next fetch is told.
+    tokio::time::timeout(Duration::from_secs(5), source.wanted().notified()).await.expect("told");
+    source.fetch(&mut rng()).await;
+    assert_eq!((source.status().keys, source.status().last_error), (1, None));
+    assert!(Arc::ptr_eq(&after.issuers[0], &source), "with what it knows");
 }
 
 /// What a config with this URL is refused with.
