@@ -123,6 +123,11 @@ impl KeyHash {
         std::array::from_fn(|place| u64::from_ne_bytes(words[place]))
     }
 
+    /// To be digested with what else is known of a key.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The id of a key that was not made here.
     pub(crate) fn id(&self) -> KeyId {
         KeyId::of_hash(&self.0)

@@ -11,6 +11,7 @@
 pub(crate) mod directory;
 pub(crate) mod file;
 mod jwks;
+mod returned;
 #[cfg(test)]
 mod secrecy_tests;
 mod snapshot_age;
@@ -25,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
-    Denied, IdentifiedClient, KeyRecord, MeterBook, MeterTime, QuotaSharing,
+    Denied, IdentifiedClient, KeyHistory, KeyRecord, MeterBook, MeterTime, QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified};
@@ -37,6 +38,7 @@ pub(crate) use file::{begin, watch};
 pub(crate) use jwks::{
     ChangedWay, JwksCounts, JwksSource, changed_ways, fetch_first, jwks_sources,
 };
+use returned::ReturnedCounts;
 
 /// What the settings say of callers.
 #[derive(Debug)]
@@ -80,6 +82,7 @@ pub(crate) struct CallerControl {
     file_turn: Mutex<()>,
     /// Whether a source is stale.
     is_stale: AtomicBool,
+    returned: ReturnedCounts,
 }
 
 /// Where keys come from.
@@ -112,6 +115,24 @@ impl KeyOrigin {
 struct SourceKeys {
     records: Vec<KeyRecord>,
     is_stale: bool,
+    /// What it said before.
+    history: KeyHistory,
+}
+
+impl SourceKeys {
+    /// Takes the keys that it says now, as far as they are none of an earlier time.
+    fn follow(&mut self, origin: KeyOrigin, keys: Vec<KeyRecord>, counts: &ReturnedCounts) {
+        self.is_stale = false;
+        self.records = match origin {
+            // Written by hand, and read when that is asked for.
+            KeyOrigin::Settings => keys,
+            KeyOrigin::File | KeyOrigin::Redis => {
+                let followed = self.history.follow(&self.records, keys);
+                returned::tell(origin, &followed, counts);
+                followed.records
+            }
+        };
+    }
 }
 
 impl CallerControl {
@@ -125,6 +146,7 @@ impl CallerControl {
             sources: Mutex::default(),
             file_turn: Mutex::default(),
             is_stale: AtomicBool::new(false),
+            returned: ReturnedCounts::default(),
         }
     }
 
@@ -150,10 +172,10 @@ impl CallerControl {
     }
 
     /// Takes the keys of one source in the place of those that it had. Returns what is wrong with some of
-    /// them; those are left out.
+    /// them; those are left out. Keys that it brings back from an earlier time are told.
     pub(crate) fn take_keys(&self, source: KeyOrigin, keys: Vec<KeyRecord>) -> Vec<String> {
         let mut sources = self.sources.lock();
-        sources[source as usize] = SourceKeys { records: keys, is_stale: false };
+        sources[source as usize].follow(source, keys, &self.returned);
         let problems = self.rebuild(&sources);
         self.is_stale.store(sources.iter().any(|source| source.is_stale), Relaxed);
         problems
@@ -203,6 +225,11 @@ impl CallerControl {
             wanted.map(move |record| (origin, record.clone()))
         };
         KeyOrigin::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// Keys that a source brought back.
+    pub(crate) fn returned(&self) -> &ReturnedCounts {
+        &self.returned
     }
 
     /// The turn to read or write the file of keys. Waits while another has it: not for a worker.
