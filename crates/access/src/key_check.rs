@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::key_hash::KeyHash;
 use crate::key_record::{KeyRecord, PreviousHash};
+use crate::unix_seconds::UnixSeconds;
 
 /// The hashes of a key, and its end. Of a grant without a key: what no text fits.
 ///
@@ -39,6 +40,12 @@ impl KeyCheck {
         let replaced = previous.map_or(&KeyHash::NONE, |previous| &previous.hash);
         // Both are compared whatever the first says, and joined before anything branches on them.
         (self.hash == *hash) | (*replaced == *hash)
+    }
+
+    /// When the key ends; `None` where it does not, and where there is no key.
+    pub(crate) fn ends_at(&self) -> Option<UnixSeconds> {
+        let ends = self.ends_at != 0 && self.ends_at != u64::MAX;
+        ends.then_some(UnixSeconds(self.ends_at))
     }
 
     /// Whether the key is expired or revoked.

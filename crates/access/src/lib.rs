@@ -106,11 +106,11 @@ pub use proxy_header::{
 };
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 pub use right_denied::RightDenied;
-pub use rights::{Rights, RightsLayer};
+pub use rights::{BegunWork, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use table::{
     AccessTable, BadKeyReason, BuiltAccess, CallerDeniedReason, ClientFacts, Denied,
-    IdentifiedClient, KEYS_MAX,
+    IdentifiedClient, KEYS_MAX, LastingHead,
 };
 pub use tenants::{ANONYMOUS, GrantTerms, TENANT_BYTES_MAX, TenantDirectory, TenantSettings};
 pub use token::{TokenRefusal, TokenVerifier};

@@ -14,11 +14,13 @@ mod jwks;
 mod returned;
 #[cfg(test)]
 mod secrecy_tests;
+mod sessions;
 mod snapshot_age;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -26,7 +28,8 @@ use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
-    Denied, IdentifiedClient, KeyHistory, KeyRecord, MeterBook, MeterTime, QuotaSharing,
+    Denied, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook, MeterTime,
+    QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified};
@@ -39,6 +42,8 @@ pub(crate) use jwks::{
     ChangedWay, JwksCounts, JwksSource, changed_ways, fetch_first, jwks_sources,
 };
 use returned::ReturnedCounts;
+use sessions::SessionBook;
+pub(crate) use sessions::{SessionAlarm, watch_sessions};
 
 /// What the settings say of callers.
 #[derive(Debug)]
@@ -83,6 +88,9 @@ pub(crate) struct CallerControl {
     /// Whether a source is stale.
     is_stale: AtomicBool,
     returned: ReturnedCounts,
+    sessions: SessionBook,
+    /// Counts the tables.
+    edition: AtomicU64,
 }
 
 /// Where keys come from.
@@ -147,6 +155,8 @@ impl CallerControl {
             file_turn: Mutex::default(),
             is_stale: AtomicBool::new(false),
             returned: ReturnedCounts::default(),
+            sessions: SessionBook::default(),
+            edition: AtomicU64::new(0),
         }
     }
 
@@ -210,6 +220,8 @@ impl CallerControl {
         let all: Vec<KeyRecord> = fresh.flat_map(|source| &source.records).cloned().collect();
         let BuiltAccess { table, key_problems } = AccessTable::build(self.policy(), &all);
         self.table.store(Arc::new(table));
+        // Behind it: what is judged by an edition has seen its table.
+        self.edition.fetch_add(1, Release);
         key_problems
     }
 
@@ -250,19 +262,31 @@ impl CallerControl {
         }
     }
 
-    /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when
-    /// its key or token has ended, or may no longer be used from its address.
-    pub(crate) fn renewed(&self, caller: Caller, now: Instant) -> Option<Caller> {
-        let unix = Duration::from_secs(clock::unix_seconds());
-        let table = self.table.load();
-        let grant = table.renewed(&caller.grant, unix).ok()?;
-        if Arc::ptr_eq(&grant, &caller.grant) {
-            return Some(caller);
-        }
-        if !grant.rights.allows_address(caller.address) {
-            return None;
-        }
-        Some(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
+    /// Connections that outlive the heads that they began with.
+    pub(crate) fn sessions(&self) -> &SessionBook {
+        &self.sessions
+    }
+
+    /// Changes with the keys and the settings of callers.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Acquire)
+    }
+
+    /// The caller as the keys are now, for a connection that outlives its head; `None` when it would be turned
+    /// away at `unix`, the time since 1970, or be another one.
+    pub(crate) fn renewed(
+        &self,
+        caller: &Caller,
+        head: &LastingHead,
+        now: Instant,
+        unix: Duration,
+    ) -> Option<Caller> {
+        let renewed = self.table.load().renewed(caller, head, unix);
+        let grant = renewed.inspect_err(|denied| {
+            let (key, peer) = (&caller.grant.id, caller.address);
+            tracing::debug!(?denied, %key, %peer, "a connection is closed: its caller may not go on");
+        });
+        Some(Caller::new(grant.ok()?, caller.address, &self.book, self.elapsed(now)))
     }
 
     /// What a request comes from, at this moment.
@@ -308,7 +332,8 @@ pub(crate) fn terms(
     }
 }
 
-fn certificate_name(name: &wellhead_server::ClientName) -> CertificateName {
+/// A name of a client's certificate, as callers are named by it.
+pub(crate) fn certificate_name(name: &wellhead_server::ClientName) -> CertificateName {
     match name {
         wellhead_server::ClientName::Uri(text) => CertificateName::Uri(text.clone()),
         wellhead_server::ClientName::Dns(text) => CertificateName::dns(text),

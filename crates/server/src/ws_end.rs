@@ -13,7 +13,7 @@ pub enum WsEnd {
     Protocol,
     /// 1007: text that is not UTF-8.
     InvalidText,
-    /// 1008: the client let too many answers wait, or sent a message in too many fragments.
+    /// 1008: the client let too many answers wait, sent a message in too many fragments, or may not go on.
     Policy,
     /// 1009: a message is too big.
     TooBig,
