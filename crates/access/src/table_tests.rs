@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::client_address::ProxyTrustHeader;
 use crate::key::ApiKey;
-use crate::key_hash::Pepper;
+use crate::key_hash::{Pepper, comparisons};
 use crate::policy::{AccessSettings, AnonymousRule, CertificateRule, NetworkAction, NetworkRule};
 use crate::tenants::{TenantDirectory, TenantSettings};
 use crate::token::TokenVerifier;
@@ -387,6 +387,26 @@ fn keys_of_one_kind_share_their_rights() {
     assert_eq!(of("00000001"), of("00000002"));
     assert_ne!(of("00000001"), of("00000003"));
     assert_ne!(of("00000001"), of("00000004"));
+}
+
+/// How long it takes to say no tells nothing of which keys exist: by the count of hashes that are compared.
+#[test]
+fn a_known_key_and_an_unknown_one_take_as_many_comparisons() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    for (head, want) in [
+        ("192.0.2.1|/GOOD", "acme key 192.0.2.1 /"),
+        ("192.0.2.1|/a/FOREIGN", "acme key 192.0.2.1 /a"),
+        ("192.0.2.1|/ROTATED", "acme key 192.0.2.1 /"),
+        ("192.0.2.1|/RETIRED", "Unknown"),
+        ("192.0.2.1|/UNKNOWN", "Unknown"),
+        ("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown"),
+        ("192.0.2.1|/EXPIRED", "ended"),
+        ("192.0.2.1|/REVOKED", "ended"),
+        ("192.0.2.1|/HOME", "Right(Network)"),
+    ] {
+        let told = comparisons::count(|| scene.identify(head, |_| {}));
+        assert_eq!(told, (want.to_owned(), 2), "{head}");
+    }
 }
 
 /// What becomes of a connection when other settings or keys come: `Ok` for what it goes on with.
