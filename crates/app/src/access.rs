@@ -27,12 +27,12 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
-    AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
-    Denied, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook, MeterTime,
-    QuotaSharing,
+    AccessPolicy, AccessTable, BadKeyReason, BuiltAccess, Caller, CertificateName, ClientFacts,
+    DenialCounts, Denied, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook,
+    MeterTime, QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
-use wellhead_server::{ClientHead, HttpRefusal, Identified};
+use wellhead_server::{ClientHead, HttpRefusal, Identified, SessionClose};
 use wellhead_telemetry::clock;
 
 use crate::config::callers::{self, IssuerKeys};
@@ -272,7 +272,7 @@ impl CallerControl {
         self.edition.load(Acquire)
     }
 
-    /// The caller as the keys are now, for a connection that outlives its head; `None` when it would be turned
+    /// The caller as the keys are now, for a connection that outlives its head. `Err` when it would be turned
     /// away at `unix`, the time since 1970, or be another one.
     pub(crate) fn renewed(
         &self,
@@ -280,13 +280,20 @@ impl CallerControl {
         head: &LastingHead,
         now: Instant,
         unix: Duration,
-    ) -> Option<Caller> {
+    ) -> Result<Caller, SessionClose> {
         let renewed = self.table.load().renewed(caller, head, unix);
-        let grant = renewed.inspect_err(|denied| {
+        let grant = renewed.map_err(|denied| {
             let (key, peer) = (&caller.grant.id, caller.address);
             tracing::debug!(?denied, %key, %peer, "a connection is closed: its caller may not go on");
-        });
-        Some(Caller::new(grant.ok()?, caller.address, &self.book, self.elapsed(now)))
+            match denied {
+                // It may be a key of the source that was not heard of.
+                Denied::BadKey(BadKeyReason::Unknown) if self.has_stale_source() => {
+                    SessionClose::KeysUnknown
+                }
+                _ => SessionClose::KeyEnded,
+            }
+        })?;
+        Ok(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
     }
 
     /// What a request comes from, at this moment.

@@ -40,8 +40,8 @@ pub(crate) struct SessionCaller {
 /// A caller as it was when it was last looked at.
 #[derive(Debug)]
 struct JudgedCaller {
-    /// `None`, and from then on, when it may not go on.
-    caller: Option<Caller>,
+    /// `Err`, and from then on, when it may not go on.
+    caller: Result<Caller, SessionClose>,
     /// The edition of the keys and settings.
     edition: u64,
 }
@@ -51,12 +51,12 @@ impl SessionCaller {
     pub(crate) fn new(callers: Arc<CallerControl>, caller: Caller, head: LastingHead) -> Self {
         let alarm = callers.sessions().enter(caller.grant.ends_at());
         // Whatever the edition is, it is judged when it is first asked for: keys may have changed since its head.
-        let judged = Mutex::new(JudgedCaller { caller: Some(caller), edition: u64::MAX });
+        let judged = Mutex::new(JudgedCaller { caller: Ok(caller), edition: u64::MAX });
         Self { callers, head, alarm, judged }
     }
 
-    /// The caller as it is now; `None`, and from then on, when it may not go on with what it began.
-    fn renewed(&self, subscriber: Option<&Subscriber>) -> Option<Caller> {
+    /// The caller as it is now; `Err`, and from then on, when it may not go on with what it began.
+    fn renewed(&self, subscriber: Option<&Subscriber>) -> Result<Caller, SessionClose> {
         // Read first: what is judged is of this edition, or of one after it.
         let edition = self.callers.edition();
         let unix = Duration::from_secs(clock::unix_seconds());
@@ -65,23 +65,28 @@ impl SessionCaller {
             return judged.caller.clone();
         }
         judged.edition = edition;
-        let before = judged.caller.take()?;
-        let caller = self.callers.renewed(&before, &self.head, now(), unix)?;
-        if ends_begun(&caller.grant.rights, &before.grant.rights, subscriber) {
-            return None;
+        let renewed = judged.caller.as_ref().map_err(|ended| *ended).and_then(|before| {
+            let caller = self.callers.renewed(before, &self.head, now(), unix)?;
+            let is_over = ends_begun(&caller.grant.rights, &before.grant.rights, subscriber);
+            if is_over { Err(SessionClose::KeyEnded) } else { Ok(caller) }
+        });
+        if let Ok(caller) = &renewed {
+            self.alarm.set(caller.grant.ends_at());
         }
-        self.alarm.set(caller.grant.ends_at());
-        judged.caller = Some(caller.clone());
-        Some(caller)
+        judged.caller = renewed.clone();
+        renewed
     }
 
     /// Ends the connection if it subscribed to what it may not any more: while that was confirmed by an upstream,
     /// the rights of its caller may have changed from these, by which it was allowed.
     fn recheck(&self, allowed_by: &Rights, subscriber: &Subscriber) {
         let mut judged = self.judged.lock();
-        let rights = judged.caller.as_ref().map(|caller| &caller.grant.rights);
-        if rights.is_some_and(|rights| ends_begun(rights, allowed_by, Some(subscriber))) {
-            judged.caller = None;
+        let is_over = judged
+            .caller
+            .as_ref()
+            .is_ok_and(|caller| ends_begun(&caller.grant.rights, allowed_by, Some(subscriber)));
+        if is_over {
+            judged.caller = Err(SessionClose::KeyEnded);
         }
     }
 }
@@ -104,7 +109,7 @@ impl SubscriberSession {
     /// does nothing any more.
     pub(crate) fn renewed(&self) -> Result<Option<Caller>, SessionClose> {
         let Some(caller) = &self.caller else { return Ok(None) };
-        caller.renewed(self.subscriber.as_ref()).map(Some).ok_or(SessionClose::KeyEnded)
+        caller.renewed(self.subscriber.as_ref()).map(Some)
     }
 
     /// To be called when a message was answered that subscribed to something, with the caller that was allowed to.
@@ -199,13 +204,19 @@ mod tests {
             Self { control, record, session, wakes: Arc::default() }
         }
 
-        fn is_closed(&self) -> bool {
+        fn closed(&self) -> Option<SessionClose> {
             let waker = Waker::from(Arc::clone(&self.wakes));
             match self.session.poll_event(&mut Context::from_waker(&waker)) {
-                Poll::Pending => false,
-                Poll::Ready(SessionEvent::Close(SessionClose::KeyEnded)) => true,
-                Poll::Ready(event) => panic!("{event:?}"),
+                Poll::Pending => None,
+                Poll::Ready(SessionEvent::Close(close)) => Some(close),
+                Poll::Ready(SessionEvent::Message(_)) => panic!("it is subscribed to nothing"),
             }
+        }
+
+        fn is_closed(&self) -> bool {
+            let closed = self.closed();
+            assert!(closed.is_none_or(|close| close == SessionClose::KeyEnded), "{closed:?}");
+            closed.is_some()
         }
 
         /// Takes the key so into use.
@@ -239,6 +250,16 @@ mod tests {
         check(|key| key.expires_at = Some(UnixSeconds(1)), true);
         check(|key| key.rights.expires_at = Some(UnixSeconds(1)), true);
         check(|key| key.tenant = "other".to_owned(), true);
+    }
+
+    /// Its client is not told that the key is wrong: it may connect again later.
+    #[test]
+    fn a_connection_whose_key_cannot_be_checked_is_told_so() {
+        let scene = Scene::new();
+        assert_eq!(scene.closed(), None);
+        scene.control.set_stale(KeyOrigin::File, true);
+        assert_eq!(scene.closed(), Some(SessionClose::KeysUnknown));
+        assert_eq!(scene.session.renewed().err(), Some(SessionClose::KeysUnknown));
     }
 
     #[tokio::test(start_paused = true)]

@@ -82,6 +82,8 @@ pub enum SessionClose {
     OverLimit,
     /// Its key or token is no longer valid, or not for what it does: 1008.
     KeyEnded,
+    /// Whether its key is valid cannot be said any more: 1013.
+    KeysUnknown,
 }
 
 /// The head of a request, as far as it may say where the request comes from.

@@ -83,6 +83,9 @@ fn farewell(close: SessionClose) -> (CloseFrame, WsEnd) {
             let reason = "too many connections are open with this key";
             (CloseCode::TRY_AGAIN_LATER, reason, WsEnd::Overload)
         }
+        SessionClose::KeysUnknown => {
+            (CloseCode::TRY_AGAIN_LATER, "keys cannot be checked now", WsEnd::Overload)
+        }
         SessionClose::KeyEnded => (
             CloseCode::POLICY,
             "the key or token is no longer valid, or not for this connection",

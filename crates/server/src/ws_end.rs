@@ -19,7 +19,7 @@ pub enum WsEnd {
     TooBig,
     /// 1012: the drain.
     Restart,
-    /// 1013: too many connections, or too much request data under way.
+    /// 1013: too many connections, too much request data under way, or keys that cannot be checked.
     Overload,
 }
 
