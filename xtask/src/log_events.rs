@@ -15,10 +15,10 @@ const INTRO: &str = include_str!("log_events/intro.md");
 
 /// What fields mean, in the order of the alphabet.
 const FIELDS: &[(&str, &str)] = &[
-    ("action", "of the admin listener: `log.set`, `key.revoke`"),
+    ("action", "of the admin listener: `log.set`, `key.revoke`; `key.return` of a source of keys"),
     (
         "actor",
-        "the name of the token or certificate of the request; `nobody` if it has none, `anyone` if none is needed",
+        "the name of the token or certificate of the request; `nobody` if it has none, `anyone` if none is needed; of `key.return` the source",
     ),
     ("admin", "the address of the admin listener"),
     ("attempts", "exchanges with upstreams that were begun"),
@@ -101,6 +101,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("rows", "rows of usage"),
     ("rule", "the rule that judged the answer (docs/verdicts.md)"),
     ("segments", "files that were lost"),
+    ("source", "where keys come from: `file` or `redis`"),
     ("status", "the HTTP status; 499 for a client that disconnected before its answer"),
     ("subject", "what the action was done to; never a secret"),
     ("tenant", "who pays"),

@@ -11,6 +11,7 @@ use crate::meter::SubjectMeter;
 use crate::meter_book::MeterBook;
 use crate::quota::QuotaPlan;
 use crate::rights::Rights;
+use crate::unix_seconds::UnixSeconds;
 
 /// Who pays: the holder of limits and usage.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Tenant {
     pub number: u64,
     /// The named set of limits of all that it does.
     pub quota: Option<Arc<str>>,
+    /// Tells other rights from those that it has; 0 without any.
+    pub(crate) rights_mark: u64,
 }
 
 impl Tenant {
@@ -28,7 +31,7 @@ impl Tenant {
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         let number = xxh3_64(name.as_bytes());
-        Self { name, number, quota: None }
+        Self { name, number, quota: None, rights_mark: 0 }
     }
 }
 
@@ -91,6 +94,11 @@ impl AccessGrant {
         let (rights, check) = (Rights::unlimited(), KeyCheck::NONE);
         let (quota, meters) = (None, GrantMeters::default());
         Self { rights, check, tenant, number, id, quota, kind, meters }
+    }
+
+    /// From when on it may not be used; `None`: it does not end by itself.
+    pub fn ends_at(&self) -> Option<UnixSeconds> {
+        self.check.ends_at().into_iter().chain(self.rights.ends_at()).min()
     }
 
     /// Within the quotas of these meters.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::key_hash::KeyHash;
 use crate::key_record::{KeyRecord, PreviousHash};
+use crate::unix_seconds::UnixSeconds;
 
 /// The hashes of a key, and its end. Of a grant without a key: what no text fits.
 ///
@@ -41,8 +42,43 @@ impl KeyCheck {
         (self.hash == *hash) | (*replaced == *hash)
     }
 
+    /// When the key ends; `None` where it does not, and where there is no key.
+    pub(crate) fn ends_at(&self) -> Option<UnixSeconds> {
+        let ends = self.ends_at != 0 && self.ends_at != u64::MAX;
+        ends.then_some(UnixSeconds(self.ends_at))
+    }
+
     /// Whether the key is expired or revoked.
     pub(crate) fn has_ended(&self, now: Duration) -> bool {
         now.as_secs() >= self.ends_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_hash::{Pepper, comparisons};
+
+    /// A key and its text are compared twice, whatever comes of it: the first secret, the one before it, and
+    /// none of a key that is not there take as long.
+    #[test]
+    fn each_answer_takes_as_many_comparisons() {
+        let hash = |text: &str| Pepper::well_known().hash(text);
+        let mut record = KeyRecord::new("7c9xk2ma".parse().unwrap(), hash("old"), "acme");
+        let only = KeyCheck::of(&record);
+        record.rotate(hash("new"), UnixSeconds(10));
+        let rotated = KeyCheck::of(&record);
+        for (check, text, now, fits) in [
+            (&only, "old", 0, true),
+            (&only, "wrong", 0, false),
+            (&rotated, "new", 0, true),
+            (&rotated, "old", 9, true),
+            (&rotated, "old", 10, false),
+            (&rotated, "wrong", 0, false),
+            (&KeyCheck::NONE, "old", 0, false),
+        ] {
+            let (text, now) = (hash(text), Duration::from_secs(now));
+            assert_eq!(comparisons::count(|| check.fits(&text, now)), (fits, 2), "{check:?}");
+        }
     }
 }

@@ -123,6 +123,11 @@ impl KeyHash {
         std::array::from_fn(|place| u64::from_ne_bytes(words[place]))
     }
 
+    /// To be digested with what else is known of a key.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The id of a key that was not made here.
     pub(crate) fn id(&self) -> KeyId {
         KeyId::of_hash(&self.0)
@@ -131,10 +136,38 @@ impl KeyHash {
 
 impl PartialEq for KeyHash {
     fn eq(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        comparisons::note();
         // By words, as `subtle` compares slices byte by byte.
-        let (one, other) = (self.words(), other.words());
-        let differing = one.iter().zip(other).fold(0, |bits, (one, other)| bits | (one ^ other));
-        differing.ct_eq(&0).into()
+        are_alike(self.words().into_iter().zip(other.words()))
+    }
+}
+
+/// Whether the words of each pair are alike. Takes all pairs, and branches on none.
+fn are_alike(pairs: impl Iterator<Item = (u64, u64)>) -> bool {
+    let differing = pairs.fold(0, |bits, (one, other)| bits | (one ^ other));
+    differing.ct_eq(&0).into()
+}
+
+/// How many hashes were compared: an answer that takes more comparisons than another one takes longer, and a test
+/// that counts them is not disturbed by what else the machine does.
+#[cfg(test)]
+pub(crate) mod comparisons {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn note() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    /// Those that `act` makes.
+    pub(crate) fn count<T>(act: impl FnOnce() -> T) -> (T, usize) {
+        let before = COUNT.get();
+        let done = act();
+        (done, COUNT.get() - before)
     }
 }
 
@@ -207,6 +240,22 @@ mod tests {
             let mut other = hash;
             other.0[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(hash, other, "{bit}");
+        }
+    }
+
+    /// What is compared of two hashes does not depend on where they differ, nor on whether they do.
+    #[test]
+    fn every_word_is_compared() {
+        let hash = pepper(1).hash("a");
+        let places = (0..256).map(Some).chain([None]);
+        for bit in places {
+            let mut other = hash;
+            if let Some(bit) = bit {
+                other.0[bit / 8] ^= 1 << (bit % 8);
+            }
+            let mut taken = 0;
+            let pairs = hash.words().into_iter().zip(other.words()).inspect(|_| taken += 1);
+            assert_eq!((are_alike(pairs), taken), (bit.is_none(), 4), "{bit:?}");
         }
     }
 

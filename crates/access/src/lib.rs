@@ -24,6 +24,7 @@
 //! - `client_address`, `proxy_header`: the client's address behind proxies that are trusted
 //! - `credential`: where a head carries a secret; which one it is
 //! - `key`: the text of a key, its check sum, and the keyed hash that is kept of it
+//! - `key_history`: what came of a source of keys, so that an older copy is known
 //! - `token`: what the table asks of a verifier of signed tokens
 //! - `jwt`: signed tokens and the keys that verify them
 //! - `rights`: chains, methods, contracts, origins and sizes
@@ -50,6 +51,7 @@ pub mod jwt;
 mod key;
 mod key_check;
 mod key_hash;
+mod key_history;
 mod key_record;
 mod key_slots;
 mod meter;
@@ -82,6 +84,7 @@ pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey
 pub use key_hash::{
     FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
 };
+pub use key_history::{FollowedKeys, KeyHistory, KeyReturn};
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
     CallCharge, HeldPlace, InFlightPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall,
@@ -103,11 +106,11 @@ pub use proxy_header::{
 };
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
 pub use right_denied::RightDenied;
-pub use rights::{Rights, RightsLayer};
+pub use rights::{BegunWork, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};
 pub use table::{
     AccessTable, BadKeyReason, BuiltAccess, CallerDeniedReason, ClientFacts, Denied,
-    IdentifiedClient, KEYS_MAX,
+    IdentifiedClient, KEYS_MAX, LastingHead,
 };
 pub use tenants::{ANONYMOUS, GrantTerms, TENANT_BYTES_MAX, TenantDirectory, TenantSettings};
 pub use token::{TokenRefusal, TokenVerifier};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Longest origin accepted, in bytes: a scheme, the longest name of a host, and a port.
-const ORIGIN_BYTES_MAX: usize = 300;
+pub(crate) const ORIGIN_BYTES_MAX: usize = 300;
 
 /// One origin, or all hosts below one: `https://app.example.org`, `https://*.example.org:8443`.
 ///

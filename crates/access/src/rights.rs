@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use wellhead_eth::{AddressBytes, MethodRow};
+use wellhead_eth::{AddressBytes, MethodRow, MethodTable};
 
 use crate::method_rights::MethodRights;
 use crate::networks::NetworkSet;
@@ -49,6 +49,18 @@ impl RightsLayer {
         self.chains.is_some() || self.methods.is_some() || self.contracts.is_some()
     }
 }
+
+/// What a connection does that no further call is needed for.
+#[derive(Debug, Clone, Copy)]
+pub struct BegunWork<'a> {
+    /// The chain that it leads to, as the settings name it.
+    pub chain: &'a str,
+    /// Whether it is subscribed to anything.
+    pub is_subscribed: bool,
+}
+
+/// The method by which something is begun that goes on.
+const SUBSCRIBE: &str = "eth_subscribe";
 
 /// What a grant may do: all that each of its layers allows.
 #[derive(Debug, Default)]
@@ -98,10 +110,37 @@ impl Rights {
         self.limits_calls
     }
 
-    /// Whether an instant from which on nothing may be done has come at `now`, the time since 1970.
-    pub fn has_expired(&self, now: Duration) -> bool {
-        self.limits_heads
-            && self.layers.iter().any(|layer| layer.expires_at.is_some_and(|at| at.is_over(now)))
+    /// From when on nothing may be done; `None`: they do not end by themselves.
+    pub fn ends_at(&self) -> Option<UnixSeconds> {
+        self.layers.iter().filter_map(|layer| layer.expires_at).min()
+    }
+
+    /// Whether what began under `old` has to end under these rights, which came in their place: calls are
+    /// checked one by one, but a connection leads to one chain, and what is subscribed to goes on by itself.
+    pub fn ends_begun(&self, old: &Self, begun: BegunWork<'_>) -> bool {
+        let BegunWork { chain, is_subscribed } = begun;
+        let loses_chain = old.check_chain(chain).is_ok() && self.check_chain(chain).is_err();
+        let subscribe = MethodTable::standard().row(SUBSCRIBE);
+        let loses_subscriptions = is_subscribed
+            && (self.check_method(subscribe, SUBSCRIBE).is_err() || !self.has_contracts_of(old));
+        loses_chain || loses_subscriptions
+    }
+
+    /// Whether each contract that may be named under `old` may be named under these.
+    fn has_contracts_of(&self, old: &Self) -> bool {
+        let first = old.layers.iter().find_map(|layer| layer.contracts.as_ref());
+        match first {
+            Some(contracts) => {
+                let mut were_allowed = contracts.iter().filter(|it| old.allows_contract(it));
+                were_allowed.all(|contract| self.allows_contract(contract))
+            }
+            None => !self.limits_contracts,
+        }
+    }
+
+    fn allows_contract(&self, contract: &AddressBytes) -> bool {
+        let mut lists = self.layers.iter().filter_map(|layer| layer.contracts.as_ref());
+        lists.all(|contracts| contracts.binary_search(contract).is_ok())
     }
 
     /// Whether searches for logs are bounded: if not, `check_logs_range` need not be called.
@@ -135,11 +174,6 @@ impl Rights {
             }
         }
         Ok(())
-    }
-
-    /// Whether it may be used from this address. [`Self::check_head`] looks at this and more.
-    pub fn allows_address(&self, address: IpAddr) -> bool {
-        !self.limits_heads || self.layers.iter().all(|layer| layer.allows_address(address))
     }
 
     /// Whether the chain of this name, as the settings have it, may be called.
@@ -219,7 +253,7 @@ fn has_name(sorted: &[Box<str>], name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::rights_settings::RightsSettings;
-    use wellhead_eth::{MethodTable, UnnamedContracts};
+    use wellhead_eth::UnnamedContracts;
 
     fn layer(json: &str) -> Arc<RightsLayer> {
         let settings: RightsSettings = serde_json::from_str(&json.replace('\'', "\"")).unwrap();
@@ -243,9 +277,6 @@ mod tests {
                 Duration::from_secs(now),
             );
             assert_eq!(got, want, "{layers:?} {address} {origin:?} {now}");
-            let is_outside = !rights(layers).allows_address(address.parse().unwrap());
-            assert!(!is_outside || want.is_err(), "{layers:?} {address}");
-            assert!(is_outside || want != Err(RightDenied::Network), "{layers:?} {address}");
         };
         check(&[], ["192.0.2.1", ""], 0, Ok(()));
         check(&["{}"], ["192.0.2.1", ""], 0, Ok(()));
@@ -275,6 +306,46 @@ mod tests {
             15,
             Err(RightDenied::Expired),
         );
+    }
+
+    #[test]
+    fn what_was_begun_ends_with_the_right_to_it() {
+        // `quiet`: without a subscription.
+        let check = |old: &[&str], new: &[&str], quiet: bool, subscribed: bool| {
+            let (from, to) = (rights(old), rights(new));
+            let ends =
+                |is_subscribed| to.ends_begun(&from, BegunWork { chain: "base", is_subscribed });
+            assert_eq!([ends(false), ends(true)], [quiet, subscribed], "{old:?} {new:?}");
+        };
+        let (base, other) = ("{'chains':['base']}", "{'chains':['ethereum']}");
+        check(&[], &[], false, false);
+        check(&[], &[base], false, false);
+        check(&[], &[other], true, true);
+        check(&[base], &[base, other], true, true);
+        // It was of no use before.
+        check(&[other], &[other], false, false);
+        check(&[], &["{'methods':{'deny':['eth_getLogs']}}"], false, false);
+        check(&[], &["{'methods':{'deny':['eth_sub*']}}"], false, true);
+        check(&[], &["{'methods':{'allow':['eth_call']}}"], false, true);
+        check(&[], &["{'effects':['read']}"], false, true);
+        check(&[], &["{'effects':['read','subscribe']}"], false, false);
+        let (one, two) = (format!("0x{:040}", 1), format!("0x{:040}", 2));
+        let (one, both) =
+            (format!("{{'contracts':['{one}']}}"), format!("{{'contracts':['{one}','{two}']}}"));
+        check(&[], &[&one], false, true);
+        check(&[&both], &[&one], false, true);
+        check(&[&one], &[&both], false, false);
+        check(&[&one], &[], false, false);
+        check(&[&both, &one], &[&one], false, false);
+        check(&[&both], &[&both, &one], false, true);
+    }
+
+    #[test]
+    fn rights_end_with_the_first_of_their_layers() {
+        assert_eq!(rights(&[]).ends_at(), None);
+        assert_eq!(rights(&["{'chains':['a']}"]).ends_at(), None);
+        let both = rights(&["{'expires_at':20}", "{}", "{'expires_at':10}"]);
+        assert_eq!(both.ends_at(), Some(UnixSeconds(10)));
     }
 
     #[test]

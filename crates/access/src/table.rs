@@ -19,6 +19,7 @@ use crate::key::KeyId;
 use crate::key_check::KeyCheck;
 use crate::key_record::KeyRecord;
 use crate::key_slots::KeySlots;
+use crate::origin::ORIGIN_BYTES_MAX;
 use crate::policy::{AccessPolicy, CertificateName, NetworkVerdict};
 use crate::right_denied::RightDenied;
 use crate::rights::Rights;
@@ -65,6 +66,27 @@ pub struct ClientFacts<'a> {
     pub elapsed: Duration,
     /// Whether a source of keys was not heard of for too long, or not yet: a key that is not known may be one of it.
     pub keys_are_stale: bool,
+}
+
+/// What is kept of the head of a connection that outlives it.
+#[derive(Debug, Clone, Default)]
+pub struct LastingHead {
+    /// The web page that it was sent by.
+    origin: Option<Box<[u8]>>,
+    /// The names in the client's certificate.
+    certificate: Box<[CertificateName]>,
+}
+
+impl LastingHead {
+    /// A head with this origin and this certificate.
+    pub fn new(origin: Option<&[u8]>, certificate: Vec<CertificateName>) -> Self {
+        // One that is longer than any origin is kept as an empty one: no page has either.
+        let origin = origin.map(|origin| match origin.len() <= ORIGIN_BYTES_MAX {
+            true => Box::from(origin),
+            false => Box::default(),
+        });
+        Self { origin, certificate: certificate.into() }
+    }
 }
 
 /// What a head turned out to be.
@@ -150,31 +172,44 @@ impl AccessTable {
         self.keys.get(id)
     }
 
-    /// The grant as it is now, for a connection that outlives the head that it began with: another one where
-    /// its key was changed, and an error where that was revoked, or the grant has ended.
+    /// The grant of a caller as it is now, for a connection that outlives the head that it began with; or why a
+    /// client with this head would be turned away, or be another caller.
     pub fn renewed(
         &self,
-        grant: &Arc<AccessGrant>,
+        caller: &Caller,
+        head: &LastingHead,
         now: Duration,
-    ) -> Result<Arc<AccessGrant>, BadKeyReason> {
-        let current = match grant.kind {
-            GrantKind::Key => {
-                let id = grant.id.parse().map_err(|_| BadKeyReason::Unknown)?;
-                let current = self.keys.get(id).ok_or(BadKeyReason::Unknown)?;
-                if current.check.has_ended(now) {
-                    return Err(BadKeyReason::Ended);
-                }
-                current
-            }
-            GrantKind::Token
-            | GrantKind::Certificate
-            | GrantKind::Network
-            | GrantKind::Anonymous => grant,
-        };
-        if current.rights.has_expired(now) {
-            return Err(BadKeyReason::RightsExpired);
+    ) -> Result<Arc<AccessGrant>, Denied> {
+        let (grant, policy) = (&caller.grant, &*self.policy);
+        let network = policy.networks.get(caller.address);
+        if matches!(network, Some(NetworkVerdict::Denied)) {
+            return Err(Denied::CallerDenied(CallerDeniedReason::Network));
         }
-        Ok(Arc::clone(current))
+        let current = match grant.kind {
+            GrantKind::Key => self.renewed_key(grant, now)?,
+            // The token is not kept, so what it says of rights stays; those of its tenant may not have changed.
+            GrantKind::Token if policy.tenants.has_rights_of(&grant.tenant) => Arc::clone(grant),
+            GrantKind::Token => {
+                return Err(Denied::BadKey(BadKeyReason::Token("its tenant has changed")));
+            }
+            GrantKind::Certificate | GrantKind::Network | GrantKind::Anonymous => {
+                self.grant_without(&head.certificate, network)?
+            }
+        };
+        if (current.number, current.tenant.number) != (grant.number, grant.tenant.number) {
+            return Err(Denied::NoKey);
+        }
+        check_head(&current, caller.address, head.origin.as_deref(), now)?;
+        Ok(current)
+    }
+
+    fn renewed_key(&self, grant: &AccessGrant, now: Duration) -> Result<Arc<AccessGrant>, Denied> {
+        let current = grant.id.parse().ok().and_then(|id| self.keys.get(id));
+        let current = current.ok_or(Denied::BadKey(BadKeyReason::Unknown))?;
+        match current.check.has_ended(now) {
+            true => Err(Denied::BadKey(BadKeyReason::Ended)),
+            false => Ok(Arc::clone(current)),
+        }
     }
 
     /// What a request comes from. `fields` are all fields of its head, in their order, names in whatever case.
@@ -207,10 +242,7 @@ impl AccessTable {
             Some(credential) => self.grant_to(&credential, facts)?,
             None => self.grant_without(facts.certificate, network)?,
         };
-        grant.rights.check_head(address, origin, facts.now).map_err(|denied| match denied {
-            RightDenied::Expired => Denied::BadKey(BadKeyReason::RightsExpired),
-            denied => Denied::CallerDenied(CallerDeniedReason::Right(denied)),
-        })?;
+        check_head(&grant, address, origin, facts.now)?;
         let caller = Caller::new(grant, address, policy.tenants.book(), facts.elapsed);
         Ok(IdentifiedClient { caller, target })
     }
@@ -272,6 +304,18 @@ impl AccessTable {
         let grant = named.or(of_network).or(self.policy.anonymous.as_ref());
         grant.cloned().ok_or(Denied::NoKey)
     }
+}
+
+fn check_head(
+    grant: &AccessGrant,
+    address: IpAddr,
+    origin: Option<&[u8]>,
+    now: Duration,
+) -> Result<(), Denied> {
+    grant.rights.check_head(address, origin, now).map_err(|denied| match denied {
+        RightDenied::Expired => Denied::BadKey(BadKeyReason::RightsExpired),
+        denied => Denied::CallerDenied(CallerDeniedReason::Right(denied)),
+    })
 }
 
 struct TableBuilder<'r> {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::client_address::ProxyTrustHeader;
 use crate::key::ApiKey;
-use crate::key_hash::Pepper;
+use crate::key_hash::{Pepper, comparisons};
 use crate::policy::{AccessSettings, AnonymousRule, CertificateRule, NetworkAction, NetworkRule};
 use crate::tenants::{TenantDirectory, TenantSettings};
 use crate::token::TokenVerifier;
@@ -19,15 +19,15 @@ const NOW: Duration = Duration::from_secs(1_000);
 
 /// Accepts `a.b.good`, and does not know the keys of `a.b.stale`.
 #[derive(Debug)]
-struct TokensOfTest(Mutex<Vec<Duration>>);
+struct TokensOfTest(Mutex<Vec<Duration>>, Arc<TenantDirectory>);
 
 impl TokenVerifier for TokensOfTest {
     fn verify(&self, token: &str, now: Duration) -> Result<Arc<AccessGrant>, TokenRefusal> {
         self.0.lock().unwrap().push(now);
         match token {
             "a.b.good" => {
-                let tenant = Arc::new(crate::Tenant::new("acme"));
-                Ok(Arc::new(AccessGrant::new(GrantKind::Token, "alice", tenant)))
+                let terms = GrantTerms::new(GrantKind::Token, "alice", "acme");
+                Ok(Arc::new(self.1.grant(&terms).unwrap()))
             }
             "a.b.stale" => Err(TokenRefusal::KeysUnknown),
             _ => Err(TokenRefusal::Invalid("wrong signature")),
@@ -61,11 +61,12 @@ fn settings(anonymous: AnonymousRule) -> AccessSettings {
     assert_eq!(problems, [""; 0]);
     let proxies = NetworkSet::new([(parse_network("10.9.0.0/16").unwrap(), ())]).unwrap();
     let network = |text: &str, action| NetworkRule { network: text.to_owned(), action };
+    let tenants = Arc::new(tenants);
     AccessSettings {
-        tenants: Arc::new(tenants),
+        tenants: Arc::clone(&tenants),
         sources: CredentialSources { foreign_keys: true, ..CredentialSources::default() },
         pepper: Pepper::generate(&mut StdRng::seed_from_u64(1)),
-        tokens: Some(Arc::new(TokensOfTest(Mutex::default()))),
+        tokens: Some(Arc::new(TokensOfTest(Mutex::default(), tenants))),
         networks: vec![
             network("10.0.0.0/8", NetworkAction::Tenant("inside".to_owned())),
             network("10.6.0.0/16", NetworkAction::Deny),
@@ -83,6 +84,7 @@ fn settings(anonymous: AnonymousRule) -> AccessSettings {
 struct Scene {
     table: AccessTable,
     texts: Vec<(&'static str, String)>,
+    records: Vec<KeyRecord>,
 }
 
 impl Scene {
@@ -121,7 +123,21 @@ impl Scene {
         assert_eq!(problems, [""; 0]);
         let built = AccessTable::build(policy.unwrap(), &records);
         assert_eq!(built.key_problems, [""; 0]);
-        Self { table: built.table, texts }
+        Self { table: built.table, texts, records }
+    }
+
+    /// What a head with these names in its certificate comes from.
+    fn caller(&self, head: &str, certificate: &[CertificateName]) -> Caller {
+        let text =
+            self.texts.iter().fold(head.to_owned(), |head, (word, key)| head.replace(word, key));
+        let mut parts = text.split('|');
+        let (peer, path) = (parts.next().unwrap().parse().unwrap(), parts.next().unwrap());
+        let (now, elapsed, keys_are_stale) = (NOW, Duration::ZERO, false);
+        let facts =
+            ClientFacts { peer, path, query: None, certificate, now, elapsed, keys_are_stale };
+        let fields = parts.map(|line| line.split_once(": ").unwrap());
+        let fields = fields.map(|(name, value)| (name, value.as_bytes()));
+        self.table.identify(&facts, fields).unwrap_or_else(|it| panic!("{head}: {it:?}")).caller
     }
 
     /// A head: peer, target, fields, divided by `|`.
@@ -245,11 +261,15 @@ fn tokens() {
     check("192.0.2.1|/|authorization: Bearer a.b.bad", "Token(\"wrong signature\")");
     check("192.0.2.1|/|authorization: Bearer a.b.stale", "KeysUnknown");
     check("192.0.2.1|/GOOD|authorization: Bearer a.b.good", "ManyKeys");
-    let tokens = Arc::new(TokensOfTest(Mutex::default()));
     let mut settings = settings(AnonymousRule::Deny);
+    let tokens = Arc::new(TokensOfTest(Mutex::default(), Arc::clone(&settings.tenants)));
     settings.tokens = Some(Arc::clone(&tokens) as Arc<dyn TokenVerifier>);
     let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene { table: AccessTable::build(policy, &[]).table, texts: Vec::new() };
+    let scene = Scene {
+        table: AccessTable::build(policy, &[]).table,
+        texts: Vec::new(),
+        records: Vec::new(),
+    };
     scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
     assert_eq!(*tokens.0.lock().unwrap(), [NOW]);
 }
@@ -259,7 +279,11 @@ fn without_tokens_none_are_accepted() {
     let mut settings = settings(AnonymousRule::Allow);
     settings.tokens = None;
     let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene { table: AccessTable::build(policy, &[]).table, texts: Vec::new() };
+    let scene = Scene {
+        table: AccessTable::build(policy, &[]).table,
+        texts: Vec::new(),
+        records: Vec::new(),
+    };
     let told = scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
     assert_eq!(told, "Token(\"no tokens are accepted\")");
 }
@@ -363,4 +387,149 @@ fn keys_of_one_kind_share_their_rights() {
     assert_eq!(of("00000001"), of("00000002"));
     assert_ne!(of("00000001"), of("00000003"));
     assert_ne!(of("00000001"), of("00000004"));
+}
+
+/// How long it takes to say no tells nothing of which keys exist: by the count of hashes that are compared.
+#[test]
+fn a_known_key_and_an_unknown_one_take_as_many_comparisons() {
+    let scene = Scene::new(AnonymousRule::Deny);
+    for (head, want) in [
+        ("192.0.2.1|/GOOD", "acme key 192.0.2.1 /"),
+        ("192.0.2.1|/a/FOREIGN", "acme key 192.0.2.1 /a"),
+        ("192.0.2.1|/ROTATED", "acme key 192.0.2.1 /"),
+        ("192.0.2.1|/RETIRED", "Unknown"),
+        ("192.0.2.1|/UNKNOWN", "Unknown"),
+        ("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown"),
+        ("192.0.2.1|/EXPIRED", "ended"),
+        ("192.0.2.1|/REVOKED", "ended"),
+        ("192.0.2.1|/HOME", "Right(Network)"),
+    ] {
+        let told = comparisons::count(|| scene.identify(head, |_| {}));
+        assert_eq!(told, (want.to_owned(), 2), "{head}");
+    }
+}
+
+/// What becomes of a connection when other settings or keys come: `Ok` for what it goes on with.
+struct Lasting {
+    before: Scene,
+    after: Scene,
+}
+
+impl Lasting {
+    /// Both from these settings, which `change` makes the later ones of.
+    fn new(change: impl Fn(&mut AccessSettings)) -> Self {
+        let before = Scene::new(AnonymousRule::Allow);
+        let mut later = settings(AnonymousRule::Allow);
+        change(&mut later);
+        let policy = AccessPolicy::new(later, &mut Vec::new()).unwrap();
+        let table = AccessTable::build(policy, &before.records).table;
+        let (texts, records) = (before.texts.clone(), before.records.clone());
+        Self { before, after: Scene { table, texts, records } }
+    }
+
+    /// With other rights of the key that this word stands for.
+    fn with_rights(word: &str, json: &str) -> Self {
+        let Self { before, mut after } = Self::new(|_| {});
+        let (_, text) = after.texts.iter().find(|(known, _)| *known == word).unwrap();
+        let id = ApiKey::parse(text).unwrap().id();
+        let record = after.records.iter_mut().find(|record| record.id == id).unwrap();
+        record.rights = rights(json);
+        after.table = AccessTable::build(Arc::clone(after.table.policy()), &after.records).table;
+        Self { before, after }
+    }
+
+    /// A connection that began with this head; `page` is its origin.
+    #[track_caller]
+    fn check(&self, head: &str, certificate: &str, want: Result<&str, &str>) {
+        let names: Vec<CertificateName> =
+            certificate.split_whitespace().map(|it| it.parse().unwrap()).collect();
+        let caller = self.before.caller(head, &names);
+        let origin = head.split("origin: ").nth(1).map(str::as_bytes);
+        let lasting = LastingHead::new(origin, names);
+        let renewed = self.after.table.renewed(&caller, &lasting, NOW);
+        let shown = renewed.map(|grant| grant.tenant.name.to_string());
+        let shown = shown.map_err(|denied| match denied {
+            Denied::BadKey(reason) => format!("{reason:?}"),
+            Denied::CallerDenied(reason) => format!("{reason:?}"),
+            Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => format!("{denied:?}"),
+        });
+        assert_eq!(shown.as_deref().map_err(String::as_str), want, "{head} {certificate}");
+    }
+}
+
+#[test]
+fn a_connection_goes_on_while_nothing_changes() {
+    let same = Lasting::new(|_| {});
+    same.check("192.0.2.1|/GOOD", "", Ok("acme"));
+    same.check("192.0.2.1|/PAGE|origin: https://a.example.org", "", Ok("pages"));
+    same.check("192.0.2.1|/|authorization: Bearer a.b.good", "", Ok("acme"));
+    same.check("192.0.2.1|/a", "dns:client.example.org", Ok("inside"));
+    same.check("10.0.0.1|/a", "", Ok("inside"));
+    same.check("192.0.2.1|/a", "", Ok("anonymous"));
+}
+
+#[test]
+fn a_connection_ends_with_the_rights_of_its_key() {
+    let page = "192.0.2.1|/GOOD|origin: https://a.example.org";
+    let narrowed = Lasting::with_rights("GOOD", "{'origins':['https://b.example.org']}");
+    narrowed.check(page, "", Err("Right(Origin)"));
+    narrowed.check("192.0.2.1|/GOOD", "", Err("Right(Origin)"));
+    narrowed.check("192.0.2.1|/NARROW", "", Ok("acme"));
+    Lasting::with_rights("GOOD", "{'origins':['https://a.example.org']}").check(
+        page,
+        "",
+        Ok("acme"),
+    );
+    let narrowed = Lasting::with_rights("GOOD", "{'networks':['198.51.100.0/24']}");
+    narrowed.check(page, "", Err("Right(Network)"));
+    Lasting::with_rights("GOOD", "{'expires_at':1000}").check(page, "", Err("RightsExpired"));
+    Lasting::with_rights("GOOD", "{'chains':['b']}").check(page, "", Ok("acme"));
+    let long = format!("192.0.2.1|/GOOD|origin: https://{}.example.org", "a".repeat(300));
+    let any = Lasting::with_rights("GOOD", "{'origins':['https://*.example.org']}");
+    any.check(&long, "", Err("Right(Origin)"));
+}
+
+#[test]
+fn a_connection_ends_with_the_settings_that_let_it_in() {
+    let denied = Lasting::new(|it| {
+        it.networks =
+            vec![NetworkRule { network: "192.0.2.0/24".to_owned(), action: NetworkAction::Deny }];
+    });
+    denied.check("192.0.2.1|/GOOD", "", Err("Network"));
+    denied.check("192.0.2.1|/|authorization: Bearer a.b.good", "", Err("Network"));
+    denied.check("198.51.100.1|/GOOD", "", Ok("acme"));
+    // It would be anonymous, which is another caller with other limits.
+    denied.check("10.0.0.1|/a", "", Err("NoKey"));
+    Lasting::new(|it| it.anonymous = AnonymousRule::Deny).check("192.0.2.1|/a", "", Err("NoKey"));
+    let no_names = Lasting::new(|it| it.certificates.clear());
+    no_names.check("192.0.2.1|/a", "dns:client.example.org", Err("NoKey"));
+    let moved = Lasting::new(|it| it.certificates[0].tenant = "acme".to_owned());
+    moved.check("192.0.2.1|/a", "dns:client.example.org", Err("NoKey"));
+}
+
+#[test]
+fn a_connection_with_a_token_ends_with_the_rights_of_its_tenant() {
+    let tenants = |json: &'static str| {
+        Lasting::new(move |it| {
+            let names = ["acme", "inside", "pages", "old"];
+            let tenant = |name: &&str| TenantSettings {
+                name: (*name).to_owned(),
+                rights: rights(if *name == "acme" { json } else { "{}" }),
+                ..TenantSettings::default()
+            };
+            let all: Vec<_> = names.iter().map(tenant).collect();
+            it.tenants = Arc::new(TenantDirectory::new(&all, [], Arc::default(), &mut Vec::new()));
+        })
+    };
+    let head = "192.0.2.1|/|authorization: Bearer a.b.good";
+    tenants("{'chains':['a','b']}").check(head, "", Ok("acme"));
+    let changed = "Token(\"its tenant has changed\")";
+    tenants("{'chains':['a']}").check(head, "", Err(changed));
+    let gone = Lasting::new(|it| {
+        it.tenants = Arc::new(TenantDirectory::new(&[], [], Arc::default(), &mut Vec::new()));
+        (it.networks, it.certificates) = (Vec::new(), Vec::new());
+    });
+    assert_eq!(gone.after.table.keys(), 0);
+    gone.check(head, "", Err(changed));
+    gone.check("192.0.2.1|/GOOD", "", Err("Unknown"));
 }

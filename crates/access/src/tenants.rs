@@ -9,7 +9,10 @@
 //! are written by others, and make no tenants.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash as _;
 use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::caller::{AccessGrant, GrantKind, GrantMeters, Tenant};
 use crate::meter::{SubjectKind, SubjectMeter};
@@ -118,6 +121,11 @@ impl TenantDirectory {
             false => Arc::new(Rights::new(settings.rights.resolve(&place, problems))),
         };
         let mut tenant = Tenant::new(settings.name.as_str());
+        if !settings.rights.is_empty() {
+            let mut hasher = Xxh3::new();
+            settings.rights.hash(&mut hasher);
+            tenant.rights_mark = hasher.digest();
+        }
         let mut named = |setting: &str, name: &Option<String>| {
             let plan = self.quota(name.as_deref()?);
             plan.map_err(|problem| problems.push(format!("{place}.{setting}: {problem}"))).ok()
@@ -148,6 +156,12 @@ impl TenantDirectory {
     /// Whether the settings have a tenant of this name.
     pub fn has(&self, tenant: &str) -> bool {
         self.tenants.contains_key(tenant)
+    }
+
+    /// Whether this tenant exists with these rights.
+    pub(crate) fn has_rights_of(&self, tenant: &Tenant) -> bool {
+        let known = self.tenants.get(&tenant.name);
+        known.is_some_and(|entry| entry.tenant.rights_mark == tenant.rights_mark)
     }
 
     /// A grant to a tenant. Errors: the problems of the terms, each beginning with the name of the term.

@@ -11,29 +11,39 @@
 pub(crate) mod directory;
 pub(crate) mod file;
 mod jwks;
+mod returned;
 #[cfg(test)]
 mod secrecy_tests;
+mod sessions;
+mod snapshot_age;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
-    AccessPolicy, AccessTable, BuiltAccess, Caller, CertificateName, ClientFacts, DenialCounts,
-    Denied, IdentifiedClient, KeyRecord, MeterBook, MeterTime, QuotaSharing,
+    AccessPolicy, AccessTable, BadKeyReason, BuiltAccess, Caller, CertificateName, ClientFacts,
+    DenialCounts, Denied, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook,
+    MeterTime, QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
-use wellhead_server::{ClientHead, HttpRefusal, Identified};
+use wellhead_server::{ClientHead, HttpRefusal, Identified, SessionClose};
 use wellhead_telemetry::clock;
 
 use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
 pub(crate) use file::{begin, watch};
-pub(crate) use jwks::{JwksCounts, JwksSource, fetch_first, jwks_sources};
+pub(crate) use jwks::{
+    ChangedWay, JwksCounts, JwksSource, changed_ways, fetch_first, jwks_sources,
+};
+use returned::ReturnedCounts;
+use sessions::SessionBook;
+pub(crate) use sessions::{SessionAlarm, watch_sessions};
 
 /// What the settings say of callers.
 #[derive(Debug)]
@@ -77,6 +87,10 @@ pub(crate) struct CallerControl {
     file_turn: Mutex<()>,
     /// Whether a source is stale.
     is_stale: AtomicBool,
+    returned: ReturnedCounts,
+    sessions: SessionBook,
+    /// Counts the tables.
+    edition: AtomicU64,
 }
 
 /// Where keys come from.
@@ -109,6 +123,24 @@ impl KeyOrigin {
 struct SourceKeys {
     records: Vec<KeyRecord>,
     is_stale: bool,
+    /// What it said before.
+    history: KeyHistory,
+}
+
+impl SourceKeys {
+    /// Takes the keys that it says now, as far as they are none of an earlier time.
+    fn follow(&mut self, origin: KeyOrigin, keys: Vec<KeyRecord>, counts: &ReturnedCounts) {
+        self.is_stale = false;
+        self.records = match origin {
+            // Written by hand, and read when that is asked for.
+            KeyOrigin::Settings => keys,
+            KeyOrigin::File | KeyOrigin::Redis => {
+                let followed = self.history.follow(&self.records, keys);
+                returned::tell(origin, &followed, counts);
+                followed.records
+            }
+        };
+    }
 }
 
 impl CallerControl {
@@ -122,6 +154,9 @@ impl CallerControl {
             sources: Mutex::default(),
             file_turn: Mutex::default(),
             is_stale: AtomicBool::new(false),
+            returned: ReturnedCounts::default(),
+            sessions: SessionBook::default(),
+            edition: AtomicU64::new(0),
         }
     }
 
@@ -147,10 +182,10 @@ impl CallerControl {
     }
 
     /// Takes the keys of one source in the place of those that it had. Returns what is wrong with some of
-    /// them; those are left out.
+    /// them; those are left out. Keys that it brings back from an earlier time are told.
     pub(crate) fn take_keys(&self, source: KeyOrigin, keys: Vec<KeyRecord>) -> Vec<String> {
         let mut sources = self.sources.lock();
-        sources[source as usize] = SourceKeys { records: keys, is_stale: false };
+        sources[source as usize].follow(source, keys, &self.returned);
         let problems = self.rebuild(&sources);
         self.is_stale.store(sources.iter().any(|source| source.is_stale), Relaxed);
         problems
@@ -185,6 +220,8 @@ impl CallerControl {
         let all: Vec<KeyRecord> = fresh.flat_map(|source| &source.records).cloned().collect();
         let BuiltAccess { table, key_problems } = AccessTable::build(self.policy(), &all);
         self.table.store(Arc::new(table));
+        // Behind it: what is judged by an edition has seen its table.
+        self.edition.fetch_add(1, Release);
         key_problems
     }
 
@@ -200,6 +237,11 @@ impl CallerControl {
             wanted.map(move |record| (origin, record.clone()))
         };
         KeyOrigin::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// Keys that a source brought back.
+    pub(crate) fn returned(&self) -> &ReturnedCounts {
+        &self.returned
     }
 
     /// The turn to read or write the file of keys. Waits while another has it: not for a worker.
@@ -220,19 +262,38 @@ impl CallerControl {
         }
     }
 
-    /// The caller as the keys are now, for a connection that outlives the head that it began with; `None` when
-    /// its key or token has ended, or may no longer be used from its address.
-    pub(crate) fn renewed(&self, caller: Caller, now: Instant) -> Option<Caller> {
-        let unix = Duration::from_secs(clock::unix_seconds());
-        let table = self.table.load();
-        let grant = table.renewed(&caller.grant, unix).ok()?;
-        if Arc::ptr_eq(&grant, &caller.grant) {
-            return Some(caller);
-        }
-        if !grant.rights.allows_address(caller.address) {
-            return None;
-        }
-        Some(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
+    /// Connections that outlive the heads that they began with.
+    pub(crate) fn sessions(&self) -> &SessionBook {
+        &self.sessions
+    }
+
+    /// Changes with the keys and the settings of callers.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Acquire)
+    }
+
+    /// The caller as the keys are now, for a connection that outlives its head. `Err` when it would be turned
+    /// away at `unix`, the time since 1970, or be another one.
+    pub(crate) fn renewed(
+        &self,
+        caller: &Caller,
+        head: &LastingHead,
+        now: Instant,
+        unix: Duration,
+    ) -> Result<Caller, SessionClose> {
+        let renewed = self.table.load().renewed(caller, head, unix);
+        let grant = renewed.map_err(|denied| {
+            let (key, peer) = (&caller.grant.id, caller.address);
+            tracing::debug!(?denied, %key, %peer, "a connection is closed: its caller may not go on");
+            match denied {
+                // It may be a key of the source that was not heard of.
+                Denied::BadKey(BadKeyReason::Unknown) if self.has_stale_source() => {
+                    SessionClose::KeysUnknown
+                }
+                _ => SessionClose::KeyEnded,
+            }
+        })?;
+        Ok(Caller::new(grant, caller.address, &self.book, self.elapsed(now)))
     }
 
     /// What a request comes from, at this moment.
@@ -278,7 +339,8 @@ pub(crate) fn terms(
     }
 }
 
-fn certificate_name(name: &wellhead_server::ClientName) -> CertificateName {
+/// A name of a client's certificate, as callers are named by it.
+pub(crate) fn certificate_name(name: &wellhead_server::ClientName) -> CertificateName {
     match name {
         wellhead_server::ClientName::Uri(text) => CertificateName::Uri(text.clone()),
         wellhead_server::ClientName::Dns(text) => CertificateName::dns(text),

@@ -34,7 +34,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
-use crate::access::{self, CallerControl, JwksSource, PlannedAccess};
+use crate::access::{self, CallerControl, ChangedWay, JwksSource, PlannedAccess};
 use crate::config::callers::{self, CallerPlan, IssuerKeys};
 use crate::config::{self, SettingChange, Settings};
 use crate::limits::KnownLimits;
@@ -121,6 +121,8 @@ pub(crate) struct Recorders {
 pub(crate) struct NextAssembly {
     pub(crate) assembly: Assembly,
     callers: Option<CallerPlan>,
+    /// To the keys of issuers.
+    ways: Vec<ChangedWay>,
 }
 
 /// What is counted of the connections to one upstream.
@@ -233,6 +235,7 @@ impl Assembly {
             None => None,
         };
         let tokens = callers.as_ref().and_then(|plan| plan.tokens.clone());
+        let ways = commons.changed_ways(settings, &self.issuers, &self.commons.authorities)?;
         let assembly = Self {
             settings: Arc::clone(settings),
             proxy: Arc::new(proxy),
@@ -246,7 +249,7 @@ impl Assembly {
             commons,
             chains,
         };
-        Ok(NextAssembly { assembly, callers })
+        Ok(NextAssembly { assembly, callers, ways })
     }
 
     fn old_chain(&self, name: &str) -> Option<OldChain<'_>> {
@@ -311,6 +314,7 @@ impl NextAssembly {
                 }
             }
         }
+        found.extend(self.ways.iter().map(|way| SettingChange::content(way.setting())));
         found
     }
 
@@ -337,7 +341,7 @@ impl NextAssembly {
 
     /// Takes what chains and callers share with `old` into use. From now on it is the assembly.
     pub(crate) fn begin(self, old: &Assembly, now: Instant) -> Assembly {
-        let Self { assembly, callers } = self;
+        let Self { assembly, callers, ways } = self;
         let settings = assembly.settings.chains.iter();
         for (chain, (name, chain_settings)) in assembly.chains.iter().zip(settings) {
             let before = old.chain(name.as_ref());
@@ -349,6 +353,7 @@ impl NextAssembly {
         if let (Some(control), Some(plan)) = (&assembly.callers, callers) {
             control.change(plan.policy, plan.listed);
         }
+        ways.into_iter().for_each(ChangedWay::begin);
         assembly
     }
 }
@@ -408,6 +413,23 @@ impl Commons {
     ) -> Result<Vec<Arc<JwksSource>>, AssembleError> {
         let resolver = Arc::clone(&self.resolver);
         access::jwks_sources(settings, keys, &resolver, |ca_file| self.tls(ca_file, false))
+            .map_err(AssembleError::Access)
+    }
+
+    /// New ways to the keys of issuers whose files of authorities have other certificates than `before`.
+    fn changed_ways(
+        &mut self,
+        settings: &Settings,
+        issuers: &[Arc<JwksSource>],
+        before: &Authorities,
+    ) -> Result<Vec<ChangedWay>, AssembleError> {
+        let (resolver, authorities) = (Arc::clone(&self.resolver), Arc::clone(&self.authorities));
+        let has_changed = |path: &Path| {
+            let digest = authorities.digest(path);
+            digest.is_some() && digest != before.digest(path)
+        };
+        let tls = |ca_file: Option<&Path>| self.tls(ca_file, false);
+        access::changed_ways(&settings.access.jwt, issuers, &resolver, has_changed, tls)
             .map_err(AssembleError::Access)
     }
 }

@@ -1,22 +1,19 @@
 //! Between the listeners and the journey: the proxy, with the connections of one worker.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use url::form_urlencoded;
-use wellhead_access::{Caller, HeldPlace, LimitDenied};
+use wellhead_access::{Caller, HeldPlace, LastingHead};
 use wellhead_dispatch::now;
-use wellhead_proxy::{
-    Answer, Ctx, ProxyWorker, Subscriber, SubscriberEvent, SubscriberMessage, Target,
-};
+use wellhead_proxy::{Answer, Ctx, ProxyWorker, SubscriberMessage, Target};
 use wellhead_server::{
-    AnswerBody, ClientHead, ClientSession, Handler, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, OnQueued, RateLimitValues, RequestPath, SessionClose, SessionEvent,
+    AnswerBody, ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, OnQueued,
+    RateLimitValues, SessionHead,
 };
 
-use crate::access::CallerControl;
+use crate::access::{CallerControl, certificate_name};
+use crate::session::{SessionCaller, SubscriberSession};
 
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
@@ -25,50 +22,6 @@ pub(crate) struct WorkerHandler {
     pub(crate) current: Arc<ArcSwap<ProxyWorker>>,
     /// `None` where clients are told apart by their addresses alone.
     pub(crate) callers: Option<Arc<CallerControl>>,
-}
-
-/// What a WebSocket connection keeps between its messages.
-#[derive(Debug)]
-pub(crate) struct SubscriberSession {
-    /// What it is subscribed to; `None` where its path leads to no chain.
-    subscriber: Option<Subscriber>,
-    /// What its calls come from, as the keys were when it was last looked at.
-    caller: Option<SessionCaller>,
-    /// Its place among the connections of its caller, or none because there is no more.
-    place: Result<HeldPlace, LimitDenied>,
-}
-
-/// The caller of a connection, which may outlive its key.
-#[derive(Debug)]
-struct SessionCaller {
-    callers: Arc<CallerControl>,
-    current: Mutex<Option<Caller>>,
-}
-
-impl SessionCaller {
-    /// The caller as it is now; `None`, and from then on, when its key or token has ended.
-    fn renewed(&self) -> Option<Caller> {
-        let mut current = self.current.lock();
-        *current = current.take().and_then(|caller| self.callers.renewed(caller, now()));
-        current.clone()
-    }
-}
-
-impl ClientSession for SubscriberSession {
-    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<SessionEvent> {
-        if self.place.is_err() {
-            return Poll::Ready(SessionEvent::Close(SessionClose::OverLimit));
-        }
-        if self.caller.as_ref().is_some_and(|caller| caller.renewed().is_none()) {
-            return Poll::Ready(SessionEvent::Close(SessionClose::KeyEnded));
-        }
-        let Some(subscriber) = &self.subscriber else { return Poll::Pending };
-        subscriber.poll_event(cx).map(|event| match event {
-            SubscriberEvent::Notification(parts) => SessionEvent::Message(parts),
-            SubscriberEvent::TooSlow => SessionEvent::Close(SessionClose::TooSlow),
-            SubscriberEvent::Resync => SessionEvent::Close(SessionClose::Resync),
-        })
-    }
 }
 
 impl Handler for WorkerHandler {
@@ -82,20 +35,21 @@ impl Handler for WorkerHandler {
         }
     }
 
-    fn open_session(&self, caller: &Option<Caller>, path: &RequestPath) -> SubscriberSession {
+    fn open_session(&self, caller: &Option<Caller>, head: SessionHead<'_>) -> SubscriberSession {
         let current = self.current.load();
         let place = match caller {
             Some(caller) => HeldPlace::connection(caller.meters().cloned())
                 .inspect_err(|denied| current.proxy.note_denied(denied)),
             None => Ok(HeldPlace::default()),
         };
-        let session_caller = |callers: &Arc<CallerControl>| SessionCaller {
-            callers: Arc::clone(callers),
-            current: Mutex::new(caller.clone()),
-        };
+        let session_caller = self.callers.as_ref().zip(caller.as_ref()).map(|(callers, caller)| {
+            let names = head.names.iter().map(certificate_name).collect();
+            let head = LastingHead::new(head.origin, names);
+            SessionCaller::new(Arc::clone(callers), caller.clone(), head)
+        });
         SubscriberSession {
-            subscriber: current.proxy.open_subscriber(&current.chains, path.chain()),
-            caller: self.callers.as_ref().map(session_caller),
+            subscriber: current.proxy.open_subscriber(&current.chains, head.path.chain()),
+            caller: session_caller,
             place,
         }
     }
@@ -105,17 +59,17 @@ impl Handler for WorkerHandler {
         session: &Arc<SubscriberSession>,
         mut request: HttpRequest<Option<Caller>>,
     ) -> HttpAnswer {
-        if let Some(caller) = &session.caller {
-            request.caller = caller.renewed();
-            // The connection is closed next: nothing that its key allowed is done any more.
-            if request.caller.is_none() {
-                return HttpAnswer::default();
-            }
+        match session.renewed() {
+            Ok(caller) => request.caller = caller,
+            // Nothing that its key allowed is done any more.
+            Err(_) => return HttpAnswer::default(),
         }
+        let caller = request.caller.clone();
         let message = session.subscriber.as_ref().map(SubscriberMessage::new);
         let mut answer = http_answer(self.answer(message.as_ref(), request).await);
         let subscribed = message.map_or_else(Vec::new, SubscriberMessage::into_subscribed);
         if !subscribed.is_empty() {
+            session.recheck(caller.as_ref());
             let session = Arc::clone(session);
             answer.on_queued = Some(OnQueued(Box::new(move || {
                 if let Some(subscriber) = &session.subscriber {

@@ -45,6 +45,7 @@ mod renew;
 mod secrets;
 mod serve;
 mod serve_error;
+mod session;
 mod shared;
 mod state;
 mod systemd;

@@ -581,6 +581,7 @@ impl Running {
         if let Some(callers) = &self.parts.callers {
             self.follow_keys(callers, loops);
             loops.spawn(sweep_meters(Arc::clone(callers)));
+            loops.spawn(access::watch_sessions(Arc::clone(callers)));
         }
         for issuer in &self.parts.issuers {
             loops.spawn(Arc::clone(issuer).run());

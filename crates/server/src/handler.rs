@@ -35,7 +35,7 @@ pub trait Handler: Send + Sync + 'static {
     -> impl Future<Output = HttpAnswer> + Send;
 
     /// A connection begins to speak WebSocket: all its messages go to this path.
-    fn open_session(&self, caller: &Self::Caller, path: &RequestPath) -> Self::Session;
+    fn open_session(&self, caller: &Self::Caller, head: SessionHead<'_>) -> Self::Session;
 
     /// Answers one message of a WebSocket connection, as [`Self::handle`] answers a request.
     fn handle_message(
@@ -80,8 +80,10 @@ pub enum SessionClose {
     Resync,
     /// Its caller has as many connections as it may: 1013.
     OverLimit,
-    /// Its key or token is no longer valid: 1008.
+    /// Its key or token is no longer valid, or not for what it does: 1008.
     KeyEnded,
+    /// Whether its key is valid cannot be said any more: 1013.
+    KeysUnknown,
 }
 
 /// The head of a request, as far as it may say where the request comes from.
@@ -118,6 +120,17 @@ impl<'a> ClientHead<'a> {
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.head.headers.fields()
     }
+}
+
+/// What the head of a connection said that speaks WebSocket from then on.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionHead<'a> {
+    /// The chain and the labels of all its calls.
+    pub path: &'a RequestPath,
+    /// The web page that it was sent by, as it came.
+    pub origin: Option<&'a [u8]>,
+    /// As [`ClientHead::names`] has them.
+    pub names: &'a [ClientName],
 }
 
 /// What a request comes from.

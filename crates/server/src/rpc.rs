@@ -45,7 +45,7 @@ enum RpcAction<C> {
     Call(CallHead, C),
     /// A browser asks what a page may send.
     Preflight(ResponseHeaders),
-    Upgrade(UpgradeAnswer, RequestPath, C),
+    Upgrade(UpgradeAnswer, Box<Upgraded<C>>),
     BadUpgrade(HandshakeError),
     Refused(HttpRefusal),
 }
@@ -153,7 +153,12 @@ fn upgrade<C>(head: &RequestHead<'_>, path: Option<RequestPath>, caller: C) -> R
             // Any path but one that holds a secret: it does not change the call.
             let protocol = select_protocol(head.headers.fields(), |name| !is_secret_protocol(name));
             let protocol = protocol.and_then(|name| HeaderValue::from_str(name).ok());
-            RpcAction::Upgrade(UpgradeAnswer { key, protocol }, path, caller)
+            // The last one counts, as where the caller is identified.
+            let is_origin = |(name, _): &(&str, &[u8])| name.eq_ignore_ascii_case("origin");
+            let origin = head.headers.fields().filter(is_origin).last();
+            let origin = origin.map(|(_, value)| value.trim_ascii().into());
+            let opened = Box::new(Upgraded { path, caller, origin });
+            RpcAction::Upgrade(UpgradeAnswer { key, protocol }, opened)
         }
         Err(error) => RpcAction::BadUpgrade(error),
     }
@@ -238,8 +243,8 @@ impl<H: Handler> HttpService for RpcService<H> {
                 link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
-            RpcAction::Upgrade(agreed, path, caller) => {
-                upgraded = Some(Box::new(Upgraded { path, caller }));
+            RpcAction::Upgrade(agreed, opened) => {
+                upgraded = Some(opened);
                 answer::upgrade(agreed, ticket)
             }
             RpcAction::BadUpgrade(error) => answer::refuse_upgrade(error, ticket),

@@ -36,7 +36,7 @@ use crate::ticket::{FREE_BYTES, Ticket};
 use crate::ws_end::WsEnd;
 use crate::{
     AnswerBody, ClientSession, Handler, HttpAnswer, HttpRefusal, HttpRequest, RequestPath,
-    SessionClose, SessionEvent,
+    SessionClose, SessionEvent, SessionHead,
 };
 use outbox::Outbox;
 
@@ -67,6 +67,8 @@ pub(crate) struct Upgraded<C> {
     pub(crate) path: RequestPath,
     /// What they come from.
     pub(crate) caller: C,
+    /// The web page that it was sent by, as it came.
+    pub(crate) origin: Option<Box<[u8]>>,
 }
 
 /// What a client is told when its session ends the connection.
@@ -81,9 +83,14 @@ fn farewell(close: SessionClose) -> (CloseFrame, WsEnd) {
             let reason = "too many connections are open with this key";
             (CloseCode::TRY_AGAIN_LATER, reason, WsEnd::Overload)
         }
-        SessionClose::KeyEnded => {
-            (CloseCode::POLICY, "the key or token is no longer valid", WsEnd::Policy)
+        SessionClose::KeysUnknown => {
+            (CloseCode::TRY_AGAIN_LATER, "keys cannot be checked now", WsEnd::Overload)
         }
+        SessionClose::KeyEnded => (
+            CloseCode::POLICY,
+            "the key or token is no longer valid, or not for this connection",
+            WsEnd::Policy,
+        ),
     };
     (CloseFrame::new(code, reason), end)
 }
@@ -101,13 +108,17 @@ pub(crate) async fn serve<S: ClientStream, H: Handler>(
     handler: &Arc<H>,
     upgraded: Upgraded<H::Caller>,
 ) -> ConnectionEnd {
+    let Upgraded { path, caller, origin } = upgraded;
+    let head = SessionHead { path: &path, origin: origin.as_deref(), names: link.names() };
+    let session = Arc::new(handler.open_session(&caller, head));
+    drop(origin);
     let mut connection = UpgradedConnection {
         stream,
         link,
         handler,
-        session: Arc::new(handler.open_session(&upgraded.caller, &upgraded.path)),
-        path: upgraded.path,
-        caller: upgraded.caller,
+        session,
+        path,
+        caller,
         limits: MessageLimits {
             message_bytes_max: link.shared.settings.body_bytes_max,
             fragments_max: FRAGMENTS_MAX,

@@ -13,13 +13,13 @@ pub enum WsEnd {
     Protocol,
     /// 1007: text that is not UTF-8.
     InvalidText,
-    /// 1008: the client let too many answers wait, or sent a message in too many fragments.
+    /// 1008: the client let too many answers wait, sent a message in too many fragments, or may not go on.
     Policy,
     /// 1009: a message is too big.
     TooBig,
     /// 1012: the drain.
     Restart,
-    /// 1013: too many connections, or too much request data under way.
+    /// 1013: too many connections, too much request data under way, or keys that cannot be checked.
     Overload,
 }
 

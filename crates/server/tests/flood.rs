@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use wellhead_server::{
-    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
-    Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, Server,
+    SessionHead, Settings, Shutdown,
 };
 
 const CLIENTS: usize = 500;
@@ -26,7 +26,7 @@ impl Handler for Echo {
         Ok(Identified::as_it_came(()))
     }
 
-    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+    fn open_session(&self, _caller: &(), _head: SessionHead<'_>) {}
 
     async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await

@@ -16,8 +16,8 @@ use http::Request;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use wellhead_server::{
-    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
-    Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, Server,
+    SessionHead, Settings, Shutdown,
 };
 
 const STREAMS: usize = 32;
@@ -41,7 +41,7 @@ impl Handler for Large {
         Ok(Identified::as_it_came(()))
     }
 
-    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+    fn open_session(&self, _caller: &(), _head: SessionHead<'_>) {}
 
     async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         Box::pin(self.handle(request)).await

@@ -132,7 +132,7 @@ struct DirectoryCore {
 impl KeyDirectory {
     /// Begins to read, in a task of this runtime.
     ///
-    /// `unix` tells seconds since 1970; `rng` spreads the attempts of replicas.
+    /// `unix` tells seconds since 1970, for the status alone; `rng` spreads the attempts of replicas.
     pub fn start(
         url: &SecretUrl,
         bounds: DirectoryBounds,
@@ -306,6 +306,8 @@ impl DirectoryReader {
         source: &DirectorySource,
     ) -> Result<Arc<KeySnapshot>, DirectoryReadError> {
         let known = self.core.snapshot.borrow().as_ref().map_or(0, |known| known.version);
+        // Before it is asked: what it answers may be as old as the question.
+        let read_at = Instant::now().into_std();
         let version = source.version().await?;
         if version == 0 && known > 0 {
             return Err(DirectoryReadError::Lost);
@@ -313,7 +315,7 @@ impl DirectoryReader {
         let (entries, left_out) = source.read().await?;
         self.core.reads.fetch_add(1, Relaxed);
         self.core.left_out.store(left_out, Relaxed);
-        let snapshot = KeySnapshot { entries, version, read_at: (self.core.unix)() };
+        let snapshot = KeySnapshot { entries, version, read_at };
         Ok(self.publish(snapshot))
     }
 
@@ -335,6 +337,7 @@ impl DirectoryReader {
             }
             () = sleep_until(look.min(next_read)) => {}
         }
+        let read_at = Instant::now().into_std();
         // The number is asked for after what was heard: all up to it have been heard too.
         let version = source.version().await?;
         while let Ok(change) = subscription.messages.try_recv() {
@@ -346,7 +349,7 @@ impl DirectoryReader {
         let Some(ids) = EntryChange::successors(&changes, snapshot.version, version) else {
             return Ok(Followed::ReadAll);
         };
-        let mut next = KeySnapshot { read_at: (self.core.unix)(), ..KeySnapshot::clone(snapshot) };
+        let mut next = KeySnapshot { read_at, ..KeySnapshot::clone(snapshot) };
         if let Some(last) = ids.last() {
             next.version = last.version;
             source.fetch(&ids, &mut next).await?;

@@ -115,6 +115,18 @@ impl Wellhead {
         self.ready().await
     }
 
+    /// Replaces its config by what `with` makes of it. It is not told.
+    ///
+    /// # Panics
+    /// When the file cannot be read or written.
+    pub fn rewrite(&self, with: impl FnOnce(String) -> String) {
+        let file = self.folder.path().join("wellhead.yaml");
+        let config = std::fs::read_to_string(&file).expect("it is there");
+        let new = self.folder.path().join("wellhead.yaml.new");
+        std::fs::write(&new, with(config)).expect("the folder is ours");
+        std::fs::rename(new, file).expect("the folder is ours");
+    }
+
     /// Waits until `/readyz` says yes.
     ///
     /// # Panics

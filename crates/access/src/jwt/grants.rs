@@ -8,6 +8,7 @@ use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::{IssuerIndex, JwtError};
+use super::memory::GrantEdition;
 use super::verifier::JwtVerifier;
 use super::{JwtIssuer, VerifiedToken};
 use crate::caller::{AccessGrant, GrantKind};
@@ -19,14 +20,15 @@ use crate::unix_seconds::UnixSeconds;
 /// Turns tokens into grants to the tenants of the settings.
 ///
 /// A grant is remembered with its token. Its tenants are those of one load of the settings, so new
-/// settings need a new one of these: [`JwtVerifier::adopt_keys`] hands the fetched keys on.
+/// settings need a new one of these, which may have the verifier of the old: what that remembers of the grants of
+/// other tenants is not believed. To a new verifier [`JwtVerifier::adopt_keys`] hands the fetched keys on.
 pub struct TokenGrants {
-    /// Nothing else makes grants of its tokens: what it remembers fits these tenants.
     verifier: Arc<JwtVerifier>,
     tenants: Arc<TenantDirectory>,
     /// The names of chains by what else a claim may call them, such as `1`.
     chains: BTreeMap<Arc<str>, Arc<str>>,
     on_unknown_keys: UnknownKeysHook,
+    edition: GrantEdition,
 }
 
 /// Called on the request path for each token whose issuer's keys should be fetched: wakes a task, and
@@ -35,7 +37,7 @@ pub type UnknownKeysHook = Box<dyn Fn(IssuerIndex) + Send + Sync>;
 
 impl fmt::Debug for TokenGrants {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verifier, tenants: _, chains: _, on_unknown_keys: _ } = self;
+        let Self { verifier, tenants: _, chains: _, on_unknown_keys: _, edition: _ } = self;
         formatter.debug_struct("TokenGrants").field("verifier", verifier).finish_non_exhaustive()
     }
 }
@@ -49,7 +51,8 @@ impl TokenGrants {
         chains: BTreeMap<Arc<str>, Arc<str>>,
         on_unknown_keys: UnknownKeysHook,
     ) -> Self {
-        Self { verifier, tenants, chains, on_unknown_keys }
+        let edition = verifier.next_edition();
+        Self { verifier, tenants, chains, on_unknown_keys, edition }
     }
 
     /// For its keys and its state.
@@ -104,7 +107,7 @@ impl TokenGrants {
 impl TokenVerifier for TokenGrants {
     fn verify(&self, token: &str, now: Duration) -> Result<Arc<AccessGrant>, TokenRefusal> {
         let grant = |token: &VerifiedToken, issuer: &JwtIssuer| self.grant(token, issuer);
-        self.verifier.verify_as_grant(token, now, grant).map_err(|error| {
+        self.verifier.verify_as_grant(token, now, self.edition, grant).map_err(|error| {
             if let Some(issuer) = error.wants_fetch() {
                 (self.on_unknown_keys)(issuer);
             }

@@ -67,8 +67,20 @@ pub(super) struct RememberedToken {
     pub(super) span: ValidSpan,
     pub(super) token: Arc<VerifiedToken>,
     /// What it is granted, once it was asked for.
-    pub(super) grant: Option<Arc<AccessGrant>>,
+    pub(super) grant: Option<RememberedGrant>,
 }
+
+/// What a token is granted by one load of the settings.
+#[derive(Debug, Clone)]
+pub(super) struct RememberedGrant {
+    /// The terms by which it was made.
+    pub(super) edition: GrantEdition,
+    pub(super) grant: Arc<AccessGrant>,
+}
+
+/// Tells the terms of one load of the settings from those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GrantEdition(pub(super) u64);
 
 #[derive(Debug)]
 pub(super) struct TokenMemory {

@@ -108,9 +108,14 @@ impl RefreshPlan {
         self.succeeded_at
     }
 
+    /// From when on the keys are too old to be used; `None`: there are none.
+    pub fn stale_at(&self) -> Option<Duration> {
+        self.succeeded_at.map(|at| at.saturating_add(self.settings.stale_max))
+    }
+
     /// Whether the keys are too old to be used, or there are none.
     pub fn is_stale(&self, now: Duration) -> bool {
-        self.succeeded_at.is_none_or(|at| now.saturating_sub(at) >= self.settings.stale_max)
+        self.stale_at().is_none_or(|at| now >= at)
     }
 }
 
@@ -199,5 +204,6 @@ mod tests {
         assert!(!plan.is_stale(s(86_409)));
         assert!(plan.is_stale(s(86_410)));
         assert_eq!((plan.failures(), plan.succeeded_at()), (1, Some(s(10))));
+        assert_eq!(plan.stale_at(), Some(s(86_410)));
     }
 }

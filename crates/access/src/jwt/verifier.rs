@@ -1,6 +1,7 @@
 //! Tokens in, what they say out: the steps in their order, and the keys that are current.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,7 +11,9 @@ use super::claims::{self, VerifiedToken};
 use super::error::{IssuerIndex, JwtError};
 use super::jwks::Jwks;
 use super::key::{KeySet, NoKey};
-use super::memory::{RememberedToken, TOKENS_REMEMBERED_MAX, TokenDigest, TokenMemory};
+use super::memory::{
+    GrantEdition, RememberedGrant, RememberedToken, TOKENS_REMEMBERED_MAX, TokenDigest, TokenMemory,
+};
 use super::settings::{JwtIssuer, KeySource};
 use super::token::{self, TOKEN_BYTES_MAX, TokenParts};
 use crate::caller::AccessGrant;
@@ -25,6 +28,7 @@ pub const ISSUERS_MAX: usize = 64;
 pub struct JwtVerifier {
     issuers: Vec<IssuerState>,
     memory: TokenMemory,
+    editions: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,8 +44,8 @@ struct CurrentKeys {
     set: Option<Arc<KeySet>>,
     /// Changes with the keys.
     generation: u64,
-    /// Seconds since 1970 from which the keys are too old to be used.
-    stale_at: u64,
+    /// Whether they are there, and not too old.
+    is_usable: bool,
 }
 
 /// Why issuers cannot be used together.
@@ -91,7 +95,7 @@ impl JwtVerifier {
             }
         }
         let issuers = issuers.into_iter().map(IssuerState::new).collect();
-        Ok(Self { issuers, memory: TokenMemory::new(tokens_max) })
+        Ok(Self { issuers, memory: TokenMemory::new(tokens_max), editions: AtomicU64::new(0) })
     }
 
     /// What the token says, if it is valid `now` (since 1970).
@@ -107,20 +111,27 @@ impl JwtVerifier {
         Ok(self.find(token, now)?.1.token)
     }
 
+    /// An edition that none had before, for the terms of grants that are made from now on.
+    pub(super) fn next_edition(&self) -> GrantEdition {
+        GrantEdition(self.editions.fetch_add(1, Relaxed))
+    }
+
     /// What the token is granted, if it is valid `now`. `grant` is called once for a token that is
-    /// remembered, and has to say the same each time; a token that it refuses is verified again.
+    /// remembered in this edition, and has to make one grant of it each time; a token that it refuses is verified
+    /// again.
     pub(super) fn verify_as_grant(
         &self,
         token: &str,
         now: Duration,
+        edition: GrantEdition,
         grant: impl FnOnce(&VerifiedToken, &JwtIssuer) -> Result<Arc<AccessGrant>, JwtError>,
     ) -> Result<Arc<AccessGrant>, JwtError> {
         let (digest, mut known) = self.find(token, now)?;
-        if let Some(grant) = known.grant {
-            return Ok(grant);
+        if let Some(known) = known.grant.filter(|known| known.edition == edition) {
+            return Ok(known.grant);
         }
         let granted = grant(&known.token, &self.issuers[known.issuer.0].settings)?;
-        known.grant = Some(granted.clone());
+        known.grant = Some(RememberedGrant { edition, grant: granted.clone() });
         self.memory.insert(digest, known);
         Ok(granted)
     }
@@ -135,7 +146,7 @@ impl JwtVerifier {
         let digest = TokenDigest::of(token);
         if let Some(known) = self.memory.get(&digest) {
             let keys = self.issuers[known.issuer.0].keys.load();
-            if known.generation == keys.generation && now < keys.stale_at {
+            if known.generation == keys.generation && keys.is_usable {
                 let checked = known.span.check(now);
                 if checked == Err(JwtError::Expired) {
                     self.memory.remove(&digest);
@@ -155,30 +166,26 @@ impl JwtVerifier {
         let issuer = IssuerIndex(at.ok_or(JwtError::UnknownIssuer)?);
         let state = &self.issuers[issuer.0];
         let keys = state.keys.load();
-        let set = keys.set.as_deref().filter(|_| now < keys.stale_at);
+        let set = keys.set.as_deref().filter(|_| keys.is_usable);
         check_signature(set.ok_or(JwtError::KeysUnknown(issuer))?, &parts, issuer)?;
         let (token, span) = claims::judge(&state.settings, &parts.claims, now)?;
         let token = Arc::new(token);
         Ok(RememberedToken { issuer, generation: keys.generation, span, token, grant: None })
     }
 
-    /// Replaces the keys of an issuer by those of a document that was fetched at `now` (since 1970).
-    /// If they are the keys that it has, only their age begins anew.
+    /// Replaces the keys of an issuer by those of a document that was just fetched. They are used until others
+    /// take their place, or until they are [retired](Self::retire_keys).
     ///
     /// A token in the middle of [`verify`](Self::verify) is judged by the keys that it began with.
-    pub fn install_keys(&self, issuer: IssuerIndex, jwks: &Jwks, now: Duration) -> KeysInstalled {
-        let Some(state) = self.issuers.get(issuer.0) else { return KeysInstalled::Ignored };
-        let KeySource::Fetched { stale_max } = state.settings.keys else {
-            return KeysInstalled::Ignored;
-        };
-        let stale_at = now.saturating_add(stale_max).as_secs();
+    pub fn install_keys(&self, issuer: IssuerIndex, jwks: &Jwks) -> KeysInstalled {
+        let Some(state) = self.fetched(issuer) else { return KeysInstalled::Ignored };
         let fingerprint = jwks.keys().fingerprint();
         let mut changed = false;
         // The closure runs again if another thread was quicker.
         state.keys.rcu(|old| {
             changed = old.set.as_ref().is_none_or(|set| set.fingerprint() != fingerprint);
             let set = if changed { Some(jwks.keys().clone()) } else { old.set.clone() };
-            CurrentKeys { set, generation: old.generation + u64::from(changed), stale_at }
+            CurrentKeys { set, generation: old.generation + u64::from(changed), is_usable: true }
         });
         if !changed {
             return KeysInstalled::Unchanged;
@@ -187,8 +194,22 @@ impl JwtVerifier {
         KeysInstalled::Changed
     }
 
-    /// Takes over the fetched keys that another verifier has for issuers of these names, with their
-    /// age: for a verifier made from new settings, so that a reload does not have to wait for a fetch.
+    /// Uses the fetched keys of an issuer no more until they are installed anew: the last fetch is longer ago than
+    /// its `stale_max`. For the loop that fetches, which knows that by a clock that does not step
+    /// ([`RefreshPlan`](super::RefreshPlan)): here only the wall clock is told, by which tokens expire.
+    pub fn retire_keys(&self, issuer: IssuerIndex) {
+        if let Some(state) = self.fetched(issuer) {
+            state.keys.rcu(|old| CurrentKeys { is_usable: false, ..old.as_ref().clone() });
+        }
+    }
+
+    fn fetched(&self, issuer: IssuerIndex) -> Option<&IssuerState> {
+        let state = self.issuers.get(issuer.0)?;
+        matches!(state.settings.keys, KeySource::Fetched { .. }).then_some(state)
+    }
+
+    /// Takes over the fetched keys that another verifier has for issuers of these names, as far
+    /// as they are not retired: for a verifier made from new settings, so that a reload does not have to wait for a fetch.
     ///
     /// Only right for issuers whose keys still come from the old place.
     pub fn adopt_keys(&self, old: &Self, may_adopt: impl Fn(&JwtIssuer) -> bool) {
@@ -207,11 +228,11 @@ impl JwtVerifier {
         self.issuers.iter().map(|state| &state.settings)
     }
 
-    /// The number of an issuer's keys that verify tokens at `now` (since 1970).
-    pub fn usable_keys(&self, issuer: IssuerIndex, now: Duration) -> usize {
+    /// The number of an issuer's keys that verify tokens now.
+    pub fn usable_keys(&self, issuer: IssuerIndex) -> usize {
         let Some(state) = self.issuers.get(issuer.0) else { return 0 };
         let keys = state.keys.load();
-        keys.set.as_ref().filter(|_| now.as_secs() < keys.stale_at).map_or(0, |set| set.len())
+        keys.set.as_ref().filter(|_| keys.is_usable).map_or(0, |set| set.len())
     }
 
     /// The number of tokens that are remembered.
@@ -223,9 +244,9 @@ impl JwtVerifier {
 impl IssuerState {
     fn new(settings: JwtIssuer) -> Self {
         let keys = match &settings.keys {
-            KeySource::Fetched { .. } => CurrentKeys { set: None, generation: 0, stale_at: 0 },
+            KeySource::Fetched { .. } => CurrentKeys { set: None, generation: 0, is_usable: false },
             KeySource::Fixed(set) => {
-                CurrentKeys { set: Some(set.clone()), generation: 0, stale_at: u64::MAX }
+                CurrentKeys { set: Some(set.clone()), generation: 0, is_usable: true }
             }
         };
         Self { settings, keys: ArcSwap::from_pointee(keys) }

@@ -9,9 +9,11 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use tokio::time::{MissedTickBehavior, interval};
 use wellhead_access::KeyRecord;
+use wellhead_dispatch::now;
 use wellhead_store::{DirectoryBounds, KeyDirectory, KeySnapshot};
 use wellhead_telemetry::clock;
 
+use super::snapshot_age::SnapshotAge;
 use super::{CallerControl, KeyOrigin};
 use crate::config::SharedStore;
 
@@ -41,6 +43,7 @@ pub(crate) async fn follow(
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known: Option<Arc<KeySnapshot>> = None;
+    let mut age = SnapshotAge::new(stale_max);
     loop {
         tokio::select! {
             changed = entries.changed() => {
@@ -62,8 +65,8 @@ pub(crate) async fn follow(
                 continue;
             }
         }
-        let age = Duration::from_secs(clock::unix_seconds().saturating_sub(snapshot.read_at));
-        control.set_stale(KeyOrigin::Redis, age > stale_max);
+        age.hear(snapshot.read_at);
+        control.set_stale(KeyOrigin::Redis, age.is_stale(now()));
         known = Some(snapshot);
     }
 }

@@ -4,13 +4,16 @@
 //! replaced, so the content is compared, not the time of the file.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use wellhead_access::KeyRecord;
+use wellhead_dispatch::now;
 
+use super::snapshot_age::SnapshotAge;
 use super::{CallerControl, KeyOrigin};
 use crate::config::read_keys;
 
@@ -41,15 +44,18 @@ enum FileLook {
 pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max: Duration) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let known = Arc::new(Mutex::new(None));
-    let (mut told, mut read_at) = (Vec::new(), tokio::time::Instant::now());
-    let mut was_read = !control.is_stale(KeyOrigin::File);
+    let (known, mut told) = (Arc::new(Mutex::new(None)), Vec::new());
+    let mut age = SnapshotAge::new(stale_max);
+    if !control.is_stale(KeyOrigin::File) {
+        age.hear(now());
+    }
     loop {
         looks.tick().await;
         let (from, own, known) = (path.clone(), Arc::clone(&control), Arc::clone(&known));
-        // Files may lie on a disk that hangs.
-        let look = move || look(&own, &from, &mut known.lock());
-        match tokio::task::spawn_blocking(look).await {
+        let begun = now();
+        // Files may lie on a disk that hangs: then their keys grow old meanwhile.
+        let look = tokio::task::spawn_blocking(move || look(&own, &from, &mut known.lock()));
+        match growing_old(&control, &age, look).await {
             Ok(FileLook::Invalid(problems)) => {
                 if told != problems {
                     for problem in &problems {
@@ -57,14 +63,9 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
                     }
                     told = problems;
                 }
-                // Before the first good reading its keys are not known, which is no better.
-                let is_stale = !was_read || read_at.elapsed() > stale_max;
-                control.set_stale(KeyOrigin::File, is_stale);
             }
             Ok(look) => {
-                read_at = tokio::time::Instant::now();
-                was_read = true;
-                control.set_stale(KeyOrigin::File, false);
+                age.hear(begun);
                 told.clear();
                 if let FileLook::Taken(keys, problems) = look {
                     for problem in problems {
@@ -74,6 +75,27 @@ pub(crate) async fn watch(control: Arc<CallerControl>, path: PathBuf, stale_max:
                 }
             }
             Err(error) => tracing::error!(%error, "the file of keys cannot be read"),
+        }
+        control.set_stale(KeyOrigin::File, age.is_stale(now()));
+    }
+}
+
+/// What comes of `work`, which may hang: while it does, the keys are told stale when their time has come.
+async fn growing_old<T>(
+    control: &CallerControl,
+    age: &SnapshotAge,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    let mut checks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = checks.tick() => {
+                if age.is_stale(now()) {
+                    control.set_stale(KeyOrigin::File, true);
+                }
+            }
         }
     }
 }
@@ -90,5 +112,40 @@ fn look(control: &CallerControl, path: &Path, known: &mut Option<Vec<KeyRecord>>
             FileLook::Taken(count, problems)
         }
         Err(problems) => FileLook::Invalid(problems),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::plan;
+    use crate::config::{Overrides, parse};
+
+    const STALE_MAX: Duration = Duration::from_secs(60);
+
+    fn control() -> Arc<CallerControl> {
+        let yaml = "access: { keys: { file: keys.jsonl } }\nchains: { main: { id: 1, upstreams: [{ url: 'http://a' }] } }";
+        let loaded = parse("test", yaml, &|_| None, Overrides::default());
+        let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+        plan(&settings, None, now()).expect("they fit together").expect("callers").control
+    }
+
+    /// A disk that hangs says nothing of its keys, as one that fails: they are used up to the bound and not
+    /// beyond it, and again from the first good reading on.
+    #[tokio::test(start_paused = true)]
+    async fn keys_of_a_file_whose_disk_hangs_grow_old() {
+        let control = control();
+        let _ = control.take_keys(KeyOrigin::File, Vec::new());
+        let mut age = SnapshotAge::new(STALE_MAX);
+        age.hear(now());
+        let (hangs, ends) = tokio::sync::oneshot::channel::<()>();
+        let own = Arc::clone(&control);
+        let watched = tokio::spawn(async move { growing_old(&own, &age, ends).await });
+        tokio::time::sleep(STALE_MAX - Duration::from_secs(1)).await;
+        assert!(!control.is_stale(KeyOrigin::File));
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+        assert!(control.is_stale(KeyOrigin::File) && control.has_stale_source());
+        hangs.send(()).expect("it is waited for");
+        watched.await.expect("no panic").expect("it ended");
     }
 }

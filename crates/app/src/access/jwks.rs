@@ -26,7 +26,7 @@ use wellhead_net::{
     DocumentFetcher, Endpoint, FetchError, FetchLimits, FetchedDocument, Resolver, TlsClient,
 };
 use wellhead_proxy::IssuerStatus;
-use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_telemetry::SecretUrl;
 use wellhead_transport::BoxFuture;
 
 use super::IssuerKeys;
@@ -36,7 +36,8 @@ use crate::config::Jwt;
 const FETCH_TIME: Duration = Duration::from_secs(5);
 
 /// Fetches the document once.
-type JwksWay = dyn Fn() -> BoxFuture<'static, Result<FetchedDocument, FetchError>> + Send + Sync;
+type JwksWay =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<FetchedDocument, FetchError>> + Send + Sync>;
 
 /// An issuer whose keys are fetched.
 pub(crate) struct JwksSource {
@@ -44,8 +45,8 @@ pub(crate) struct JwksSource {
     issuer: IssuerIndex,
     stale_max: Duration,
     keys: IssuerKeys,
-    way: Box<JwksWay>,
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Another one when its file of authorities has other certificates.
+    way: Mutex<JwksWay>,
     /// Of the instants of `record`.
     epoch: Instant,
     record: Mutex<JwksRecord>,
@@ -115,7 +116,6 @@ pub(crate) fn jwks_sources(
                 },
                 keys.clone(),
                 way_of(fetcher),
-                Arc::new(clock::unix_seconds),
             ))),
             Err(problem) => problems.push(format!("access.jwt[{place}].{problem}")),
         }
@@ -150,12 +150,68 @@ fn is_on_this_machine(url: &SecretUrl) -> bool {
     }
 }
 
-fn way_of(fetcher: DocumentFetcher) -> Box<JwksWay> {
+fn way_of(fetcher: DocumentFetcher) -> JwksWay {
     let fetcher = Arc::new(fetcher);
-    Box::new(move || {
+    Arc::new(move || {
         let fetcher = Arc::clone(&fetcher);
         Box::pin(async move { fetcher.fetch().await })
     })
+}
+
+/// A way to the keys of an issuer whose file of authorities has other certificates than before; not used yet.
+pub(crate) struct ChangedWay {
+    source: Arc<JwksSource>,
+    way: JwksWay,
+}
+
+/// The ways to these sources whose authorities have changed, as `has_changed` says of a file. `settings` and `tls`
+/// are as for [`jwks_sources`].
+pub(crate) fn changed_ways(
+    settings: &[Jwt],
+    sources: &[Arc<JwksSource>],
+    resolver: &Arc<Resolver>,
+    has_changed: impl Fn(&Path) -> bool,
+    mut tls: impl FnMut(Option<&Path>) -> Result<Arc<TlsClient>, String>,
+) -> Result<Vec<ChangedWay>, Vec<String>> {
+    let (mut changed, mut problems) = (Vec::new(), Vec::new());
+    for source in sources {
+        // The list of issuers stays as it is until a restart.
+        let Some(Jwt { jwks: Some(url), ca_file: Some(file), .. }) = settings.get(source.issuer.0)
+        else {
+            continue;
+        };
+        if !has_changed(file) {
+            continue;
+        }
+        let made = tls(Some(file)).and_then(|tls| fetcher(url, resolver, &tls));
+        match made {
+            Ok(made) => {
+                changed.push(ChangedWay { source: Arc::clone(source), way: way_of(made) });
+            }
+            Err(problem) => problems.push(format!("{}: {problem}", source.setting())),
+        }
+    }
+    if problems.is_empty() { Ok(changed) } else { Err(problems) }
+}
+
+impl ChangedWay {
+    /// The setting that names the file.
+    pub(crate) fn setting(&self) -> String {
+        format!("{}.ca_file", self.source.setting())
+    }
+
+    /// Fetches this way from now on, and soon, so that the operator who replaced the file sees whether the new
+    /// authorities are the right ones.
+    pub(crate) fn begin(self) {
+        *self.source.way.lock() = self.way;
+        self.source.wanted().notify_one();
+    }
+}
+
+impl fmt::Debug for ChangedWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangedWay").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 /// Fetches the keys of all once, so that the first requests find them. Takes [`FETCH_TIME`] at most:
@@ -180,23 +236,23 @@ struct JwksIssuer {
 }
 
 impl JwksSource {
-    fn new(
-        issuer: JwksIssuer,
-        keys: IssuerKeys,
-        way: Box<JwksWay>,
-        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    ) -> Self {
+    fn new(issuer: JwksIssuer, keys: IssuerKeys, way: JwksWay) -> Self {
         let JwksIssuer { name, index: issuer, stale_max } = issuer;
         let plan = RefreshPlan::new(RefreshSettings { stale_max, ..RefreshSettings::default() });
         let record =
             JwksRecord { plan, counts: JwksCounts::default(), trouble: None, told_stale: false };
         let (epoch, record) = (Instant::now(), Mutex::new(record));
-        Self { name, issuer, stale_max, keys, way, clock, epoch, record }
+        Self { name, issuer, stale_max, keys, way: Mutex::new(way), epoch, record }
     }
 
     /// Its claim `iss`.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where the settings have it.
+    fn setting(&self) -> String {
+        format!("access.jwt[{}]", self.issuer.0)
     }
 
     /// How its fetches ended.
@@ -229,14 +285,38 @@ impl JwksSource {
         }
     }
 
+    /// Until a fetch is due. Keys that become too old meanwhile are used no more.
     async fn wait(&self) {
-        tokio::select! {
-            () = tokio::time::sleep_until(self.due_at()) => return,
-            () = self.wanted().notified() => {}
+        let mut is_asked = false;
+        loop {
+            let stale_at = self.stale_at().filter(|_| self.usable_keys() > 0);
+            let too_old = async {
+                match stale_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(self.due_at()) => return,
+                // A token that asks from then on has nothing to add.
+                () = self.wanted().notified(), if !is_asked => {
+                    self.record.lock().plan.request_early(self.epoch.elapsed());
+                    is_asked = true;
+                }
+                () = too_old => self.retire_old_keys(),
+            }
         }
-        self.record.lock().plan.request_early(self.epoch.elapsed());
-        // Who asks from now on has nothing to add.
-        tokio::time::sleep_until(self.due_at()).await;
+    }
+
+    fn stale_at(&self) -> Option<Instant> {
+        self.record.lock().plan.stale_at().map(|at| self.epoch + at)
+    }
+
+    /// Uses the keys no more, if they are too old by the clock of the fetches, which does not step.
+    fn retire_old_keys(&self) {
+        if self.record.lock().plan.is_stale(self.epoch.elapsed()) {
+            self.keys.tokens.verifier().retire_keys(self.issuer);
+        }
     }
 
     fn due_at(&self) -> Instant {
@@ -248,17 +328,13 @@ impl JwksSource {
     }
 
     fn usable_keys(&self) -> usize {
-        self.keys.tokens.verifier().usable_keys(self.issuer, self.now())
-    }
-
-    /// Since 1970.
-    fn now(&self) -> Duration {
-        Duration::from_secs((self.clock)())
+        self.keys.tokens.verifier().usable_keys(self.issuer)
     }
 
     /// Fetches the keys once, and installs them.
     async fn fetch(&self, rng: &mut SmallRng) {
-        let document = (self.way)().await.map_err(JwksTrouble::Fetch);
+        let way = Arc::clone(&self.way.lock());
+        let document = way().await.map_err(JwksTrouble::Fetch);
         let parsed = document
             .and_then(|document| Jwks::parse(&document.body).map_err(JwksTrouble::Document));
         match parsed {
@@ -270,7 +346,7 @@ impl JwksSource {
     }
 
     fn take(&self, jwks: &Jwks, rng: &mut SmallRng) {
-        let installed = self.keys.tokens.verifier().install_keys(self.issuer, jwks, self.now());
+        let installed = self.keys.tokens.verifier().install_keys(self.issuer, jwks);
         let had_trouble = {
             let mut record = self.record.lock();
             record.counts.fetched += 1;
@@ -296,6 +372,7 @@ impl JwksSource {
 
     fn note(&self, trouble: &JwksTrouble, rng: &mut SmallRng) {
         let reason = trouble.to_string();
+        self.retire_old_keys();
         let is_stale = self.usable_keys() == 0;
         let (is_news, valid_for) = {
             let mut record = self.record.lock();

@@ -205,6 +205,10 @@ impl KeyDesk {
 
     fn rotate(&self, id: KeyId, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
         self.check_source(id)?;
+        // Of one that the file brings back from an earlier time, the new secret would not be valid.
+        if self.known(id).is_some_and(|(_, record)| record.revoked_at.is_some()) {
+            return Err(change::revoked(id));
+        }
         let overlap = overlap_from_json(body)?.unwrap_or(ROTATION_OVERLAP);
         let mut rng = StdRng::from_os_rng();
         let rules = self.rules.load();

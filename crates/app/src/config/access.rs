@@ -122,7 +122,8 @@ section! {
         /// Where its keys are published (JWKS): an `https://` URL. They are fetched every 10 minutes,
         /// and at once when a token names an unknown key.
         jwks: Option<SecretUrl> = derived("none"),
-        /// Certificates (PEM) of the authorities to trust for `jwks`, instead of the public ones.
+        /// Certificates (PEM) of the authorities to trust for `jwks`, instead of the public ones. A reload reads
+        /// the file again.
         ca_file: Option<PathBuf> = derived("none"),
         /// Its public key (PEM), instead of `jwks`.
         public_key: Option<KeyFile> = derived("none"),

@@ -100,7 +100,7 @@ pub(crate) fn rotate(
     let record = list.get_mut(id).ok_or_else(|| no_key(id))?;
     let since = Duration::from_secs(now);
     if record.revoked_at.is_some() {
-        return Err(KeyProblem::Conflict(format!("the key {id} is revoked: make a new one")));
+        return Err(revoked(id));
     }
     if record.expires_at.is_some_and(|end| end.is_over(since)) {
         return Err(KeyProblem::Conflict(format!("the key {id} has expired: make a new one")));
@@ -163,6 +163,11 @@ fn import_one(
     rules.check(&record).map_err(|problem| problem.to_string().replace('\n', "; "))?;
     list.push(record);
     Ok(true)
+}
+
+/// There is one, which is revoked for good.
+pub(crate) fn revoked(id: KeyId) -> KeyProblem {
+    KeyProblem::Conflict(format!("the key {id} is revoked: make a new one"))
 }
 
 /// There is no such key.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use wellhead_access::{DenialCounts, QuotaLimit, SubjectKind, SubjectMeter};
+use wellhead_access::{DenialCounts, KeyReturn, QuotaLimit, SubjectKind, SubjectMeter};
 use wellhead_telemetry::clock;
 
 use super::{EncodeResult, NO_LABELS, counter, gauge};
@@ -39,6 +39,18 @@ impl Collector for CallerSeries {
             "wellhead_keys_stale",
             "1 if a file of keys or the shared keys were not read for longer than `access.keys.stale_max`, or not yet",
             stale.as_slice(),
+        )?;
+        let returned = callers.into_iter().flat_map(|it| {
+            KeyReturn::ALL.map(|why| ([("reason", why.word())], it.returned().of(why)))
+        });
+        let returned: Vec<_> = returned.collect();
+        let rows: Vec<_> = returned.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        counter(
+            &mut encoder,
+            "wellhead_keys_returned",
+            "Keys that a file or Redis brought back from an earlier time: `revoked` ones and `replaced` secrets stay \
+             what they were, `removed` ones are valid again",
+            &rows,
         )?;
         let limits = SubjectKind::ALL.iter().flat_map(|subject| {
             QuotaLimit::ALL.iter().map(|limit| {

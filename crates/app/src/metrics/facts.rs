@@ -1,7 +1,7 @@
 //! Labels of the families of sockets, callers and the process, and what each family costs in series: for
 //! `docs/metrics.md`.
 
-use wellhead_access::{QuotaLimit, SubjectKind};
+use wellhead_access::{KeyReturn, QuotaLimit, SubjectKind};
 use wellhead_net::{CloseReason, Protocol};
 use wellhead_proxy::TraceLoss;
 use wellhead_server::{ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, WsEnd};
@@ -80,6 +80,11 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_state_writes", &[words("result", || vec!["written", "failed"])], "2"),
     single("wellhead_keys"),
     single("wellhead_keys_stale"),
+    family(
+        "wellhead_keys_returned",
+        &[words("reason", || KeyReturn::ALL.iter().map(|it| it.word()).collect())],
+        "3",
+    ),
     family(
         "wellhead_caller_refusals",
         &[

@@ -29,7 +29,9 @@ pub(crate) fn files(config: &Path, settings: &Settings) -> Vec<PathBuf> {
         let profile = upstream.profile.as_ref().map(|profile| profile.file.clone());
         profile.into_iter().chain(upstream.ca_file.clone())
     });
-    let mut files: Vec<_> = std::iter::once(config.to_owned()).chain(named).collect();
+    let of_issuers = settings.access.jwt.iter().filter_map(|issuer| issuer.ca_file.clone());
+    let all = std::iter::once(config.to_owned()).chain(named).chain(of_issuers);
+    let mut files: Vec<_> = all.collect();
     files.sort();
     files.dedup();
     files

@@ -209,6 +209,17 @@ impl Subscriber {
         Arc::ptr_eq(&self.chain.subscriptions, &chain.subscriptions)
     }
 
+    /// The chain that it leads to, as the settings name it.
+    pub fn chain_name(&self) -> &str {
+        &self.chain.name.name
+    }
+
+    /// Whether it is subscribed to anything, or about to be.
+    pub fn is_subscribed(&self) -> bool {
+        let state = self.state.lock();
+        !(state.subscriptions.is_empty() && state.streams.all.is_empty())
+    }
+
     /// Whether it has as many subscriptions as a connection may.
     pub(crate) fn is_full(&self) -> bool {
         self.state.lock().is_full()

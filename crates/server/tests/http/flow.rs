@@ -10,8 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use wellhead_server::{
-    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, RequestPath,
-    Server, Settings, Shutdown,
+    ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, Listener, Server,
+    SessionHead, Settings, Shutdown,
 };
 use wellhead_transport::{BoxFuture, Pieces, Rest, Sent, TransportError, TransportErrorKind};
 
@@ -51,7 +51,7 @@ impl Handler for Flowing {
         Ok(Identified::as_it_came(()))
     }
 
-    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+    fn open_session(&self, _caller: &(), _head: SessionHead<'_>) {}
 
     async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
     AnswerBody, ClientHead, ClientName, Drained, Handler, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, Listener, RequestPath, Server, ServerCounts, Settings, Shutdown, Tls,
+    Identified, Listener, Server, ServerCounts, SessionHead, Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -59,7 +59,7 @@ impl Handler for Scripted {
         Ok(Identified::as_it_came(()))
     }
 
-    fn open_session(&self, _caller: &(), _path: &RequestPath) {}
+    fn open_session(&self, _caller: &(), _head: SessionHead<'_>) {}
 
     async fn handle_message(&self, _session: &Arc<()>, request: HttpRequest<()>) -> HttpAnswer {
         self.handle(request).await

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -23,8 +23,9 @@ pub struct KeySnapshot {
     pub(super) entries: Arc<HashMap<Arc<str>, Bytes>>,
     /// The number of the last change in it.
     pub(super) version: u64,
-    /// When the store was last asked and had nothing newer, in seconds since 1970.
-    pub read_at: u64,
+    /// When the store was last asked and had nothing newer: how old this is at most. By a clock that does not
+    /// step, so that no wall clock that is set ends the use of these entries early, or lengthens it.
+    pub read_at: Instant,
 }
 
 impl KeySnapshot {

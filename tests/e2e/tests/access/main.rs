@@ -8,6 +8,7 @@
 mod admin;
 mod fairness;
 mod fronts;
+mod lasting;
 mod limits;
 mod secret;
 mod site;

@@ -24,10 +24,19 @@ fn issuer(name: &str, keys: KeySource) -> JwtIssuer {
 
 /// Tenants `acme` and `other`, the quota `pro`, and the chains `ethereum` (1) and `base`.
 fn tenants() -> Arc<TenantDirectory> {
-    let tenant = |name: &str| TenantSettings { name: name.to_owned(), ..TenantSettings::default() };
+    tenants_with("{}")
+}
+
+/// These, with rights of `acme`.
+fn tenants_with(rights: &str) -> Arc<TenantDirectory> {
+    let tenant = |name: &str, rights: &str| TenantSettings {
+        name: name.to_owned(),
+        rights: serde_json::from_str(rights).unwrap(),
+        ..TenantSettings::default()
+    };
     let mut problems = Vec::new();
     let tenants = TenantDirectory::new(
-        &[tenant("acme"), tenant("other")],
+        &[tenant("acme", rights), tenant("other", "{}")],
         [Quota { name: "pro".into(), ..Quota::default() }],
         Arc::default(),
         &mut problems,
@@ -149,10 +158,10 @@ fn unknown_keys_are_told() {
         assert_eq!(*told, vec![IssuerIndex(1); tellings], "{more}");
     };
     check(&json!({}), Some(TokenRefusal::KeysUnknown), 1);
-    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA]), now());
+    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA]));
     let unknown = "the token's key (`kid`) is not one of its issuer's";
     check(&json!({}), Some(TokenRefusal::Invalid(unknown)), 2);
-    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA, &ED]), now());
+    grants.verifier().install_keys(IssuerIndex(1), &jwks_of(&[&RSA, &ED]));
     check(&json!({}), None, 2);
     check(&json!({"exp": 1}), Some(TokenRefusal::Invalid("the token has expired")), 2);
 }
@@ -162,11 +171,30 @@ fn unknown_keys_are_told() {
 fn grants_end_with_the_keys() {
     let grants = grants_of(vec![issuer(ISSUER, KeySource::Fetched { stale_max: DAY })]);
     let main = IssuerIndex(0);
-    grants.verifier().install_keys(main, &jwks_of(&[&ED]), now());
+    grants.verifier().install_keys(main, &jwks_of(&[&ED]));
     let token = ED.token(&claims(&json!({})));
     assert!(grants.verify(&token, now()).is_ok());
-    grants.verifier().install_keys(main, &jwks_of(&[&RSA]), now());
+    grants.verifier().install_keys(main, &jwks_of(&[&RSA]));
     assert!(matches!(grants.verify(&token, now()), Err(TokenRefusal::Invalid(_))));
+}
+
+/// A reload keeps the verifier, which remembers tokens that it granted more to.
+#[test]
+fn remembered_tokens_have_the_rights_of_new_settings() {
+    let before = two_issuers();
+    let token = ED.token(&claims(&json!({})));
+    let may_log = |grants: &TokenGrants| {
+        let row = wellhead_eth::MethodTable::standard().row("eth_getLogs");
+        let granted = grants.verify(&token, now()).unwrap();
+        granted.rights.check_method(row, "eth_getLogs").is_ok()
+    };
+    assert!(may_log(&before));
+    let verifier = Arc::clone(before.verifier());
+    let narrowed = tenants_with(r#"{"methods":{"deny":["eth_getLogs"]}}"#);
+    let after = TokenGrants::new(verifier, narrowed, BTreeMap::new(), Box::new(|_| {}));
+    assert!(!may_log(&after));
+    assert!(!may_log(&after), "remembered anew");
+    assert_eq!(after.verifier().remembered(), 1);
 }
 
 #[test]
@@ -174,13 +202,15 @@ fn a_grant_is_made_once() {
     let made = AtomicUsize::new(0);
     let verifier = JwtVerifier::new(vec![issuer(ISSUER, fixed(&[&ED]))]).unwrap();
     let token = ED.token(&claims(&json!({})));
-    for _ in 0..10 {
-        let granted = verifier.verify_as_grant(&token, now(), |token, _| {
-            made.fetch_add(1, Ordering::Relaxed);
-            let tenant = Arc::new(crate::Tenant::new(&*token.tenant));
-            Ok(Arc::new(AccessGrant::new(GrantKind::Token, &*token.subject, tenant)))
-        });
-        assert!(granted.is_ok());
+    for (round, edition) in (1..).zip([verifier.next_edition(), verifier.next_edition()]) {
+        for _ in 0..10 {
+            let granted = verifier.verify_as_grant(&token, now(), edition, |token, _| {
+                made.fetch_add(1, Ordering::Relaxed);
+                let tenant = Arc::new(crate::Tenant::new(&*token.tenant));
+                Ok(Arc::new(AccessGrant::new(GrantKind::Token, &*token.subject, tenant)))
+            });
+            assert!(granted.is_ok());
+        }
+        assert_eq!(made.load(Ordering::Relaxed), round, "once by the terms of each");
     }
-    assert_eq!(made.into_inner(), 1);
 }

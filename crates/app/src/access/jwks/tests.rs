@@ -1,7 +1,7 @@
 //! Issuers that publish keys over HTTPS, go away, come back, and answer nonsense.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use wellhead_access::{TokenRefusal, TokenVerifier as _};
 
 use super::*;
 use crate::access::plan;
-use crate::assemble::{Assembly, Recorders};
+use crate::assemble::{Assembly, Authorities, Recorders};
 use crate::config::{self, Overrides, Settings};
 
 const ISSUER: &str = "https://id.example";
@@ -79,6 +79,9 @@ struct Stage {
     source: Arc<JwksSource>,
     fetches: Arc<AtomicUsize>,
     answer: Arc<Mutex<Result<String, FetchError>>>,
+    /// The wall clock is ahead by this.
+    ahead: AtomicU64,
+    epoch: Instant,
 }
 
 impl Stage {
@@ -86,18 +89,18 @@ impl Stage {
     fn new(answer: Result<String, FetchError>) -> Self {
         let (fetches, answer) = (Arc::<AtomicUsize>::default(), Arc::new(Mutex::new(answer)));
         let (told, asked) = (Arc::clone(&answer), Arc::clone(&fetches));
-        let way: Box<JwksWay> = Box::new(move || {
+        let way: JwksWay = Arc::new(move || {
             asked.fetch_add(1, Relaxed);
             let answer = told.lock().clone();
             Box::pin(async move { answer.map(|body| FetchedDocument { body: body.into() }) })
         });
         let keys = keys(&settings("https://id.example/keys", ""));
         let epoch = Instant::now();
-        let clock = Arc::new(move || NOW + epoch.elapsed().as_secs());
         let stale_max = Duration::from_secs(86_400);
         let issuer = JwksIssuer { name: ISSUER.into(), index: IssuerIndex(0), stale_max };
-        let source = JwksSource::new(issuer, keys, way, clock);
-        Self { source: Arc::new(source), fetches, answer }
+        let source = JwksSource::new(issuer, keys, way);
+        let ahead = AtomicU64::new(0);
+        Self { source: Arc::new(source), fetches, answer, ahead, epoch }
     }
 
     fn set(&self, answer: Result<String, FetchError>) {
@@ -105,7 +108,8 @@ impl Stage {
     }
 
     fn verify(&self, token: &str) -> Result<String, TokenRefusal> {
-        let granted = self.source.keys.tokens.verify(token, self.source.now());
+        let wall = NOW + self.epoch.elapsed().as_secs() + self.ahead.load(Relaxed);
+        let granted = self.source.keys.tokens.verify(token, Duration::from_secs(wall));
         granted.map(|grant| grant.id.to_string())
     }
 
@@ -134,6 +138,9 @@ async fn keys_are_used_until_they_are_too_old_and_again_when_they_come() {
     stage.set(Err(DOWN));
     pass(80_000).await;
     assert_eq!(stage.verify(&token).as_deref(), Ok("alice"), "they stay in use");
+    stage.ahead.store(2 * 86_400, Relaxed);
+    assert_eq!(stage.verify(&token).as_deref(), Ok("alice"), "the wall clock was set");
+    stage.ahead.store(0, Relaxed);
     let status = stage.source.status();
     assert_eq!((status.keys, status.last_error), (1, Some(DOWN.to_string())));
     assert!(status.fetched_seconds_ago >= Some(80_000), "{:?}", status.fetched_seconds_ago);
@@ -271,12 +278,14 @@ impl HttpsIssuer {
 
     /// As the program makes it, with the certificate in `file`.
     fn source(&self, file: &str) -> Arc<JwksSource> {
+        Arc::clone(&self.assembly(file).issuers[0])
+    }
+
+    fn assembly(&self, file: &str) -> Assembly {
         let path = self.folder.path().join(file);
         let settings = settings(&self.url, &format!(", ca_file: \"{}\"", path.display()));
-        let parts =
-            Assembly::new(&Arc::new(settings), Recorders::default(), wellhead_dispatch::now())
-                .expect("usable");
-        Arc::clone(&parts.issuers[0])
+        Assembly::new(&Arc::new(settings), Recorders::default(), wellhead_dispatch::now())
+            .expect("usable")
     }
 }
 
@@ -398,6 +407,44 @@ async fn an_issuer_with_another_certificate_is_not_believed() {
     assert!(told.starts_with("TLS handshake failed"), "{told}");
     assert!(!told.contains("SECRET"), "{told}");
     assert_eq!(source.status().keys, 0);
+}
+
+/// An issuer's authority is renewed, and its file replaced: a reload reads it, as those of upstreams.
+#[tokio::test]
+async fn a_file_of_authorities_is_read_again_with_the_config() {
+    let signer = Signer::new("a");
+    let (issuer, other) =
+        tokio::join!(HttpsIssuer::open(Some(ok(&document(&[&signer])))), HttpsIssuer::open(None));
+    let (folder, file) = (issuer.folder.path(), issuer.folder.path().join("used.pem"));
+    std::fs::copy(other.folder.path().join("ca.pem"), &file).expect("copied");
+    let parts = issuer.assembly("used.pem");
+    let source = Arc::clone(&parts.issuers[0]);
+    source.fetch(&mut rng()).await;
+    assert!(
+        source.status().last_error.is_some_and(|told| told.starts_with("TLS handshake failed"))
+    );
+    let next = |is_dry| {
+        let (settings, now) = (Arc::clone(&parts.settings), wellhead_dispatch::now());
+        let next = parts.succeeding(&settings, Authorities::read(&settings), is_dry, now);
+        let next = next.expect("usable");
+        let told: Vec<_> =
+            next.other_certificates(&parts).iter().map(ToString::to_string).collect();
+        (next, told.join("\n"))
+    };
+    assert_eq!(next(false).1, "", "the file is as it was");
+    std::fs::copy(folder.join("ca.pem"), &file).expect("copied");
+    let changed = "~ access.jwt[0].ca_file: the file has another content";
+    assert_eq!(next(true).1, changed);
+    source.fetch(&mut rng()).await;
+    assert_eq!(source.status().keys, 0, "it was only looked at");
+    let (next_parts, told) = next(false);
+    assert_eq!(told, changed);
+    let after = next_parts.begin(&parts, wellhead_dispatch::now());
+    // The loop that waits for the next fetch is told.
+    tokio::time::timeout(Duration::from_secs(5), source.wanted().notified()).await.expect("told");
+    source.fetch(&mut rng()).await;
+    assert_eq!((source.status().keys, source.status().last_error), (1, None));
+    assert!(Arc::ptr_eq(&after.issuers[0], &source), "with what it knows");
 }
 
 /// What a config with this URL is refused with.

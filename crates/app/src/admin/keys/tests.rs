@@ -1,6 +1,6 @@
 //! Keys over the admin listener, on a file.
 
-use wellhead_access::{AccessTable, ApiKey};
+use wellhead_access::{AccessTable, ApiKey, KeyReturn};
 
 use super::*;
 use crate::access::plan;
@@ -84,6 +84,34 @@ fn a_change_is_in_the_file_and_in_use_when_it_is_answered() {
     }
     let conflict = format!("the key {id} is revoked: make a new one");
     bench.check("key.rotate", &id, "", (409, &conflict));
+}
+
+/// A backup of the file is put back: what was revoked since stays revoked, and is revoked in the file again.
+#[test]
+fn a_file_that_is_rolled_back_revives_no_key() {
+    let bench = bench("file: \"FILE\"");
+    let id = bench.act("key.create", None, "", "{'tenant':'acme'}").1["id"].clone();
+    let id = id.as_str().unwrap();
+    let backup = std::fs::read_to_string(&bench.path).unwrap();
+    bench.act("key.revoke", Some(id), "", "");
+    std::fs::write(&bench.path, backup).unwrap();
+    let control = &bench.desk.control;
+    let take = || {
+        let records = crate::config::read_keys(&bench.path).unwrap();
+        assert_eq!(control.take_keys(KeyOrigin::File, records), [""; 0]);
+    };
+    let state = || bench.act("key.show", Some(id), "", "").1["state"].clone();
+    let returned = || KeyReturn::ALL.map(|why| control.returned().of(why));
+    take();
+    assert_eq!((state(), returned()), (json!("revoked"), [1, 0, 0]));
+    take();
+    assert_eq!((state(), returned()), (json!("revoked"), [1, 0, 0]), "told once");
+    bench.check("key.rotate", id, "", (409, &format!("the key {id} is revoked: make a new one")));
+    assert!(!std::fs::read_to_string(&bench.path).unwrap().contains("revoked_at"));
+    assert_eq!(bench.act("key.revoke", Some(id), "", "").0, 200);
+    assert!(std::fs::read_to_string(&bench.path).unwrap().contains("revoked_at"));
+    take();
+    assert_eq!((state(), returned()), (json!("revoked"), [1, 0, 0]));
 }
 
 #[test]

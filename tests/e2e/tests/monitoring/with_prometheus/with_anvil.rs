@@ -51,9 +51,10 @@ const EXPECTED: [&str; 17] = [
 ];
 
 /// Those of which there is no trace here.
-const NOT_EXPECTED: [&str; 6] = [
+const NOT_EXPECTED: [&str; 7] = [
     "WellheadAnswersRefused",
     "WellheadFileDescriptors",
+    "WellheadKeysReturned",
     "WellheadKeysStale",
     "WellheadStateNotWritten",
     "WellheadUpstreamDissents",
