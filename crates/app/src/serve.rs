@@ -414,7 +414,7 @@ impl Running {
         let mut signals = ControlSignals::listen()?;
         let mut rng = SmallRng::from_os_rng();
         let mut loops = JoinSet::new();
-        let replicas = self.start_replicas(&mut loops);
+        let replicas = self.start_replicas(&mut loops).await;
         let chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
         let mut chains = chains.among(replicas);
         chains.follow(&self.parts, &mut rng)?;
@@ -548,9 +548,9 @@ impl Running {
     }
 
     /// Starts what runs beside the workers and the chains until the process stops.
-    fn start_replicas(&self, loops: &mut JoinSet<()>) -> Option<Arc<Replicas>> {
+    async fn start_replicas(&self, loops: &mut JoinSet<()>) -> Option<Arc<Replicas>> {
         let (shared, store) = (self.parts.shared()?, self.parts.settings.shared.as_ref()?);
-        let started = shared.start_replicas(store, SmallRng::from_os_rng())?;
+        let started = shared.start_replicas(store, SmallRng::from_os_rng()).await?;
         let replicas = Arc::clone(&started.replicas);
         loops.spawn(follow_replicas(started, Arc::clone(&self.proxy)));
         Some(replicas)

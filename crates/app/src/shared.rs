@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use wellhead_access::QuotaSharing;
 use wellhead_limit::lease::{LeasedLimit, WhenAway};
 use wellhead_proxy::Proxy;
@@ -28,6 +29,9 @@ use wellhead_watch::Replicas;
 
 use crate::config::{SharedProbes, SharedStore};
 pub(crate) use replicas::{StartedReplicas, follow_replicas, join, leave};
+
+/// A start waits so long for the other replicas.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// The limits that are shared, and who serves them.
 #[derive(Debug)]
@@ -70,9 +74,9 @@ impl SharedLimits {
         Self { when_away: settings.when_away, epoch, serving, pauses, replicas }
     }
 
-    /// Begins to hear the other replicas, in a task of this runtime, if one of them is to probe for all. What they
-    /// say comes out of the receiver, for [`follow_replicas`].
-    pub(crate) fn start_replicas(
+    /// Begins to hear the other replicas, in a task of this runtime, if one of them is to probe for all. Waits for the
+    /// connection, though not for long: what is learnt before is told to none.
+    pub(crate) async fn start_replicas(
         &self,
         settings: &SharedStore,
         rng: SmallRng,
@@ -83,6 +87,7 @@ impl SharedLimits {
         let bounds = broadcast_bounds(settings);
         // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
         let (channel, messages) = ReplicaChannel::start(&settings.redis, bounds, rng).ok()?;
+        let _without_it = timeout(HEARD_WITHIN, channel.until_here()).await;
         let replicas = replicas::replicas(&channel);
         self.replicas.set(KnownReplicas { channel, replicas: Arc::clone(&replicas) }).ok()?;
         Some(StartedReplicas { replicas, messages })

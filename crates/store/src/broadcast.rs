@@ -6,13 +6,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::{Client, Pipeline, Value};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
@@ -101,7 +101,7 @@ pub(crate) struct Broadcast {
 
 #[derive(Default)]
 struct BroadcastCore {
-    is_here: AtomicBool,
+    is_here: watch::Sender<bool>,
     published: AtomicU64,
     received: AtomicU64,
     dropped: AtomicU64,
@@ -159,7 +159,7 @@ impl Broadcast {
     }
 
     fn send(&self, body: String, done: Option<oneshot::Sender<()>>) {
-        let is_taken = self.core.is_here.load(Relaxed)
+        let is_taken = self.is_here()
             && self.outgoing.try_send(OutgoingMessage { body, done }).is_ok();
         if !is_taken {
             self.note_dropped();
@@ -173,13 +173,20 @@ impl Broadcast {
 
     /// Whether it is connected.
     pub(crate) fn is_here(&self) -> bool {
-        self.core.is_here.load(Relaxed)
+        *self.core.is_here.borrow()
+    }
+
+    /// Resolves when it is connected.
+    pub(crate) async fn until_here(&self) {
+        let mut here = self.core.is_here.subscribe();
+        // The sender is ours.
+        let _connected = here.wait_for(|is_here| *is_here).await;
     }
 
     pub(crate) fn status(&self) -> BroadcastStatus {
         let core = &self.core;
         BroadcastStatus {
-            is_here: core.is_here.load(Relaxed),
+            is_here: *core.is_here.borrow(),
             published: core.published.load(Relaxed),
             received: core.received.load(Relaxed),
             dropped: core.dropped.load(Relaxed),
@@ -217,12 +224,12 @@ impl<T> BroadcastTask<T> {
             );
             let reason = match opened.await {
                 Ok(mut subscription) => {
-                    self.core.is_here.store(true, Relaxed);
+                    self.core.is_here.send_replace(true);
                     info!(redis = %self.place, channel = name, "replicas hear each other");
                     let since = Instant::now();
                     let reason = self.serve(&mut subscription, &channel).await;
                     reconnect.note_end(since);
-                    self.core.is_here.store(false, Relaxed);
+                    self.core.is_here.send_replace(false);
                     self.drop_waiting();
                     reason
                 }

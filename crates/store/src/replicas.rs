@@ -54,6 +54,11 @@ impl ReplicaChannel {
         self.0.is_here()
     }
 
+    /// Resolves when it is connected.
+    pub async fn until_here(&self) {
+        self.0.until_here().await;
+    }
+
     /// Tells the others, if it is connected. Never waits.
     pub fn publish(&self, text: String) {
         self.0.publish(text);

@@ -18,7 +18,7 @@ pub(crate) const REPLICAS: usize = 5;
 
 const CHAIN_ID: u64 = 31337;
 /// Seconds between blocks.
-const BLOCK: f64 = 1.0;
+const BLOCK: f64 = 0.5;
 /// For each thing that must come true, on a machine of any speed.
 const BOUND: Duration = Duration::from_secs(60);
 /// Blocks of a stretch in which polls are counted.
@@ -95,7 +95,7 @@ impl Fleet {
     pub(crate) async fn undisturbed(&self) {
         // What was begun before takes a block to end.
         self.until_heard().await;
-        self.blocks(8).await;
+        self.blocks(6).await;
         let before = self.polls().await;
         self.blocks(COUNTED).await;
         let after = self.polls().await;
