@@ -326,7 +326,7 @@ pub(crate) async fn answer(
         method: "batch".into(),
         calls: items.len(),
         failed,
-        ended: now(),
+        took: now().saturating_duration_since(request.ctx.received_at),
         batch: Some(of_batch),
     };
     (answer, line)
@@ -558,7 +558,7 @@ async fn alone(
         return too_large(place, pile);
     }
     let began = now();
-    let (mut report, ended) = handle_and_count(request, call, began, false).await;
+    let (mut report, lasted) = handle_and_count(request, call, began, false).await;
     // What has come is counted as it is.
     drop(room);
     let trail =
@@ -566,7 +566,7 @@ async fn alone(
     let (attempts, credits_out) =
         (report.trail.exchanges(), charge::credits_out(request.chain, report.row, &report.trail));
     if let Some(trace) = request.trace() {
-        trace.note_call(false, report.take_traced(call, began, ended));
+        trace.note_call(report.take_traced(call, began, request.ctx.received_at + lasted));
     }
     let mut reply = report.reply;
     match &reply {
@@ -611,7 +611,7 @@ fn trace_item(
     if let Some(trace) = request.trace() {
         // No call of a method that the table lacks shares an exchange or is kept.
         let (method, ended, trail) = (row.name.into(), now(), Trail::default());
-        trace.note_call(false, TracedCall { row, method, outcome, found, began, ended, trail });
+        trace.note_call(TracedCall { row, method, outcome, found, began, ended, trail });
     }
 }
 
@@ -670,7 +670,7 @@ async fn exchange(
         room: pile.room,
         client: request.progress.client(),
         received_at: request.ctx.received_at,
-        trace: request.trace().map(RequestTrace::context),
+        trace: request.trace().map(RequestTrace::seed),
     };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }

@@ -110,6 +110,7 @@ fn write_below(text: &mut String, trace: &FinishedTrace, span: &TraceSpan, depth
         let _ = match value(span, name) {
             Some(SpanValue::Word(word)) => write!(text, " {word}"),
             Some(SpanValue::Text(word)) => write!(text, " {word}"),
+            Some(SpanValue::Address(address)) => write!(text, " {address}"),
             Some(SpanValue::Count(count)) => {
                 write!(text, " {}={count}", name.rsplit('.').next().unwrap_or(name))
             }
@@ -319,7 +320,7 @@ fn ctx(traceparent: Option<&str>) -> Ctx {
         caller: None,
         want_trail: false,
         may_stream: false,
-        trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())),
+        trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())).map(Box::new),
     }
 }
 

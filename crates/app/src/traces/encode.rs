@@ -87,6 +87,7 @@ fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
         let value = match value {
             SpanValue::Word(word) => Value::StringValue((*word).to_owned()),
             SpanValue::Text(text) => Value::StringValue(text.to_string()),
+            SpanValue::Address(address) => Value::StringValue(address.to_string()),
             SpanValue::Count(count) => Value::IntValue(i64::try_from(*count).unwrap_or(i64::MAX)),
         };
         attribute(name, value)

@@ -18,17 +18,16 @@ const RULES: TraceRules = TraceRules {
 };
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0";
 
-fn parent(flag: &str) -> Option<TraceContext> {
+fn parent(flag: &str) -> Option<Box<TraceContext>> {
     let parent = TraceContext::parse(format!("{PARENT}{flag}").as_bytes());
-    assert!(parent.is_some());
-    parent
+    Some(Box::new(parent.expect("sound")))
 }
 
 /// How many of 10,000 requests with this parent are sampled at their begin.
-fn sampled(rules: TraceRules, parent: Option<TraceContext>) -> usize {
+fn sampled(rules: TraceRules, parent: Option<Box<TraceContext>>) -> usize {
     let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
     let mut rng = SmallRng::seed_from_u64(1);
-    (0..10_000).filter(|_| tracer.begin(parent, &mut rng).context.is_sampled).count()
+    (0..10_000).filter(|_| tracer.begin(parent.clone(), &mut rng).seed.context().is_sampled).count()
 }
 
 #[test]
@@ -60,17 +59,18 @@ fn a_trace_is_continued_unless_clients_are_ignored() {
     let mut begin = |mode| {
         let rules = TraceRules { parent: mode, ..RULES };
         let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
-        *tracer.begin(parent("1"), &mut rng)
+        let seed = tracer.begin(parent("1"), &mut rng).seed;
+        (seed.context(), seed.parent())
     };
     let given = parent("1").expect("sound");
     for mode in [ParentMode::Continue, ParentMode::Follow] {
-        let trace = begin(mode);
-        assert_eq!((trace.context.trace_id, trace.parent), (given.trace_id, Some(given.span_id)));
-        assert_ne!(trace.context.span_id, given.span_id);
+        let (context, parent) = begin(mode);
+        assert_eq!((context.trace_id, parent), (given.trace_id, Some(given.span_id)));
+        assert_ne!(context.span_id, given.span_id);
     }
-    let trace = begin(ParentMode::Ignore);
-    assert_eq!(trace.parent, None);
-    assert_ne!(trace.context.trace_id, given.trace_id);
+    let (context, parent) = begin(ParentMode::Ignore);
+    assert_eq!(parent, None);
+    assert_ne!(context.trace_id, given.trace_id);
 }
 
 #[test]
