@@ -67,6 +67,7 @@ impl Report {
             found: self.noted.found,
             began,
             ended,
+            took: ended.saturating_duration_since(began),
             trail: std::mem::take(&mut self.trail),
         }
     }

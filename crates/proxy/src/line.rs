@@ -227,7 +227,7 @@ impl<'a> Closing<'a> {
             cut,
         };
         let name = |slot| chain.roster.upstream(slot).identity().id.shared();
-        trace.tell(cause, &facts, name)
+        trace.tell(cause, &facts, &chain.counts().chain.exemplars, name)
     }
 
     /// Notes what the body holds, for the line; nothing where none is left.

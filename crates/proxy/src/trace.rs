@@ -8,8 +8,9 @@
 //!
 //! No span exists while a request runs: the [`Trail`] of a call has all that its spans say. Whether a trace is kept
 //! is decided at the end, so that a request that failed, was hedged or was slow has its trace also when it was not
-//! sampled. A proxy without a [`Tracer`] pays one comparison a request; one with a tracer pays ids and a box for each
-//! request, and spans for those whose trace is kept.
+//! sampled. A proxy without a [`Tracer`] pays one comparison a request; one with a tracer two random numbers and a
+//! second comparison. Ids ([`TraceSeed`]), spans and exemplars are made for those alone whose trace is kept, or for an
+//! upstream that is told of it.
 //!
 //! What clients can cause is bounded: only the sample that is drawn here has no bound of its own. All other traces
 //! ([`TraceCause`]) share a rate, as a client could send `traceparent` or cause failures with each of its requests.
@@ -34,6 +35,7 @@ use wellhead_transport::{TraceContext, TraceId};
 use wellhead_upstream::Slot;
 
 use crate::state::counts::{CacheResult, CallOutcome};
+use crate::state::exemplars::Exemplars;
 use queue::{TraceReceiver, TraceSender};
 use span::{AttemptKind, RequestFacts, TraceSpan, spans};
 
@@ -277,6 +279,8 @@ pub(crate) struct TracedCall {
     pub(crate) found: Option<CacheResult>,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
+    /// As it was counted: what is in a batch also waited for its turn.
+    pub(crate) took: Duration,
     pub(crate) trail: Trail,
 }
 
@@ -357,6 +361,7 @@ impl<'a> RequestTrace<'a> {
         self,
         cause: TraceCause,
         facts: &RequestFacts<'_>,
+        exemplars: &Exemplars,
         name: impl Fn(Slot) -> Arc<str>,
     ) -> Option<TraceId> {
         let Self { tracer, seed, ended, .. } = self;
@@ -368,7 +373,14 @@ impl<'a> RequestTrace<'a> {
         let ended = ended.into_inner();
         let ended = ended.map_or_else(|| EndedCalls::untold(facts.calls), |ended| *ended);
         let spans = spans(&seed, cause, facts, &ended, name);
-        tracer.record(spans).then(|| seed.context().trace_id)
+        if !tracer.record(spans) {
+            return None;
+        }
+        let trace_id = seed.context().trace_id;
+        for TracedCall { row, took, ended, .. } in &ended.calls {
+            exemplars.note(row.class, trace_id, *took, *ended);
+        }
+        Some(trace_id)
     }
 }
 

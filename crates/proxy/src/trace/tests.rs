@@ -116,6 +116,7 @@ fn call(method: &'static str, attempts: &[(u64, u64, bool)], heard: Option<Heard
         found: None,
         began: now,
         ended: now,
+        took: Duration::ZERO,
         trail,
     }
 }
