@@ -603,6 +603,7 @@ fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
 }
 
 /// What an item came to that has no report.
+#[derive(Debug, Clone, Copy)]
 struct TracedItem {
     row: &'static MethodRow,
     outcome: CallOutcome,

@@ -248,7 +248,7 @@ impl Proxy {
         body: &Bytes,
         closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
-        let received_at = closing.ctx.received_at;
+        let (received_at, limits) = (closing.ctx.received_at, self.settings.limits);
         let index = match self.index(target.chain) {
             Ok(index) => index,
             Err(refusal) => return self.reject(&refusal, body, received_at),
@@ -258,7 +258,6 @@ impl Proxy {
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
             return self.reject(&refusal, body, received_at);
         }
-        let limits = self.settings.limits;
         let packet = match parse(body, limits) {
             Ok(packet) => packet,
             Err(error) => return (unreadable(&error, body, limits), Line::rejected(received_at)),
@@ -269,7 +268,7 @@ impl Proxy {
             Err(why) => return self.reject(&Refusal::bad_selection(why), body, received_at),
         };
         if !is_of_a_subscription(&packet) {
-            chain.pulse.note_call(closing.ctx.received_at);
+            chain.pulse.note_call(received_at);
         }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
