@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn each_series_is_named_as_the_library_writes_it() {
         let family = Family::<Vec<(&str, &str)>, Histogram>::default();
-        family.get_or_create(&vec![("chain", "ethereum"), ("class", "state")]);
+        drop(family.get_or_create(&vec![("chain", "ethereum"), ("class", "state")]));
         let mut registry = Registry::default();
         registry.register_with_unit("wellhead_call_duration", "", Unit::Seconds, family);
         let mut text = String::new();

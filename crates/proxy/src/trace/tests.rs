@@ -18,16 +18,19 @@ const RULES: TraceRules = TraceRules {
 };
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0";
 
-fn parent(flag: &str) -> Option<Box<TraceContext>> {
+fn parent(flag: &str) -> Option<TraceContext> {
     let parent = TraceContext::parse(format!("{PARENT}{flag}").as_bytes());
-    Some(Box::new(parent.expect("sound")))
+    assert!(parent.is_some());
+    parent
 }
 
 /// How many of 10,000 requests with this parent are sampled at their begin.
-fn sampled(rules: TraceRules, parent: Option<Box<TraceContext>>) -> usize {
+fn sampled(rules: TraceRules, parent: Option<TraceContext>) -> usize {
     let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
     let mut rng = SmallRng::seed_from_u64(1);
-    (0..10_000).filter(|_| tracer.begin(parent.clone(), &mut rng).seed.context().is_sampled).count()
+    (0..10_000)
+        .filter(|_| tracer.begin(parent.map(Box::new), &mut rng).seed.context().is_sampled)
+        .count()
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_trace_is_continued_unless_clients_are_ignored() {
     let mut begin = |mode| {
         let rules = TraceRules { parent: mode, ..RULES };
         let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
-        let seed = tracer.begin(parent("1"), &mut rng).seed;
+        let seed = tracer.begin(parent("1").map(Box::new), &mut rng).seed;
         (seed.context(), seed.parent())
     };
     let given = parent("1").expect("sound");
