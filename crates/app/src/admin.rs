@@ -21,7 +21,7 @@ use wellhead_server::{
     ServerCounts, Tls, UsageReport, WsEnd,
 };
 use wellhead_store::LeaseStatus;
-use wellhead_telemetry::clock;
+use wellhead_telemetry::clock::{self, ClockPair};
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -237,10 +237,14 @@ impl AdminHandler for AdminPages {
         }
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self, is_open: bool) -> Metrics {
         let mut text = String::new();
         if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {
             tracing::error!("metrics could not be written");
+        }
+        if is_open {
+            let clock = ClockPair { now: now(), unix: clock::unix_time() };
+            text = wellhead_proxy::with_exemplars(text, &self.proxy.load(), clock);
         }
         Metrics { content_type: OPEN_METRICS, body: text.into() }
     }

@@ -8,9 +8,9 @@ use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, TRUSTED_LENGTH_MAX,
-    TraceContext, Transport, TransportError, TransportErrorKind, WireReply,
+    Transport, TransportError, TransportErrorKind, WireReply,
 };
-use wellhead_upstream::{Change, InFlight, Judge, Payload, Slot, Upstream, Verdict};
+use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 
 use crate::flow::Flowing;
 use crate::flow_account::FlowAccount;
@@ -19,7 +19,7 @@ use crate::health_log::note;
 use crate::hedge_timer::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
-use crate::trail::attempt_context;
+use crate::trace_seed::TracedOrigin;
 
 /// What an attempt brought, and whether the call may have been executed.
 pub(crate) struct AttemptResult {
@@ -76,21 +76,7 @@ pub(crate) struct SingleCall<'a> {
     pub(crate) upstream: &'a Arc<Upstream>,
     pub(crate) transport: &'a dyn Transport,
     /// If it is traced.
-    pub(crate) origin: Option<TracedOrigin>,
-}
-
-/// The request that an attempt is made for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TracedOrigin {
-    pub(crate) context: TraceContext,
-    pub(crate) received_at: Instant,
-}
-
-impl TracedOrigin {
-    /// The span of an exchange with `slot`.
-    pub(crate) fn attempt(self, slot: Slot, began: Instant) -> TraceContext {
-        attempt_context(&self.context, slot, began.saturating_duration_since(self.received_at))
-    }
+    pub(crate) origin: Option<TracedOrigin<'a>>,
 }
 
 /// Sends `call` to its upstream, which let `in_flight` go just now, and waits until the
@@ -104,7 +90,7 @@ pub(crate) async fn attempt(
     let SingleCall { row, body, upstream, transport, origin } = call;
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let trace = origin.map(|origin| origin.attempt(upstream.slot(), began));
+    let trace = origin.and_then(|origin| origin.attempt(upstream.slot(), began, transport));
     let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let (whole_max, bulky) = (limits.whole_max, row.class.is_heavy());
     let inspect = limits.inspect.filter(|inspect| inspect.is_asked(upstream, row));

@@ -25,21 +25,21 @@ use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, Sent, TraceContext, TransportError, TransportErrorKind,
-    WireReply,
+    Ceiling, Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{
     Change, Condition, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict,
     VerdictClass,
 };
 
-use crate::attempt::{AnswerRoom, Guarded, TracedOrigin, whole};
+use crate::attempt::{AnswerRoom, Guarded, whole};
 use crate::bounds::Bounds;
 use crate::client_id::ClientId;
 use crate::health_log::note;
 use crate::hedge_timer::HedgeTimer;
 use crate::inspect::{Answered, subject, with_inspection};
 use crate::now;
+use crate::trace_seed::{TraceSeed, TracedOrigin};
 use crate::wait_queue::{Claim, Holders};
 use crate::worker_upstreams::WorkerUpstreams;
 
@@ -73,8 +73,8 @@ pub struct BatchContext<'a> {
     pub client: Option<ClientId>,
     /// When its request arrived.
     pub received_at: Instant,
-    /// The span of the request; see [`Job::trace`](crate::Job::trace).
-    pub trace: Option<&'a TraceContext>,
+    /// The trace of the request; see [`Job::trace`](crate::Job::trace).
+    pub trace: Option<&'a TraceSeed>,
 }
 
 /// What became of a batch.
@@ -122,11 +122,12 @@ pub async fn run_batch(
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
     let whole_max = room.step().min(bytes_max);
     let received_at = context.received_at;
-    let origin = context.trace.map(|context| TracedOrigin { context: *context, received_at });
-    let trace = origin.map(|origin| origin.attempt(slot, began));
+    let origin = context.trace.map(|seed| TracedOrigin { seed, received_at });
+    let transport = worker.transport(slot);
+    let trace = origin.and_then(|origin| origin.attempt(slot, began, transport));
     let (body, deadline) = (wire_body(items), time_limit.deadline);
     let exchange = Exchange { body, deadline, whole_max, bulky: true, trace };
-    let exchange = worker.transport(slot).exchange(exchange);
+    let exchange = transport.exchange(exchange);
     let reply = pin!(all(exchange, bytes_max, room));
     let reply = guarded.in_time(reply);
     let reply = unless_stalled(reply, upstream, began, hedge_timer.as_ref()).await;

@@ -24,6 +24,7 @@ use crate::bounds::TierScope;
 use crate::context::RunContext;
 use crate::now;
 use crate::run::Run;
+use crate::trace_seed::TracedOrigin;
 
 /// So long after a refusal the others may still take the transaction.
 const GRACE: Duration = Duration::from_millis(500);
@@ -114,7 +115,7 @@ impl Run<'_> {
             let answer_max = context.bounds.answer_bytes_max;
             let inspect = context.worker.shared_inspect();
             let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
-            let origin = self.job.traced();
+            let (seed, received_at) = (self.job.trace.cloned(), self.job.received_at);
             waiting.push(slot);
             tokio::spawn(async move {
                 let inspect = inspect.as_deref();
@@ -122,6 +123,7 @@ impl Run<'_> {
                 let limits =
                     AnswerLimits { whole_max: answer_max, answer_max, flows, answers, inspect };
                 let (upstream, transport) = (&upstream, &*transport);
+                let origin = seed.as_ref().map(|seed| TracedOrigin { seed, received_at });
                 let call = SingleCall { row, body, upstream, transport, origin };
                 let settled = attempt(call, in_flight, time_limit, limits).await;
                 drop(permit);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_eth::MethodRow;
-use wellhead_transport::{Ceiling, TraceContext};
+use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
 
 use crate::allowance::Allowance;
-use crate::attempt::TracedOrigin;
 use crate::ballot::Ballot;
 use crate::client_id::ClientId;
 use crate::progress::Progress;
+use crate::trace_seed::{TraceSeed, TracedOrigin};
 
 /// The params of a call that names its block by the hash, for upstreams that honour one.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +54,8 @@ pub struct Job<'a> {
     pub is_first_paid: bool,
     /// Where its answer is counted, if that is a part of all answers: those to one batch.
     pub room: Option<&'a Arc<Ceiling>>,
-    /// The span of its request, if that is traced; attempts become [`attempt_context`](crate::attempt_context)s of it.
-    pub trace: Option<&'a TraceContext>,
+    /// The trace of its request, if that may have one; attempts become [`attempt_context`](crate::attempt_context)s of its span.
+    pub trace: Option<&'a TraceSeed>,
 }
 
 impl<'a> Job<'a> {
@@ -90,9 +90,9 @@ impl<'a> Job<'a> {
     }
 
     /// What its attempts belong to, if it is traced.
-    pub(crate) fn traced(&self) -> Option<TracedOrigin> {
+    pub(crate) fn traced(&self) -> Option<TracedOrigin<'a>> {
         let received_at = self.received_at;
-        self.trace.map(|context| TracedOrigin { context: *context, received_at })
+        self.trace.map(|seed| TracedOrigin { seed, received_at })
     }
 
     /// What its request may still cost.

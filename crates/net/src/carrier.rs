@@ -157,7 +157,7 @@ impl WsTransport {
     async fn one_by_one(&self, batch: Exchange) -> Result<WireReply, TransportError> {
         let started = Instant::now();
         // A message over WebSocket has no place for a trace.
-        let Exchange { body, deadline, whole_max, bulky, trace } = batch;
+        let Exchange { body, deadline, whole_max, bulky, trace: _ } = batch;
         let items: Vec<_> = match body.first() {
             Some(b'[') => raw::items(&body).map(|call| body.slice_ref(call)).collect(),
             _ => Vec::new(),
@@ -167,6 +167,7 @@ impl WsTransport {
                 let detail = "a call without an id of ours";
                 return Err(TransportError::new(TransportErrorKind::Protocol, Sent::No, detail));
             };
+            let trace = None;
             self.run(Exchange { body, deadline, whole_max: usize::MAX, bulky, trace }, own).await
         });
         let answers = futures_util::stream::iter(calls).buffered(BATCH_AT_ONCE);
@@ -221,6 +222,10 @@ impl Transport for WsTransport {
             // There is no way now, which the call is to find out.
             (_, None) => true,
         }
+    }
+
+    fn is_told_of_traces(&self) -> bool {
+        self.http.as_ref().is_some_and(Transport::is_told_of_traces)
     }
 }
 

@@ -260,6 +260,10 @@ fn reply(
 }
 
 impl Transport for HttpTransport {
+    fn is_told_of_traces(&self) -> bool {
+        self.propagate_trace
+    }
+
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
         Box::pin(self.run(exchange, None))
     }

@@ -8,7 +8,7 @@ use wellhead_transport::TraceContext;
 pub(crate) struct OutgoingCall {
     pub(crate) body: Bytes,
     /// Sent as `traceparent`.
-    pub(crate) trace: Option<TraceContext>,
+    pub(crate) trace: Option<Box<TraceContext>>,
 }
 
 impl OutgoingCall {

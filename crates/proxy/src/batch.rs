@@ -326,7 +326,7 @@ pub(crate) async fn answer(
         method: "batch".into(),
         calls: items.len(),
         failed,
-        ended: now(),
+        took: now().saturating_duration_since(request.ctx.received_at),
         batch: Some(of_batch),
     };
     (answer, line)
@@ -539,7 +539,9 @@ fn from_memory(
     let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     request.chain.note_found(row, CacheResult::Hit);
-    trace_item(request, row, CallOutcome::Answered, Some(CacheResult::Hit), now());
+    let item =
+        TracedItem { row, outcome: CallOutcome::Answered, found: Some(CacheResult::Hit), took };
+    trace_item(request, item, now());
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
@@ -558,7 +560,7 @@ async fn alone(
         return too_large(place, pile);
     }
     let began = now();
-    let (mut report, ended) = handle_and_count(request, call, began, false).await;
+    let (mut report, lasted) = handle_and_count(request, call, began, false).await;
     // What has come is counted as it is.
     drop(room);
     let trail =
@@ -566,7 +568,7 @@ async fn alone(
     let (attempts, credits_out) =
         (report.trail.exchanges(), charge::credits_out(request.chain, report.row, &report.trail));
     if let Some(trace) = request.trace() {
-        trace.note_call(false, report.take_traced(call, began, ended));
+        trace.note_call(report.take_traced(call, began, request.ctx.received_at + lasted));
     }
     let mut reply = report.reply;
     match &reply {
@@ -600,18 +602,23 @@ fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
     }
 }
 
-/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
-fn trace_item(
-    request: &RequestContext<'_>,
+/// What an item came to that has no report.
+#[derive(Debug, Clone, Copy)]
+struct TracedItem {
     row: &'static MethodRow,
     outcome: CallOutcome,
     found: Option<CacheResult>,
-    began: Instant,
-) {
+    /// As it was counted.
+    took: Duration,
+}
+
+/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
+fn trace_item(request: &RequestContext<'_>, item: TracedItem, began: Instant) {
     if let Some(trace) = request.trace() {
+        let TracedItem { row, outcome, found, took } = item;
         // No call of a method that the table lacks shares an exchange or is kept.
         let (method, ended, trail) = (row.name.into(), now(), Trail::default());
-        trace.note_call(false, TracedCall { row, method, outcome, found, began, ended, trail });
+        trace.note_call(TracedCall { row, method, outcome, found, began, ended, took, trail });
     }
 }
 
@@ -670,7 +677,7 @@ async fn exchange(
         room: pile.room,
         client: request.progress.client(),
         received_at: request.ctx.received_at,
-        trace: request.trace().map(RequestTrace::context),
+        trace: request.trace().map(RequestTrace::seed),
     };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }
@@ -710,7 +717,8 @@ fn settle(
         pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
-        trace_item(request, member.row, outcome, None, began);
+        let item = TracedItem { row: member.row, outcome, found: None, took: tally.took };
+        trace_item(request, item, began);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
         performed.settled.push(ItemResult {

@@ -67,6 +67,7 @@ impl Report {
             found: self.noted.found,
             began,
             ended,
+            took: ended.saturating_duration_since(began),
             trail: std::mem::take(&mut self.trail),
         }
     }
@@ -89,31 +90,35 @@ impl Report {
 }
 
 /// Answers one call and counts it. Its turn came at `began`; a large result may reach the client
-/// while it still arrives where it `may_flow`. Also says when the call ended.
+/// while it still arrives where it `may_flow`. Also says how long after its request came the call ended.
 pub(crate) async fn handle_and_count(
     request: &RequestContext<'_>,
     call: &Call,
     began: Instant,
     may_flow: bool,
-) -> (Report, Instant) {
+) -> (Report, Duration) {
     let report = report_call(request, call, began, may_flow).await;
     // A call that an upstream answered ended with that attempt, but for a moment: a
     // reading of the clock less. To look at the answer may have taken longer.
-    let ended = match (report.outcome, report.trail.attempts.last()) {
+    let received_at = request.ctx.received_at;
+    let lasted = match (report.outcome, report.trail.attempts.last()) {
         (CallOutcome::Answered, Some(_)) if request.chain.verifier.is_none() => {
-            request.ctx.received_at + report.trail.lasted()
+            report.trail.lasted()
         }
-        _ => now(),
+        _ => now().saturating_duration_since(received_at),
     };
-    // 15. Counted.
-    let took = ended.saturating_duration_since(began);
+    // 15. Counted. A call that is alone in its request waits for no turn.
+    let took = match began == received_at {
+        true => lasted,
+        false => lasted.saturating_sub(began.saturating_duration_since(received_at)),
+    };
     let (counts, trail) = (request.chain.counts(), &report.trail);
     counts.observe(report.row, report.outcome, took, &trail.attempts);
     trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
     if let Some(found) = report.noted.found {
         request.chain.note_found(report.row, found);
     }
-    (report, ended)
+    (report, lasted)
 }
 
 /// Reports and counts a call that is refused before it begins.
@@ -121,9 +126,8 @@ pub(crate) fn refuse_and_count(
     request: &RequestContext<'_>,
     row: &'static MethodRow,
     refusal: Refusal,
-) -> (Report, Instant) {
-    let ended = now();
-    let took = ended.saturating_duration_since(request.ctx.received_at);
+) -> (Report, Duration) {
+    let took = now().saturating_duration_since(request.ctx.received_at);
     request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
     let report = Report {
         row,
@@ -135,7 +139,7 @@ pub(crate) fn refuse_and_count(
         retry_after: refusal.retry_after,
         reply: Reply::Refused(refusal),
     };
-    (report, ended)
+    (report, took)
 }
 
 /// Answers one call.
@@ -276,7 +280,7 @@ fn job_of<'a>(
         flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.tenant()),
         progress: Some(request.progress),
         room: request.room.as_ref(),
-        trace: request.trace().map(RequestTrace::context),
+        trace: request.trace().map(RequestTrace::seed),
         ..Job::new(row, method, request.ctx.received_at, request.deadline())
     }
 }

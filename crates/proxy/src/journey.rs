@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -230,14 +230,14 @@ impl Proxy {
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;
-            self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
+            self.requests.observe(line.took);
             closing.end(&answer, &line);
             answer
         }
     }
 
-    fn reject(&self, refusal: &Refusal, body: &Bytes) -> (Answer, Line) {
-        (refused(refusal, body, self.settings.limits), Line::rejected())
+    fn reject(&self, refusal: &Refusal, body: &Bytes, received_at: Instant) -> (Answer, Line) {
+        (refused(refusal, body, self.settings.limits), Line::rejected(received_at))
     }
 
     async fn journey<'a>(
@@ -248,27 +248,27 @@ impl Proxy {
         body: &Bytes,
         closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
+        let (received_at, limits) = (closing.ctx.received_at, self.settings.limits);
         let index = match self.index(target.chain) {
             Ok(index) => index,
-            Err(refusal) => return self.reject(&refusal, body),
+            Err(refusal) => return self.reject(&refusal, body, received_at),
         };
         let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
         closing.leads_to(chain, upstreams);
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
-            return self.reject(&refusal, body);
+            return self.reject(&refusal, body, received_at);
         }
-        let limits = self.settings.limits;
         let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => return (unreadable(&error, body, limits), Line::rejected()),
+            Err(error) => return (unreadable(&error, body, limits), Line::rejected(received_at)),
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
             Ok(selection) => selection,
-            Err(why) => return self.reject(&Refusal::bad_selection(why), body),
+            Err(why) => return self.reject(&Refusal::bad_selection(why), body, received_at),
         };
         if !is_of_a_subscription(&packet) {
-            chain.pulse.note_call(closing.ctx.received_at);
+            chain.pulse.note_call(received_at);
         }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
@@ -281,7 +281,7 @@ impl Proxy {
                 .traced(closing.trace());
         let place = match charge::take_place(&request) {
             Ok(place) => place,
-            Err(refusal) => return self.reject(&refusal, body),
+            Err(refusal) => return self.reject(&refusal, body, received_at),
         };
         match packet {
             Packet::Single(Ok(call)) => {
@@ -289,10 +289,10 @@ impl Proxy {
                 let rest = answer.rest.map(|rest| charge::hold_while_sent(&request, place, rest));
                 (Answer { rest, warning: request.warning(), ..answer }, line)
             }
-            Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected()),
+            Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected(received_at)),
             Packet::Batch(items) => {
                 if let Err(refusal) = charge::check_batch(&request, items.len()) {
-                    return self.reject(&refusal, body);
+                    return self.reject(&refusal, body, received_at);
                 }
                 let parallel = self.settings.batch_parallel.max(1);
                 let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;
@@ -391,9 +391,9 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (mut report, ended, mut charge) = match charge::charge(request, row, call).await {
+    let (mut report, took, mut charge) = match charge::charge(request, row, call).await {
         Ok(mut charge) => {
-            let (report, ended) =
+            let (report, took) =
                 handle_and_count(request, call, request.ctx.received_at, may_stream).await;
             charge.settle(CallEnd {
                 outcome: report.outcome,
@@ -402,11 +402,11 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
                 credits_out: charge::credits_out(request.chain, row, &report.trail),
                 bytes_out: charge::reply_bytes(&report.reply),
             });
-            (report, ended, charge)
+            (report, took, charge)
         }
         Err(refusal) => {
-            let (report, ended) = refuse_and_count(request, row, refusal);
-            (report, ended, ChargedCall::default())
+            let (report, took) = refuse_and_count(request, row, refusal);
+            (report, took, ChargedCall::default())
         }
     };
     let attempts = u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX);
@@ -415,8 +415,11 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let roster = &request.chain.roster;
     let name = |slot| roster.upstream(slot).identity().id.shared();
     let trail = request.ctx.want_trail.then(|| report.line(roster));
-    if let Some(trace) = request.trace() {
-        trace.note_call(true, report.take_traced(call, request.ctx.received_at, ended));
+    if let Some(trace) = request.trace()
+        && trace.may_tell(report.outcome, took, &report.trail)
+    {
+        let began = request.ctx.received_at;
+        trace.note_call(report.take_traced(call, began, began + took));
     }
     let upstream = report.slot.map(name).or_else(|| source(&report));
     let rate_limit = report.reply.rate_limit();
@@ -434,7 +437,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
         warning: None,
         trail,
     };
-    (answer, Line { method, calls: 1, failed, ended, batch: None })
+    (answer, Line { method, calls: 1, failed, took, batch: None })
 }
 
 /// Where an answer is from when no upstream was asked for it.

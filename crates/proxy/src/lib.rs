@@ -43,7 +43,7 @@ pub use explain::{
 };
 pub use journey::{Proxy, ProxyWorker, WorkerChain, WorkerChains};
 pub use line_sampler::LineRates;
-pub use metrics::{FAMILIES, register};
+pub use metrics::{FAMILIES, register, with_exemplars};
 pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;
 pub use state::cache::{ByHashMode, Cache, CacheSettings};

@@ -19,8 +19,8 @@ use crate::answer::Answer;
 use crate::line_sampler::LineSampler;
 use crate::request::context::{Ctx, Settings, Target};
 use crate::state::chain::ServedChain;
-use crate::trace::span::RequestFacts;
-use crate::trace::{RequestTrace, Tracer};
+use crate::trace::span::{RequestFacts, is_failure};
+use crate::trace::{RequestTrace, TraceCause, Tracer};
 
 /// The status that stands for "the client went away before there was an answer".
 const CLIENT_CLOSED: u16 = 499;
@@ -35,15 +35,17 @@ pub(crate) struct Line {
     pub(crate) method: Cow<'static, str>,
     pub(crate) calls: usize,
     pub(crate) failed: usize,
-    pub(crate) ended: Instant,
+    /// From its arrival to its answer.
+    pub(crate) took: Duration,
     /// What was in it, if it was a batch.
     pub(crate) batch: Option<Box<InBatch>>,
 }
 
 impl Line {
     /// Of a request that was no call.
-    pub(crate) fn rejected() -> Self {
-        Self { method: "-".into(), calls: 0, failed: 1, ended: now(), batch: None }
+    pub(crate) fn rejected(received_at: Instant) -> Self {
+        let took = now().saturating_duration_since(received_at);
+        Self { method: "-".into(), calls: 0, failed: 1, took, batch: None }
     }
 }
 
@@ -116,7 +118,7 @@ fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
 /// How a request ended, for its trace.
 #[derive(Debug, Clone, Copy)]
 struct RequestEnd<'a> {
-    at: Instant,
+    took: Duration,
     method: &'a Cow<'static, str>,
     status: u16,
     calls: usize,
@@ -145,7 +147,7 @@ pub(crate) struct Closing<'a> {
     bytes_in: usize,
     chain: Option<&'a Arc<ServedChain>>,
     /// What it leaves for its trace; only where it leads to a chain.
-    trace: Option<Box<RequestTrace>>,
+    trace: Option<RequestTrace<'a>>,
     is_websocket: bool,
     /// What the body holds, once it is read.
     method: Option<Cow<'static, str>>,
@@ -190,22 +192,28 @@ impl<'a> Closing<'a> {
     /// Notes which chain the path led to, and begins the trace.
     pub(crate) fn leads_to(&mut self, chain: &'a Arc<ServedChain>, worker: &WorkerUpstreams) {
         self.chain = Some(chain);
-        let parent = self.ctx.trace_parent;
-        self.trace = self.log.tracer.map(|it| worker.with_rng(|rng| it.begin(parent, rng)));
+        let Some(tracer) = self.log.tracer else { return };
+        let parent = self.ctx.trace_parent.take();
+        self.trace = Some(worker.with_rng(|rng| tracer.begin(parent, rng)));
     }
 
     /// What it leaves for its trace.
-    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
-        self.trace.as_deref()
+    pub(crate) fn trace(&self) -> Option<&RequestTrace<'a>> {
+        self.trace.as_ref()
     }
 
     /// Ends the trace. Returns its id if it is kept.
     fn end_trace(&mut self, end: RequestEnd<'_>) -> Option<TraceId> {
-        let (trace, tracer, chain) = (self.trace.take()?, self.log.tracer?, self.chain?);
-        let RequestEnd { at, method, status, calls, failed, cut } = end;
+        let cause = self.trace.as_mut()?.cause_at_end(is_failure(end.status), end.took)?;
+        self.tell_trace(cause, end)
+    }
+
+    fn tell_trace(&mut self, cause: TraceCause, end: RequestEnd<'_>) -> Option<TraceId> {
+        let (trace, chain) = (self.trace.take()?, self.chain?);
+        let RequestEnd { took, method, status, calls, failed, cut } = end;
         let facts = RequestFacts {
             began: self.ctx.received_at,
-            ended: at,
+            ended: self.ctx.received_at + took,
             chain: &chain.name.name,
             method,
             client: self.ctx.address(),
@@ -219,7 +227,7 @@ impl<'a> Closing<'a> {
             cut,
         };
         let name = |slot| chain.roster.upstream(slot).identity().id.shared();
-        tracer.end(*trace, &facts, name)
+        trace.tell(cause, &facts, &chain.counts().chain.exemplars, name)
     }
 
     /// Notes what the body holds, for the line; nothing where none is left.
@@ -244,24 +252,24 @@ impl<'a> Closing<'a> {
 
     /// Whether a line is left, which takes its place among those of the second. A line that the filter of
     /// the log would leave out takes none.
-    fn takes_line(&self, has_failed: bool, now: Instant) -> bool {
+    fn takes_line(&self, has_failed: bool, took: Duration) -> bool {
         self.is_told
             && tracing::enabled!(target: "wellhead::request", tracing::Level::INFO)
-            && self.log.lines.take(has_failed, now)
+            && self.log.lines.take(has_failed, self.ctx.received_at + took)
     }
 
     /// The request was answered.
     pub(crate) fn end(mut self, answer: &Answer, line: &Line) {
         self.is_done = true;
         let trace = self.end_trace(RequestEnd {
-            at: line.ended,
+            took: line.took,
             method: &line.method,
             status: answer.status,
             calls: line.calls,
             failed: line.failed,
             cut: None,
         });
-        if !self.takes_line(line.failed > 0 || answer.status >= 400, line.ended) {
+        if !self.takes_line(line.failed > 0 || answer.status >= 400, line.took) {
             return;
         }
         let batch = line.batch.as_ref().zip(self.chain);
@@ -282,7 +290,7 @@ impl<'a> Closing<'a> {
             bytes_in = self.bytes_in,
             bytes_out = answer.body.iter().map(Bytes::len).sum::<usize>(),
             flowing = answer.rest.is_some(),
-            ms = ms(line.ended.saturating_duration_since(self.ctx.received_at)),
+            ms = ms(line.took),
             trace = trace.map(tracing::field::display),
             "request"
         );
@@ -299,11 +307,12 @@ impl Drop for Closing<'_> {
             true => (503, "drain_cut"),
             false => (CLIENT_CLOSED, "client_closed"),
         };
-        let (at, method) = (now(), self.method.clone().unwrap_or("-".into()));
+        let took = now().saturating_duration_since(self.ctx.received_at);
+        let method = self.method.clone().unwrap_or("-".into());
         let cut = Some(reason);
-        let end = RequestEnd { at, method: &method, status, calls: 0, failed: 0, cut };
+        let end = RequestEnd { took, method: &method, status, calls: 0, failed: 0, cut };
         let trace = self.end_trace(end);
-        if !self.takes_line(true, at) {
+        if !self.takes_line(true, took) {
             return;
         }
         let id = |chain: &Arc<ServedChain>| {
@@ -323,7 +332,7 @@ impl Drop for Closing<'_> {
             upstream = upstream.as_deref().unwrap_or("-"),
             attempts = self.progress.begun(),
             bytes_in = self.bytes_in,
-            ms = ms(at.saturating_duration_since(self.ctx.received_at)),
+            ms = ms(took),
             trace = trace.map(tracing::field::display),
             "request"
         );

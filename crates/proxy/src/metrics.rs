@@ -5,6 +5,7 @@
 //! otherwise be 4 MB of zeros at each scrape. The head of each family is always there.
 
 mod budget;
+mod exemplars;
 mod facts;
 mod filters;
 mod lines;
@@ -36,6 +37,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
 use crate::state::tiers::TierSeen;
 
+pub use exemplars::with_exemplars;
 pub use facts::FAMILIES;
 
 /// Adds everything that the proxy counts to `registry`.

@@ -8,6 +8,7 @@ pub(crate) mod cache;
 pub(crate) mod chain;
 pub(crate) mod counts;
 pub(crate) mod directory;
+pub(crate) mod exemplars;
 pub(crate) mod hopeless;
 pub(crate) mod parts;
 pub(crate) mod quorums;

@@ -8,8 +8,9 @@
 //!
 //! No span exists while a request runs: the [`Trail`] of a call has all that its spans say. Whether a trace is kept
 //! is decided at the end, so that a request that failed, was hedged or was slow has its trace also when it was not
-//! sampled. A proxy without a [`Tracer`] pays one comparison a request; one with a tracer pays ids and a box for each
-//! request, and spans for those whose trace is kept.
+//! sampled. A proxy without a [`Tracer`] pays one comparison a request; one with a tracer two random numbers and a
+//! second comparison. Ids ([`TraceSeed`]), spans and exemplars are made for those alone whose trace is kept, or for an
+//! upstream that is told of it.
 //!
 //! What clients can cause is bounded: only the sample that is drawn here has no bound of its own. All other traces
 //! ([`TraceCause`]) share a rate, as a client could send `traceparent` or cause failures with each of its requests.
@@ -27,13 +28,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::RngCore;
-use wellhead_dispatch::Trail;
+use wellhead_dispatch::{TraceSeed, Trail};
 use wellhead_eth::MethodRow;
 use wellhead_limit::{Bucket, Pace};
-use wellhead_transport::{SpanId, TraceContext, TraceId};
+use wellhead_transport::{TraceContext, TraceId};
 use wellhead_upstream::Slot;
 
 use crate::state::counts::{CacheResult, CallOutcome};
+use crate::state::exemplars::Exemplars;
 use queue::{TraceReceiver, TraceSender};
 use span::{AttemptKind, RequestFacts, TraceSpan, spans};
 
@@ -158,8 +160,8 @@ impl TraceCounts {
 #[derive(Debug)]
 pub struct Tracer {
     rules: TraceRules,
-    /// A draw of 64 bits below it is in the sample.
-    sampled_below: u128,
+    /// A draw of 63 bits below it is in the sample.
+    sampled_below: u64,
     epoch: Instant,
     pace: Pace,
     bucket: Bucket,
@@ -174,7 +176,7 @@ impl Tracer {
         let (sender, receiver) = queue::bounded(spans_max);
         let tracer = Self {
             rules,
-            sampled_below: (rules.sample.clamp(0.0, 1.0) * 2_f64.powi(64)) as u128,
+            sampled_below: (rules.sample.clamp(0.0, 1.0) * 2_f64.powi(63)) as u64,
             epoch,
             pace: Pace::new(rate, Duration::from_secs(1), rate),
             bucket: Bucket::default(),
@@ -189,55 +191,30 @@ impl Tracer {
         &self.counts
     }
 
-    /// Begins the trace of a request, which comes with `parent`.
+    /// Begins the trace of a request, which comes with `parent`: draws two numbers, and compares one.
     pub(crate) fn begin(
         &self,
-        parent: Option<TraceContext>,
+        parent: Option<Box<TraceContext>>,
         rng: &mut impl RngCore,
-    ) -> Box<RequestTrace> {
-        let parent = parent.filter(|_| self.rules.parent != ParentMode::Ignore);
-        let is_drawn = u128::from(rng.next_u64()) < self.sampled_below;
-        let cause = match (self.rules.parent, parent) {
-            (ParentMode::Follow, Some(parent)) => parent.is_sampled.then_some(TraceCause::Parent),
-            (ParentMode::Ignore | ParentMode::Continue, _) | (ParentMode::Follow, None) => {
-                is_drawn.then_some(TraceCause::Sample)
+    ) -> RequestTrace<'_> {
+        let numbers = [rng.next_u64(), rng.next_u64()];
+        let is_drawn = numbers[0] >> 1 < self.sampled_below;
+        let (parent, cause) = match (self.rules.parent, parent) {
+            (ParentMode::Follow, Some(parent)) => {
+                let is_sampled = parent.is_sampled;
+                (Some(parent), is_sampled.then_some(TraceCause::Parent))
+            }
+            (ParentMode::Ignore, _) => (None, is_drawn.then_some(TraceCause::Sample)),
+            (ParentMode::Continue | ParentMode::Follow, parent) => {
+                (parent, is_drawn.then_some(TraceCause::Sample))
             }
         };
-        let trace_id = match parent {
-            Some(parent) => parent.trace_id,
-            None => TraceId::of([rng.next_u64(), rng.next_u64()]),
-        };
-        let span_id = SpanId::of(rng.next_u64());
-        Box::new(RequestTrace {
-            context: TraceContext { trace_id, span_id, is_sampled: cause.is_some() },
-            parent: parent.map(|parent| parent.span_id),
+        RequestTrace {
+            tracer: self,
+            seed: TraceSeed::new(numbers, parent, cause.is_some()),
             cause,
-            rules: self.rules,
             ended: Mutex::default(),
-        })
-    }
-
-    /// Decides whether the trace of a request that has ended is kept, and hands its spans out. Returns its id if it
-    /// was kept.
-    pub(crate) fn end(
-        &self,
-        trace: RequestTrace,
-        facts: &RequestFacts<'_>,
-        name: impl Fn(Slot) -> Arc<str>,
-    ) -> Option<TraceId> {
-        let RequestTrace { context, parent, cause, rules, ended } = trace;
-        let ended = ended.into_inner();
-        let cause = cause.or_else(|| {
-            let took = facts.ended.saturating_duration_since(facts.began);
-            rules.cause(ended.failed > 0 || facts.is_error(), ended.is_hedged, took)
-        })?;
-        let since = facts.ended.saturating_duration_since(self.epoch);
-        if cause != TraceCause::Sample && self.bucket.take(1.0, self.pace, since).is_err() {
-            self.counts.count_dropped(TraceLoss::Rate, 1);
-            return None;
         }
-        let is_recorded = self.record(spans(&context, parent, cause, facts, &ended, name));
-        is_recorded.then_some(context.trace_id)
     }
 
     /// Puts the spans of a trace into the queue; false, and counted, when there is no room for them.
@@ -262,17 +239,15 @@ impl TraceRules {
     }
 }
 
-/// The trace of a request that is under way.
+/// The trace of a request that is under way: no ids, and nothing of its calls unless some span may tell of them.
 #[derive(Debug)]
-pub(crate) struct RequestTrace {
-    context: TraceContext,
-    /// The span of the client that sent it.
-    parent: Option<SpanId>,
+pub(crate) struct RequestTrace<'a> {
+    tracer: &'a Tracer,
+    seed: TraceSeed,
     /// Why it is kept, if that is decided.
     cause: Option<TraceCause>,
-    rules: TraceRules,
     /// The calls of a batch run on one thread, so nothing waits for it.
-    ended: Mutex<EndedCalls>,
+    ended: Mutex<Option<Box<EndedCalls>>>,
 }
 
 /// What the calls of a request came to.
@@ -287,6 +262,13 @@ pub(crate) struct EndedCalls {
     is_hedged: bool,
 }
 
+impl EndedCalls {
+    /// Nothing was noted of any.
+    fn untold(calls: usize) -> Self {
+        Self { left_out: calls, ..Self::default() }
+    }
+}
+
 /// A call that has ended.
 #[derive(Debug)]
 pub(crate) struct TracedCall {
@@ -297,6 +279,8 @@ pub(crate) struct TracedCall {
     pub(crate) found: Option<CacheResult>,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
+    /// As it was counted: what is in a batch also waited for its turn.
+    pub(crate) took: Duration,
     pub(crate) trail: Trail,
 }
 
@@ -319,25 +303,32 @@ pub(crate) struct TracedExchange {
     pub(crate) took: Duration,
 }
 
-impl RequestTrace {
-    /// The span of the request.
-    pub(crate) fn context(&self) -> &TraceContext {
-        &self.context
+impl<'a> RequestTrace<'a> {
+    /// What its ids are made of.
+    pub(crate) fn seed(&self) -> &TraceSeed {
+        &self.seed
     }
 
-    /// Notes a call that has ended. Of a request that is one call nothing is kept that no span will tell of:
-    /// `is_alone`.
-    pub(crate) fn note_call(&self, is_alone: bool, call: TracedCall) {
+    /// Whether a call that is all of its request may be told of. Of one that is not, nothing need be noted.
+    pub(crate) fn may_tell(&self, outcome: CallOutcome, took: Duration, trail: &Trail) -> bool {
+        let rules = &self.tracer.rules;
+        self.cause.is_some()
+            || outcome == CallOutcome::Failed && rules.errors
+            || trail.exchanges() > 1 && rules.hedged
+            || took >= rules.slow
+    }
+
+    /// Notes a call that has ended.
+    pub(crate) fn note_call(&self, call: TracedCall) {
         let mut ended = self.ended.lock();
-        let is_failed = call.outcome == CallOutcome::Failed;
-        let is_hedged = call.is_hedged();
-        ended.failed += usize::from(is_failed);
-        ended.is_hedged |= is_hedged;
-        let took = call.ended.saturating_duration_since(call.began);
-        let is_told = !is_alone
-            || self.cause.is_some()
-            || self.rules.cause(is_failed, is_hedged, took).is_some();
-        if is_told && ended.calls.len() < CALLS_MAX {
+        let ended = ended.get_or_insert_default();
+        ended.failed += usize::from(call.outcome == CallOutcome::Failed);
+        ended.is_hedged |= call.is_hedged();
+        if ended.calls.is_empty() {
+            // Most requests are one call.
+            ended.calls.reserve_exact(1);
+        }
+        if ended.calls.len() < CALLS_MAX {
             ended.calls.push(call);
         } else {
             ended.left_out += 1;
@@ -347,9 +338,49 @@ impl RequestTrace {
     /// Notes an exchange for several calls.
     pub(crate) fn note_exchange(&self, exchange: TracedExchange) {
         let mut ended = self.ended.lock();
+        let ended = ended.get_or_insert_default();
         if ended.exchanges.len() < CALLS_MAX {
             ended.exchanges.push(exchange);
         }
+    }
+
+    /// Why the trace of a request is kept that took so long and has ended; `is_error` if wellhead had no answer.
+    pub(crate) fn cause_at_end(&mut self, is_error: bool, took: Duration) -> Option<TraceCause> {
+        let ended = self.ended.get_mut();
+        self.cause.or_else(|| {
+            let (failed, is_hedged) = match ended {
+                Some(ended) => (ended.failed, ended.is_hedged),
+                None => (0, false),
+            };
+            self.tracer.rules.cause(failed > 0 || is_error, is_hedged, took)
+        })
+    }
+
+    /// Hands out the spans of a trace that is kept, within the rate for its cause. Returns its id if they were taken.
+    pub(crate) fn tell(
+        self,
+        cause: TraceCause,
+        facts: &RequestFacts<'_>,
+        exemplars: &Exemplars,
+        name: impl Fn(Slot) -> Arc<str>,
+    ) -> Option<TraceId> {
+        let Self { tracer, seed, ended, .. } = self;
+        let since = facts.ended.saturating_duration_since(tracer.epoch);
+        if cause != TraceCause::Sample && tracer.bucket.take(1.0, tracer.pace, since).is_err() {
+            tracer.counts.count_dropped(TraceLoss::Rate, 1);
+            return None;
+        }
+        let ended = ended.into_inner();
+        let ended = ended.map_or_else(|| EndedCalls::untold(facts.calls), |ended| *ended);
+        let spans = spans(&seed, cause, facts, &ended, name);
+        if !tracer.record(spans) {
+            return None;
+        }
+        let trace_id = seed.context().trace_id;
+        for TracedCall { row, took, ended, .. } in &ended.calls {
+            exemplars.note(row.class, trace_id, *took, *ended);
+        }
+        Some(trace_id)
     }
 }
 

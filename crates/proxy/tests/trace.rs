@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus_client::registry::Registry;
 use support::{Plan, Stage, Step};
 use wellhead_dispatch::{Quorum, now};
 use wellhead_kit::{error, ms, result};
@@ -14,6 +15,7 @@ use wellhead_proxy::{
     Ctx, FinishedTrace, ParentMode, Proxy, QuorumRule, SpanKind, SpanValue, SubscriberMessage,
     Target, TraceLoss, TraceReceiver, TraceRules, TraceSpan, Tracer,
 };
+use wellhead_telemetry::clock::ClockPair;
 use wellhead_transport::TraceContext;
 
 const ALL: TraceRules = TraceRules {
@@ -110,6 +112,7 @@ fn write_below(text: &mut String, trace: &FinishedTrace, span: &TraceSpan, depth
         let _ = match value(span, name) {
             Some(SpanValue::Word(word)) => write!(text, " {word}"),
             Some(SpanValue::Text(word)) => write!(text, " {word}"),
+            Some(SpanValue::Address(address)) => write!(text, " {address}"),
             Some(SpanValue::Count(count)) => {
                 write!(text, " {}={count}", name.rsplit('.').next().unwrap_or(name))
             }
@@ -199,6 +202,60 @@ async fn a_slow_call_has_its_trace() {
         "server eth_gasPrice status_code=200 http attempts=1 calls=1 failed=0 answered slow 2000ms",
         "  client eth_gasPrice a first result answer 2000ms",
     ]);
+}
+
+/// What is beside the series of the durations of calls that have an exemplar.
+fn exemplars(traced: &Traced) -> Vec<String> {
+    let mut registry = Registry::default();
+    let proxy = &traced.stage.proxy;
+    wellhead_proxy::register(proxy.replaceable(), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let clock = ClockPair { now: now(), unix: Duration::from_secs(1_000) };
+    let told = wellhead_proxy::with_exemplars(text.clone(), proxy, clock);
+    // Nothing else was changed.
+    let bare: Vec<_> = told.lines().map(|line| line.split(" # {").next().unwrap_or(line)).collect();
+    assert_eq!(bare, text.lines().collect::<Vec<_>>());
+    told.lines().filter(|line| line.contains(" # {")).map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trace_that_is_kept_is_an_exemplar_of_its_calls() {
+    let mut traced = Traced::new(Stage::upstreams(1), NOTABLE);
+    traced.stage.peer(0).next("eth_gasPrice", result("\"0x1\"").after(ms(20)));
+    traced.stage.peer(0).next("eth_gasPrice", result("\"0x1\"").after(ms(2_100)));
+    traced.stage.send(None, &call("eth_gasPrice")).await;
+    assert_eq!(exemplars(&traced), [""; 0], "its trace is not kept");
+    traced.stage.send(None, &call("eth_gasPrice")).await;
+    let id = traced.traces.try_next().expect("a trace").spans[0].trace_id;
+    let series =
+        r#"wellhead_call_duration_seconds_bucket{le="2.5",chain="ethereum",class="light"} 2"#;
+    let expected = [format!("{series} # {{trace_id=\"{id}\"}} 2.1 1000.000")];
+    assert_eq!(exemplars(&traced), expected);
+    // A later look tells it as it was.
+    tokio::time::advance(ms(5_000)).await;
+    assert_eq!(exemplars(&traced), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trace_that_is_lost_is_no_exemplar() {
+    let traced = Traced::queueing(Stage::upstreams(1), ALL, 2);
+    for method in ["eth_gasPrice", "eth_blobBaseFee"] {
+        traced.stage.send(None, &call(method)).await;
+    }
+    assert_eq!(traced.tracer.counts().dropped(TraceLoss::QueueFull), 1);
+    assert_eq!(exemplars(&traced).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_call_of_a_batch_is_an_exemplar_where_it_was_counted() {
+    let traced = Traced::new(Stage::upstreams(1), ALL);
+    let body = format!("[{},{BALANCE}]", call("eth_gasPrice"));
+    traced.stage.send(None, &body).await;
+    let told = exemplars(&traced);
+    let classes: Vec<_> =
+        told.iter().map(|it| (it.contains("light"), it.contains("state"))).collect();
+    assert_eq!(classes, [(true, false), (false, true)], "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,7 +376,7 @@ fn ctx(traceparent: Option<&str>) -> Ctx {
         caller: None,
         want_trail: false,
         may_stream: false,
-        trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())),
+        trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())).map(Box::new),
     }
 }
 

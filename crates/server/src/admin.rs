@@ -44,8 +44,8 @@ use action::{ActionMatch, AuditLine};
 pub trait AdminHandler: Send + Sync + 'static {
     /// Who may use the listener. Asked for each request.
     fn access(&self) -> Arc<AdminAccess>;
-    /// `GET /metrics`.
-    fn metrics(&self) -> Metrics;
+    /// `GET /metrics`; `is_open` if the client names the OpenMetrics format in `Accept`, so that it can read exemplars.
+    fn metrics(&self, is_open: bool) -> Metrics;
     /// `GET /livez`: unwell means "restart me".
     fn live(&self) -> Health;
     /// `GET /readyz`: unwell means "send me no requests", also while draining.
@@ -63,6 +63,20 @@ pub trait AdminHandler: Send + Sync + 'static {
     fn act(&self, call: AdminCall) -> impl Future<Output = AdminReply> + Send;
     /// `GET /usage?...`: what was used, as the query asks.
     fn usage(&self, query: &str) -> UsageReport;
+}
+
+/// Whether the client names the OpenMetrics format among those that it takes.
+fn takes_open_metrics(head: &RequestHead<'_>) -> bool {
+    let accept = head.headers.get("accept").and_then(|value| std::str::from_utf8(value).ok());
+    accept.into_iter().flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(OPEN_METRICS));
+        // A weight of zero means: not this one.
+        let is_refused = |part: &str| {
+            part.strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0_f32))
+        };
+        is_named && !parts.any(is_refused)
+    })
 }
 
 /// The metrics as text.
@@ -123,6 +137,9 @@ const ROUTES: [(&str, PageNeed); 9] = [
     ("/explain", PageNeed::View),
     ("/usage", PageNeed::View),
 ];
+
+/// The format that has exemplars.
+const OPEN_METRICS: &str = "application/openmetrics-text";
 
 const PAGE: &str = include_str!("admin/page.html");
 const STYLE: &str = include_str!("admin/page.css");
@@ -292,7 +309,7 @@ impl<A: AdminHandler> AdminService<A> {
                 Page { status, ..Page::ok(report.content_type, report.body) }
             }
             "/metrics" => {
-                let metrics = self.admin.metrics();
+                let metrics = self.admin.metrics(takes_open_metrics(head));
                 Page::ok(metrics.content_type, metrics.body)
             }
             _ => Page::ok("text/html; charset=utf-8", PAGE),

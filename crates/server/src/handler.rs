@@ -167,7 +167,7 @@ pub struct HttpRequest<C> {
     /// Whether the answer may have a [`HttpAnswer::rest`].
     pub may_stream: bool,
     /// What its `traceparent` says, where [`Settings::trace_parents`](crate::Settings::trace_parents) asks for it.
-    pub trace_parent: Option<TraceContext>,
+    pub trace_parent: Option<Box<TraceContext>>,
     /// The body, content encodings undone; empty when none was sent.
     pub body: Bytes,
 }

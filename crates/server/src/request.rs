@@ -30,7 +30,7 @@ pub(crate) struct CallHead {
     pub(crate) path: RequestPath,
     pub(crate) want_trail: bool,
     pub(crate) coding: Option<Coding>,
-    pub(crate) trace_parent: Option<TraceContext>,
+    pub(crate) trace_parent: Option<Box<TraceContext>>,
     gzip: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn read_head(
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
     let trace_parent = match settings.trace_parents {
-        true => headers.get("traceparent").and_then(TraceContext::parse),
+        true => headers.get("traceparent").and_then(TraceContext::parse).map(Box::new),
         false => None,
     };
     Ok(CallHead { path, want_trail, coding, trace_parent, gzip })

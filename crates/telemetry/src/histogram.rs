@@ -17,6 +17,12 @@ pub const BUCKETS_SECONDS: [f64; 18] = [
     5.0, 10.0, 30.0, 60.0,
 ];
 
+/// The place of the bucket that a duration falls into: that of the unbounded one follows [`BUCKETS_SECONDS`].
+pub fn bucket_of(took: Duration) -> usize {
+    let seconds = took.as_secs_f64();
+    BUCKETS_SECONDS.partition_point(|bound| *bound < seconds)
+}
+
 #[derive(Debug)]
 struct Buckets {
     buckets: [AtomicU64; BUCKETS_SECONDS.len() + 1],
@@ -44,9 +50,7 @@ impl Histogram {
 
     /// Records the same duration `times` times.
     pub fn observe_many(&self, took: Duration, times: u64) {
-        let seconds = took.as_secs_f64();
-        let bucket = BUCKETS_SECONDS.partition_point(|bound| *bound < seconds);
-        self.0.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        self.0.buckets[bucket_of(took)].fetch_add(times, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).saturating_mul(times);
         self.0.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }

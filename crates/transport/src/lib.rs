@@ -46,7 +46,7 @@ pub struct Exchange {
     pub bulky: bool,
     /// The span that the exchange is, for the upstreams that are told of traces. A transport that has no
     /// place for it leaves it out.
-    pub trace: Option<TraceContext>,
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// What came back: an HTTP response, whatever its status.
@@ -133,5 +133,13 @@ pub trait Transport: Send + Sync + Debug {
     fn has_room(&self, bulky: bool) -> bool {
         let _ = bulky;
         true
+    }
+
+    /// Whether the other end is told of the traces that exchanges belong to. Where it is not,
+    /// [`Exchange::trace`] is left out, as nobody would read it.
+    ///
+    /// By default it is not.
+    fn is_told_of_traces(&self) -> bool {
+        false
     }
 }

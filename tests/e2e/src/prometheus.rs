@@ -52,6 +52,7 @@ alerting:
             format!("--config.file={}", file.display()),
             format!("--storage.tsdb.path={}", folder.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
+            "--enable-feature=exemplar-storage".to_owned(),
         ];
         let process = Process::start(&command, folder.path().join("log"));
         let http = ready(&process, port).await;
@@ -67,6 +68,18 @@ alerting:
         let reply = reply.json()?;
         let result = reply["data"]["result"].as_array().cloned();
         result.ok_or_else(|| format!("{expression}: {reply}"))
+    }
+
+    /// The exemplars of the series of an expression, by series: `data` of the answer.
+    ///
+    /// # Errors
+    /// When the expression is wrong or Prometheus does not answer.
+    pub async fn exemplars(&self, expression: &str) -> Result<Vec<Value>, String> {
+        // Without a begin and an end it looks at no time at all.
+        let query = format!("query={}&start=0&end=10000000000", encoded(expression));
+        let reply = self.http.get(&format!("/api/v1/query_exemplars?{query}")).await?;
+        let reply = reply.json()?;
+        reply["data"].as_array().cloned().ok_or_else(|| format!("{expression}: {reply}"))
     }
 }
 

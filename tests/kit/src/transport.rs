@@ -354,7 +354,7 @@ impl Transport for ScriptedTransport {
                 Some(pool) => pool.free.acquire().await.ok(),
                 None => None,
             };
-            let (arrival, _counted) = self.arrival(body, trace);
+            let (arrival, _counted) = self.arrival(body, trace.map(|trace| *trace));
             let reply = match (self.script)(&arrival) {
                 Act::Step(step) => step.play(&arrival.body).await,
                 Act::Run(future) => future.await,
@@ -368,5 +368,10 @@ impl Transport for ScriptedTransport {
             pool.free.available_permits() > 0
                 && (!bulky || pool.bulky.load(Ordering::Relaxed) < pool.all - pool.all / 2)
         })
+    }
+
+    fn is_told_of_traces(&self) -> bool {
+        // Otherwise a test has no use for them.
+        self.arrivals.is_some()
     }
 }

@@ -38,6 +38,9 @@ const INTRO: &str = "# Metrics
 - The head of each family is always there. A series with labels besides `chain` and `upstream`, and a histogram, mostly
   appears with its first count, so that a thousand upstreams without traffic do not cost megabytes at each scrape.
 - A counter's series have the suffix `_total`, as in the table. A histogram's have `_bucket`, `_sum` and `_count`.
+- `wellhead_call_duration_seconds_bucket` has exemplars: for each bucket the id (`trace_id`) of the newest
+  [trace](traces.md) that was kept, for a client that names `application/openmetrics-text` in `Accept`, as Prometheus
+  does. Prometheus keeps them with `--enable-feature=exemplar-storage`. A call whose trace is not kept costs nothing.
 - No label holds what a client chose: methods outside of the table are `*`, tenants and keys come from your settings.
 
 ";

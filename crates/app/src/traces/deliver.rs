@@ -13,10 +13,10 @@ use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use wellhead_proxy::{FinishedTrace, TraceCounts, TraceLoss, TraceReceiver};
-use wellhead_telemetry::clock;
+use wellhead_telemetry::clock::{self, ClockPair};
 use wellhead_transport::Transport;
 
-use super::encode::{ClockPair, TraceResource, body, rejected_spans};
+use super::encode::{TraceResource, body, rejected_spans};
 use crate::outlet::{PAUSE_MIN, pause, post, wait};
 
 /// Spans of one request, and at least one trace: some 300 KB.

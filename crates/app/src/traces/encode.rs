@@ -1,6 +1,6 @@
 //! Spans as OTLP, and what a collector answers. No clock: the wall time of one moment is told.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::{
@@ -16,6 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::{
 };
 use prost::Message as _;
 use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceSpan};
+use wellhead_telemetry::clock::ClockPair;
 
 /// Bits of `flags`: those of W3C, whether it is known that the parent is remote, and whether it is.
 const SAMPLED: u32 = 1;
@@ -29,24 +30,6 @@ pub(super) struct TraceResource {
     pub(super) service: String,
     /// `service.instance.id`.
     pub(super) instance: String,
-}
-
-/// One moment by both clocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ClockPair {
-    pub(super) now: Instant,
-    /// Since 1970.
-    pub(super) unix: Duration,
-}
-
-impl ClockPair {
-    /// Nanoseconds since 1970.
-    fn nanos(self, at: Instant) -> u64 {
-        let (ago, ahead) =
-            (self.now.saturating_duration_since(at), at.saturating_duration_since(self.now));
-        let nanos = (self.unix + ahead).saturating_sub(ago).as_nanos();
-        u64::try_from(nanos).unwrap_or(u64::MAX)
-    }
 }
 
 /// The body of one request.
@@ -87,6 +70,7 @@ fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
         let value = match value {
             SpanValue::Word(word) => Value::StringValue((*word).to_owned()),
             SpanValue::Text(text) => Value::StringValue(text.to_string()),
+            SpanValue::Address(address) => Value::StringValue(address.to_string()),
             SpanValue::Count(count) => Value::IntValue(i64::try_from(*count).unwrap_or(i64::MAX)),
         };
         attribute(name, value)
@@ -100,12 +84,17 @@ fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
             | if span.is_sampled { SAMPLED } else { 0 },
         name: span.name.clone().into_owned(),
         kind: kind.into(),
-        start_time_unix_nano: clock.nanos(span.began),
-        end_time_unix_nano: clock.nanos(span.ended),
+        start_time_unix_nano: nanos(clock, span.began),
+        end_time_unix_nano: nanos(clock, span.ended),
         attributes: attributes.collect(),
         status: Some(Status { code: code.into(), message: String::new() }),
         ..OtlpSpan::default()
     }
+}
+
+/// Since 1970.
+fn nanos(clock: ClockPair, at: Instant) -> u64 {
+    u64::try_from(clock.unix_at(at).as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn attribute(name: &str, value: Value) -> KeyValue {

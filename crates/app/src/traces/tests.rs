@@ -11,10 +11,11 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message as _;
 use wellhead_kit::{ScriptedTransport, Step, status};
 use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceCounts, TraceLoss, TraceSpan};
+use wellhead_telemetry::clock::ClockPair;
 use wellhead_transport::{Sent, SpanId, TraceId, TransportErrorKind};
 
 use super::deliver::{ExportAttempt, judge};
-use super::encode::{ClockPair, body, rejected_spans};
+use super::encode::{body, rejected_spans};
 use super::*;
 use crate::config::{Overrides, parse};
 

@@ -168,7 +168,7 @@ pub(crate) async fn ask_in_trace(
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
     let trace = TraceContext::parse(traceparent.as_bytes());
-    assert!(trace.is_some(), "{traceparent}");
+    let trace = Some(Box::new(trace.unwrap_or_else(|| panic!("{traceparent}"))));
     transport
         .exchange(Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace })
         .await

@@ -54,7 +54,7 @@ pub struct Ctx {
     /// The answer may flow: it need not be whole before its first byte leaves.
     pub may_stream: bool,
     /// The trace that its client says it belongs to.
-    pub trace_parent: Option<TraceContext>,
+    pub trace_parent: Option<Box<TraceContext>>,
 }
 
 impl Ctx {
@@ -142,7 +142,7 @@ pub(crate) struct RequestContext<'a> {
     /// The message that it came as, on a connection that can be told things.
     subscriber: Option<&'a SubscriberMessage<'a>>,
     /// What it leaves for its trace, if it may have one.
-    trace: Option<&'a RequestTrace>,
+    trace: Option<&'a RequestTrace<'a>>,
     /// An empty answer to a search for logs was served that a header speaks against.
     doubts_logs: AtomicBool,
 }
@@ -190,7 +190,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Leaving what it does for this trace.
-    pub(crate) fn traced(self, trace: Option<&'a RequestTrace>) -> Self {
+    pub(crate) fn traced(self, trace: Option<&'a RequestTrace<'a>>) -> Self {
         Self { trace, ..self }
     }
 
@@ -214,7 +214,7 @@ impl RequestContext<'_> {
     }
 
     /// What it leaves for its trace, if it may have one.
-    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+    pub(crate) fn trace(&self) -> Option<&RequestTrace<'_>> {
         self.trace
     }
 

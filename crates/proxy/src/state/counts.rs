@@ -13,6 +13,8 @@ use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
 use wellhead_upstream::{Slot, UpstreamSet, VerdictClass};
 
+use crate::state::exemplars::Exemplars;
+
 /// How a call ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
@@ -104,6 +106,8 @@ pub(crate) struct ChainCounts {
     pub(crate) doubted: AtomicU64,
     /// Those that were served for want of a better one.
     pub(crate) unconfirmed: AtomicU64,
+    /// Of `took`.
+    pub(crate) exemplars: Exemplars,
 }
 
 /// Those of one upstream.

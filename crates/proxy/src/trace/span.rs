@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wellhead_dispatch::{Trail, attempt_context};
+use wellhead_dispatch::{TraceSeed, Trail, attempt_context};
 use wellhead_eth::{BlockParam, Effect};
 use wellhead_transport::{SpanId, TraceContext, TraceId};
 use wellhead_upstream::{Slot, VerdictClass};
@@ -51,6 +51,9 @@ pub struct TraceSpan {
     pub is_error: bool,
 }
 
+/// A request that is one call has about so many.
+const REQUEST_ATTRIBUTES: usize = 16;
+
 /// The part of a span in an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
@@ -71,6 +74,8 @@ pub enum SpanValue {
     Text(Arc<str>),
     /// A number.
     Count(u64),
+    /// A client.
+    Address(IpAddr),
 }
 
 impl From<&'static str> for SpanValue {
@@ -123,11 +128,15 @@ pub(crate) struct RequestFacts<'a> {
 }
 
 impl RequestFacts<'_> {
-    /// Whether wellhead had no answer. What a client does wrong is no error here, and neither is a client that
-    /// goes away: both are up to clients.
-    pub(super) fn is_error(&self) -> bool {
-        self.status >= 500
+    fn is_error(&self) -> bool {
+        is_failure(self.status)
     }
+}
+
+/// Whether wellhead had no answer. What a client does wrong is no error here, and neither is a client that goes away:
+/// both are up to clients.
+pub(crate) fn is_failure(status: u16) -> bool {
+    status >= 500
 }
 
 /// Why an attempt was made.
@@ -210,15 +219,16 @@ pub(super) fn attempt_kind(call: &TracedCall, attempt: &TracedAttempt) -> Attemp
 
 /// The spans of a request, its own first. `name` says the id of an upstream.
 pub(super) fn spans(
-    context: &TraceContext,
-    parent: Option<SpanId>,
+    seed: &TraceSeed,
     cause: TraceCause,
     facts: &RequestFacts<'_>,
     ended: &EndedCalls,
     name: impl Fn(Slot) -> Arc<str>,
 ) -> Vec<TraceSpan> {
-    let mut tree = SpanTree { context, received_at: facts.began, spans: Vec::new() };
-    tree.request(parent, cause, facts);
+    let context = &seed.context();
+    let mut tree =
+        SpanTree { context, received_at: facts.began, spans: Vec::with_capacity(spans_of(ended)) };
+    tree.request(seed.parent(), cause, facts);
     let alone = match ended.calls.as_slice() {
         [call] if facts.calls == 1 && facts.method.as_ref() != "batch" => Some(call),
         _ => None,
@@ -257,6 +267,12 @@ pub(super) fn spans(
     tree.spans
 }
 
+/// About how many spans there are, so that they need no second place.
+fn spans_of(ended: &EndedCalls) -> usize {
+    let attempts: usize = ended.calls.iter().map(|call| call.trail.exchanges()).sum();
+    1 + attempts + ended.exchanges.len() + if ended.calls.len() > 1 { ended.calls.len() } else { 0 }
+}
+
 /// The spans so far.
 struct SpanTree<'a> {
     context: &'a TraceContext,
@@ -285,16 +301,17 @@ impl SpanTree<'_> {
         let method = facts.method.as_ref();
         let is_call = method != "-" && method != "batch";
         let transport = if facts.is_websocket { "websocket" } else { "http" };
-        let mut attributes = vec![
+        let mut attributes = Vec::with_capacity(REQUEST_ATTRIBUTES);
+        attributes.extend([
             ("rpc.system", "jsonrpc".into()),
             ("network.protocol.name", transport.into()),
-            ("client.address", facts.client.to_string().into()),
+            ("client.address", SpanValue::Address(facts.client)),
             ("wellhead.chain", SpanValue::Text(Arc::clone(facts.chain))),
             ("wellhead.trace.cause", cause.word().into()),
             ("wellhead.calls", facts.calls.into()),
             ("wellhead.failed", facts.failed.into()),
             ("wellhead.bytes_in", facts.bytes_in.into()),
-        ];
+        ]);
         if is_call {
             attributes.push(("rpc.method", facts.method.into()));
         }

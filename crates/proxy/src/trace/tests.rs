@@ -28,7 +28,9 @@ fn parent(flag: &str) -> Option<TraceContext> {
 fn sampled(rules: TraceRules, parent: Option<TraceContext>) -> usize {
     let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
     let mut rng = SmallRng::seed_from_u64(1);
-    (0..10_000).filter(|_| tracer.begin(parent, &mut rng).context.is_sampled).count()
+    (0..10_000)
+        .filter(|_| tracer.begin(parent.map(Box::new), &mut rng).seed.context().is_sampled)
+        .count()
 }
 
 #[test]
@@ -60,17 +62,18 @@ fn a_trace_is_continued_unless_clients_are_ignored() {
     let mut begin = |mode| {
         let rules = TraceRules { parent: mode, ..RULES };
         let (tracer, _traces) = Tracer::new(rules, 1, wellhead_dispatch::now());
-        *tracer.begin(parent("1"), &mut rng)
+        let seed = tracer.begin(parent("1").map(Box::new), &mut rng).seed;
+        (seed.context(), seed.parent())
     };
     let given = parent("1").expect("sound");
     for mode in [ParentMode::Continue, ParentMode::Follow] {
-        let trace = begin(mode);
-        assert_eq!((trace.context.trace_id, trace.parent), (given.trace_id, Some(given.span_id)));
-        assert_ne!(trace.context.span_id, given.span_id);
+        let (context, parent) = begin(mode);
+        assert_eq!((context.trace_id, parent), (given.trace_id, Some(given.span_id)));
+        assert_ne!(context.span_id, given.span_id);
     }
-    let trace = begin(ParentMode::Ignore);
-    assert_eq!(trace.parent, None);
-    assert_ne!(trace.context.trace_id, given.trace_id);
+    let (context, parent) = begin(ParentMode::Ignore);
+    assert_eq!(parent, None);
+    assert_ne!(context.trace_id, given.trace_id);
 }
 
 #[test]
@@ -116,6 +119,7 @@ fn call(method: &'static str, attempts: &[(u64, u64, bool)], heard: Option<Heard
         found: None,
         began: now,
         ended: now,
+        took: Duration::ZERO,
         trail,
     }
 }

@@ -74,8 +74,9 @@ impl AdminHandler for Well {
         }
     }
 
-    fn metrics(&self) -> Metrics {
-        let body = "wellhead_requests_total 1\n".repeat(1000).into();
+    fn metrics(&self, is_open: bool) -> Metrics {
+        let exemplar = if is_open { " # {trace_id=\"1\"} 1" } else { "" };
+        let body = format!("wellhead_requests_total 1{exemplar}\n").repeat(1000).into();
         Metrics { content_type: "text/plain; version=0.0.4", body }
     }
 
@@ -485,6 +486,26 @@ async fn a_page_of_another_origin_may_not_post() {
         );
         assert_eq!(wire.ask(&post).await.status, status, "{origin}");
     }
+}
+
+#[tokio::test]
+async fn exemplars_are_for_those_who_name_their_format() {
+    let (mut wire, _, _) = open().await;
+    for (accept, expected) in [
+        // As Prometheus asks.
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3", true),
+        ("text/plain, Application/OpenMetrics-Text", true),
+        ("application/openmetrics-text;q=0, */*", false),
+        ("application/openmetrics-text2", false),
+        ("text/plain;version=0.0.4", false),
+        ("*/*", false),
+    ] {
+        let get = format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n");
+        let text = String::from_utf8(wire.ask(&get).await.body).unwrap();
+        assert_eq!(text.contains("trace_id"), expected, "{accept}");
+    }
+    let text = String::from_utf8(get(&mut wire, "/metrics").await.body).unwrap();
+    assert!(!text.contains("trace_id"));
 }
 
 #[tokio::test]

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use wellhead_dispatch::{Allowance, Failure, Job, Progress, Served, Trail, WorkerUpstreams, now};
+use wellhead_dispatch::{
+    Allowance, Failure, Job, Progress, Served, TraceSeed, Trail, WorkerUpstreams, now,
+};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
 use wellhead_route::PlanRequest;
-use wellhead_transport::{Ceiling, FREE_BYTES, Shortage, TraceContext};
+use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
@@ -72,8 +74,8 @@ struct Errand {
     progress: Progress,
     /// Where its answers are counted, in a batch.
     room: Option<Arc<Ceiling>>,
-    /// The span of its request, if that is traced.
-    trace: Option<TraceContext>,
+    /// The trace of its request, if that may have one.
+    trace: Option<TraceSeed>,
 }
 
 impl Errand {
@@ -196,7 +198,7 @@ impl Search {
             selected: request.selected().into(),
             progress: Progress::new(allowance).from_client(request.progress.client()),
             room: request.room.clone(),
-            trace: job.trace.copied(),
+            trace: job.trace.cloned(),
         };
         Ok(Self {
             errand: Arc::new(errand),

@@ -1,5 +1,7 @@
 //! wellhead before upstreams that fail in all the ways that an alert is about, watched by Prometheus and Alertmanager.
 
+mod exemplars;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
