@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::WaitForCancellationFuture;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::admission::ConnectionPermit;
 use crate::count::ServerCounters;
@@ -290,7 +290,7 @@ where
 {
     let mut connection = pin!(connection);
     let leave = |connection: Pin<&mut C>| {
-        link.note_draining();
+        link.note_leaving();
         close(connection);
     };
     let mut signals = Signals {
@@ -299,22 +299,23 @@ where
         begun: pin!(drain.begun.cancelled()),
         cut: pin!(drain.cut.cancelled()),
         timer: pin!(tokio::time::sleep_until(Instant::now())),
-        draining: false,
+        stage: DrainStage::NotBegun { idle_over: &drain.idle_over },
     };
     let mut idle = false;
-    if drain.begun.is_cancelled() {
-        // Out of the accept queue, with a request: hyper closes a connection
-        // that it has read nothing of, so it reads before it hears of the drain.
-        link.note_draining();
-        if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
-            return ended.into();
-        }
+    if drain.begun.is_cancelled()
+        && let Poll::Ready(ended) = read_late(connection.as_mut(), link).await
+    {
+        return ended.into();
     }
     loop {
         // What was handled is polled again, and what was not yet polled is.
         link.ring();
         match poll_fn(|cx| signals.poll_event(connection.as_mut(), cx)).await {
-            ConnectionEvent::DrainBegun => leave(connection.as_mut()),
+            ConnectionEvent::DrainBegun => {
+                link.note_draining();
+                close(connection.as_mut());
+            }
+            ConnectionEvent::IdleOver => link.note_leaving(),
             ConnectionEvent::Ended(_) if idle => return ConnectionEnd::TooSlow(TooSlow::Idle),
             ConnectionEvent::Ended(ended) => return ended.into(),
             ConnectionEvent::Cut => return ConnectionEnd::Cut,
@@ -324,8 +325,7 @@ where
                 return ConnectionEnd::Displaced;
             }
             ConnectionEvent::TooSlow(TooSlow::Idle) if !idle => {
-                // Not dropped: a request may be on its way, and HTTP/2 can
-                // still answer it.
+                // Not dropped: a request may be on its way, which HTTP/2 can still answer.
                 idle = true;
                 leave(connection.as_mut());
                 signals.timer.as_mut().reset(Instant::now() + CLOSE_TIME);
@@ -340,19 +340,56 @@ where
     }
 }
 
+/// Gives its turn to a connection out of the accept queue, with a request, that begins after the drain has: hyper
+/// closes one that it has read nothing of, so it reads before it hears of the drain.
+async fn read_late<C: Future>(mut connection: Pin<&mut C>, link: &ClientLink) -> Poll<C::Output> {
+    link.note_draining();
+    poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await
+}
+
 /// What makes a connection's task act, beside the connection itself.
 struct Signals<'a, 'd> {
     link: &'a Arc<ClientLink>,
     /// Rings the link: what is polled with it is polled when the link was rung.
     waker: Waker,
+    /// The next stage of the drain.
     begun: Pin<&'a mut WaitForCancellationFuture<'d>>,
     cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
     /// Rings at the time of the next look at the link.
     timer: Pin<&'a mut Sleep>,
-    draining: bool,
+    stage: DrainStage<'d>,
+}
+
+/// What a connection knows of the drain.
+#[derive(Debug, Clone, Copy)]
+enum DrainStage<'d> {
+    NotBegun { idle_over: &'d CancellationToken },
+    Begun,
+    IdleOver,
+}
+
+impl DrainStage<'_> {
+    fn is_last(self) -> bool {
+        matches!(self, Self::IdleOver)
+    }
 }
 
 impl Signals<'_, '_> {
+    /// Moves on to the next stage of the drain, and waits for the one after it in the room of that.
+    fn next_stage<O>(&mut self) -> ConnectionEvent<O> {
+        match self.stage {
+            DrainStage::NotBegun { idle_over } => {
+                self.stage = DrainStage::Begun;
+                self.begun.set(idle_over.cancelled());
+                ConnectionEvent::DrainBegun
+            }
+            DrainStage::Begun | DrainStage::IdleOver => {
+                self.stage = DrainStage::IdleOver;
+                ConnectionEvent::IdleOver
+            }
+        }
+    }
+
     /// Ready with what the task has to react to. Gives the connection its turn.
     fn poll_event<C: Future>(
         &mut self,
@@ -364,9 +401,8 @@ impl Signals<'_, '_> {
         let rare = &mut Context::from_waker(&self.waker);
         // Before the connection, so that an answer made after the drain
         // began says that it is the last.
-        if rung && !self.draining && self.begun.as_mut().poll(rare).is_ready() {
-            self.draining = true;
-            return Poll::Ready(ConnectionEvent::DrainBegun);
+        if rung && !self.stage.is_last() && self.begun.as_mut().poll(rare).is_ready() {
+            return Poll::Ready(self.next_stage());
         }
         self.link.begin_turn();
         if let Poll::Ready(ended) = connection.poll(cx) {
@@ -397,6 +433,7 @@ async fn once<C: Future>(mut connection: Pin<&mut C>) {
 enum ConnectionEvent<O> {
     Ended(O),
     DrainBegun,
+    IdleOver,
     Displaced,
     Cut,
     TooSlow(TooSlow),

@@ -2,8 +2,10 @@
 //!
 //! [`Shutdown::begin`] is heard by every worker: it serves what already waits in
 //! the accept queue, stops listening, lets answers under way finish (HTTP/1.1
-//! with `connection: close`, HTTP/2 after GOAWAY), closes idle connections, and
-//! drops what is left when the drain time is over. When to begin (after
+//! with `connection: close`, HTTP/2 after GOAWAY), and drops what is left when the
+//! drain time is over. An idle connection of HTTP/1.1 is closed a moment later,
+//! with its next answer if there is one: its client may have sent a request, and
+//! could not tell whether it was read. When to begin (after
 //! readiness was withdrawn for a while, say) is for `app` to decide.
 
 use std::ops::AddAssign;
@@ -56,7 +58,8 @@ impl Shutdown {
     /// A worker's own view. Its connections register there and not at the
     /// handle, so that workers do not meet at one lock for each connection.
     pub(crate) fn worker(&self) -> Drain {
-        Drain { begun: self.begun.child_token(), cut: CancellationToken::new() }
+        let (idle_over, cut) = (CancellationToken::new(), CancellationToken::new());
+        Drain { begun: self.begun.child_token(), idle_over, cut }
     }
 }
 
@@ -64,6 +67,8 @@ impl Shutdown {
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) begun: CancellationToken,
+    /// Connections that wait for a request since the drain began have had their time.
+    pub(crate) idle_over: CancellationToken,
     /// The drain time is over.
     pub(crate) cut: CancellationToken,
 }

@@ -152,7 +152,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
                     let read = match self.poll_read(cx, shared) {
                         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(NextRequest::End),
                         Poll::Ready(Ok(read)) => read,
-                        Poll::Pending if self.unread.is_empty() && self.link.is_draining() => {
+                        Poll::Pending if self.unread.is_empty() && self.link.is_leaving() => {
                             return Poll::Ready(NextRequest::End);
                         }
                         Poll::Pending => return Poll::Pending,

@@ -70,6 +70,8 @@ pub(crate) struct ClientLink {
     /// Read since the connection's task began to run. For HTTP/2.
     turn_bytes: AtomicU32,
     draining: AtomicBool,
+    /// It is closed if no request has begun.
+    leaving: AtomicBool,
     /// The client has to hear that it let too much wait.
     is_hoarder: AtomicBool,
     has_place: AtomicBool,
@@ -161,6 +163,7 @@ impl ClientLink {
             backlog: Backlog::new(),
             turn_bytes: AtomicU32::new(0),
             draining: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             is_hoarder: AtomicBool::new(false),
             has_place: AtomicBool::new(true),
             displaced: AtomicBool::new(false),
@@ -403,6 +406,16 @@ impl ClientLink {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
+    }
+
+    /// The connection is closed as soon as it waits for a request.
+    pub(crate) fn note_leaving(&self) {
+        self.note_draining();
+        self.leaving.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Relaxed)
     }
 
     /// The client is told that it let too much wait, as far as it can be.

@@ -5,6 +5,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -26,6 +27,10 @@ use crate::shared::ServerShared;
 use crate::socket::ClientStream;
 use crate::tls::{HandshakeFailure, Tls};
 use crate::{AdminHandler, Drained, Handler, Listener, ServerCounts, Settings, Shutdown};
+
+/// A connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request that its client sent
+/// before it could know is answered. At most half of the drain.
+const LATE_REQUEST_TIME: Duration = Duration::from_secs(1);
 
 /// Clients that are being told at one moment that there is no room. The
 /// others are closed without a word.
@@ -114,9 +119,14 @@ impl Server {
 
         connections.close();
         let open = connections.len();
-        let ended = tokio::time::timeout(self.shared.settings.drain_timeout, connections.wait())
-            .await
-            .is_ok();
+        let drain_timeout = self.shared.settings.drain_timeout;
+        let idle_time = LATE_REQUEST_TIME.min(drain_timeout / 2);
+        let ended = tokio::time::timeout(drain_timeout, async {
+            let _some_are_open = tokio::time::timeout(idle_time, connections.wait()).await;
+            worker.drain.idle_over.cancel();
+            connections.wait().await;
+        });
+        let ended = ended.await.is_ok();
         let dropped = if ended { 0 } else { connections.len() };
         if !ended {
             self.shared.note_cut();

@@ -114,16 +114,10 @@ async fn hand_overs_fail_no_call() {
             while !stop.load(Relaxed) {
                 number += 1;
                 let params = json!([format!("0x{client:020x}{number:020x}"), "latest"]);
-                // Every other client opens a connection for each call. What is sent on a kept one at the moment of its end
-                // is sent again, as every client of HTTP does.
+                // Every other client opens a connection for each call.
                 let told = match client % 2 {
                     0 => Rpc::new(site.port, "/").result("eth_getBalance", params).await,
-                    _ => match kept.result("eth_getBalance", params.clone()).await {
-                        Err(error) if !error.contains("eth_getBalance") => {
-                            kept.result("eth_getBalance", params).await
-                        }
-                        told => told,
-                    },
+                    _ => kept.result("eth_getBalance", params).await,
                 };
                 told.unwrap_or_else(|error| panic!("{error}\n{}", site.process.log()));
                 calls.fetch_add(1, Relaxed);

@@ -7,6 +7,8 @@ use crate::wire::Wire;
 use tokio::net::TcpStream;
 use wellhead_server::{Drained, Settings};
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 #[tokio::test]
 async fn an_answer_under_way_arrives_and_idle_connections_close() {
     let site = Site::open(Settings::default());
@@ -29,6 +31,23 @@ async fn an_answer_under_way_arrives_and_idle_connections_close() {
     assert_eq!(reply.status, 200);
     assert_eq!(reply.headers("connection").collect::<Vec<_>>(), ["close"]);
     busy.is_closed().await;
+    assert_eq!(site.drained().await.dropped, 0);
+}
+
+/// Its client cannot know that the drain has begun.
+#[tokio::test]
+async fn what_an_idle_client_sends_as_the_drain_begins_is_answered() {
+    let site = Site::open(Settings { drain_timeout: HOUR, ..Settings::default() });
+    let mut idle = site.connect().await;
+    assert_eq!(idle.exchange("/", "", b"{}").await.status, 200);
+    site.shutdown.begin();
+    // The connections hear of it.
+    while TcpStream::connect(site.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let reply = idle.exchange("/", "", b"{}").await;
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    idle.is_closed().await;
     assert_eq!(site.drained().await.dropped, 0);
 }
 
@@ -62,8 +81,7 @@ async fn what_does_not_end_is_cut() {
 
 #[tokio::test]
 async fn a_server_without_clients_stops_at_once() {
-    let site =
-        Site::open(Settings { drain_timeout: Duration::from_secs(3600), ..Settings::default() });
+    let site = Site::open(Settings { drain_timeout: HOUR, ..Settings::default() });
     site.shutdown.begin();
     site.shutdown.begin();
     assert!(site.shutdown.has_begun());
