@@ -173,22 +173,25 @@ impl Collector for SharedStoreUse {
             "Messages about pauses that upstreams asked for, by what became of them",
             pauses,
         )?;
-        let now = wellhead_dispatch::now();
-        let replicas = self.0.as_ref().and_then(|shared| shared.replica_status(now));
-        let count = replicas.map(|it| (NO_LABELS, it.replicas as u64));
-        gauge(
-            &mut encoder,
-            "wellhead_replicas",
-            "Wellheads that hear each other and share probes of upstreams, this one included",
-            count.as_slice(),
-        )?;
-        messages(
-            &mut encoder,
-            "wellhead_replica_messages",
-            "Messages between replicas about chains and upstreams, by what became of them",
-            replicas.map(|it| it.words),
-        )
+        replicas(self.0.as_deref(), &mut encoder)
     }
+}
+
+fn replicas(shared: Option<&SharedLimits>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let replicas = shared.and_then(|shared| shared.replica_status(wellhead_dispatch::now()));
+    let count = replicas.map(|it| (NO_LABELS, it.replicas as u64));
+    gauge(
+        encoder,
+        "wellhead_replicas",
+        "Wellheads that hear each other and share probes of upstreams, this one included",
+        count.as_slice(),
+    )?;
+    messages(
+        encoder,
+        "wellhead_replica_messages",
+        "Messages between replicas about chains and upstreams, by what became of them",
+        replicas.map(|it| it.words),
+    )
 }
 
 fn messages(

@@ -200,7 +200,7 @@ impl UpstreamSharing for SharedUpstream {
     fn tell_pause(&self, method: Option<&'static str>, pause: Duration) {
         if let Some(channel) = self.shared.pauses.get() {
             let (key, method) = (self.key.clone(), method.map(str::to_owned));
-            channel.publish(PauseNotice { key, method, left: pause });
+            channel.publish(&PauseNotice { key, method, left: pause });
         }
     }
 }

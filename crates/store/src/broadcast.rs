@@ -159,8 +159,8 @@ impl Broadcast {
     }
 
     fn send(&self, body: String, done: Option<oneshot::Sender<()>>) {
-        let is_taken = self.is_here()
-            && self.outgoing.try_send(OutgoingMessage { body, done }).is_ok();
+        let is_taken =
+            self.is_here() && self.outgoing.try_send(OutgoingMessage { body, done }).is_ok();
         if !is_taken {
             self.note_dropped();
         }

@@ -59,9 +59,9 @@ impl PauseChannel {
     }
 
     /// Tells the others, if it is connected. Never waits; a notice with a longer text is dropped.
-    pub fn publish(&self, notice: PauseNotice) {
+    pub fn publish(&self, notice: &PauseNotice) {
         match notice.is_well_formed() {
-            true => self.0.publish(write(&notice)),
+            true => self.0.publish(write(notice)),
             false => self.0.note_dropped(),
         }
     }

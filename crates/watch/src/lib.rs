@@ -24,6 +24,7 @@ mod follow;
 mod headers;
 mod identify;
 mod keep;
+mod lead;
 mod need;
 mod peers;
 mod poll;
@@ -40,7 +41,7 @@ pub use ask::{CallReason, CheckCounts, is_behind};
 pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
 pub use peers::{
     BEAT, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet, ReplicaWord,
-    Replicas, SentWord, UpstreamState, UpstreamWord,
+    Replicas, SentWord, StateWord, UpstreamWord,
 };
 pub use pulse::Pulse;
 pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};

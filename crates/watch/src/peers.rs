@@ -26,7 +26,6 @@
 //! *Not promised:* exactly one prober. For a moment after one joined, and while replicas cannot hear each other,
 //! two or all may ask.
 
-mod follow;
 mod word;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,9 +38,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_transport::feed::BoxFuture;
 
-pub(crate) use self::follow::LoopPeers;
 pub use self::word::{
-    ChainDemand, ChainWord, HeadWord, MarksWord, ReplicaWord, SentWord, UpstreamState, UpstreamWord,
+    ChainDemand, ChainWord, HeadWord, MarksWord, ReplicaWord, SentWord, StateWord, UpstreamWord,
 };
 
 /// How often a replica says that it is there, and a leader how its upstreams are.
@@ -174,7 +172,7 @@ impl ChainPeers {
         }
     }
 
-    fn tell_acked(&self, says: ChainWord) -> BoxFuture<'static, ()> {
+    pub(crate) fn tell_acked(&self, says: ChainWord) -> BoxFuture<'static, ()> {
         match self.replicas.is_linked() {
             true => self.replicas.outlet.tell_acked(self.write(says)),
             false => Box::pin(std::future::ready(())),
@@ -230,13 +228,40 @@ pub(crate) struct UpstreamPeers {
     /// The replica that said last how the upstream is.
     prober: Mutex<Option<Prober>>,
     /// When another replica said that clients' calls come to it there.
-    called: Mutex<Option<Instant>>,
-    inbox: Mutex<VecDeque<UpstreamWord>>,
-    heard: Notify,
+    pub(crate) called: Mutex<Option<Instant>>,
+    pub(crate) inbox: Mutex<VecDeque<UpstreamWord>>,
+    pub(crate) heard: Notify,
     /// By the prober's word its breaker is open.
-    is_resting: AtomicBool,
+    pub(crate) is_resting: AtomicBool,
     /// It was resting by that word, and no longer is: worth a probe of one's own.
-    has_recovered: AtomicBool,
+    pub(crate) has_recovered: AtomicBool,
+}
+
+/// How a loop speaks with the loops that follow its upstream in other replicas.
+#[derive(Debug)]
+pub(crate) struct LoopPeers {
+    pub(crate) chain: Arc<ChainPeers>,
+    pub(crate) upstream: Arc<UpstreamPeers>,
+    /// What it said last of itself.
+    pub(crate) told: Mutex<Option<StateWord>>,
+    /// Since when clients of this replica need it.
+    pub(crate) needed_since: Mutex<Option<Instant>>,
+}
+
+impl LoopPeers {
+    pub(crate) fn new(chain: &Arc<ChainPeers>, upstream: &str) -> Self {
+        let upstream = chain.of_upstream(upstream);
+        let chain = Arc::clone(chain);
+        Self { chain, upstream, told: Mutex::default(), needed_since: Mutex::default() }
+    }
+
+    pub(crate) fn is_prober(&self, now: Instant) -> bool {
+        self.chain.is_prober(&self.upstream, now)
+    }
+
+    pub(crate) fn is_resting(&self) -> bool {
+        self.upstream.is_resting.load(Relaxed)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -278,7 +303,7 @@ impl UpstreamPeers {
     }
 
     /// Whether another replica said within this time that clients' calls come to it there.
-    fn is_called_within(&self, within: Duration, now: Instant) -> bool {
+    pub(crate) fn is_called_within(&self, within: Duration, now: Instant) -> bool {
         self.called.lock().is_some_and(|called| now.saturating_duration_since(called) <= within)
     }
 }
@@ -307,7 +332,7 @@ mod tests {
     }
 
     fn now() -> Instant {
-        crate::ask::now()
+        tokio::time::Instant::now().into_std()
     }
 
     /// Of replicas that hear each other, one leads each upstream, and each leads its part.

@@ -7,6 +7,7 @@ use wellhead_chain::Observation;
 use wellhead_eth::BlockNumber;
 
 /// One message.
+#[expect(clippy::large_enum_variant, reason = "it is read or written at once, and none are kept")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaWord {
@@ -70,7 +71,7 @@ pub struct ChainDemand {
 #[serde(rename_all = "snake_case")]
 pub enum UpstreamWord {
     /// How it is, by the replica that probes it.
-    State(UpstreamState),
+    State(StateWord),
     /// A block that it showed.
     Head(HeadWord),
     /// Which blocks it holds to be safe and final.
@@ -81,7 +82,7 @@ pub enum UpstreamWord {
 
 /// How an upstream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpstreamState {
+pub struct StateWord {
     /// Its breaker is open: probes fail.
     pub is_resting: bool,
     /// It says that it is syncing, or has no peers.

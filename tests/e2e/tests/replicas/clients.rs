@@ -28,7 +28,7 @@ pub(crate) struct ClientTally {
     pub(crate) moved: AtomicU64,
     /// Newest blocks below one that the client was told before.
     pub(crate) back: AtomicU64,
-    /// The same, while replicas could not hear each other.
+    /// Those while replicas could not hear each other.
     pub(crate) back_parted: AtomicU64,
     failures: Mutex<Vec<String>>,
 }
@@ -84,13 +84,10 @@ async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
             0 => replicas[place].call("eth_blockNumber", json!([])).await,
             _ => replicas[place].call("eth_getBlockByNumber", json!(["latest", false])).await,
         };
-        let reply = match told {
-            Ok(reply) => reply,
+        let Ok(reply) = told else {
             // It is away: a load balancer asks another one.
-            Err(_) => {
-                tally.moved.fetch_add(1, Relaxed);
-                continue;
-            }
+            tally.moved.fetch_add(1, Relaxed);
+            continue;
         };
         let result = &reply["result"];
         let number = result.as_str().or_else(|| result["number"].as_str());

@@ -61,12 +61,12 @@ async fn one_tells_the_others_and_not_itself() {
         notice("main:alchemy of a team", Some("eth_getLogs"), 600),
     ];
     for notice in &told {
-        one.publish(notice.clone());
+        one.publish(notice);
         assert_eq!(next(&mut received).await, *notice);
     }
     // Too long a pause, and too long a key.
-    one.publish(notice("k", None, 2 * 3_600));
-    one.publish(notice(&"k".repeat(201), None, 1));
+    one.publish(&notice("k", None, 2 * 3_600));
+    one.publish(&notice(&"k".repeat(201), None, 1));
     until("malformed", || other.status().malformed == 1).await;
     assert!(own.try_recv().is_err() && received.try_recv().is_err());
     let seen = (one.status().published, one.status().dropped, other.status().received);
@@ -74,12 +74,12 @@ async fn one_tells_the_others_and_not_itself() {
 
     redis.signal("-KILL");
     until("away", || !one.status().is_here && !other.status().is_here).await;
-    one.publish(told[0].clone());
+    one.publish(&told[0]);
     assert_eq!(one.status().dropped, 2, "it is not connected");
     let port = redis.port();
     redis = RedisServer::valkey_at(port);
     until("back", || one.status().is_here && other.status().is_here).await;
-    one.publish(told[0].clone());
+    one.publish(&told[0]);
     assert_eq!(next(&mut received).await, told[0]);
     drop(redis);
 }
@@ -92,7 +92,7 @@ async fn what_is_not_taken_is_dropped() {
     until("both", || one.status().is_here && other.status().is_here).await;
     for n in 0..40 {
         let before = one.status().published;
-        one.publish(notice(&format!("k{n}"), None, 1));
+        one.publish(&notice(&format!("k{n}"), None, 1));
         until("published", || one.status().published > before).await;
     }
     until("dropped", || other.status().received == 8 && other.status().dropped > 0).await;

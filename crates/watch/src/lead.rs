@@ -1,50 +1,19 @@
 //! What a loop takes from other replicas, and what it tells them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use wellhead_chain::{News, Observation, Source, Tag};
 use wellhead_upstream::Standing;
 
-use super::{
-    BEAT, ChainPeers, ChainWord, HeadWord, MarksWord, UpstreamPeers, UpstreamState, UpstreamWord,
-};
 use crate::ask::now;
+use crate::peers::{BEAT, ChainWord, HeadWord, LoopPeers, MarksWord, StateWord, UpstreamWord};
 use crate::watcher::Watcher;
 use crate::word;
 
 /// The store may take so long to pass on a block before it counts here. Longer is no use: a client that changes
 /// replica is shown the block a moment late.
 const ACK_WITHIN: Duration = Duration::from_millis(20);
-
-/// How a loop speaks with the loops that follow its upstream in other replicas.
-#[derive(Debug)]
-pub(crate) struct LoopPeers {
-    chain: Arc<ChainPeers>,
-    upstream: Arc<UpstreamPeers>,
-    /// What it said last of itself.
-    told: Mutex<Option<UpstreamState>>,
-    /// Since when clients of this replica need it.
-    needed_since: Mutex<Option<Instant>>,
-}
-
-impl LoopPeers {
-    pub(crate) fn new(chain: &Arc<ChainPeers>, upstream: &str) -> Self {
-        let upstream = chain.of_upstream(upstream);
-        let chain = Arc::clone(chain);
-        Self { chain, upstream, told: Mutex::default(), needed_since: Mutex::default() }
-    }
-
-    fn is_prober(&self, now: Instant) -> bool {
-        self.chain.is_prober(&self.upstream, now)
-    }
-
-    fn is_resting(&self) -> bool {
-        self.upstream.is_resting.load(Relaxed)
-    }
-}
 
 impl Watcher {
     /// Whether this replica probes the upstream for all.
@@ -89,7 +58,14 @@ impl Watcher {
 
     /// Takes the words of other replicas, and tells them what they need of this one, for ever.
     pub(crate) async fn follow_peers(&self) {
-        let Some(peers) = &self.peers else { return std::future::pending().await };
+        match &self.peers {
+            // Boxed: most have none.
+            Some(peers) => Box::pin(self.follow(peers)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn follow(&self, peers: &LoopPeers) {
         let mut beat = now();
         loop {
             let called = self.called.notified();
@@ -126,7 +102,7 @@ impl Watcher {
         }
     }
 
-    fn take_state(&self, state: UpstreamState) {
+    fn take_state(&self, state: StateWord) {
         let is_news = self.upstream().set_syncing(state.is_syncing);
         self.state.lock().syncing = state.is_syncing;
         let slot = self.upstream().slot();
@@ -183,10 +159,10 @@ impl Watcher {
         self.tell_peers(UpstreamWord::State(state));
     }
 
-    fn own_state(&self) -> UpstreamState {
+    fn own_state(&self) -> StateWord {
         let (slot, state) = (self.upstream().slot(), self.state.lock());
         let honours = self.pulse().honouring_hashes().contains(slot);
-        UpstreamState {
+        StateWord {
             is_resting: self.upstream().probe_due(now()).is_some(),
             is_syncing: state.syncing || state.isolated,
             honours_hashes: state.block_hash.is_known.then_some(honours),
