@@ -25,6 +25,9 @@ use crate::{AbortOnDrop, NotRedis};
 /// Messages that are published in one exchange with the store, at most.
 const PUBLISHED_AT_ONCE: usize = 64;
 
+/// The name of a sender, and a blank.
+const SENDER_BYTES: usize = 17;
+
 /// What a channel may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BroadcastBounds {
@@ -96,6 +99,8 @@ pub(crate) struct Broadcast {
     core: Arc<BroadcastCore>,
     outgoing: mpsc::Sender<OutgoingMessage>,
     pub(crate) id: ReplicaId,
+    /// Longer bodies are not sent.
+    body_max: usize,
     _closer: Arc<AbortOnDrop>,
 }
 
@@ -127,6 +132,7 @@ impl Broadcast {
         let client = link::subscriber(url).map_err(|_| NotRedis)?;
         let (outgoing, to_publish) = mpsc::channel(bounds.waiting_max.max(1));
         let (incoming, received) = mpsc::channel(bounds.waiting_max.max(1));
+        let body_max = form.message_max.saturating_sub(SENDER_BYTES);
         let core = Arc::new(BroadcastCore::default());
         let id = ReplicaId(rng.random());
         let place = url.clone();
@@ -142,7 +148,7 @@ impl Broadcast {
             incoming,
         };
         let closer = Arc::new(AbortOnDrop(tokio::spawn(task.run()).abort_handle()));
-        Ok((Self { core, outgoing, id, _closer: closer }, received))
+        Ok((Self { core, outgoing, id, body_max, _closer: closer }, received))
     }
 
     /// Tells the others, if it is connected. Never waits.
@@ -159,8 +165,9 @@ impl Broadcast {
     }
 
     fn send(&self, body: String, done: Option<oneshot::Sender<()>>) {
-        let is_taken =
-            self.is_here() && self.outgoing.try_send(OutgoingMessage { body, done }).is_ok();
+        let is_taken = self.is_here()
+            && body.len() <= self.body_max
+            && self.outgoing.try_send(OutgoingMessage { body, done }).is_ok();
         if !is_taken {
             self.note_dropped();
         }
@@ -343,6 +350,7 @@ mod tests {
     fn a_message_has_its_sender_before_it() {
         let id = ReplicaId(0xff00);
         let message = format!("{id} 1 * main:alchemy of a team");
+        assert_eq!(message.find('1'), Some(SENDER_BYTES));
         assert_eq!(split(message.as_bytes()), Some((id, "1 * main:alchemy of a team")));
         for message in ["", "a", "ff b", "+0ff00ff00ff00ff b", "00ff00ff00ff00ff"] {
             assert_eq!(split(message.as_bytes()), None, "{message}");
