@@ -5,7 +5,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -27,10 +26,6 @@ use crate::shared::ServerShared;
 use crate::socket::ClientStream;
 use crate::tls::{HandshakeFailure, Tls};
 use crate::{AdminHandler, Drained, Handler, Listener, ServerCounts, Settings, Shutdown};
-
-/// A connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request that its client sent
-/// before it could know is answered. At most half of the drain.
-const LATE_REQUEST_TIME: Duration = Duration::from_secs(1);
 
 /// Clients that are being told at one moment that there is no room. The
 /// others are closed without a word.
@@ -120,7 +115,7 @@ impl Server {
         connections.close();
         let open = connections.len();
         let drain_timeout = self.shared.settings.drain_timeout;
-        let idle_time = LATE_REQUEST_TIME.min(drain_timeout / 2);
+        let idle_time = self.shared.settings.late_request_time.min(drain_timeout / 2);
         let ended = tokio::time::timeout(drain_timeout, async {
             let _some_are_open = tokio::time::timeout(idle_time, connections.wait()).await;
             worker.drain.idle_over.cancel();

@@ -70,6 +70,10 @@ pub struct Settings {
     /// How long answers under way may take once draining began; the default
     /// leaves room inside the 30 s that Kubernetes gives.
     pub drain_timeout: Duration,
+    /// A connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request that its client
+    /// sent before it could know is answered. At most half of the drain. While it is open the process is, which a
+    /// restart that hands nothing over waits for.
+    pub late_request_time: Duration,
     /// Compression of answers.
     pub compression: Compression,
     /// Origins whose web pages may call; `*` for all, empty for none.
@@ -123,6 +127,7 @@ impl Default for Settings {
             silence_ping: Duration::from_secs(30),
             silence_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(25),
+            late_request_time: Duration::from_millis(250),
             compression: Compression::default(),
             cors_origins: Vec::new(),
             hosts: Hosts::Any,

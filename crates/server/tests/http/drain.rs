@@ -37,7 +37,8 @@ async fn an_answer_under_way_arrives_and_idle_connections_close() {
 /// Its client cannot know that the drain has begun.
 #[tokio::test]
 async fn what_an_idle_client_sends_as_the_drain_begins_is_answered() {
-    let site = Site::open(Settings { drain_timeout: HOUR, ..Settings::default() });
+    let settings = Settings { drain_timeout: HOUR, late_request_time: HOUR, ..Settings::default() };
+    let site = Site::open(settings);
     let mut idle = site.connect().await;
     assert_eq!(idle.exchange("/", "", b"{}").await.status, 200);
     site.shutdown.begin();
