@@ -183,10 +183,11 @@ impl ChainLoops {
 
     /// Ends them all.
     pub(crate) async fn shutdown(mut self) {
+        self.tasks.shutdown().await;
+        // Nothing is said after it.
         if let Some(replicas) = &self.replicas {
             shared::leave(replicas).await;
         }
-        self.tasks.shutdown().await;
     }
 }
 

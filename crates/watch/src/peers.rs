@@ -81,6 +81,9 @@ impl Replicas {
     /// Notes that a replica said something.
     pub fn note_heard(&self, from: u64, now: Instant) {
         let mut others = self.others.lock();
+        if others.len() >= REPLICAS_MAX {
+            others.retain(|_, heard| is_recent(*heard, now));
+        }
         if others.len() < REPLICAS_MAX || others.contains_key(&from) {
             others.insert(from, now);
         }
@@ -390,6 +393,9 @@ mod tests {
         let (now, replicas) = (now(), Arc::new(replicas(1)));
         (2..3_000).for_each(|name| replicas.note_heard(name, now));
         assert_eq!(replicas.count(now), REPLICAS_MAX + 1);
+        let later = now + SILENT_AFTER;
+        replicas.note_heard(5_000, later);
+        assert_eq!(replicas.count(later), 2, "those that are gone make room");
         let peers = ChainPeers::new("ethereum".into(), replicas);
         peers.hear(2, "nobody-follows-it", UpstreamWord::Called, now);
         assert!(peers.upstreams.lock().is_empty());

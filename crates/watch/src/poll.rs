@@ -102,7 +102,7 @@ impl Watcher {
                 }
                 if self.is_urgent() { PROBE_URGENT } else { TICK_MAX }
             } else {
-                probes = Probes::default();
+                probes = self.none_probed();
                 if was_unwell {
                     // It was away: what answers there now may be another node.
                     self.want_version();
@@ -199,6 +199,12 @@ impl Watcher {
         };
         let due = due.saturating_duration_since(now());
         if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX)
+    }
+
+    /// The probes of an upstream that is well: none, and that another replica found it well is no news.
+    fn none_probed(&self) -> Probes {
+        self.take_recovery();
+        Probes::default()
     }
 
     fn note_probe(

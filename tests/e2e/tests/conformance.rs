@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use wellhead_e2e::{Node, Rpc, Upstream, Wellhead, until};
 
 /// Tries for two equal direct answers; heads move once a second.
-const TRIES: usize = 40;
+const TRIES: usize = 200;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 const AT_LEAST: usize = 100;
 
 /// Result or error, without the envelope.
@@ -33,18 +34,23 @@ fn outcome(reply: &Value) -> Value {
     }
 }
 
-/// The direct and the proxied answer, of a moment in which the direct one did not change.
+/// The direct and the proxied answer, of a moment in which the direct one did not change, and both were at one
+/// block: a proof changes with each.
 async fn both(direct: &Rpc, proxied: &Rpc, call: &Call) -> Result<(Value, Value), String> {
     let ask = async |rpc: &Rpc| {
         let reply = rpc.call(&call.method, call.params.clone()).await;
         reply.map(|reply| outcome(&reply)).map_err(|why| format!("{}: {why}", call.method))
     };
+    let height = async |rpc: &Rpc| rpc.result("eth_blockNumber", json!([])).await;
     for _ in 0..TRIES {
+        let known = height(proxied).await?;
         let before = ask(direct).await?;
         let through = ask(proxied).await?;
-        if before == ask(direct).await? {
+        if before == ask(direct).await? && known == height(direct).await? {
             return Ok((before, through));
         }
+        // Between two looks; the loop has a limit.
+        tokio::time::sleep(PAUSE).await;
     }
     Err(format!("{}: the node's own answer never stands still", call.method))
 }

@@ -51,7 +51,7 @@ impl StepChange {
     }
 }
 
-/// The change of `values`; `None` with fewer than [`VALUES_MIN`]. Work grows with the square of their
+/// The change of `values`; `None` with fewer than ten of them. Work grows with the square of their
 /// number.
 pub fn change(values: &[f64]) -> Option<StepChange> {
     let n = values.len();

@@ -214,19 +214,25 @@ mod tests {
         std::net::IpAddr::from([10, 0, 0, last]).into()
     }
 
+    fn stand(heads: &Heads, slot: u8, number: u64, at: Instant) {
+        let seen = Observation::of_number(BlockNumber(number));
+        heads.observe(Slot(slot), seen, Source::Word, at);
+    }
+
+    /// Two upstreams at block 100.
+    fn two_at_100(at: Instant) -> Heads {
+        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
+        [0, 1].into_iter().for_each(|slot| stand(&heads, slot, 100, at));
+        heads
+    }
+
     #[test]
     fn a_client_has_its_own_floor() {
         let sessions = Sessions::default();
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
-        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
-        let stands = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe(Slot(slot), seen, Source::Word, now);
-        };
-        stands(0, 100);
-        stands(1, 100);
-        stands(0, 101);
+        let heads = two_at_100(now);
+        stand(&heads, 0, 101, now);
         let view = heads.view();
         let above = |client| sessions.above(client, BlockNumber(100), &view, now);
         let show = |client, number| {
@@ -253,14 +259,8 @@ mod tests {
     fn a_call_that_came_earlier_lowers_nothing() {
         let sessions = Sessions::default();
         let began = sessions.since;
-        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
-        let stands = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe(Slot(slot), seen, Source::Word, began);
-        };
-        stands(0, 100);
-        stands(1, 100);
-        stands(0, 102);
+        let heads = two_at_100(began);
+        stand(&heads, 0, 102, began);
         let view = heads.view();
         let at = |millis| began + Duration::from_millis(millis);
         let show = |number, millis| {
@@ -282,13 +282,7 @@ mod tests {
     fn what_another_replica_shows_counts_as_far_as_an_upstream_holds_it() {
         let sessions = Sessions::default();
         let began = sessions.since;
-        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
-        let stands = |slot, number| {
-            let seen = Observation::of_number(BlockNumber(number));
-            heads.observe(Slot(slot), seen, Source::Word, began);
-        };
-        stands(0, 100);
-        stands(1, 100);
+        let heads = two_at_100(began);
         let above = |last, seconds| {
             let at = began + Duration::from_secs(seconds);
             let agreed = heads.look(|view| view.latest.expect("told").number);
@@ -297,7 +291,7 @@ mod tests {
         };
         sessions.note_latest_elsewhere(101, began);
         assert_eq!(above(1, 0), None, "no upstream holds it");
-        stands(0, 102);
+        stand(&heads, 0, 102, began);
         assert_eq!([above(1, 0), above(2, 0)], [Some(101); 2]);
         sessions.note_latest_elsewhere(100, began);
         sessions.note_shown_elsewhere(client(2).number(), 103, began);
