@@ -441,6 +441,7 @@ impl Running {
         match end {
             ServingEnd::HandedOver { pid } => {
                 systemd::tell_successor(pid);
+                self.shutdown.begin_handed_over();
                 // What is asked from now on is for the successor.
                 if let Some((shutdown, _)) = &admin {
                     shutdown.begin();

@@ -3,12 +3,14 @@
 //! [`Shutdown::begin`] is heard by every worker: it serves what already waits in
 //! the accept queue, stops listening, lets answers under way finish (HTTP/1.1
 //! with `connection: close`, HTTP/2 after GOAWAY), and drops what is left when the
-//! drain time is over. An idle connection of HTTP/1.1 is closed a moment later,
-//! with its next answer if there is one: its client may have sent a request, and
-//! could not tell whether it was read. When to begin (after
+//! drain time is over. Idle connections are closed; after a hand-over those of
+//! HTTP/1.1 a moment later, with their next answer if there is one: a client may have
+//! sent a request, and could not tell whether it was read. When to begin (after
 //! readiness was withdrawn for a while, say) is for `app` to decide.
 
 use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     begun: CancellationToken,
+    is_handed_over: Arc<AtomicBool>,
 }
 
 /// How the connections of a worker ended once draining had begun.
@@ -45,6 +48,13 @@ impl Shutdown {
         self.begun.cancel();
     }
 
+    /// Begins the drain of a process that has handed its listening sockets over: clients are served all the while,
+    /// and idle connections have time for a last request.
+    pub fn begin_handed_over(&self) {
+        self.is_handed_over.store(true, Relaxed);
+        self.begun.cancel();
+    }
+
     /// Whether the drain has begun.
     pub fn has_begun(&self) -> bool {
         self.begun.is_cancelled()
@@ -59,7 +69,8 @@ impl Shutdown {
     /// handle, so that workers do not meet at one lock for each connection.
     pub(crate) fn worker(&self) -> Drain {
         let (idle_over, cut) = (CancellationToken::new(), CancellationToken::new());
-        Drain { begun: self.begun.child_token(), idle_over, cut }
+        let is_handed_over = Arc::clone(&self.is_handed_over);
+        Drain { begun: self.begun.child_token(), idle_over, cut, is_handed_over }
     }
 }
 
@@ -71,4 +82,12 @@ pub(crate) struct Drain {
     pub(crate) idle_over: CancellationToken,
     /// The drain time is over.
     pub(crate) cut: CancellationToken,
+    is_handed_over: Arc<AtomicBool>,
+}
+
+impl Drain {
+    /// Whether another process listens on the sockets by now.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Relaxed)
+    }
 }

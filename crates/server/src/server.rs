@@ -5,6 +5,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -115,7 +116,10 @@ impl Server {
         connections.close();
         let open = connections.len();
         let drain_timeout = self.shared.settings.drain_timeout;
-        let idle_time = self.shared.settings.late_request_time.min(drain_timeout / 2);
+        let idle_time = match worker.drain.is_handed_over() {
+            true => self.shared.settings.late_request_time.min(drain_timeout / 2),
+            false => Duration::ZERO,
+        };
         let ended = tokio::time::timeout(drain_timeout, async {
             let _some_are_open = tokio::time::timeout(idle_time, connections.wait()).await;
             worker.drain.idle_over.cancel();

@@ -70,9 +70,9 @@ pub struct Settings {
     /// How long answers under way may take once draining began; the default
     /// leaves room inside the 30 s that Kubernetes gives.
     pub drain_timeout: Duration,
-    /// A connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request that its client
-    /// sent before it could know is answered. At most half of the drain. While it is open the process is, which a
-    /// restart that hands nothing over waits for.
+    /// After a hand-over a connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request
+    /// that its client sent before it could know is answered. At most half of the drain. A restart that hands nothing
+    /// over must not wait for it: clients that connect again find no listener meanwhile.
     pub late_request_time: Duration,
     /// Compression of answers.
     pub compression: Compression,
@@ -127,7 +127,7 @@ impl Default for Settings {
             silence_ping: Duration::from_secs(30),
             silence_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(25),
-            late_request_time: Duration::from_millis(250),
+            late_request_time: Duration::from_secs(1),
             compression: Compression::default(),
             cors_origins: Vec::new(),
             hosts: Hosts::Any,

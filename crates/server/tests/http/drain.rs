@@ -36,12 +36,12 @@ async fn an_answer_under_way_arrives_and_idle_connections_close() {
 
 /// Its client cannot know that the drain has begun.
 #[tokio::test]
-async fn what_an_idle_client_sends_as_the_drain_begins_is_answered() {
+async fn what_an_idle_client_sends_after_a_hand_over_is_answered() {
     let settings = Settings { drain_timeout: HOUR, late_request_time: HOUR, ..Settings::default() };
     let site = Site::open(settings);
     let mut idle = site.connect().await;
     assert_eq!(idle.exchange("/", "", b"{}").await.status, 200);
-    site.shutdown.begin();
+    site.shutdown.begin_handed_over();
     // The connections hear of it.
     while TcpStream::connect(site.address).await.is_ok() {
         tokio::task::yield_now().await;
