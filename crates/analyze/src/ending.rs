@@ -15,10 +15,11 @@ const PAUSE_MS: u64 = 300_000;
 /// So many refusals in a row say it: one may be a slip.
 const TOLD: u64 = 3;
 
-/// Nothing but refusals for so long, microseconds: a window of a minute is over by then.
+/// The shortest time, in microseconds, with nothing but refusals that ends the sending: longer than a window of a
+/// minute.
 const REFUSED_US: u64 = 90_000_000;
 
-/// And so many of them.
+/// The fewest refusals in that time that end it.
 const REFUSED_MIN: u64 = 20;
 
 /// Why a target is asked no more.
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// What follows from calls of these classes, each so many seconds after the one before it.
+    /// What follows from calls of these classes, at this interval in seconds.
     #[track_caller]
     fn check(calls: &[(&str, u64, Option<u64>)], expected: Option<SendingEnd>) {
         let (mut run, mut now) = (RefusalRun::default(), 0);

@@ -193,11 +193,6 @@ impl ChainPeers {
         }
     }
 
-    /// Whether this replica leads the upstream, or asks because nothing is heard of it.
-    pub fn is_probed_here(&self, upstream: &str, now: Instant) -> bool {
-        self.known(upstream).is_none_or(|peers| self.is_prober(&peers, now))
-    }
-
     fn known(&self, upstream: &str) -> Option<Arc<UpstreamPeers>> {
         self.upstreams.lock().get(upstream)?.upgrade()
     }

@@ -35,7 +35,7 @@ const UNSURE: f64 = 0.05;
 /// But not if they are further apart than this, microseconds.
 const UNSURE_MAX_US: f64 = 5_000.0;
 
-/// From this bound on, one call in so many is within what the way makes uneven.
+/// From this bound on, one call in this many is within what the network makes uneven.
 const SLACK_FROM: u64 = 8;
 const SLACK_OF: u64 = 16;
 

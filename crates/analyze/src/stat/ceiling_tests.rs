@@ -10,9 +10,9 @@ use super::*;
 /// What a server does with a call.
 #[derive(Debug, Clone, Copy)]
 enum ModelRule {
-    /// It takes so many at a time.
+    /// It takes at most this many at a time.
     AtOnce(usize),
-    /// A bucket of this size with so many tokens a second.
+    /// A bucket of this size, filled at this rate in tokens per second.
     Bucket(f64, f64),
     /// So many in each window of this many milliseconds.
     Window(usize, f64),

@@ -11,7 +11,7 @@
 //! A test of a trend does not see a change: what a straight line leaves of it looks like a long memory.
 
 use super::chance::beyond;
-use super::trend::{VALUES_MIN, ranks, resemblance};
+use super::trend::{SURE_DEVIATIONS, VALUES_MIN, ranks, resemblance};
 
 /// A part of fewer values is no part.
 const PART_MIN: usize = 3;
@@ -20,9 +20,6 @@ const PART_MIN: usize = 3;
 /// medians hide most of a memory, and of rows of 20 with a memory of one half five times as many would do
 /// at one in a thousand.
 const CHANCE_MAX: f64 = 0.000_2;
-
-/// Likewise, in standard deviations, by ranks.
-const RANKS_MIN: f64 = 3.29;
 
 /// The standard deviation of normal values over their mean distance from the middle.
 const DEVIATION: f64 = 1.253_314;
@@ -47,7 +44,7 @@ pub struct StepChange {
 impl StepChange {
     /// Whether chance alone would show as much in less than one row of a thousand.
     pub(crate) fn is_sure(&self) -> bool {
-        self.chance < CHANCE_MAX && self.z.abs() > RANKS_MIN
+        self.chance < CHANCE_MAX && self.z.abs() > SURE_DEVIATIONS
     }
 }
 

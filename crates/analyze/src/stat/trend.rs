@@ -16,6 +16,9 @@
 //! smaller. A wave that is longer than the watch looks like a drift, and is one for as long as it
 //! was watched.
 
+/// Of values in rows by chance alone, one row in a thousand exceeds this many standard deviations.
+pub(crate) const SURE_DEVIATIONS: f64 = 3.29;
+
 /// Fewer values say nothing.
 pub(crate) const VALUES_MIN: usize = 10;
 
@@ -45,10 +48,9 @@ pub struct Trend {
 }
 
 impl Trend {
-    /// Whether chance alone would show as much in less than one row of a thousand: |z| above
-    /// 3.29.
+    /// Whether chance alone would show as much in less than one row of a thousand.
     pub(crate) fn is_sure(&self) -> bool {
-        self.z.abs() > 3.29
+        self.z.abs() > SURE_DEVIATIONS
     }
 }
 

@@ -103,14 +103,14 @@ pub enum FailureSpan {
 pub enum EndReason {
     /// Refusals ask for a pause.
     LongPause {
-        /// Of so many seconds.
+        /// Its length in seconds.
         seconds: u64,
     },
     /// Refusals say that a quota is spent.
     Spent,
     /// All calls were refused.
     Refused {
-        /// For so many seconds.
+        /// How long, in seconds.
         seconds: u64,
     },
 }

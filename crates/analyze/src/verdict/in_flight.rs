@@ -2,7 +2,7 @@
 //!
 //! Looked for before anything is called a rate or a window: more calls a second are more calls in flight
 //! and more connections, so each of the three bounds refuses calls from some rate on. They differ in which
-//! calls these are. A bound on calls in flight refuses a call if and only if so many are in flight when it
+//! calls these are. A bound on calls in flight refuses a call if and only if that many are in flight when it
 //! arrives. A bound on connections refuses what comes over further connections, and never a call on a
 //! connection that it has taken. A rate looks at neither.
 

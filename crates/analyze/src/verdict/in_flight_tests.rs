@@ -44,7 +44,7 @@ impl Pool {
         Self { counting, rng, records, idle, busy, opened: 0, in_window: (0, 0) }
     }
 
-    /// One cell: so many calls a second for three seconds.
+    /// One cell: calls at this rate for three seconds.
     fn play(&mut self, cell: u32, per_second: f64) {
         (self.idle, self.busy) = (Vec::new(), Vec::new());
         let begin = u64::from(cell) * 20_000_000;

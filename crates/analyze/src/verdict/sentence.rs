@@ -179,12 +179,14 @@ impl fmt::Display for Finding {
                 time(*p99_ms)
             ),
             Self::Step { what, from, to, after_minutes, minutes } => {
-                steps(f, *what, (*from, *to), (*after_minutes, *minutes))
+                steps(f, *what, Moved { from: *from, to: *to }, *after_minutes, *minutes)
             }
             Self::Fails { percent, how, when, .. } => {
                 write!(f, "{} % of calls {}, {}", figure(*percent), how.words(), when.words())
             }
-            Self::Drift { what, from, to, minutes } => drifts(f, *what, (*from, *to), *minutes),
+            Self::Drift { what, from, to, minutes } => {
+                drifts(f, *what, Moved { from: *from, to: *to }, *minutes)
+            }
             Self::NoDrift { minutes } => even(f, *minutes),
             Self::Ended { after_calls, reason } => {
                 let (after, why) = (whole(*after_calls), reason.words());
@@ -212,28 +214,31 @@ fn at_most(f: &mut fmt::Formatter<'_>, most: u64, of: &str, way: RefusalWay) -> 
     write!(f, "at most {} {of}, above that {}", whole(most), way.word())
 }
 
-fn drifts(
-    f: &mut fmt::Formatter<'_>,
-    what: Drifting,
-    (from, to): (f64, f64),
-    minutes: u64,
-) -> fmt::Result {
+/// Where a figure was, and where it is.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    from: f64,
+    to: f64,
+}
+
+fn drifts(f: &mut fmt::Formatter<'_>, what: Drifting, moved: Moved, minutes: u64) -> fmt::Result {
     let subject = what.subject();
-    let moves = if to > from { "rise" } else { "fall" };
+    let moves = if moved.to > moved.from { "rise" } else { "fall" };
     let s = if what.is_plural() { "" } else { "s" };
-    write!(f, "{subject} {moves}{s} {} in {}", change(what, (from, to)), watched(minutes))
+    write!(f, "{subject} {moves}{s} {} in {}", change(what, moved), watched(minutes))
 }
 
 fn steps(
     f: &mut fmt::Formatter<'_>,
     what: Drifting,
-    (from, to): (f64, f64),
-    (after, minutes): (u64, u64),
+    moved: Moved,
+    after: u64,
+    minutes: u64,
 ) -> fmt::Result {
     let (after, minutes) = (whole(after), whole(minutes));
-    let moves = if to > from { "jump" } else { "drop" };
+    let moves = if moved.to > moved.from { "jump" } else { "drop" };
     let s = if what.is_plural() { "" } else { "s" };
-    write!(f, "{} {moves}{s} {}", what.subject(), change(what, (from, to)))?;
+    write!(f, "{} {moves}{s} {}", what.subject(), change(what, moved))?;
     write!(f, " after {after} of {minutes} minutes")
 }
 
@@ -241,7 +246,8 @@ fn even(f: &mut fmt::Formatter<'_>, minutes: u64) -> fmt::Result {
     write!(f, "no drift or step of times, errors or throughput in {}", watched(minutes))
 }
 
-fn change(what: Drifting, (from, to): (f64, f64)) -> String {
+fn change(what: Drifting, moved: Moved) -> String {
+    let Moved { from, to } = moved;
     match what {
         Drifting::Time | Drifting::Tail => format!("from {} to {}", time(from), time(to)),
         Drifting::Errors => format!("from {} to {} %", figure(from), figure(to)),
