@@ -661,7 +661,7 @@ pub(crate) fn endpoint_of(upstream: &config::Upstream) -> Endpoint {
     let headers = upstream.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone())).collect();
     let auth = auth_of(upstream.auth.as_ref());
-    Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http }
+    Endpoint { headers, auth, version: upstream.http, ..Endpoint::new(upstream.url.clone()) }
 }
 
 #[cfg(test)]

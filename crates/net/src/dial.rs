@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 use wellhead_transport::feed::BoxFuture;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::endpoint::{HttpVersion, Prepared};
+use crate::endpoint::{HttpVersion, Prepared, ProxyRoute};
 use crate::journal::SetUp;
 use crate::protocol::Protocol;
 
@@ -382,8 +382,10 @@ impl AsyncWrite for Stream {
 /// Opens connections to one upstream.
 #[derive(Debug)]
 pub(crate) struct Dialer {
+    /// Of the endpoint, or of the proxy on the way to it.
     host: String,
     port: u16,
+    proxy: Option<ProxyRoute>,
     server_name: ServerName<'static>,
     tls: Option<TlsConfig>,
     resolver: Arc<Resolver>,
@@ -432,9 +434,15 @@ impl Dialer {
         tls: &TlsClient,
         first_turn: usize,
     ) -> Self {
+        let proxy = prepared.proxy.clone();
+        let (host, port) = match &proxy {
+            Some(ProxyRoute { proxy, .. }) => (proxy.host.clone(), proxy.port),
+            None => (prepared.host.clone(), prepared.port),
+        };
         Self {
-            host: prepared.host.clone(),
-            port: prepared.port,
+            host,
+            port,
+            proxy,
             server_name: prepared.server_name.clone(),
             tls: prepared.secure.then(|| TlsConfig(Arc::clone(tls.config(prepared.version)))),
             resolver,
@@ -461,6 +469,10 @@ impl Dialer {
         *step = DialStep::Tcp;
         let found = Instant::now();
         let tcp = self.connect(&addresses, deadline).await?;
+        let tcp = match &self.proxy {
+            Some(ProxyRoute { proxy, tunnel_to: Some(place) }) => proxy.open(tcp, place).await?,
+            Some(ProxyRoute { tunnel_to: None, .. }) | None => tcp,
+        };
         let open = Instant::now();
         let set_up = SetUp { dns: found - begun, tcp: open - found, tls: Duration::ZERO };
         let Some(TlsConfig(config)) = &self.tls else { return Ok((Stream::Plain(tcp), set_up)) };
@@ -472,7 +484,7 @@ impl Dialer {
         }
     }
 
-    /// The addresses of the upstream's host, at least one.
+    /// The addresses of the upstream's host, or of the proxy on the way to it; at least one.
     pub(crate) async fn look_up(&self) -> Result<Arc<[SocketAddr]>, TransportError> {
         let found = self.resolver.addresses(&self.host, self.port).await;
         found.map_err(|e| failed(TransportErrorKind::Dns, &e))

@@ -7,8 +7,8 @@
 use std::fmt;
 
 use ::http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use base64::Engine as _;
@@ -18,6 +18,7 @@ use wellhead_telemetry::{Secret, SecretUrl};
 use zeroize::Zeroizing;
 
 use crate::hpack::Blocks;
+use crate::tunnel::ForwardProxy;
 
 const AGENT: &str = concat!("wellhead/", env!("CARGO_PKG_VERSION"));
 
@@ -33,12 +34,15 @@ pub struct Endpoint {
     pub auth: Auth,
     /// Which HTTP to speak.
     pub version: HttpVersion,
+    /// The proxy to go through; over plain `http` it speaks HTTP/1.1.
+    pub proxy: Option<ForwardProxy>,
 }
 
 impl Endpoint {
     /// An endpoint without extra headers, whose protocol is found out.
     pub fn new(url: SecretUrl) -> Self {
-        Self { url, headers: Vec::new(), auth: Auth::Url, version: HttpVersion::Auto }
+        let (auth, version) = (Auth::Url, HttpVersion::Auto);
+        Self { url, headers: Vec::new(), auth, version, proxy: None }
     }
 }
 
@@ -114,6 +118,23 @@ pub(crate) struct Prepared {
     /// For [`Purpose::Feed`] only: a map of headers takes a kilobyte or more, and every worker has one of
     /// these for each upstream.
     pub(crate) handshake: Option<FeedRequest>,
+    /// The proxy that connections are opened to, and whether they are tunnels through it.
+    pub(crate) proxy: Option<ProxyRoute>,
+}
+
+/// How a proxy carries requests to an endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct ProxyRoute {
+    pub(crate) proxy: ForwardProxy,
+    /// `host:port` to ask a tunnel to; `None` where requests go to the proxy itself.
+    pub(crate) tunnel_to: Option<String>,
+}
+
+impl ProxyRoute {
+    /// Whether requests go to the proxy itself.
+    fn is_direct(&self) -> bool {
+        self.tunnel_to.is_none()
+    }
 }
 
 /// What a WebSocket handshake is made of.
@@ -156,11 +177,23 @@ impl Prepared {
         let server_name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::Host)?;
 
         let mut headers = headers(endpoint, purpose, secure)?;
+        let proxy = endpoint.proxy.clone().map(|proxy| {
+            let is_tunnel = secure || purpose == Purpose::Feed;
+            ProxyRoute { proxy, tunnel_to: is_tunnel.then(|| format!("{url_host}:{port}")) }
+        });
+        let direct = proxy.as_ref().filter(|route| route.is_direct());
+        if let Some(value) = direct.and_then(|route| route.proxy.authorization.as_ref()) {
+            let mut value =
+                HeaderValue::from_str(value.expose()).map_err(|_| EndpointError::Credentials)?;
+            value.set_sensitive(true);
+            headers.insert(PROXY_AUTHORIZATION, value);
+        }
         // Rebuilt from its parts, so that user info and fragment cannot slip in.
         let mut authority = url_host.to_owned();
         if let Some(port) = url.port() {
             authority.push_str(&format!(":{port}"));
         }
+        let place = format!("{scheme}://{authority}");
         let written = match headers.remove(HOST) {
             Some(host) => host.to_str().map_err(|_| EndpointError::Host)?.to_owned(),
             None => authority,
@@ -170,7 +203,11 @@ impl Prepared {
             path.push('?');
             path.push_str(query);
         }
-        let h1_uri = Uri::try_from(path.as_str()).map_err(|_| EndpointError::Path)?;
+        let target = match direct {
+            Some(_) => Zeroizing::new(format!("{place}{}", path.as_str())),
+            None => path.clone(),
+        };
+        let h1_uri = Uri::try_from(target.as_str()).map_err(|_| EndpointError::Path)?;
         // Checks the authority as well, which HTTP/1.1 only carries as a header.
         let uri = Uri::builder()
             .scheme(scheme)
@@ -189,9 +226,10 @@ impl Prepared {
             host,
             port,
             server_name,
-            version: endpoint.version,
+            version: if direct.is_some() { HttpVersion::H1 } else { endpoint.version },
             h2_head,
             handshake: (purpose == Purpose::Feed).then_some(FeedRequest { uri, headers }),
+            proxy,
         })
     }
 }
@@ -300,13 +338,13 @@ fn authorization(endpoint: &Endpoint) -> Result<Option<HeaderValue>, EndpointErr
     Ok(Some(value))
 }
 
-fn basic(user: &str, password: &str) -> Zeroizing<String> {
+pub(crate) fn basic(user: &str, password: &str) -> Zeroizing<String> {
     let pair = Zeroizing::new(format!("{user}:{password}"));
     Zeroizing::new(format!("Basic {}", BASE64.encode(pair.as_bytes())))
 }
 
 /// User info arrives with `%` escapes; the header carries the plain text.
-fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
+pub(crate) fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
     let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -4,7 +4,8 @@
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, which upstream is called and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
-//! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
+//! connection it takes, `caps` what their ends taught, `connect` how one comes to be (`tunnel`: through a
+//! forward proxy),
 //! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
 //! becomes bytes, `incoming` how a long one is read on demand, `journal` what is noted of all
 //! that for measurements. `carrier` is the other way:
@@ -37,6 +38,7 @@ mod pool;
 mod protocol;
 mod settings;
 mod stats;
+mod tunnel;
 mod waiters;
 mod ws;
 
@@ -55,6 +57,7 @@ pub use crate::mux::STREAM_WINDOW;
 pub use crate::protocol::{CloseReason, Protocol};
 pub use crate::settings::ClientSettings;
 pub use crate::stats::ConnectionStats;
+pub use crate::tunnel::ForwardProxy;
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};
 
 /// What the fuzzer calls.

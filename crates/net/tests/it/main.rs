@@ -7,6 +7,7 @@ mod carrier;
 mod ceiling;
 mod detect;
 mod fetch;
+mod forward_proxy;
 mod h1;
 mod h2;
 mod inspect;
