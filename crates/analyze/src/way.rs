@@ -16,8 +16,7 @@ use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpTransport,
-    HttpVersion, Journal, Protocol, Resolver, TlsClient, TlsSetupError, TransportResources,
-    TrustedRoots,
+    HttpVersion, Journal, Protocol, TlsSetupError, TransportResources,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
@@ -27,9 +26,11 @@ use self::event::Secrets;
 use crate::record::{CallRecord, MeasuredTarget, NUMBER_MAX, WireEvent};
 use crate::work::WorkCall;
 
+mod access;
 mod batch;
 mod socket;
 
+pub use access::{FixedAddress, TargetAccess};
 pub use socket::{SocketError, WsSession};
 
 /// A call without an answer for this long has failed.
@@ -60,6 +61,7 @@ pub enum WayError {
 #[derive(Debug, Clone)]
 pub struct Goal {
     url: SecretUrl,
+    access: TargetAccess,
     /// What the run says of it.
     pub target: MeasuredTarget,
     tariff: Option<Tariff>,
@@ -76,7 +78,24 @@ impl Goal {
             provider: provider.map(|provider| provider.id.clone()),
             chain_id: None,
         };
-        Self { url, target, tariff: provider.map(Tariff::of), provider }
+        let access = TargetAccess::default();
+        Self { url, access, target, tariff: provider.map(Tariff::of), provider }
+    }
+
+    /// Reached by these headers, credentials and connections.
+    #[must_use]
+    pub fn with_access(self, access: TargetAccess) -> Self {
+        Self { access, ..self }
+    }
+
+    /// How it is reached.
+    pub fn access(&self) -> &TargetAccess {
+        &self.access
+    }
+
+    /// What must not be in a record.
+    fn secrets(&self) -> Secrets {
+        Secrets::of(&self.url).and(&self.access.secrets())
     }
 
     /// Its provider, where the catalogue knows the host.
@@ -202,11 +221,12 @@ impl Way {
     ///
     /// Where the URL cannot be used or TLS cannot be set up.
     pub fn new(goal: &Goal, means: Means, numbers: &Numbers, seed: u64) -> Result<Self, WayError> {
-        let tls = Arc::new(TlsClient::new(TrustedRoots::Public)?);
-        let resolver = Arc::new(Resolver::new());
+        let tls = Arc::new(goal.access.tls()?);
+        let resolver = Arc::new(goal.access.resolver());
         let answers = Arc::new(Ceiling::new(HELD_BYTES_MAX));
-        let secrets = Arc::new(Secrets::of(&goal.url));
-        let endpoint = Endpoint { version: means.version, ..Endpoint::new(goal.url.clone()) };
+        let secrets = Arc::new(goal.secrets());
+        let endpoint = goal.access.endpoint(goal.url.clone());
+        let endpoint = Endpoint { version: means.version, ..endpoint };
         let connections = means.connections.max(1);
         let (lines, each) = match means.version {
             HttpVersion::H1 => (1, connections),

@@ -4,6 +4,7 @@
 //! if there are many and they go to a third party.
 
 mod compare;
+mod endpoint;
 mod limits;
 mod live;
 mod resume;
@@ -31,7 +32,7 @@ use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::{HttpVersion, Protocol};
-use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_telemetry::clock;
 use wellhead_upstream::Metering;
 
 use self::live::{Ahead, Live, draws};
@@ -192,32 +193,6 @@ fn bodies(it: &BodiesArgs) -> Box<dyn ExperimentPlan> {
     Box::new(plan::BodiesPlan::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
 }
 
-fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
-    let goal = |(index, text): (usize, &String)| {
-        let (name, text) = named(text);
-        let url = SecretUrl::parse(text).map_err(|why| why.to_string());
-        let url = url.and_then(|url| match url.expose().scheme() {
-            "http" | "https" => Ok(url),
-            other => Err(format!("scheme `{other}` is not measured: use http or https")),
-        });
-        // The text is not quoted: it may hold a key.
-        let url = url.map_err(|why| CommandError::Config(format!("URL {}: {why}", index + 1)))?;
-        Ok::<_, CommandError>(Goal::new(
-            name.map_or_else(|| summary::given(index), str::to_owned),
-            url,
-        ))
-    };
-    let goals: Vec<Goal> = urls.iter().enumerate().map(goal).collect::<Result<_, _>>()?;
-    for (index, goal) in goals.iter().enumerate() {
-        let id = &goal.target.id;
-        if goals[..index].iter().any(|other| other.target.id == *id) {
-            let text = format!("URL {}: another target is called `{id}`", index + 1);
-            return Err(CommandError::Config(format!("{text}: give each its own NAME=URL")));
-        }
-    }
-    Ok(goals)
-}
-
 /// What lines call them.
 fn names(goals: &[Goal]) -> Vec<String> {
     summary::names(goals.iter().map(|goal| &goal.target))
@@ -236,7 +211,7 @@ fn named(text: &str) -> (Option<&str>, &str) {
 }
 
 fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), CommandError> {
-    let goals = goals(&common.urls)?;
+    let goals = endpoint::goals(common)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
@@ -290,7 +265,7 @@ fn may_send(
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
     let most = predicted.saturating_add(spent).min(common.max_calls);
-    complain(&format!("at most {most} calls in all"));
+    complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
     if common.dry_run {
         say("nothing was sent");
         return Ok(None);
@@ -607,6 +582,10 @@ mod tests {
     use wellhead_analyze::verdict::{Confidence, Finding};
 
     use super::*;
+
+    fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
+        endpoint::goals(&CommonArgs::test(urls.to_vec()))
+    }
 
     #[test]
     fn a_stamp_is_a_date() {

@@ -4,9 +4,8 @@
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, which upstream is called and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
-//! connection it takes, `caps` what their ends taught, `connect` how one comes to be (`tunnel`: through a
-//! forward proxy),
-//! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
+//! connection it takes, `caps` what their ends taught, `connect` how one comes to be, `tunnel` the
+//! way through a forward proxy, `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
 //! becomes bytes, `incoming` how a long one is read on demand, `journal` what is noted of all
 //! that for measurements. `carrier` is the other way:
 //! plain calls over a few WebSocket connections, many at a time. `fetch` gets single documents

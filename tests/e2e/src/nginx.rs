@@ -30,8 +30,30 @@ impl Nginx {
     /// # Panics
     /// When it does not come up.
     pub async fn before(server: u16, read_timeout: Duration) -> Self {
+        let seconds = read_timeout.as_secs();
+        Self::with(
+            "",
+            &format!(
+                "location / {{
+               proxy_pass http://127.0.0.1:{server};
+               proxy_http_version 1.1;
+               proxy_set_header Upgrade $http_upgrade;
+               proxy_set_header Connection \"upgrade\";
+               proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+               proxy_read_timeout {seconds}s;
+             }}"
+            ),
+        )
+        .await
+    }
+
+    /// Serves what the lines of a `server` block say; `listen_words` follow the port.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub async fn with(listen_words: &str, server: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a config");
-        let (port, at, seconds) = (free_port(), folder.path().display(), read_timeout.as_secs());
+        let (port, at) = (free_port(), folder.path().display());
         let config = format!(
             "daemon off;
              master_process off;
@@ -45,15 +67,8 @@ impl Nginx {
                uwsgi_temp_path {at}/uwsgi;
                scgi_temp_path {at}/scgi;
                server {{
-                 listen 127.0.0.1:{port};
-                 location / {{
-                   proxy_pass http://127.0.0.1:{server};
-                   proxy_http_version 1.1;
-                   proxy_set_header Upgrade $http_upgrade;
-                   proxy_set_header Connection \"upgrade\";
-                   proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-                   proxy_read_timeout {seconds}s;
-                 }}
+                 listen 127.0.0.1:{port} {listen_words};
+                 {server}
                }}
              }}"
         );

@@ -57,6 +57,13 @@ impl Secrets {
         Self(parts.filter(|part| part.len() >= TELLING).map(|part| part.to_lowercase()).collect())
     }
 
+    /// These as well.
+    pub(super) fn and(mut self, values: &[String]) -> Self {
+        let values = values.iter().filter(|value| value.len() >= TELLING);
+        self.0.extend(values.map(|value| value.to_lowercase()));
+        self
+    }
+
     /// Whether a text from outside holds a part of the URL.
     pub(super) fn are_in(&self, text: &str) -> bool {
         let small = text.to_lowercase();

@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
-use wellhead_net::{
-    Endpoint, EndpointError, FeedSettings, Resolver, TlsClient, TlsSetupError, TrustedRoots,
-    WsClient, WsConnection,
-};
+use wellhead_net::{EndpointError, FeedSettings, TlsSetupError, WsClient, WsConnection};
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::CALL_ID;
@@ -43,9 +40,9 @@ impl WsSession {
     /// Where none can be opened.
     pub async fn open(goal: &Goal, url: Option<&SecretUrl>) -> Result<Self, SocketError> {
         let own = url.cloned().unwrap_or_else(|| over_websocket(&goal.url));
-        let tls = TlsClient::new(TrustedRoots::Public)?;
-        let resolver = Arc::new(Resolver::new());
-        let client = WsClient::new(&Endpoint::new(own), FeedSettings::default(), resolver, &tls)?;
+        let (tls, resolver) = (goal.access.tls()?, Arc::new(goal.access.resolver()));
+        let endpoint = goal.access.endpoint(own);
+        let client = WsClient::new(&endpoint, FeedSettings::default(), resolver, &tls)?;
         client.open().await.map(Self).map_err(SocketError::Transport)
     }
 

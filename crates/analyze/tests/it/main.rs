@@ -1,5 +1,6 @@
 //! Whole runs, made up: what is said of them, what becomes of it, what it looks like.
 
+mod access;
 mod answers;
 mod beside;
 mod hostile;

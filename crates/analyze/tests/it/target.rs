@@ -30,7 +30,7 @@ const SECOND: Duration = Duration::from_secs(1);
 type Script = dyn Fn(&str, &str) -> String + Send + Sync;
 
 /// A server of HTTP/1.1 that answers by a script; its URL has a key in each of its parts.
-async fn target(script: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Goal {
+pub(super) async fn target(script: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Goal {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("bound");
     let script: Arc<Script> = Arc::new(script);
@@ -60,12 +60,12 @@ async fn serve(mut socket: TcpStream, script: Arc<Script>) -> Option<()> {
     }
 }
 
-fn http(status: &str, headers: &str, body: &str) -> String {
+pub(super) fn http(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
 }
 
 /// An answer to a call, in which `result` is JSON.
-fn answer(result: &str) -> String {
+pub(super) fn answer(result: &str) -> String {
     http("200 OK", "", &format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
 }
 
@@ -78,7 +78,7 @@ async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
 }
 
 /// What a load of ten calls leaves in its directory: all files as one text, and the records.
-async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
+pub(super) async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let dir = TempDir::new().expect("a directory");
     let (budget, stop, goals) = (CallBudget::new(100), StopSignal::default(), [goal.clone()]);
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");

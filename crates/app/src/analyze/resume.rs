@@ -10,6 +10,7 @@ use wellhead_analyze::run::EarlierRun;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
+use crate::cli::analyze::endpoint::EndpointArgs;
 use crate::cli::analyze::{CommonArgs, Experiment, ResumeArgs};
 use crate::cli::{Cli, Command};
 use crate::terminal::{CommandError, complain};
@@ -18,6 +19,9 @@ use crate::terminal::{CommandError, complain};
 const LEFT_OUT: char = '…';
 /// Where one word says where WebSocket is.
 const WS: &str = "--ws=";
+/// Likewise a header, and a proxy.
+const HEADER: &str = "--header=";
+const PROXY: &str = "--proxy=";
 
 /// Goes on with a run.
 pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
@@ -49,7 +53,11 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
         ));
     };
     common.urls = urls(&common.urls, &given)?;
+    let EndpointArgs { headers: kept, proxy, .. } = &mut common.endpoint;
+    *kept = headers(kept, &it.secrets.headers)?;
+    *proxy = whole_proxy(proxy.take(), it.secrets.proxy.clone())?;
     common.goes_on = Some(it.dir.clone());
+    common.seed = earlier.run().seed;
     common.profile = it.profile.clone().or(common.profile.take());
     common.yes |= it.yes;
     super::command(&analyze.what)
@@ -61,12 +69,65 @@ pub(super) fn read(dir: &Path) -> Result<EarlierRun, CommandError> {
         .map_err(|error| CommandError::Config(format!("`{}`: {error}", dir.display())))
 }
 
-/// The words after `analyze`, without what may be secret: the URLs of `common` and `sockets`.
+/// The words after `analyze`, without what may be secret: the URLs of `common` and `sockets`, the
+/// values of headers, the user of the proxy.
 pub(super) fn words(common: &CommonArgs, sockets: &[String]) -> Vec<String> {
     // A path that is no text is kept as it is shown.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let after = words.skip_while(|word| word != "analyze").skip(1);
+    let after = after.map(|word| without_header(word, &common.endpoint));
     without_secrets(after, &[&common.urls[..], sockets].concat())
+}
+
+/// A header keeps its name, and the proxy its place. A file is named, not read.
+fn without_header(word: String, args: &EndpointArgs) -> String {
+    let (flag, value) = [HEADER, PROXY]
+        .into_iter()
+        .find_map(|flag| word.strip_prefix(flag).map(|value| (flag, value)))
+        .unwrap_or(("", &word));
+    if args.proxy.as_deref() == Some(value) {
+        return format!("{flag}{}", shown(value));
+    }
+    match value.split_once(':') {
+        Some((name, _)) if args.headers.iter().any(|it| it == value && !it.starts_with('@')) => {
+            format!("{flag}{name}: {LEFT_OUT}")
+        }
+        Some(_) | None => word,
+    }
+}
+
+/// The headers that were sent, whole again.
+fn headers(kept: &[String], given: &[String]) -> Result<Vec<String>, CommandError> {
+    let name = |text: &str| text.split_once(':').map(|(name, _)| name.trim().to_lowercase());
+    if let Some(other) = given.iter().find(|it| !kept.iter().any(|kept| name(kept) == name(it))) {
+        let name = name(other).unwrap_or_default();
+        return Err(CommandError::Config(format!("header `{name}` was not sent in this run")));
+    }
+    let whole = |text: &String| match given.iter().find(|it| name(it) == name(text)) {
+        Some(given) => Ok(given.clone()),
+        None if text.ends_with(LEFT_OUT) => {
+            let name = name(text).unwrap_or_default();
+            let hint = "give it again with `--header`: its value is not stored";
+            Err(CommandError::Config(format!("header `{name}`: {hint}")))
+        }
+        None => Ok(text.clone()),
+    };
+    kept.iter().map(whole).collect()
+}
+
+/// The proxy that was used, whole again.
+fn whole_proxy(
+    kept: Option<String>,
+    given: Option<String>,
+) -> Result<Option<String>, CommandError> {
+    match (kept, given) {
+        (Some(kept), None) if kept.ends_with(LEFT_OUT) => {
+            let hint = "give it again with `--proxy`: its password is not stored";
+            Err(CommandError::Config(format!("the proxy of the run: {hint}")))
+        }
+        (None, Some(_)) => Err(CommandError::Config("the run went through no proxy".to_owned())),
+        (kept, given) => Ok(given.or(kept)),
+    }
 }
 
 fn without_secrets(words: impl Iterator<Item = String>, urls: &[String]) -> Vec<String> {
@@ -178,6 +239,49 @@ mod tests {
         assert_eq!(kept(&one), "reach --ws wss://h.example/… https://h.example/…");
         assert_eq!(kept(&other), "reach https://h.example/… --ws=wss://h.example/…");
         assert!(is_socket(&urls[1]) && !is_socket(&urls[0]) && !is_socket("a=https://h.example"));
+    }
+
+    #[test]
+    fn a_header_keeps_its_name_and_a_proxy_its_place() {
+        let args = EndpointArgs {
+            headers: texts(&["x-key: SECRET", "@keys/file"]),
+            proxy: Some("http://me:SECRET@p.example:1".to_owned()),
+            ..EndpointArgs::default()
+        };
+        for (word, expected) in [
+            ("x-key: SECRET", "x-key: …"),
+            ("--header=x-key: SECRET", "--header=x-key: …"),
+            ("@keys/file", "@keys/file"),
+            ("--header=@keys/file", "--header=@keys/file"),
+            ("http://me:SECRET@p.example:1", "http://p.example:1/…"),
+            ("--proxy=http://me:SECRET@p.example:1", "--proxy=http://p.example:1/…"),
+            ("http://h.example", "http://h.example"),
+        ] {
+            assert_eq!(without_header(word.to_owned(), &args), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_stored_is_given_again() {
+        let told = |outcome: Result<Vec<String>, CommandError>| match outcome {
+            Ok(found) => found.join(" | "),
+            Err(CommandError::Config(why) | CommandError::System(why)) => why,
+            Err(CommandError::Differs | CommandError::Unwell) => String::new(),
+        };
+        let kept = texts(&["x-key: …", "@file"]);
+        let again = "header `x-key`: give it again with `--header`: its value is not stored";
+        assert_eq!(told(headers(&kept, &[])), again);
+        assert_eq!(told(headers(&kept, &texts(&["X-Key: S"]))), "X-Key: S | @file");
+        let other = told(headers(&kept, &texts(&["x-key: S", "y: S"])));
+        assert_eq!(other, "header `y` was not sent in this run");
+        let proxy = |kept: Option<&str>, given: Option<&str>| {
+            let found = whole_proxy(kept.map(str::to_owned), given.map(str::to_owned));
+            told(found.map(|it| it.into_iter().collect()))
+        };
+        assert_eq!(proxy(Some("http://p:1"), None), "http://p:1");
+        assert_eq!(proxy(Some("http://p:1/…"), Some("http://u:p@p:1")), "http://u:p@p:1");
+        assert!(proxy(Some("http://p:1/…"), None).starts_with("the proxy of the run: give it"));
+        assert_eq!(proxy(None, Some("http://p:1")), "the run went through no proxy");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use wellhead_analyze::way::Goal;
 use wellhead_telemetry::SecretUrl;
 
 use super::{
-    ConfirmedRun, confirm, ended, goals, greeting_line, interrupted, names, report, resume, terms,
+    ConfirmedRun, confirm, ended, endpoint, greeting_line, interrupted, names, report, resume,
+    terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
@@ -118,7 +119,7 @@ struct InquiryRun<'a> {
 
 /// Measures all targets together and writes the report.
 pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), CommandError> {
-    let goals = goals(&common.urls)?;
+    let goals = endpoint::goals(common)?;
     let (name, _) = inquiry.name();
     if goals.len() < inquiry.targets_min() {
         return Err(CommandError::Config(format!(
@@ -126,7 +127,7 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
         )));
     }
     let sockets = match inquiry {
-        Inquiry::Reach(it) => sockets(it)?,
+        Inquiry::Reach(it) => sockets(it, goals.len())?,
         Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
     };
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
@@ -139,8 +140,8 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
 }
 
 /// URLs for WebSocket, in the order of the targets.
-fn sockets(it: &ReachArgs) -> Result<Vec<Option<SecretUrl>>, CommandError> {
-    if it.ws.len() > it.common.urls.len() {
+fn sockets(it: &ReachArgs, targets: usize) -> Result<Vec<Option<SecretUrl>>, CommandError> {
+    if it.ws.len() > targets {
         return Err(CommandError::Config("there are more `--ws` than endpoints".to_owned()));
     }
     let parse = |(index, text): (usize, &String)| {
@@ -285,8 +286,8 @@ mod tests {
     #[test]
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
-        let names = names(&goals(&urls).unwrap_or_default());
         let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
+        let names = names(&endpoint::goals(&common).unwrap_or_default());
         let it = FreshArgs { common, seconds: 1, every_ms: 100 };
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());

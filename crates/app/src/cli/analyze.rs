@@ -1,5 +1,6 @@
 //! Arguments of `wellhead analyze`.
 
+pub mod endpoint;
 pub mod limits;
 
 use std::path::PathBuf;
@@ -8,8 +9,12 @@ use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
 
+use self::endpoint::{EndpointArgs, SecretArgs};
+
 /// The longest time that can be asked for.
 const SECONDS_MAX: u64 = 30 * 86_400;
+/// Seeds that are drawn.
+const SEEDS: u64 = 1_000_000;
 /// The most calls.
 const CALLS_MAX: u64 = 1_000_000_000;
 
@@ -110,8 +115,11 @@ impl Experiment {
 pub struct CommonArgs {
     /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL
     /// names a target in the report
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required_unless_present = "upstreams")]
     pub urls: Vec<String>,
+    /// How they are reached.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
     /// The directory for records [default: wellhead-analysis-HOST-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -121,8 +129,8 @@ pub struct CommonArgs {
     /// A remark for the report, such as the region of the measuring machine
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// The random seed: decides the calls and their order
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// The random seed: decides the calls and their order [default: another one for each run]
+    #[arg(long, value_name = "N", default_value_t = drawn_seed(), hide_default_value = true)]
     pub seed: u64,
     /// The most calls to send, to all targets together
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = calls(1))]
@@ -144,6 +152,7 @@ impl CommonArgs {
     pub(crate) fn test(urls: Vec<String>) -> Self {
         Self {
             urls,
+            endpoint: EndpointArgs::default(),
             out: None,
             profile: None,
             note: None,
@@ -420,6 +429,9 @@ pub struct ResumeArgs {
     /// The URLs that have more than a host
     #[arg(value_name = "URL")]
     pub urls: Vec<String>,
+    /// What is not stored.
+    #[command(flatten)]
+    pub secrets: SecretArgs,
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
@@ -446,6 +458,12 @@ pub struct CompareArgs {
     /// Also write it as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Runs with one seed ask for the blocks and accounts that the run before put into the caches of a
+/// target. Six digits, which are easily typed again.
+fn drawn_seed() -> u64 {
+    u64::from(rand::random::<u32>()) % SEEDS
 }
 
 /// A rate, calls a second, or a factor.

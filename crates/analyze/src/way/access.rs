@@ -1,0 +1,116 @@
+//! How a target is reached: what goes along with each call, whose certificates are trusted, and
+//! which way connections take.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use wellhead_net::{
+    Auth, Endpoint, ForwardProxy, Resolver, TlsClient, TlsSetupError, TrustedRoots,
+};
+use wellhead_telemetry::{Secret, SecretUrl};
+
+/// A name that is not looked up, and the address that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedAddress {
+    /// The name.
+    pub host: String,
+    /// The port for which it holds.
+    pub port: u16,
+    /// Where it leads.
+    pub address: SocketAddr,
+}
+
+/// See the module. Prints no value of a header and no credential.
+#[derive(Clone)]
+pub struct TargetAccess {
+    /// Sent with every request, over wellhead's own ones of the same name.
+    pub headers: Vec<(String, Secret)>,
+    /// The credentials.
+    pub auth: Auth,
+    /// Authorities to trust, in PEM; `None` for the public ones.
+    pub authorities: Option<Arc<[u8]>>,
+    /// Whether the public ones are trusted as well.
+    pub authorities_add: bool,
+    /// The proxy to go through.
+    pub proxy: Option<ForwardProxy>,
+    /// Names that are not looked up.
+    pub resolve: Vec<FixedAddress>,
+}
+
+impl Default for TargetAccess {
+    fn default() -> Self {
+        Self {
+            headers: Vec::new(),
+            auth: Auth::Url,
+            authorities: None,
+            authorities_add: false,
+            proxy: None,
+            resolve: Vec::new(),
+        }
+    }
+}
+
+impl TargetAccess {
+    /// The endpoint at `url`.
+    pub(super) fn endpoint(&self, url: SecretUrl) -> Endpoint {
+        Endpoint {
+            headers: self.headers.clone(),
+            auth: self.auth.clone(),
+            proxy: self.proxy.clone(),
+            ..Endpoint::new(url)
+        }
+    }
+
+    pub(super) fn tls(&self) -> Result<TlsClient, TlsSetupError> {
+        TlsClient::new(match &self.authorities {
+            Some(pem) if self.authorities_add => TrustedRoots::PublicAnd(pem),
+            Some(pem) => TrustedRoots::Only(pem),
+            None => TrustedRoots::Public,
+        })
+    }
+
+    pub(super) fn resolver(&self) -> Resolver {
+        let fixed = self.resolve.clone();
+        Resolver::with_lookup(Box::new(move |host, port| {
+            let known = fixed.iter().filter(|it| it.host.eq_ignore_ascii_case(&host));
+            let known: Vec<_> = known.filter(|it| it.port == port).map(|it| it.address).collect();
+            Box::pin(async move {
+                if known.is_empty() {
+                    return Ok(tokio::net::lookup_host((host, port)).await?.collect());
+                }
+                Ok(known)
+            })
+        }))
+    }
+
+    /// Values that must not be in a record, as they are sent and as they are meant.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let mut values: Vec<String> =
+            self.headers.iter().map(|(_, value)| value.expose().to_owned()).collect();
+        match &self.auth {
+            Auth::Url => {}
+            Auth::Basic { user, password } => {
+                let pair = [user.expose(), password.expose()];
+                values.push(BASE64.encode(pair.join(":")));
+                values.extend(pair.map(str::to_owned));
+            }
+            Auth::Bearer(token) => values.push(token.expose().to_owned()),
+        }
+        values
+    }
+}
+
+impl fmt::Debug for TargetAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("TargetAccess")
+            .field("headers", &headers)
+            .field("own_authorities", &self.authorities.is_some())
+            .field("proxy", &self.proxy)
+            .field("resolve", &self.resolve)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,321 @@
+//! The targets of a run, and how each is reached: by its URL and the arguments, or as an upstream
+//! of the proxy's config is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use wellhead_analyze::summary;
+use wellhead_analyze::way::{FixedAddress, Goal, Means, Numbers, TargetAccess, Way};
+use wellhead_net::{Auth, Endpoint, ForwardProxy};
+use wellhead_telemetry::{Secret, SecretUrl};
+
+use super::named;
+use crate::assemble::endpoint_of;
+use crate::cli::analyze::CommonArgs;
+use crate::cli::analyze::endpoint::EndpointArgs;
+use crate::config::{self, Overrides, Upstream};
+use crate::terminal::{CommandError, environment, rendered};
+
+/// Longer files of headers and tokens are refused.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// The targets: those with a URL, then the upstreams.
+///
+/// # Errors
+///
+/// Where one cannot be used, or has the name of another.
+pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
+    let access = access(&common.endpoint)?;
+    let mut goals = urls(&common.urls)?;
+    goals.extend(upstreams(&common.endpoint)?);
+    for (index, goal) in goals.iter().enumerate() {
+        let id = &goal.target.id;
+        if goals[..index].iter().any(|other| other.target.id == *id) {
+            let text = format!("URL {}: another target is called `{id}`", index + 1);
+            return Err(wrong(format!("{text}: give each its own NAME=URL")));
+        }
+    }
+    has_one_host(&goals, &common.endpoint)?;
+    goals.into_iter().map(|goal| reached(goal, &access)).collect()
+}
+
+fn wrong(text: String) -> CommandError {
+    CommandError::Config(text)
+}
+
+fn urls(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
+    let goal = |(index, text): (usize, &String)| {
+        let (name, text) = named(text);
+        let url = SecretUrl::parse(text).map_err(|why| why.to_string());
+        let url = url.and_then(|url| match url.expose().scheme() {
+            "http" | "https" => Ok(url),
+            other => Err(format!("scheme `{other}` is not measured: use http or https")),
+        });
+        // The text is not quoted: it may hold a key.
+        let url = url.map_err(|why| wrong(format!("URL {}: {why}", index + 1)))?;
+        Ok(Goal::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
+    };
+    urls.iter().enumerate().map(goal).collect()
+}
+
+/// Credentials of one provider are not shown to another.
+fn has_one_host(goals: &[Goal], args: &EndpointArgs) -> Result<(), CommandError> {
+    let is_secret = !args.headers.is_empty() || args.bearer_file.is_some();
+    let other = goals.iter().find(|goal| goal.target.host != goals[0].target.host);
+    match other {
+        Some(other) if is_secret => Err(wrong(format!(
+            "`--header` and `--bearer-file` would be sent to `{}` and to `{}`: measure them one by one, \
+             or as upstreams of a config (`--config`, `--upstream`)",
+            goals[0].target.host, other.target.host
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The goal with what all targets share; checked, without a connection.
+fn reached(goal: Goal, shared: &TargetAccess) -> Result<Goal, CommandError> {
+    let own = goal.access();
+    let mut headers = own.headers.clone();
+    headers.extend(shared.headers.iter().cloned());
+    let auth = match (&shared.auth, &own.auth) {
+        (Auth::Url, auth) | (auth, _) => auth.clone(),
+    };
+    let (authorities, authorities_add) = match &shared.authorities {
+        Some(pem) => (Some(Arc::clone(pem)), false),
+        None => (own.authorities.clone(), own.authorities_add),
+    };
+    let TargetAccess { proxy, resolve, .. } = shared.clone();
+    let access = TargetAccess { headers, auth, authorities, authorities_add, proxy, resolve };
+    let goal = goal.with_access(access);
+    match Way::new(&goal, Means::ONE, &Numbers::default(), 0) {
+        Ok(_) => Ok(goal),
+        Err(why) => Err(wrong(format!("`{}`: {why}", goal.target.id))),
+    }
+}
+
+/// What the arguments say of all targets.
+fn access(args: &EndpointArgs) -> Result<TargetAccess, CommandError> {
+    let mut headers = Vec::new();
+    for text in &args.headers {
+        match text.strip_prefix('@') {
+            Some(path) => {
+                let text = secret_file("--header", Path::new(path))?;
+                let lines = text.lines().filter(|line| !line.trim().is_empty());
+                for line in lines {
+                    headers.push(header(line)?);
+                }
+            }
+            None => headers.push(header(text)?),
+        }
+    }
+    let auth = match &args.bearer_file {
+        Some(path) => Auth::Bearer(Secret::new(secret_file("--bearer-file", path)?.trim())),
+        None => Auth::Url,
+    };
+    let authorities = args.ca_file.as_deref().map(|path| authorities("--ca-file", path));
+    let proxy = args.proxy.as_deref().map(|text| {
+        let url = SecretUrl::parse(text).map_err(|why| why.to_string());
+        let proxy = url.and_then(|url| ForwardProxy::new(&url).map_err(|why| why.to_string()));
+        proxy.map_err(|why| wrong(format!("`--proxy`: {why}")))
+    });
+    Ok(TargetAccess {
+        headers,
+        auth,
+        authorities: authorities.transpose()?,
+        authorities_add: false,
+        proxy: proxy.transpose()?,
+        resolve: args.resolve.iter().map(|text| fixed(text)).collect::<Result<_, _>>()?,
+    })
+}
+
+/// `Name: value`. The text is not quoted: it may be a secret.
+fn header(text: &str) -> Result<(String, Secret), CommandError> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() && !name.contains(' ') => {
+            Ok((name.to_owned(), Secret::new(value.trim())))
+        }
+        Some(_) | None => Err(wrong("`--header` needs `Name: value`, or @FILE".to_owned())),
+    }
+}
+
+fn secret_file(what: &str, path: &Path) -> Result<String, CommandError> {
+    let failed = |why: String| wrong(format!("`{what}`: `{}` {why}", path.display()));
+    let bytes = config::file::read_any(path, SECRET_BYTES_MAX + 1)
+        .map_err(|error| failed(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > SECRET_BYTES_MAX {
+        return Err(failed(format!("is longer than {} KiB", SECRET_BYTES_MAX >> 10)));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| failed("is not text".to_owned()))?;
+    if text.trim().is_empty() { Err(failed("is empty".to_owned())) } else { Ok(text) }
+}
+
+fn authorities(what: &str, path: &Path) -> Result<Arc<[u8]>, CommandError> {
+    config::authorities(path)
+        .map(Arc::from)
+        .map_err(|why| wrong(format!("`{what}` `{}`: {why}", path.display())))
+}
+
+/// `HOST:PORT:ADDRESS`, the address of IPv6 with or without brackets.
+fn fixed(text: &str) -> Result<FixedAddress, CommandError> {
+    let parsed = || {
+        let (host, rest) = text.split_once(':')?;
+        let (port, ip) = rest.split_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        let ip: IpAddr = ip.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+        let address = SocketAddr::new(ip, port);
+        (!host.is_empty()).then(|| FixedAddress { host: host.to_owned(), port, address })
+    };
+    parsed().ok_or_else(|| wrong(format!("`--resolve {text}`: HOST:PORT:ADDRESS is needed")))
+}
+
+/// The upstreams of the config that are targets.
+fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+    if args.upstreams.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = config::find(args.config.as_deref()).map_err(|error| wrong(error.to_string()))?;
+    let loaded = config::load(&path, &environment, Overrides::default())
+        .map_err(|report| wrong(rendered(&report)))?;
+    let known: Vec<&Upstream> =
+        loaded.settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams).collect();
+    let goal = |id: &String| {
+        let Some(upstream) = known.iter().find(|upstream| upstream.id.as_str() == id) else {
+            let ids: Vec<&str> = known.iter().map(|upstream| upstream.id.as_str()).collect();
+            let text = format!("there is no upstream `{id}` in `{}`", path.display());
+            return Err(wrong(format!("{text}: it has {}", ids.join(", "))));
+        };
+        as_configured(upstream)
+    };
+    args.upstreams.iter().map(goal).collect()
+}
+
+fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
+    let Endpoint { url, headers, auth, .. } = endpoint_of(upstream);
+    let pem = upstream.ca_file.as_deref().map(|path| authorities("ca_file", path));
+    let access = TargetAccess {
+        headers,
+        auth,
+        authorities: pem.transpose()?,
+        authorities_add: upstream.ca_file_adds,
+        ..TargetAccess::default()
+    };
+    Ok(Goal::new(upstream.id.as_str().to_owned(), url).with_access(access))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused<T>(outcome: Result<T, CommandError>) -> String {
+        match outcome {
+            Err(CommandError::Config(text)) => text,
+            Ok(_) | Err(_) => String::new(),
+        }
+    }
+
+    fn with(urls: &[&str], endpoint: EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+        let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+        goals(&CommonArgs { endpoint, ..CommonArgs::test(urls) })
+    }
+
+    fn header_args(headers: &[&str]) -> EndpointArgs {
+        let headers = headers.iter().map(|header| (*header).to_owned()).collect();
+        EndpointArgs { headers, ..EndpointArgs::default() }
+    }
+
+    #[test]
+    fn a_header_is_given_or_read_and_never_shown() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("headers");
+        std::fs::write(&file, "x-api-key: FILEKEY\n\nx-team: a: b\n").expect("written");
+        let args = header_args(&["X-Key: GIVENKEY", &format!("@{}", file.display())]);
+        let goals = with(&["http://h.example"], args).unwrap_or_default();
+        let headers: Vec<String> = goals[0]
+            .access()
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.expose()))
+            .collect();
+        assert_eq!(headers, ["X-Key=GIVENKEY", "x-api-key=FILEKEY", "x-team=a: b"]);
+        let shown = format!("{goals:?}");
+        assert!(shown.contains("x-api-key") && !shown.contains("FILEKEY"), "{shown}");
+        assert!(!shown.contains("GIVENKEY"), "{shown}");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_told_before_anything_is() {
+        let one = &["http://h.example"][..];
+        for (args, expected) in [
+            (header_args(&["KEYKEYKEY"]), "`--header` needs `Name: value`, or @FILE"),
+            (header_args(&["a b: KEY"]), "`--header` needs `Name: value`, or @FILE"),
+            (
+                header_args(&["content-length: 1"]),
+                "`target-1`: header `content-length` is set by the transport and cannot be configured",
+            ),
+            (
+                header_args(&["@/nowhere/h"]),
+                "`--header`: `/nowhere/h` cannot be read: No such file",
+            ),
+        ] {
+            let told = refused(with(one, args));
+            assert!(told.starts_with(expected), "{told}");
+            assert!(!told.contains("KEY"), "{told}");
+        }
+        let proxy = EndpointArgs { proxy: Some("https://p".into()), ..EndpointArgs::default() };
+        let told = refused(with(one, proxy));
+        assert_eq!(told, "`--proxy`: scheme `https` is not supported: use http");
+        let ca = EndpointArgs { ca_file: Some("/nowhere/ca".into()), ..EndpointArgs::default() };
+        assert!(refused(with(one, ca)).starts_with("`--ca-file` `/nowhere/ca`: "));
+    }
+
+    #[test]
+    fn a_secret_goes_to_one_host() {
+        let two = &["a=http://a.example/1", "http://b.example"][..];
+        let told = refused(with(two, header_args(&["x: y"])));
+        assert!(told.contains("to `a.example` and to `b.example`"), "{told}");
+        assert!(
+            with(&["http://a.example/1", "http://a.example/2"], header_args(&["x: y"])).is_ok()
+        );
+        assert!(with(two, EndpointArgs::default()).is_ok());
+    }
+
+    #[test]
+    fn an_address_is_fixed_for_a_name_and_a_port() {
+        for (text, expected) in [
+            ("h.example:443:127.0.0.1", Some("127.0.0.1:443")),
+            ("h.example:8545:::1", Some("[::1]:8545")),
+            ("h.example:8545:[::1]", Some("[::1]:8545")),
+            ("h.example:443", None),
+            ("h.example:x:127.0.0.1", None),
+            (":443:127.0.0.1", None),
+            ("h.example:443:other.example", None),
+        ] {
+            let found = fixed(text).ok().map(|it| it.address.to_string());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_brings_its_own_settings() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("wellhead.yaml");
+        let text = "chains:\n  ethereum:\n    upstreams:\n      \
+                    - { id: one, url: \"https://a.example/PATHKEY\", headers: { x-key: HEADKEY } }\n      \
+                    - { id: two, url: \"https://b.example\", auth: { bearer: TOKENKEY } }\n";
+        std::fs::write(&file, text).expect("written");
+        let args = |ids: &[&str]| EndpointArgs {
+            config: Some(file.clone()),
+            upstreams: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ..EndpointArgs::default()
+        };
+        let goals = with(&[], args(&["two", "one"])).unwrap_or_default();
+        let told: Vec<String> =
+            goals.iter().map(|goal| format!("{} {}", goal.target.id, goal.target.host)).collect();
+        assert_eq!(told, ["two b.example", "one a.example"]);
+        assert!(matches!(&goals[0].access().auth, Auth::Bearer(it) if it.expose() == "TOKENKEY"));
+        assert_eq!(goals[1].access().headers[0].1.expose(), "HEADKEY");
+        let told = refused(with(&[], args(&["three"])));
+        assert!(told.ends_with(": it has one, two"), "{told}");
+    }
+}

@@ -1,0 +1,112 @@
+//! `wellhead analyze` against endpoints that ask for more than a URL: nginx with an authority of its
+//! own, a password and a header, before a real node; and a run from the proxy's config.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use wellhead_e2e::{Anvil, Certificate, Nginx, binary};
+
+/// nginx before a node: over TLS, for users with the password and the header.
+async fn guarded(node: u16, certificate: &Certificate, folder: &Path) -> Nginx {
+    let users = folder.join("users");
+    std::fs::write(&users, "me:{PLAIN}PASSKEY1\n").unwrap();
+    let [file, key, _] = certificate.files();
+    let server = format!(
+        "ssl_certificate {};
+         ssl_certificate_key {};
+         location / {{
+           if ($http_x_team != \"TEAMKEY2\") {{ return 403; }}
+           auth_basic node;
+           auth_basic_user_file {};
+           proxy_pass http://127.0.0.1:{node};
+         }}",
+        file.display(),
+        key.display(),
+        users.display()
+    );
+    Nginx::with("ssl", &server).await
+}
+
+/// The exit code, and all that it said.
+fn analyze(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(binary()).arg("analyze").args(arguments).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// All files of a run as one text.
+fn files(dir: &Path) -> String {
+    let files = std::fs::read_dir(dir).unwrap();
+    files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_behind_an_authority_a_password_and_a_header() {
+    let folder = TempDir::new().unwrap();
+    let certificate = Certificate::new();
+    let node = Anvil::start(31337).await;
+    let nginx = guarded(node.port, &certificate, folder.path()).await;
+    let headers = folder.path().join("headers");
+    std::fs::write(&headers, "x-team: TEAMKEY2\n").unwrap();
+    let header = format!("@{}", headers.display());
+    let ca = certificate.files()[0].display().to_string();
+    let url = format!("https://me:PASSKEY1@localhost:{}/", nginx.port);
+    let resolve = format!("localhost:{}:127.0.0.1", nginx.port);
+    let out = folder.path().join("run");
+    let out = out.display().to_string();
+    let common = ["--resolve", &resolve, "--out", &out, &url];
+    let load = ["load", "--rates", "10", "--seconds", "2", "--ca-file", &ca, "--header", &header];
+
+    let (code, said) = analyze(&[&load[..], &common].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    let kept = said + &files(Path::new(&out));
+    assert!(!kept.contains("PASSKEY1") && !kept.contains("TEAMKEY2"), "{kept}");
+
+    // Each of them is needed, and its absence is told.
+    let nobody = url.replace("me:PASSKEY1@", "");
+    for (words, url, expected) in [
+        (&load[..5], &url, "tls"),
+        (&load[..7], &url, "auth (http-403)"),
+        (&load[..], &nobody, "auth (http-401)"),
+    ] {
+        std::fs::remove_dir_all(&out).unwrap();
+        let (code, said) = analyze(&[words, &common[..4], &[url]].concat());
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(expected), "no `{expected}`: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_of_the_config_is_a_target_with_its_settings() {
+    let folder = TempDir::new().unwrap();
+    let certificate = Certificate::new();
+    let node = Anvil::start(31337).await;
+    let nginx = guarded(node.port, &certificate, folder.path()).await;
+    let config = folder.path().join("wellhead.yaml");
+    let text = format!(
+        "chains:\n  dev:\n    id: 31337\n    upstreams:\n      - id: inner\n        \
+         url: https://localhost:{}/\n        headers: {{ x-team: TEAMKEY2 }}\n        \
+         auth: {{ basic: {{ user: me, password: PASSKEY1 }} }}\n        ca_file: {}\n",
+        nginx.port,
+        certificate.files()[0].display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let (config, out) = (config.display().to_string(), folder.path().join("run"));
+    let out = out.display().to_string();
+    let words = ["throttle", "--at-once", "1,2,3", "--connections", "1", "--calls", "20"];
+    let target = ["--config", &config, "--upstream", "inner", "--out", &out];
+    let (code, said) = analyze(&[&words[..], &target].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("inner (localhost"), "{said}");
+    let kept = said + &files(Path::new(&out));
+    assert!(!kept.contains("PASSKEY1") && !kept.contains("TEAMKEY2"), "{kept}");
+
+    // The order of its cells is drawn from a seed that is another one for each run, and is kept.
+    let (code, said) = analyze(&["resume", &out]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 cells were completed before"), "{said}");
+}
