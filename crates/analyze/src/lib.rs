@@ -6,10 +6,11 @@
 //! ([`profile`]), and a report to look at ([`report`]).
 //!
 //! The half that sends is made of parts that know nothing of each other: what is asked
-//! ([`work`]), when ([`schedule`]), over what ([`way`]), which cell is next ([`plan`]). [`run`]
+//! ([`work`], [`call_list`]), when ([`schedule`]), over what ([`way`]), which cell is next ([`plan`]). [`run`]
 //! puts them together and is the only one that waits and reads a clock; sockets are `net`'s.
 
 pub mod budget;
+pub mod call_list;
 pub mod difference;
 pub mod ending;
 pub mod inquiry;

@@ -5,6 +5,8 @@
 
 use rand::Rng;
 
+use crate::call_list::{CallList, ListedCall};
+
 /// Blocks below the head from which random ones are taken: every node has those.
 const RECENT: u64 = 100;
 
@@ -43,6 +45,10 @@ pub enum WorkKind {
     Mix,
     /// One method of [`METHODS`].
     Only(&'static str),
+    /// Calls of a list, drawn from it.
+    Listed(&'static CallList),
+    /// Calls of a list, in its order.
+    Replayed(&'static CallList),
 }
 
 /// Methods that [`WorkKind::Only`] can ask: of public knowledge, cheap for the target that answers.
@@ -87,6 +93,8 @@ impl WorkKind {
             Self::LargeBlocks => "large",
             Self::Mix => "mix",
             Self::Only(method) => method,
+            Self::Listed(_) => "listed",
+            Self::Replayed(_) => "replayed",
         }
     }
 
@@ -96,20 +104,38 @@ impl WorkKind {
             Self::Cheap => vec![("eth_blockNumber", 1.0)],
             Self::SmallBlocks | Self::LargeBlocks => vec![("eth_getBlockByNumber", 1.0)],
             Self::Only(method) => vec![(method, 1.0)],
+            Self::Listed(list) | Self::Replayed(list) => list.methods(),
             Self::Mix => {
                 MIX.iter().map(|(name, share)| (*name, f64::from(*share) / 100.0)).collect()
             }
         }
     }
 
-    /// The next call, of a chain that had its head at `head`.
-    pub fn next(self, head: u64, rng: &mut impl Rng) -> WorkCall {
+    /// Call number `n` of a cell, from 0, of a chain that had its head at `head`.
+    pub fn next(self, n: u64, head: u64, rng: &mut impl Rng) -> WorkCall {
         match self {
             Self::Cheap => WorkCall::bare("eth_blockNumber"),
             Self::SmallBlocks => block(head, false, rng),
             Self::LargeBlocks => block(head, true, rng),
             Self::Mix => mixed(head, rng),
             Self::Only(method) => only(method, head, rng),
+            Self::Listed(list) => {
+                let at = rng.random_range(0..list.calls().len());
+                list.call(at).to_work(head, rng)
+            }
+            Self::Replayed(list) => {
+                let at = usize::try_from(n).unwrap_or(usize::MAX) % list.calls().len();
+                list.call(at).to_work(head, rng)
+            }
+        }
+    }
+}
+
+impl ListedCall {
+    fn to_work(&self, head: u64, rng: &mut impl Rng) -> WorkCall {
+        match &self.params {
+            Some(params) => WorkCall { method: self.method, params: params.clone() },
+            None => only(self.method, head, rng),
         }
     }
 }
@@ -178,7 +204,7 @@ mod tests {
         for work in all() {
             let draw = |seed| {
                 let mut rng = SmallRng::seed_from_u64(seed);
-                (0..50).map(|_| work.next(1_000, &mut rng)).collect::<Vec<_>>()
+                (0..50).map(|_| work.next(0, 1_000, &mut rng)).collect::<Vec<_>>()
             };
             assert_eq!(draw(7), draw(7), "{}", work.word());
         }
@@ -191,7 +217,7 @@ mod tests {
             let costed: Vec<&str> = work.methods().iter().map(|(name, _)| *name).collect();
             for _ in 0..200 {
                 // A head of zero is a chain without a past.
-                let ask = work.next(0, &mut rng);
+                let ask = work.next(0, 0, &mut rng);
                 let body: serde_json::Value =
                     serde_json::from_str(&ask.body(1)).expect("valid JSON");
                 assert!(body["params"].is_array(), "{body}");
@@ -204,7 +230,8 @@ mod tests {
     fn the_mix_is_whole_and_drawn_by_its_shares() {
         assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
         let mut rng = SmallRng::seed_from_u64(3);
-        let drawn: Vec<WorkCall> = (0..20_000).map(|_| WorkKind::Mix.next(50, &mut rng)).collect();
+        let drawn: Vec<WorkCall> =
+            (0..20_000).map(|_| WorkKind::Mix.next(0, 50, &mut rng)).collect();
         for (name, share) in MIX {
             let seen = drawn.iter().filter(|ask| ask.method == name).count() as f64 / 200.0;
             assert!((seen - f64::from(share)).abs() < 1.5, "{name}: {seen} % for {share} %");

@@ -7,6 +7,7 @@ mod compare;
 mod endpoint;
 mod limits;
 mod live;
+mod own_calls;
 mod resume;
 mod together;
 
@@ -89,14 +90,19 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
             limits::cost(it)?;
             measure(&it.common, &|_| limits::cost(it).into_iter().collect())
         }
-        Experiment::Soak(it) => measure(&it.common, &|_| vec![limits::soak(it)]),
+        Experiment::Soak(it) => {
+            let work = own_calls::own_or(it.work, &it.own)?;
+            measure(&it.common, &|_| vec![limits::soak(it, work)])
+        }
+        Experiment::Replay(it) => own_calls::replay(it),
         Experiment::Load(it) => {
             if !matches!(it.spike.len(), 0 | 2) {
                 return Err(CommandError::Config(
                     "`--spike` takes two rates: `--spike 10,500`".into(),
                 ));
             }
-            measure(&it.common, &|_| vec![load(it)])
+            let work = own_calls::own_or(it.work, &it.own)?;
+            measure(&it.common, &|_| vec![load(it, work)])
         }
         Experiment::Report(it) => report(&it.dir, it.profile.as_deref()),
         Experiment::Resume(it) => resume::command(it),
@@ -152,14 +158,14 @@ fn rest_between_rates(goal: &Goal) -> Duration {
     RATE_REST.max(window(goal) * 2)
 }
 
-fn load(it: &LoadArgs) -> Box<dyn ExperimentPlan> {
+fn load(it: &LoadArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
     let stages = if it.users.is_empty() {
         it.rates.iter().map(|rate| Stage::Rate(*rate)).collect()
     } else {
         it.users.iter().map(|users| Stage::Users(*users)).collect()
     };
     let lasting = Duration::from_secs(it.seconds);
-    let (work, connections) = (work(it.work), it.connections.into());
+    let connections = it.connections.into();
     let version = match it.http {
         Http::Auto => HttpVersion::Auto,
         Http::H1 => HttpVersion::H1,

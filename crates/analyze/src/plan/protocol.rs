@@ -86,6 +86,7 @@ fn body(work: WorkKind) -> &'static str {
         WorkKind::LargeBlocks => "large",
         WorkKind::Mix => "mixed",
         WorkKind::Only(method) => method,
+        WorkKind::Listed(_) | WorkKind::Replayed(_) => work.word(),
     }
 }
 

@@ -116,7 +116,7 @@ pub(super) async fn play(
 ) -> io::Result<CellEnd> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if ordered.warmed {
-        let ask = ordered.work.next(head, &mut rng);
+        let ask = ordered.work.next(0, head, &mut rng);
         let warm = way.warm(&ask, || !hand.stop.is_set() && hand.budget.take());
         tokio::select! {
             () = warm => {}
@@ -283,8 +283,8 @@ impl PlayingCell<'_, '_> {
             NextCall::Usual => (self.ordered.work, false),
             NextCall::Large => (WorkKind::LargeBlocks, true),
         };
-        let call = self.way.call(work.next(self.head, &mut self.rng));
         let n = self.progress.begun;
+        let call = self.way.call(work.next(n, self.head, &mut self.rng));
         self.progress.begun += 1;
         self.tally.knocker.iter_mut().for_each(Knocker::sent);
         self.progress.large_begun += u64::from(large);

@@ -7,10 +7,10 @@ use rand::rngs::SmallRng;
 use wellhead_analyze::knock::Knocking;
 use wellhead_analyze::plan::{self, ExperimentPlan, SoakLoad};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::METHODS;
+use wellhead_analyze::work::{METHODS, WorkKind};
 use wellhead_net::HttpVersion;
 
-use super::{Plans, REST, rest_between_rates, work};
+use super::{Plans, REST, rest_between_rates};
 use crate::cli::analyze::limits::{CostArgs, LimitsArgs, SoakArgs, WindowArgs};
 use crate::terminal::CommandError;
 
@@ -63,12 +63,12 @@ pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn ExperimentPlan>, CommandErro
     Ok(Box::new(plan::CostPlan::new(&methods, terms, REST, &mut rng)))
 }
 
-pub(super) fn soak(it: &SoakArgs) -> Box<dyn ExperimentPlan> {
+pub(super) fn soak(it: &SoakArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
     let pace = match it.users {
         Some(users) => SoakLoad::Users(users),
         None => SoakLoad::Rate(it.rate),
     };
     let lasting = Duration::from_secs(it.minutes * 60);
     let every = Duration::from_secs(it.every);
-    Box::new(plan::SoakPlan::new(pace, lasting, every, work(it.work), it.connections.into()))
+    Box::new(plan::SoakPlan::new(pace, lasting, every, work, it.connections.into()))
 }

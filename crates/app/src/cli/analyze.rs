@@ -9,7 +9,7 @@ use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
 
-use self::endpoint::{EndpointArgs, SecretArgs};
+use self::endpoint::{EndpointArgs, OwnCallsArgs, SecretArgs};
 
 /// The longest time that can be asked for.
 const SECONDS_MAX: u64 = 30 * 86_400;
@@ -64,6 +64,8 @@ pub enum Experiment {
     Bodies(BodiesArgs),
     /// Which load the target sustains: stages of rates or of users
     Load(LoadArgs),
+    /// How recorded traffic would be served: calls from a file, at their times or faster
+    Replay(endpoint::ReplayArgs),
     /// Whether several endpoints agree about blocks that can no longer change
     Agree(AgreeArgs),
     /// How soon each of several endpoints shows a new block
@@ -98,6 +100,7 @@ impl Experiment {
             Self::Connection(it) => Some(&mut it.common),
             Self::Bodies(it) => Some(&mut it.common),
             Self::Load(it) => Some(&mut it.common),
+            Self::Replay(it) => Some(&mut it.common),
             Self::Limits(it) => Some(&mut it.common),
             Self::Window(it) => Some(&mut it.common),
             Self::Cost(it) => Some(&mut it.common),
@@ -311,6 +314,9 @@ pub struct LoadArgs {
     /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: WorkChoice,
+    /// Calls of one's own.
+    #[command(flatten)]
+    pub own: OwnCallsArgs,
     /// HTTP/2 connections; over HTTP/1.1 the default is 64. More if the rate
     /// needs them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]

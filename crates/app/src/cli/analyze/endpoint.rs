@@ -1,8 +1,10 @@
-//! Arguments that say how targets are reached.
+//! Arguments that say how targets are reached, and which calls of one's own they are sent.
 
 use std::path::PathBuf;
 
 use clap::Args;
+
+use super::{CommonArgs, positive};
 
 /// How targets are reached.
 #[derive(Debug, Clone, Default, Args)]
@@ -30,6 +32,33 @@ pub struct EndpointArgs {
     /// An upstream of the config file as a target, with its URL, headers, credentials and authorities
     #[arg(long = "upstream", id = "upstreams", value_name = "ID")]
     pub upstreams: Vec<String>,
+}
+
+/// Calls of one's own.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OwnCallsArgs {
+    /// A file of calls to draw from instead of the built-in kinds: one JSON-RPC request in each
+    /// line, reads only
+    #[arg(long, value_name = "FILE", conflicts_with = "work")]
+    pub calls_from: Option<PathBuf>,
+}
+
+/// Arguments of `wellhead analyze replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Arguments of all experiments.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// The recorded calls: JSON-RPC requests with a `timestamp`, or the log of the proxy, whose
+    /// request lines have no params, so that these are drawn
+    #[arg(long, value_name = "FILE")]
+    pub from: PathBuf,
+    /// How much faster than recorded
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
+    pub speed: f64,
+    /// HTTP/2 connections; over HTTP/1.1 there are 64. More if the rate needs them
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub connections: u16,
 }
 
 /// What `resume` needs again, as a run does not keep it.

@@ -3,6 +3,7 @@
 use clap::Args;
 use wellhead_analyze::work::METHODS;
 
+use super::endpoint::OwnCallsArgs;
 use super::{CommonArgs, WorkChoice, at_once, calls, positive, seconds};
 
 /// Arguments of `wellhead analyze limits`.
@@ -87,6 +88,9 @@ pub struct SoakArgs {
     /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: WorkChoice,
+    /// Calls of one's own.
+    #[command(flatten)]
+    pub own: OwnCallsArgs,
     /// HTTP/2 connections; over HTTP/1.1 there are 64, or one per user
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
