@@ -54,6 +54,8 @@ pub struct Ordered {
     pub means: Means,
     /// What is asked.
     pub work: WorkKind,
+    /// Calls of one request: more than one make a batch.
+    pub batch: u64,
     /// When.
     pub schedule: Schedule,
     /// Whether connections are opened by calls that are not recorded.
@@ -134,6 +136,7 @@ impl Ordered {
             repeat: 0,
             means: Means::ONE,
             work,
+            batch: 1,
             schedule,
             warmed: true,
             until_failure: false,
@@ -145,7 +148,7 @@ impl Ordered {
     /// Calls that it sends at most, those that warm up included.
     pub fn calls_max(&self) -> u64 {
         let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
-        self.schedule.calls().saturating_add(warming as u64)
+        self.schedule.calls().saturating_mul(self.batch).saturating_add(warming as u64)
     }
 }
 

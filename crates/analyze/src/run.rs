@@ -804,6 +804,7 @@ mod tests {
             repeat: 0,
             means: Means { connections: 2, ..Means::ONE },
             work: crate::work::WorkKind::Cheap,
+            batch: 1,
             schedule,
             warmed: false,
             until_failure: false,

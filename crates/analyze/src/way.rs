@@ -15,19 +15,21 @@ use tokio::time::{Instant, timeout_at};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpTransport,
-    HttpVersion, Journal, Protocol, TlsSetupError, TransportResources,
+    ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpVersion,
+    Journal, Protocol, TlsSetupError, TransportResources,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
 
 use self::event::Secrets;
+use self::line::LineTransport;
 use crate::record::{CallRecord, MeasuredTarget, NUMBER_MAX, WireEvent};
 use crate::work::WorkCall;
 
 mod access;
 mod batch;
+mod line;
 mod socket;
 
 pub use access::{FixedAddress, TargetAccess};
@@ -109,6 +111,11 @@ impl Goal {
         self.tariff.as_ref().map(|tariff| f64::from(tariff.billed(row)))
     }
 
+    /// Whether its calls go over WebSocket, as its URL says.
+    pub fn is_socket(&self) -> bool {
+        matches!(self.url.expose().scheme(), "ws" | "wss")
+    }
+
     /// Whether it is on this machine or in a private network.
     pub fn is_private(&self) -> bool {
         use std::net::IpAddr;
@@ -170,7 +177,7 @@ pub struct Way {
 /// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
 #[derive(Debug)]
 struct WayPool {
-    transport: HttpTransport,
+    transport: LineTransport,
     version: HttpVersion,
     connections: usize,
     streams_max: usize,
@@ -246,12 +253,14 @@ impl Way {
             ..ClientSettings::default()
         };
         let journal = Arc::new(Journal::new(Arc::clone(&numbers.0)));
+        let is_socket = goal.is_socket();
         let line = |index: usize| {
             let stats = Arc::new(ConnectionStats::with_journal(Arc::clone(&journal)));
             let resources = TransportResources::new(Arc::clone(&resolver), Arc::clone(&tls));
             let shared = TransportResources { stats, answers: Arc::clone(&answers), ..resources };
             let seed = seed.wrapping_add(index as u64);
-            let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
+            let settings = settings.clone();
+            let transport = LineTransport::new(&endpoint, is_socket, settings, shared, seed)?;
             let (version, connections) = (means.version, each);
             let (streams_max, under_way) = (means.streams_max, AtomicUsize::new(0));
             let secrets = Arc::clone(&secrets);
@@ -291,14 +300,13 @@ impl Way {
 
     /// A call, over the connection with the fewest under way. Counts from here on.
     pub fn call(&self, ask: WorkCall) -> impl Future<Output = FinishedCall> + Send + use<> {
+        WayPool::counted(self.emptiest(), move |line| line.call(ask))
+    }
+
+    /// The line with the fewest calls under way.
+    fn emptiest(&self) -> Arc<WayPool> {
         let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
-        let line = Arc::clone(line.expect("a way has at least one line"));
-        let places = line.places();
-        let under_way = line.under_way.fetch_add(1, Relaxed);
-        async move {
-            let _leave = Leave(&line.under_way);
-            FinishedCall { under_way, places, ..Arc::clone(&line).call(ask).await }
-        }
+        Arc::clone(line.expect("a way has at least one line"))
     }
 
     /// What the target says of itself, for people: short, without what moves a cursor or turns
@@ -339,11 +347,29 @@ impl WayPool {
         match protocol {
             Some(Protocol::H1) => self.connections,
             Some(Protocol::H2) => {
-                let announced = self.transport.stats().announced_streams();
+                let announced = self.transport.announced_streams();
                 let announced = announced.and_then(|streams| usize::try_from(streams).ok());
                 self.connections * announced.map_or(self.streams_max, |it| it.min(self.streams_max))
             }
-            Some(Protocol::Ws) | None => usize::MAX,
+            Some(Protocol::Ws) => self.connections * self.streams_max,
+            None => usize::MAX,
+        }
+    }
+
+    /// What `carry` does over the line, counted as under way from here on.
+    fn counted<C, F>(
+        line: Arc<Self>,
+        carry: C,
+    ) -> impl Future<Output = FinishedCall> + Send + use<C, F>
+    where
+        C: FnOnce(Arc<Self>) -> F + Send,
+        F: Future<Output = FinishedCall> + Send,
+    {
+        let places = line.places();
+        let under_way = line.under_way.fetch_add(1, Relaxed);
+        async move {
+            let _leave = Leave(&line.under_way);
+            FinishedCall { under_way, places, ..carry(Arc::clone(&line)).await }
         }
     }
 
@@ -369,17 +395,26 @@ impl WayPool {
             trace: None,
         };
         let mut passage = ExchangeTimeline::default();
-        let sent = self.transport.exchange_told(exchange, &mut passage);
+        let sent = self.transport.exchange(exchange, &mut passage);
         let reply = timeout_at(deadline, sent).await;
         let ended = Instant::now();
         let reply = reply.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });
         travelled(&mut call, passage, &self.secrets);
+        // Connections of WebSocket are not noted; the reply tells the times.
+        if let (LineTransport::Ws(_), Ok(reply)) = (&self.transport, &reply) {
+            call.queue = Some(micros(reply.timing.queued));
+            call.first_byte = Some(micros(reply.timing.first_byte));
+        }
         let body = match reply {
             Ok(reply) => answered(&mut call, method, reply),
             Err(error) => failed(&mut call, &error),
         };
+        if matches!(self.transport, LineTransport::Ws(_)) {
+            // Those are HTTP's.
+            (call.status, call.transfer) = (None, None);
+        }
         FinishedCall { call, begun, ended, body, under_way: 0, places: usize::MAX }
     }
 }
@@ -388,7 +423,7 @@ fn word(protocol: Protocol) -> Option<String> {
     match protocol {
         Protocol::H1 => Some("http/1.1".to_owned()),
         Protocol::H2 => Some("h2".to_owned()),
-        Protocol::Ws => None,
+        Protocol::Ws => Some("ws".to_owned()),
     }
 }
 

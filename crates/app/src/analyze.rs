@@ -102,6 +102,11 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
                 ));
             }
             let work = own_calls::own_or(it.work, &it.own)?;
+            let is_socket = |url: &String| resume::is_socket(named(url).1);
+            if it.batch > 1 && it.common.urls.iter().any(is_socket) {
+                let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
+                return Err(CommandError::Config(text.to_owned()));
+            }
             measure(&it.common, &|_| vec![load(it, work)])
         }
         Experiment::Report(it) => report(&it.dir, it.profile.as_deref()),
@@ -176,7 +181,7 @@ fn load(it: &LoadArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
         _ => plan::LoadPlan::new(stages, lasting, work, connections),
     };
     let think = Duration::from_millis(it.think);
-    Box::new(plan.with_users(think, it.per_user).over(version))
+    Box::new(plan.with_users(think, it.per_user).over(version).in_batches(it.batch))
 }
 
 fn work(kind: WorkChoice) -> WorkKind {
@@ -443,6 +448,12 @@ fn next_experiment<'a>(
     let mut parts = Vec::new();
     for (GreetedTarget { index, goal, greeting, name }, plans) in greeted.iter().zip(left) {
         let Some(plan) = plans.next() else { continue };
+        // Connections of WebSocket are kept open by pings, and are not noted one by one.
+        if goal.is_socket() && matches!(plan.name(), "connection" | "bodies") {
+            let plan = plan.name();
+            live.line(&format!("{plan}: left out, for {name} is measured over WebSocket"));
+            continue;
+        }
         let needs_h2 = matches!(plan.name(), "streams" | "protocol");
         if needs_h2 && greeting.protocol != Some(Protocol::H2) {
             let plan = plan.name();
@@ -514,7 +525,8 @@ fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
     let protocol = match greeting.protocol {
         Some(Protocol::H2) => "HTTP/2",
         Some(Protocol::H1) => "HTTP/1.1",
-        Some(Protocol::Ws) | None => "no protocol",
+        Some(Protocol::Ws) => "WebSocket",
+        None => "no protocol",
     };
     let host = &goal.target.host;
     let at = if name == host { String::new() } else { format!(" ({host})") };

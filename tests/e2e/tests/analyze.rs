@@ -110,3 +110,62 @@ async fn an_upstream_of_the_config_is_a_target_with_its_settings() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("3 cells were completed before"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn websocket_batches_calls_of_ones_own_and_recorded_traffic() {
+    let folder = TempDir::new().unwrap();
+    let node = Anvil::start(31337).await;
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let run = |name: &str, words: &[&str]| {
+        let out = folder.path().join(name).display().to_string();
+        let (code, said) = analyze(&[words, &["--out", &out]].concat());
+        assert_eq!(code, Some(0), "{name}: {said}");
+        (said, std::fs::read_to_string(Path::new(&out).join("records.jsonl")).unwrap())
+    };
+    let rate = ["--rates", "10", "--seconds", "2"];
+
+    let (said, records) = run("ws", &[&["load", &node.ws_url()], &rate[..]].concat());
+    assert!(said.contains(": WebSocket, chain 31337"), "{said}");
+    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert_eq!(records.matches(r#""protocol":"ws""#).count(), 20, "{records}");
+
+    let (said, records) =
+        run("batch", &[&["load", "--batch", "7", &node.url()], &rate[..]].concat());
+    assert!(said.contains("at most 152 calls"), "{said}");
+    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert_eq!(records.matches(r#""rule":"batch-whole""#).count(), 20, "{records}");
+
+    let own = file(
+        "own.jsonl",
+        "{\"method\":\"eth_getBalance\",\"params\":[\"0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266\",\"latest\"]}\n\
+         [{\"id\":1,\"jsonrpc\":\"2.0\",\"method\":\"web3_sha3\",\"params\":[\"0x01\"]}]\n",
+    );
+    let (said, records) =
+        run("own", &[&["load", "--calls-from", &own, &node.url()], &rate[..]].concat());
+    assert!(said.contains("work listed: 20 calls, 0 refused, 0 failed"), "{said}");
+    let methods = ["eth_getBalance", "web3_sha3"].map(|name| records.matches(name).count());
+    assert!(methods.iter().all(|count| *count > 2) && methods.iter().sum::<usize>() == 20);
+
+    let line = |at: &str, method: &str| {
+        format!(
+            "{{\"timestamp\":\"2026-11-25T16:42:{at}Z\",\"level\":\"INFO\",\"message\":\"request\",\
+             \"method\":\"{method}\",\"status\":200,\"target\":\"wellhead::request\"}}\n"
+        )
+    };
+    let log = [
+        line("10.0", "eth_blockNumber"),
+        line("12.0", "eth_call"),
+        line("13.0", "eth_sendRawTransaction"),
+        line("14.0", "eth_getBalance"),
+    ];
+    let log = file("log.jsonl", &log.concat());
+    let (said, records) = run("replay", &["replay", "--from", &log, "--speed", "4", &node.url()]);
+    assert!(said.contains("3 calls; 1 lines of the log are left out"), "{said}");
+    assert!(said.contains("replay speed 4: 3 calls, 0 refused, 0 failed"), "{said}");
+    let order = ["eth_blockNumber", "eth_call", "eth_getBalance"].map(|name| records.find(name));
+    assert!(order.is_sorted() && order[0].is_some(), "{records}");
+}

@@ -137,6 +137,7 @@ impl ConnectionPlan {
             repeat,
             means: Means { version: self.version, streams_max: AT_ONCE, ..Means::ONE },
             work: WorkKind::Cheap,
+            batch: 1,
             schedule,
             // All requests of the connection are to be counted.
             warmed: false,

@@ -39,6 +39,7 @@ pub struct LoadPlan {
     think: Duration,
     per_user: u64,
     version: HttpVersion,
+    batch: u64,
     next: usize,
 }
 
@@ -48,7 +49,7 @@ impl LoadPlan {
         let stages = stages.into_iter().map(|stage| (stage, lasting)).collect();
         let (rest, think) = (Duration::ZERO, Duration::ZERO);
         let (version, per_user) = (HttpVersion::Auto, PER_USER);
-        Self { stages, work, connections, rest, think, per_user, version, next: 0 }
+        Self { stages, work, connections, rest, think, per_user, version, batch: 1, next: 0 }
     }
 
     /// A rate, a far higher one for a third of the time, and the first one again.
@@ -83,6 +84,12 @@ impl LoadPlan {
         Self { version, ..self }
     }
 
+    /// With requests of this many calls each. Rates and users are those of requests.
+    #[must_use]
+    pub fn in_batches(self, batch: u64) -> Self {
+        Self { batch: batch.max(1), ..self }
+    }
+
     fn schedule(&self, stage: Stage, lasting: Duration) -> Schedule {
         match stage {
             Stage::Rate(rate) => Schedule::rate(rate, lasting),
@@ -114,7 +121,7 @@ impl ExperimentPlan for LoadPlan {
     fn calls_max(&self) -> u64 {
         let warming = 3 * self.connections as u64;
         let calls = |(stage, lasting): &(Stage, Duration)| self.schedule(*stage, *lasting).calls();
-        self.stages.iter().map(|stage| calls(stage) + warming).sum()
+        self.stages.iter().map(|stage| calls(stage).saturating_mul(self.batch) + warming).sum()
     }
 
     fn work(&self) -> WorkKind {
@@ -130,6 +137,9 @@ impl ExperimentPlan for LoadPlan {
         let number = self.next;
         self.next += 1;
         let mut factors = factors([("work", self.work.word().to_owned())]);
+        if self.batch > 1 {
+            factors.insert("batch".to_owned(), self.batch.to_string());
+        }
         match stage {
             Stage::Rate(rate) => {
                 let again = |(other, _): &&(Stage, Duration)| *other == stage;
@@ -150,6 +160,7 @@ impl ExperimentPlan for LoadPlan {
                 connections: self.connections,
                 streams_max: STREAMS_MAX,
             },
+            batch: self.batch,
             rest: self.rest,
             ..Ordered::timed(self.work, self.schedule(stage, lasting))
         })
@@ -188,6 +199,17 @@ mod tests {
         let expected = [("8", "0", 48), ("400", "", 800), ("8", "2", 48)]
             .map(|(rate, stage, calls)| (rate.to_owned(), stage.to_owned(), calls));
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_batch_is_one_request_and_many_calls() {
+        let stages = vec![Stage::Rate(10.0)];
+        let plan = LoadPlan::new(stages, Duration::from_secs(2), WorkKind::Cheap, 1);
+        let mut plan = plan.in_batches(5);
+        assert_eq!(plan.calls_max(), 20 * 5 + 3);
+        let cell = plan.next(None).expect("a stage");
+        assert_eq!((cell.batch, cell.schedule.calls(), cell.calls_max()), (5, 20, 20 * 5 + 3));
+        assert_eq!(cell.factors["batch"], "5");
     }
 
     #[test]

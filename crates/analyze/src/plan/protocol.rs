@@ -128,6 +128,7 @@ impl ExperimentPlan for ProtocolPlan {
             repeat,
             means: Means { version, connections, streams_max: at_once.div_ceil(connections) },
             work,
+            batch: 1,
             schedule: Schedule::Closed { at_once, calls: self.sweep.calls, within: None },
             warmed: false,
             until_failure: false,

@@ -129,6 +129,7 @@ impl ExperimentPlan for StreamsPlan {
             repeat,
             means: Means { version: HttpVersion::H2, connections: 1, streams_max: at_once },
             work: WorkKind::Cheap,
+            batch: 1,
             schedule: Schedule::Closed { at_once, calls: self.up_to, within: None },
             // The number of streams is known when the settings are.
             warmed: true,

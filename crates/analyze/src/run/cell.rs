@@ -27,7 +27,7 @@ use crate::schedule::{CellProgress, NextCall, Schedule};
 use crate::stat::bucket::TimedCall;
 use crate::stat::quantile;
 use crate::way::{FinishedCall, Way};
-use crate::work::WorkKind;
+use crate::work::{WorkCall, WorkKind};
 
 /// Calls under way at once; one more than that ends the cell, which concludes nothing.
 const UNDER_WAY_MAX: usize = 20_000;
@@ -102,6 +102,8 @@ struct Numbered {
     /// When it should have begun, where a clock says so.
     intended: Option<Instant>,
     turn: NextCall,
+    /// By the catalogue.
+    credits: Option<f64>,
     done: FinishedCall,
 }
 
@@ -275,7 +277,8 @@ impl PlayingCell<'_, '_> {
             (self.tally.lost, self.over) = (true, true);
             return;
         }
-        if !self.hand.budget.take() {
+        let batch = self.ordered.batch;
+        if !self.hand.budget.take_all(batch) {
             (self.cut, self.over) = (true, true);
             return;
         }
@@ -284,7 +287,11 @@ impl PlayingCell<'_, '_> {
             NextCall::Large => (WorkKind::LargeBlocks, true),
         };
         let n = self.progress.begun;
-        let call = self.way.call(work.next(n, self.head, &mut self.rng));
+        let asks: Vec<WorkCall> = (n * batch..(n + 1) * batch)
+            .map(|nth| work.next(nth, self.head, &mut self.rng))
+            .collect();
+        let credits = asks.iter().map(|ask| (self.hand.credits)(ask.method)).sum();
+        let call = self.way.send(asks);
         self.progress.begun += 1;
         self.tally.knocker.iter_mut().for_each(Knocker::sent);
         self.progress.large_begun += u64::from(large);
@@ -296,7 +303,7 @@ impl PlayingCell<'_, '_> {
             // A user that thinks does not hold it meanwhile.
             done.body = Bytes::new();
             think(after).await;
-            Numbered { n, intended: due, turn, done }
+            Numbered { n, intended: due, turn, credits, done }
         });
     }
 
@@ -450,7 +457,7 @@ impl CellTally {
         origin: Instant,
         it: &Numbered,
     ) -> io::Result<()> {
-        let Numbered { n, intended, turn: _, done } = it;
+        let Numbered { n, intended, turn: _, credits, done } = it;
         let intended = intended.unwrap_or(done.begun);
         let mut call = done.call.clone();
         call.experiment = place.experiment.to_owned();
@@ -460,7 +467,7 @@ impl CellTally {
         call.intended_at = hand.origin.micros(intended);
         call.begun_at = hand.origin.micros(done.begun);
         call.ended_at = hand.origin.micros(done.ended);
-        call.credits = (hand.credits)(&call.method);
+        call.credits = *credits;
         self.outcome.add(&call);
         self.first.follow(&call, &mut self.outcome);
         hand.watch.over(&call);

@@ -31,6 +31,10 @@ pub(super) fn load(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     if found.is_empty() {
         found.push(DraftVerdict::cannot_tell("no cell was completed"));
     }
+    if let Some(calls) = cells.iter().find_map(|cell| cell.factor("batch")) {
+        let line = format!("each request is a batch of {calls} calls and counts as one call above");
+        found.iter_mut().for_each(|draft| draft.evidence.push(line.clone()));
+    }
     found
 }
 

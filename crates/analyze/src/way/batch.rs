@@ -1,7 +1,6 @@
 //! Many calls in one request: whether they are answered as many.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use wellhead_eth::MethodTable;
@@ -9,31 +8,50 @@ use wellhead_jsonrpc::scan_batch;
 use wellhead_transport::{Timing, WireReply};
 use wellhead_upstream::{Judge, VerdictClass};
 
-use super::{FinishedCall, Leave, Way};
+use super::{FinishedCall, Way, WayPool};
 use crate::work::WorkCall;
 
+/// What a record calls a batch of calls of several methods.
+const SEVERAL: &str = "batch";
+
 impl Way {
-    /// Sends one call `calls` times in one request, with ids from 1. Its class is that of an
-    /// answer where each of them was answered, else the class of the first one that was not, or
-    /// of the refusal of the whole.
+    /// Sends one call `calls` times in one request, see [`Way::send`].
     pub fn batch(
         &self,
         ask: &WorkCall,
         calls: u64,
     ) -> impl Future<Output = FinishedCall> + Send + use<> {
-        let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
-        let line = Arc::clone(line.expect("a way has at least one line"));
-        let items: Vec<String> = (1..=calls).map(|id| ask.body(id)).collect();
-        let (method, body) = (ask.method, Bytes::from(format!("[{}]", items.join(","))));
-        line.under_way.fetch_add(1, Relaxed);
-        async move {
-            let _leave = Leave(&line.under_way);
-            let mut done = Arc::clone(&line).carry(method, body).await;
-            if done.call.error.is_none() {
-                judge(&mut done, method, calls);
+        let asks = (0..calls).map(|_| ask.clone()).collect();
+        WayPool::counted(self.emptiest(), move |line| line.batch(asks))
+    }
+
+    /// Sends these calls in one request: alone, or as a batch with ids from 1. The class of a
+    /// batch is that of an answer where each of its calls was answered, else the class of the
+    /// first one that was not, or of the refusal of the whole.
+    pub fn send(&self, asks: Vec<WorkCall>) -> impl Future<Output = FinishedCall> + Send + use<> {
+        WayPool::counted(self.emptiest(), move |line| async move {
+            match <[WorkCall; 1]>::try_from(asks) {
+                Ok([ask]) => line.call(ask).await,
+                Err(asks) => line.batch(asks).await,
             }
-            done
+        })
+    }
+}
+
+impl WayPool {
+    async fn batch(self: Arc<Self>, asks: Vec<WorkCall>) -> FinishedCall {
+        let calls = asks.len() as u64;
+        let items: Vec<String> = (1..).zip(&asks).map(|(id, ask)| ask.body(id)).collect();
+        let first = asks.first().map_or(SEVERAL, |ask| ask.method);
+        let is_one = asks.iter().all(|ask| ask.method == first);
+        // Answers may come in any order: those to several methods are judged by no method's rules.
+        let method = if is_one { first } else { SEVERAL };
+        let body = Bytes::from(format!("[{}]", items.join(",")));
+        let mut done = self.carry(method, body).await;
+        if done.call.error.is_none() {
+            judge(&mut done, method, calls);
         }
+        done
     }
 }
 

@@ -77,7 +77,7 @@ impl WsSession {
 
 fn over_websocket(url: &SecretUrl) -> SecretUrl {
     let mut own = url.expose().clone();
-    let scheme = if own.scheme() == "https" { "wss" } else { "ws" };
+    let scheme = if matches!(own.scheme(), "https" | "wss") { "wss" } else { "ws" };
     match own.set_scheme(scheme) {
         Ok(()) => SecretUrl::parse(own.as_str()).unwrap_or_else(|_| url.clone()),
         Err(()) => url.clone(),
@@ -93,6 +93,7 @@ mod tests {
         for (http, ws) in [
             ("https://a.example/v2/KEY?x=1", "wss://a.example/v2/KEY?x=1"),
             ("http://127.0.0.1:8545", "ws://127.0.0.1:8545/"),
+            ("wss://a.example/KEY", "wss://a.example/KEY"),
         ] {
             let url = SecretUrl::parse(http).expect("a URL");
             assert_eq!(over_websocket(&url).expose().as_str(), ws);

@@ -49,8 +49,8 @@ fn urls(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
         let (name, text) = named(text);
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
         let url = url.and_then(|url| match url.expose().scheme() {
-            "http" | "https" => Ok(url),
-            other => Err(format!("scheme `{other}` is not measured: use http or https")),
+            "http" | "https" | "ws" | "wss" => Ok(url),
+            other => Err(format!("scheme `{other}` is not measured: use http, https, ws or wss")),
         });
         // The text is not quoted: it may hold a key.
         let url = url.map_err(|why| wrong(format!("URL {}: {why}", index + 1)))?;

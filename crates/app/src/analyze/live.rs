@@ -315,6 +315,7 @@ mod tests {
             repeat: 0,
             means: Means::ONE,
             work: WorkKind::Cheap,
+            batch: 1,
             schedule: Schedule::rate(4.0, second * 2),
             warmed: false,
             until_failure: false,

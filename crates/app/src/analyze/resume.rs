@@ -40,12 +40,14 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
     let Command::Analyze(mut analyze) = cli.command else {
         return Err(CommandError::Config("the run has no command line".to_owned()));
     };
-    // The same host may be there for HTTP and for WebSocket.
-    let (sockets, given) = it.urls.iter().cloned().partition::<Vec<_>, _>(|url| is_socket(url));
-    if let Experiment::Reach(reach) = &mut analyze.what {
+    let mut given = it.urls.clone();
+    if let Experiment::Reach(reach) = &mut analyze.what
+        && !reach.ws.is_empty()
+    {
+        // The same host may be there for HTTP and for WebSocket.
+        let (sockets, others) = given.into_iter().partition::<Vec<_>, _>(|url| is_socket(url));
         reach.ws = urls(&reach.ws, &sockets)?;
-    } else {
-        urls(&[], &sockets)?;
+        given = others;
     }
     let Some(common) = analyze.what.common_mut() else {
         return Err(CommandError::Config(
@@ -150,7 +152,7 @@ fn shown(url: &str) -> String {
     SecretUrl::parse(url).map_or(LEFT_OUT.to_string(), |url| url.to_string())
 }
 
-fn is_socket(url: &str) -> bool {
+pub(super) fn is_socket(url: &str) -> bool {
     SecretUrl::parse(url).is_ok_and(|url| matches!(url.expose().scheme(), "ws" | "wss"))
 }
 

@@ -317,6 +317,9 @@ pub struct LoadArgs {
     /// Calls of one's own.
     #[command(flatten)]
     pub own: OwnCallsArgs,
+    /// Calls in each request: more than one are sent as a batch. Rates and users count requests
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub batch: u64,
     /// HTTP/2 connections; over HTTP/1.1 the default is 64. More if the rate
     /// needs them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
