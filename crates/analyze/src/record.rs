@@ -383,7 +383,7 @@ pub struct RunRecord {
 }
 
 /// One endpoint that was measured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredTarget {
     /// Its name in this run.
     pub id: String,
@@ -396,6 +396,25 @@ pub struct MeasuredTarget {
     /// The chain that it told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_id: Option<u64>,
+    /// What its calls cost, where the provider is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<CreditPrice>,
+}
+
+/// What credits are at a provider.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CreditPrice {
+    /// What the provider calls a credit.
+    pub unit: String,
+    /// The plan, as the catalogue names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Credits in a month of that plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits_per_month: Option<u64>,
+    /// What a million credits cost, US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_million: Option<f64>,
 }
 
 /// Where a run was played.

@@ -40,7 +40,7 @@ use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRe
 use crate::report;
 use crate::schedule::Schedule;
 use crate::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
-use crate::work::WorkCall;
+use crate::work::{GREETING, WorkCall};
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
 const H1_CONNECTIONS: usize = 64;
@@ -384,7 +384,7 @@ impl<'a> Player<'a> {
     pub async fn greet(&mut self, target: u32, goal: &Goal) -> Result<Greeting, RunError> {
         let way = self.way(goal, Means::ONE, self.seed(target, "", 0))?;
         let mut greeting = Greeting::default();
-        for method in ["eth_chainId", "eth_blockNumber", "web3_clientVersion"] {
+        for method in GREETING {
             if self.stop.is_set() || !self.budget.take() {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::budget::spent;
 use crate::inquiry::{agree, fresh, reach};
 use crate::record::{CallRecord, Cell, CellDoubt, MeasuredTarget, Record, Rollup, RunRecord};
 use crate::stat::quantile;
@@ -59,6 +60,7 @@ pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
         let each = parts.len().div_ceil(PARTS_MAX).max(1);
         lines.extend(parts.iter().step_by(each).map(|it| format!("  {}", part(it))));
     }
+    lines.extend(spent(run, records));
     lines
 }
 

@@ -20,11 +20,11 @@ use wellhead_net::{
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
-use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
+use wellhead_upstream::{CALL_ID, Judge, Provider, ProviderPlan, Tariff};
 
 use self::event::Secrets;
 use self::line::LineTransport;
-use crate::record::{CallRecord, MeasuredTarget, NUMBER_MAX, WireEvent};
+use crate::record::{CallRecord, CreditPrice, MeasuredTarget, NUMBER_MAX, WireEvent};
 use crate::work::WorkCall;
 
 mod access;
@@ -74,14 +74,34 @@ impl Goal {
     /// The target at `url`, to be called `id`.
     pub fn new(id: String, url: SecretUrl) -> Self {
         let provider = Provider::of_host(url.expose().host_str().unwrap_or_default());
-        let target = MeasuredTarget {
-            id,
-            host: host(&url),
-            provider: provider.map(|provider| provider.id.clone()),
-            chain_id: None,
-        };
-        let access = TargetAccess::default();
-        Self { url, access, target, tariff: provider.map(Tariff::of), provider }
+        let target = MeasuredTarget { id, host: host(&url), ..MeasuredTarget::default() };
+        let (access, tariff) = (TargetAccess::default(), None);
+        let goal = Self { url, access, target, tariff, provider: None };
+        match provider {
+            Some(provider) => goal.at_provider(provider),
+            None => goal,
+        }
+    }
+
+    /// Run by this provider, whose prices hold.
+    #[must_use]
+    pub fn at_provider(mut self, provider: &'static Provider) -> Self {
+        self.target.provider = Some(provider.id.clone());
+        let unit = provider.unit.clone();
+        self.target.price = Some(CreditPrice { unit, ..CreditPrice::default() });
+        Self { tariff: Some(Tariff::of(provider)), provider: Some(provider), ..self }
+    }
+
+    /// On this plan of its provider, and at this price of a million credits, US dollars. Without
+    /// effect where the provider is not known.
+    #[must_use]
+    pub fn on_plan(mut self, plan: Option<&ProviderPlan>, usd_per_million: Option<f64>) -> Self {
+        if let Some(price) = &mut self.target.price {
+            price.plan = plan.map(|plan| plan.name.clone());
+            price.credits_per_month = plan.and_then(|plan| plan.credits_per_month);
+            price.usd_per_million = usd_per_million;
+        }
+        self
     }
 
     /// Reached by these headers, credentials and connections.

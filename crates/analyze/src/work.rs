@@ -51,6 +51,9 @@ pub enum WorkKind {
     Replayed(&'static CallList),
 }
 
+/// What a target is asked first: its chain, its head, its client.
+pub const GREETING: [&str; 3] = ["eth_chainId", "eth_blockNumber", "web3_clientVersion"];
+
 /// Methods that [`WorkKind::Only`] can ask: of public knowledge, cheap for the target that answers.
 pub const METHODS: [&str; 10] = [
     "eth_chainId",

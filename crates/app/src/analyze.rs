@@ -31,7 +31,7 @@ use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::summary;
 use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_analyze::work::WorkKind;
+use wellhead_analyze::work::{GREETING, WorkKind};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::clock;
 use wellhead_upstream::Metering;
@@ -49,7 +49,7 @@ const UNASKED_MAX: u64 = 300;
 /// The exit code of a process that was interrupted, as shells have it.
 const INTERRUPTED: i32 = 130;
 /// Calls that greet a target.
-const GREETING: u64 = 3;
+const GREETING_CALLS: u64 = GREETING.len() as u64;
 /// The pause between cells that are no burst at any provider.
 const REST: Duration = Duration::from_secs(1);
 /// Between rates, where nothing is known of the provider's window.
@@ -102,8 +102,7 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
                 ));
             }
             let work = own_calls::own_or(it.work, &it.own)?;
-            let is_socket = |url: &String| resume::is_socket(named(url).1);
-            if it.batch > 1 && it.common.urls.iter().any(is_socket) {
+            if it.batch > 1 && endpoint::goals(&it.common)?.iter().any(Goal::is_socket) {
                 let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
                 return Err(CommandError::Config(text.to_owned()));
             }
@@ -274,7 +273,7 @@ fn may_send(
     common.profile.as_deref().map_or(Ok(()), has_place)?;
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
-    let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
+    let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING_CALLS).sum();
     let most = predicted.saturating_add(spent).min(common.max_calls);
     complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
     if common.dry_run {
@@ -285,7 +284,7 @@ fn may_send(
         .iter()
         .zip(forecasts)
         .filter(|(goal, _)| !goal.is_private())
-        .map(|(_, forecast)| forecast.calls() + GREETING)
+        .map(|(_, forecast)| forecast.calls() + GREETING_CALLS)
         .sum();
     if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
         return Err(CommandError::Config("nothing was sent".to_owned()));

@@ -169,3 +169,27 @@ async fn websocket_batches_calls_of_ones_own_and_recorded_traffic() {
     let order = ["eth_blockNumber", "eth_call", "eth_getBalance"].map(|name| records.find(name));
     assert!(order.is_sorted() && order[0].is_some(), "{records}");
 }
+
+/// 20 batches of 7 calls of 10 CU each; before them 3 calls that greet (30 CU) and up to 12 that open connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_told_in_credits_money_and_a_share_of_the_month() {
+    let folder = TempDir::new().unwrap();
+    let node = Anvil::start(31337).await;
+    let out = folder.path().join("run").display().to_string();
+    let url = node.url();
+    let load = ["load", "--work", "cheap", "--batch", "7", "--rates", "10", "--seconds", "2", &url];
+    let price = ["--provider", "alchemy", "--plan", "free", "--usd-per-million", "0.45"];
+    let words = [&load[..], &price, &["--out", &out]].concat();
+    let (code, said) = analyze(&[&words[..], &["--dry-run"]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let most = "in all, with the first calls: at most 1550 CU, 0.005 % of a month of the plan `free`, \
+                less than 0.001 USD";
+    assert!(said.contains(most), "{said}");
+    let (code, said) = analyze(&words);
+    assert_eq!(code, Some(0), "{said}");
+    let spent = "target-1: 20 recorded requests cost 1400 CU, 0.005 % of a month of the plan `free`, \
+                 less than 0.001 USD";
+    assert!(said.contains(spent), "{said}");
+    let report = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    assert!(report.contains(spent), "the report has no costs");
+}

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::chart::Chart;
 use super::table::sentences;
 use super::{answers, beside, draw};
+use crate::budget::spent;
 use crate::profile::date;
 use crate::record::{CellDoubt, Record, RunRecord, WireEvent};
 use crate::text::is_bidi_control;
@@ -104,37 +105,25 @@ fn experiments(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<String> {
 }
 
 fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
-    let (mut calls, mut cells, mut credits) = (0_u64, 0_u64, 0.0);
+    let (mut calls, mut cells) = (0_u64, 0_u64);
     let (mut behind, mut full) = (0_u64, 0_u64);
     for record in records {
         match record {
-            Record::Call(call) => {
-                calls += 1;
-                credits += call.credits.unwrap_or(0.0);
-            }
+            Record::Call(_) => calls += 1,
             Record::Cell(cell) => {
                 cells += 1;
                 behind += u64::from(cell.load.doubted() == Some(CellDoubt::Behind));
                 full += u64::from(cell.load.doubted() == Some(CellDoubt::Full));
             }
-            Record::Rollup(rollup) => {
-                calls += rollup.calls;
-                credits += rollup.credits.unwrap_or(0.0);
-            }
+            Record::Rollup(rollup) => calls += rollup.calls,
             Record::Wire(_) => {}
         }
     }
-    let credits = if credits > 0.0 {
-        format!(" · {credits:.0} credits by the catalogue")
-    } else {
-        String::new()
-    };
     let note = run.machine.note.as_deref().map(|note| format!(", {note}")).unwrap_or_default();
     let _ = write!(
         out,
         "<header>\n<h1>What a provider really delivers</h1>\n\
-         <p class=\"facts\">{} UTC · wellhead {} · {}, {} cores{} · {calls} calls in {cells} cells\
-         {credits} · seed {}</p>\n\
+         <p class=\"facts\">{} UTC · wellhead {} · {}, {} cores{} · {calls} calls in {cells} cells · seed {}</p>\n\
          <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n",
         date(run.started_unix),
         escaped(&run.wellhead),
@@ -143,6 +132,9 @@ fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
         escaped(&note),
         run.seed,
     );
+    for line in spent(run, records) {
+        let _ = writeln!(out, "<p class=\"facts\">{}</p>", escaped(&line));
+    }
     if behind > 0 {
         let _ = writeln!(
             out,

@@ -138,6 +138,7 @@ impl World {
             host: dials.host.to_owned(),
             provider: dials.provider.map(str::to_owned),
             chain_id: Some(1),
+            price: None,
         };
         let mut experiments: Vec<String> = ALL.map(str::to_owned).to_vec();
         experiments.push("agree".to_owned());

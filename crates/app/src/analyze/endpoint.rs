@@ -9,6 +9,7 @@ use wellhead_analyze::summary;
 use wellhead_analyze::way::{FixedAddress, Goal, Means, Numbers, TargetAccess, Way};
 use wellhead_net::{Auth, Endpoint, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
+use wellhead_upstream::Provider;
 
 use super::named;
 use crate::assemble::endpoint_of;
@@ -37,7 +38,44 @@ pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
         }
     }
     has_one_host(&goals, &common.endpoint)?;
-    goals.into_iter().map(|goal| reached(goal, &access)).collect()
+    let goals = goals.into_iter().map(|goal| reached(goal, &access)).collect::<Result<_, _>>()?;
+    priced(goals, &common.endpoint)
+}
+
+/// With what their calls cost.
+fn priced(goals: Vec<Goal>, args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+    let all = || Provider::all().iter();
+    let named = match &args.provider {
+        Some(id) => {
+            let known = all().map(|it| it.id.as_str()).collect::<Vec<_>>().join(", ");
+            let hint = format!("`--provider`: there is no `{id}` in the catalogue: it has {known}");
+            Some(Provider::named(id).ok_or_else(|| wrong(hint))?)
+        }
+        None => None,
+    };
+    let goals: Vec<Goal> = match named {
+        Some(provider) => goals.into_iter().map(|goal| goal.at_provider(provider)).collect(),
+        None => goals,
+    };
+    let plan = |goal: &Goal| {
+        goal.provider().zip(args.plan.as_deref()).and_then(|(it, name)| it.plan(name))
+    };
+    if let Some(name) = &args.plan
+        && !goals.iter().any(|goal| plan(goal).is_some())
+    {
+        return Err(wrong(format!(
+            "`--plan`: no target's provider has a plan `{name}` in the catalogue; see docs/providers.md"
+        )));
+    }
+    if args.usd_per_million.is_some() && goals.iter().all(|goal| goal.provider().is_none()) {
+        let hint = "the provider of no target is known: name it with `--provider`";
+        return Err(wrong(format!("`--usd-per-million`: {hint}")));
+    }
+    let priced = |goal: Goal| {
+        let plan = plan(&goal);
+        goal.on_plan(plan, args.usd_per_million)
+    };
+    Ok(goals.into_iter().map(priced).collect())
 }
 
 fn wrong(text: String) -> CommandError {
@@ -293,6 +331,40 @@ mod tests {
         ] {
             let found = fixed(text).ok().map(|it| it.address.to_string());
             assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn prices_are_those_of_the_provider_that_is_named() {
+        let args = |provider: Option<&str>, plan: Option<&str>, usd_per_million| EndpointArgs {
+            provider: provider.map(str::to_owned),
+            plan: plan.map(str::to_owned),
+            usd_per_million,
+            ..EndpointArgs::default()
+        };
+        let one = &["http://h.example"][..];
+        let goals = with(one, args(Some("alchemy"), Some("free"), Some(0.45))).unwrap_or_default();
+        let price = goals[0].target.price.clone().unwrap_or_default();
+        assert_eq!((price.unit.as_str(), price.credits_per_month), ("CU", Some(30_000_000)));
+        assert_eq!((price.plan.as_deref(), price.usd_per_million), (Some("free"), Some(0.45)));
+        assert_eq!(goals[0].credits("eth_blockNumber"), Some(10.0));
+        for (args, expected) in [
+            (
+                args(Some("nobody"), None, None),
+                "`--provider`: there is no `nobody` in the catalogue",
+            ),
+            (
+                args(Some("alchemy"), Some("gold"), None),
+                "`--plan`: no target's provider has a plan `gold`",
+            ),
+            (args(None, Some("free"), None), "`--plan`: no target's provider has a plan `free`"),
+            (
+                args(None, None, Some(1.0)),
+                "`--usd-per-million`: the provider of no target is known",
+            ),
+        ] {
+            let told = refused(with(one, args));
+            assert!(told.starts_with(expected), "{told}");
         }
     }
 

@@ -32,6 +32,15 @@ pub struct EndpointArgs {
     /// An upstream of the config file as a target, with its URL, headers, credentials and authorities
     #[arg(long = "upstream", id = "upstreams", value_name = "ID")]
     pub upstreams: Vec<String>,
+    /// The provider in the catalogue whose prices hold [default: found by the host]
+    #[arg(long, value_name = "ID")]
+    pub provider: Option<String>,
+    /// The plan: costs are told as a share of its month
+    #[arg(long, value_name = "NAME")]
+    pub plan: Option<String>,
+    /// What a million credits cost, US dollars: costs are told in money, too
+    #[arg(long, value_name = "USD", value_parser = positive)]
+    pub usd_per_million: Option<f64>,
 }
 
 /// Calls of one's own.
