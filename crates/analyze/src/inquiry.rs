@@ -10,6 +10,7 @@ mod compare;
 mod extent;
 pub mod fresh;
 mod material;
+pub mod pushed;
 pub mod reach;
 mod smaller;
 

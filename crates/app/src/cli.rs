@@ -52,7 +52,7 @@ pub enum Command {
     /// Make a token for the admin listener; prints it once, with the settings that accept it
     Token(NewToken),
     /// Measure what a provider delivers: limits, streams, latency; shows the cost first
-    Analyze(analyze::Analyze),
+    Analyze(Box<analyze::Analyze>),
     /// Print the JSON schema of the config, for editors
     Schema,
     /// Print a completion script for a shell

@@ -193,3 +193,21 @@ async fn a_run_is_told_in_credits_money_and_a_share_of_the_month() {
     let report = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
     assert!(report.contains(spent), "the report has no costs");
 }
+
+/// One node behind two URLs: its heads arrive at about the same time, none is missing and none is double.
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_are_pushed_by_two_endpoints() {
+    let folder = TempDir::new().unwrap();
+    let node = Anvil::start(31337).await;
+    let out = folder.path().join("run").display().to_string();
+    let (one, other) = (format!("one={}", node.url()), format!("other={}", node.ws_url()));
+    let words = ["fresh", "--subscribe", "--seconds", "10", "--ws", &node.ws_url(), &one, &other];
+    let (code, said) = analyze(&[&words[..], &["--out", &out]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let counts = "heads were pushed; none came for 0 heights, 0 came twice, and the connection was lost 0 times";
+    assert_eq!(said.matches(counts).count(), 2, "{said}");
+    let records = std::fs::read_to_string(Path::new(&out).join("records.jsonl")).unwrap();
+    assert_eq!(records.matches("eth_subscribe").count(), 2, "{records}");
+    // A block a second.
+    assert!(records.matches(r#""block":"#).count() >= 12, "{records}");
+}

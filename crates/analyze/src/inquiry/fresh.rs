@@ -151,7 +151,7 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &FreshTerms) -> Result<(), R
 
 /// How long was watched in the parts of a run that was cut. One that was killed does not say so
 /// itself: it lasted from its first poll to its last.
-fn watched(cells: &BTreeMap<u32, Vec<Cell>>) -> Duration {
+pub(super) fn watched(cells: &BTreeMap<u32, Vec<Cell>>) -> Duration {
     let mut parts: BTreeMap<u32, Vec<&Cell>> = BTreeMap::new();
     for cell in cells.values().flatten() {
         parts.entry(cell.part).or_default().push(cell);

@@ -32,6 +32,17 @@ pub(crate) struct Sight {
     went_back: u64,
     polls: u64,
     failed: u64,
+    /// Where heads were pushed.
+    pushed: Option<PushCounts>,
+}
+
+/// What was counted of pushed heads.
+#[derive(Debug, Default, Clone, Copy)]
+struct PushCounts {
+    heads: u64,
+    missed: u64,
+    doubles: u64,
+    lost: u64,
 }
 
 /// What it showed in one part of the run.
@@ -83,6 +94,13 @@ impl Sight {
             } else if played.count("watched_ms").is_some() {
                 sight.polls += played.count("polls").unwrap_or(0);
                 sight.failed += played.count("failed").unwrap_or(0);
+                if let Some(heads) = played.count("pushed") {
+                    let counts = sight.pushed.get_or_insert_default();
+                    counts.heads += heads;
+                    counts.missed += played.count("missed").unwrap_or(0);
+                    counts.doubles += played.count("doubles").unwrap_or(0);
+                    counts.lost += played.count("lost").unwrap_or(0);
+                }
             }
             span.end = span.end.max(to);
         }
@@ -211,7 +229,10 @@ pub(super) fn fresh(
     let blind = own.blind_ms();
     let first = lags.iter().filter(|lag| **lag < 0.0).count();
     evidence.insert(0, format!("compared with {name}; shown before it: {first} of {seen} blocks"));
-    evidence.push(format!("a single lag is known to about {blind:.0} ms, the time between polls"));
+    evidence.push(match own.pushed {
+        Some(_) => "a lag is the time between the arrivals of two pushed heads".to_owned(),
+        None => format!("a single lag is known to about {blind:.0} ms, the time between polls"),
+    });
     let sure = match seen {
         30.. => Confidence::High,
         10.. => Confidence::Medium,
@@ -238,6 +259,12 @@ pub(super) fn fresh(
 /// What went wrong while it was watched, for people.
 fn trouble(own: &Sight) -> Vec<String> {
     let mut trouble = Vec::new();
+    if let Some(PushCounts { heads, missed, doubles, lost }) = own.pushed {
+        trouble.push(format!(
+            "{heads} heads were pushed; none came for {missed} heights, {doubles} came twice, and the \
+             connection was lost {lost} times"
+        ));
+    }
     if own.failed > 0 {
         trouble.push(format!("{} of {} polls failed", own.failed, own.polls));
     }

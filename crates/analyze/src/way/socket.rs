@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use wellhead_net::{EndpointError, FeedSettings, TlsSetupError, WsClient, WsConnection};
 use wellhead_telemetry::SecretUrl;
+use wellhead_transport::feed::Feed as _;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::CALL_ID;
 
@@ -44,6 +45,11 @@ impl WsSession {
         let endpoint = goal.access.endpoint(own);
         let client = WsClient::new(&endpoint, FeedSettings::default(), resolver, &tls)?;
         client.open().await.map(Self).map_err(SocketError::Transport)
+    }
+
+    /// The next message, which nothing was asked for; `None` when the connection has ended.
+    pub async fn next_message(&mut self) -> Option<Bytes> {
+        self.0.next().await?.ok()
     }
 
     /// One call. Which connection carried it is not told: it has no number in the run.

@@ -5,6 +5,7 @@ mod answers;
 mod beside;
 mod hostile;
 mod profile;
+mod pushed;
 mod reach;
 mod report;
 mod resume;

@@ -11,7 +11,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::named;
 use crate::cli::analyze::endpoint::EndpointArgs;
-use crate::cli::analyze::{CommonArgs, Experiment, ResumeArgs};
+use crate::cli::analyze::{CommonArgs, ResumeArgs};
 use crate::cli::{Cli, Command};
 use crate::terminal::{CommandError, complain};
 
@@ -41,12 +41,10 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
         return Err(CommandError::Config("the run has no command line".to_owned()));
     };
     let mut given = it.urls.clone();
-    if let Experiment::Reach(reach) = &mut analyze.what
-        && !reach.ws.is_empty()
-    {
+    if let Some(kept) = analyze.what.sockets_mut().filter(|kept| !kept.is_empty()) {
         // The same host may be there for HTTP and for WebSocket.
         let (sockets, others) = given.into_iter().partition::<Vec<_>, _>(|url| is_socket(url));
-        reach.ws = urls(&reach.ws, &sockets)?;
+        *kept = urls(kept, &sockets)?;
         given = others;
     }
     let Some(common) = analyze.what.common_mut() else {
@@ -152,7 +150,7 @@ fn shown(url: &str) -> String {
     SecretUrl::parse(url).map_or(LEFT_OUT.to_string(), |url| url.to_string())
 }
 
-pub(super) fn is_socket(url: &str) -> bool {
+fn is_socket(url: &str) -> bool {
     SecretUrl::parse(url).is_ok_and(|url| matches!(url.expose().scheme(), "ws" | "wss"))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_analyze::budget::Forecast;
-use wellhead_analyze::inquiry::{agree, fresh, reach};
+use wellhead_analyze::inquiry::{agree, fresh, pushed, reach};
 use wellhead_analyze::plan::CellOutcome;
 use wellhead_analyze::record::Cell;
 use wellhead_analyze::run::{
@@ -45,7 +45,8 @@ impl Inquiry<'_> {
     fn sockets(&self) -> &[String] {
         match self {
             Self::Reach(it) => &it.ws,
-            Self::Agree(_) | Self::Fresh(_) => &[],
+            Self::Fresh(it) => &it.ws,
+            Self::Agree(_) => &[],
         }
     }
 
@@ -73,6 +74,10 @@ impl Inquiry<'_> {
                 let calls = agree_terms(it).calls_max();
                 let parts = [(agree::NAME, agree::AgreeTerms::methods(), calls)];
                 Forecast::told(goal, &parts, lasts(u64::from(it.asks)))
+            }
+            Self::Fresh(it) if it.subscribe => {
+                let parts = [(fresh::NAME, vec![("eth_subscribe", 1.0)], pushed::calls_max())];
+                Forecast::told(goal, &parts, fresh_terms(it).lasting)
             }
             Self::Fresh(it) => {
                 let terms = fresh_terms(it);
@@ -126,10 +131,7 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
             "`{name}` compares endpoints: give at least two URLs"
         )));
     }
-    let sockets = match inquiry {
-        Inquiry::Reach(it) => sockets(it, goals.len())?,
-        Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
-    };
+    let sockets = sockets(inquiry.sockets(), goals.len())?;
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
     let dir = run.dir.clone();
@@ -140,8 +142,8 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
 }
 
 /// URLs for WebSocket, in the order of the targets.
-fn sockets(it: &ReachArgs, targets: usize) -> Result<Vec<Option<SecretUrl>>, CommandError> {
-    if it.ws.len() > targets {
+fn sockets(given: &[String], targets: usize) -> Result<Vec<Option<SecretUrl>>, CommandError> {
+    if given.len() > targets {
         return Err(CommandError::Config("there are more `--ws` than endpoints".to_owned()));
     }
     let parse = |(index, text): (usize, &String)| {
@@ -153,7 +155,7 @@ fn sockets(it: &ReachArgs, targets: usize) -> Result<Vec<Option<SecretUrl>>, Com
         // The text is not quoted: it may hold a key.
         url.map(Some).map_err(|why| CommandError::Config(format!("`--ws` {}: {why}", index + 1)))
     };
-    it.ws.iter().enumerate().map(parse).collect()
+    given.iter().enumerate().map(parse).collect()
 }
 
 async fn play(
@@ -199,6 +201,9 @@ async fn play(
         player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(failed)?;
     match inquiry {
         Inquiry::Agree(it) => agree::play(&mut panel, &agree_terms(it)).await,
+        Inquiry::Fresh(it) if it.subscribe => {
+            pushed::play(&mut panel, &fresh_terms(it), &sockets).await
+        }
         Inquiry::Fresh(it) => fresh::play(&mut panel, &fresh_terms(it)).await,
         Inquiry::Reach(it) => reach::play(&mut panel, &reach_terms(it), &sockets).await,
     }
@@ -288,7 +293,7 @@ mod tests {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
         let names = names(&endpoint::goals(&common).unwrap_or_default());
-        let it = FreshArgs { common, seconds: 1, every_ms: 100 };
+        let it = FreshArgs { common, seconds: 1, every_ms: 100, subscribe: false, ws: Vec::new() };
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());
         let told = one_chain(&names, &[greeting(1), greeting(10)], &inquiry);

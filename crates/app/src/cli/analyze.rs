@@ -89,6 +89,15 @@ pub enum Experiment {
 }
 
 impl Experiment {
+    /// URLs of WebSocket beside those of the targets.
+    pub fn sockets_mut(&mut self) -> Option<&mut Vec<String>> {
+        match self {
+            Self::Reach(it) => Some(&mut it.ws),
+            Self::Fresh(it) => Some(&mut it.ws),
+            _ => None,
+        }
+    }
+
     /// The common arguments, of every experiment that sends calls.
     pub fn common_mut(&mut self) -> Option<&mut CommonArgs> {
         match self {
@@ -377,6 +386,12 @@ pub struct FreshArgs {
     /// The average time between two polls of one endpoint, milliseconds
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=600_000))]
     pub every_ms: u64,
+    /// Subscribe to new heads over WebSocket instead of polling: tells delays, missed heads and doubles
+    #[arg(long, conflicts_with = "every_ms")]
+    pub subscribe: bool,
+    /// The WebSocket URLs, one for each endpoint, in their order [default: the endpoint's URL]
+    #[arg(long, value_name = "URL", requires = "subscribe")]
+    pub ws: Vec<String>,
 }
 
 /// Arguments of `wellhead analyze reach`.
