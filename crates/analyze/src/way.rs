@@ -32,7 +32,7 @@ mod batch;
 mod line;
 mod socket;
 
-pub use access::{FixedAddress, TargetAccess};
+pub use access::TargetAccess;
 pub use socket::{SocketError, WsSession};
 
 /// A call without an answer for this long has failed.

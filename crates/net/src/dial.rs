@@ -44,6 +44,17 @@ const TCP_KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::
 pub type Lookup =
     dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
 
+/// A name that is not looked up, and the address that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedAddress {
+    /// The name.
+    pub host: String,
+    /// The port for which it holds.
+    pub port: u16,
+    /// Where it leads.
+    pub address: SocketAddr,
+}
+
 /// Looks names up and remembers the addresses for 30 s; shared by all upstreams.
 ///
 /// When a look-up fails or is slow, the last known addresses are used: a name
@@ -70,6 +81,20 @@ impl Resolver {
     pub fn new() -> Self {
         Self::with_lookup(Box::new(|host, port| {
             Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+        }))
+    }
+
+    /// A resolver that knows these names, and asks the operating system for others.
+    pub fn with_fixed(fixed: Vec<FixedAddress>) -> Self {
+        Self::with_lookup(Box::new(move |host, port| {
+            let known = fixed.iter().filter(|it| it.host.eq_ignore_ascii_case(&host));
+            let known: Vec<_> = known.filter(|it| it.port == port).map(|it| it.address).collect();
+            Box::pin(async move {
+                if known.is_empty() {
+                    return Ok(tokio::net::lookup_host((host, port)).await?.collect());
+                }
+                Ok(known)
+            })
         }))
     }
 

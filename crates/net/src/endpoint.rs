@@ -11,12 +11,12 @@ use ::http::header::{
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls_pki_types::ServerName;
 use wellhead_telemetry::{Secret, SecretUrl};
 use zeroize::Zeroizing;
 
+use crate::credential::{basic, percent_decoded};
+pub use crate::endpoint_error::EndpointError;
 use crate::hpack::Blocks;
 use crate::tunnel::ForwardProxy;
 
@@ -72,32 +72,6 @@ pub enum HttpVersion {
     H1,
     /// HTTP/2 only, in plain text by prior knowledge.
     H2,
-}
-
-/// Why an endpoint cannot be used. Never quotes a value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    /// The scheme is none of ours.
-    #[error("scheme `{0}` is not supported: use {1}")]
-    Scheme(String, &'static str),
-    /// The host is neither a name nor an address.
-    #[error("the host is neither a DNS name nor an IP address")]
-    Host,
-    /// The path or query cannot be sent over HTTP.
-    #[error("path or query cannot be sent over HTTP")]
-    Path,
-    /// Not a header name.
-    #[error("`{0}` is not a valid header name")]
-    HeaderName(String),
-    /// The value of this header has characters that HTTP forbids.
-    #[error("the value of header `{0}` has characters that HTTP forbids")]
-    HeaderValue(String),
-    /// This header belongs to the connection, not to the request.
-    #[error("header `{0}` is set by the transport and cannot be configured")]
-    HeaderReserved(String),
-    /// The credentials cannot be written into a header.
-    #[error("the credentials have characters that HTTP forbids")]
-    Credentials,
 }
 
 /// Request parts made once and cloned per exchange.
@@ -177,16 +151,10 @@ impl Prepared {
         let server_name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::Host)?;
 
         let mut headers = headers(endpoint, purpose, secure)?;
-        let proxy = endpoint.proxy.clone().map(|proxy| {
-            let is_tunnel = secure || purpose == Purpose::Feed;
-            ProxyRoute { proxy, tunnel_to: is_tunnel.then(|| format!("{url_host}:{port}")) }
-        });
+        let proxy = proxy_route(endpoint, secure || purpose == Purpose::Feed, url_host, port);
         let direct = proxy.as_ref().filter(|route| route.is_direct());
         if let Some(value) = direct.and_then(|route| route.proxy.authorization.as_ref()) {
-            let mut value =
-                HeaderValue::from_str(value.expose()).map_err(|_| EndpointError::Credentials)?;
-            value.set_sensitive(true);
-            headers.insert(PROXY_AUTHORIZATION, value);
+            headers.insert(PROXY_AUTHORIZATION, sensitive(value.expose())?);
         }
         // Rebuilt from its parts, so that user info and fragment cannot slip in.
         let mut authority = url_host.to_owned();
@@ -232,6 +200,18 @@ impl Prepared {
             proxy,
         })
     }
+}
+
+fn proxy_route(endpoint: &Endpoint, tunnels: bool, host: &str, port: u16) -> Option<ProxyRoute> {
+    let proxy = endpoint.proxy.clone()?;
+    Some(ProxyRoute { proxy, tunnel_to: tunnels.then(|| format!("{host}:{port}")) })
+}
+
+/// Credentials as the value of a header.
+fn sensitive(text: &str) -> Result<HeaderValue, EndpointError> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| EndpointError::Credentials)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// What the scheme of a URL says.
@@ -333,35 +313,7 @@ fn authorization(endpoint: &Endpoint) -> Result<Option<HeaderValue>, EndpointErr
         Auth::Basic { user, password } => basic(user.expose(), password.expose()),
         Auth::Bearer(token) => Zeroizing::new(format!("Bearer {}", token.expose())),
     };
-    let mut value = HeaderValue::from_str(&value).map_err(|_| EndpointError::Credentials)?;
-    value.set_sensitive(true);
-    Ok(Some(value))
-}
-
-pub(crate) fn basic(user: &str, password: &str) -> Zeroizing<String> {
-    let pair = Zeroizing::new(format!("{user}:{password}"));
-    Zeroizing::new(format!("Basic {}", BASE64.encode(pair.as_bytes())))
-}
-
-/// User info arrives with `%` escapes; the header carries the plain text.
-pub(crate) fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
-    let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(EndpointError::Credentials);
-        };
-        out.push((high * 16 + low) as u8);
-    }
-    match std::str::from_utf8(&out) {
-        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
-        Err(_) => Err(EndpointError::Credentials),
-    }
+    sensitive(&value).map(Some)
 }
 
 fn header(name: &str, value: &Secret) -> Result<(HeaderName, HeaderValue), EndpointError> {
@@ -381,6 +333,9 @@ fn header(name: &str, value: &Secret) -> Result<(HeaderName, HeaderValue), Endpo
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+
     use super::*;
 
     const CALLS: Purpose = Purpose::Calls { compression: None };

@@ -13,7 +13,8 @@ use tokio::net::TcpStream;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::endpoint::{EndpointError, basic, percent_decoded};
+use crate::credential::{basic, percent_decoded};
+use crate::endpoint_error::EndpointError;
 
 /// The port of a proxy whose URL has none: that of its scheme.
 const DEFAULT_PORT: u16 = 80;

@@ -2,26 +2,14 @@
 //! which way connections take.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use wellhead_net::{
-    Auth, Endpoint, ForwardProxy, Resolver, TlsClient, TlsSetupError, TrustedRoots,
+    Auth, Endpoint, FixedAddress, ForwardProxy, Resolver, TlsClient, TlsSetupError, TrustedRoots,
 };
 use wellhead_telemetry::{Secret, SecretUrl};
-
-/// A name that is not looked up, and the address that it has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FixedAddress {
-    /// The name.
-    pub host: String,
-    /// The port for which it holds.
-    pub port: u16,
-    /// Where it leads.
-    pub address: SocketAddr,
-}
 
 /// See the module. Prints no value of a header and no credential.
 #[derive(Clone)]
@@ -73,17 +61,7 @@ impl TargetAccess {
     }
 
     pub(super) fn resolver(&self) -> Resolver {
-        let fixed = self.resolve.clone();
-        Resolver::with_lookup(Box::new(move |host, port| {
-            let known = fixed.iter().filter(|it| it.host.eq_ignore_ascii_case(&host));
-            let known: Vec<_> = known.filter(|it| it.port == port).map(|it| it.address).collect();
-            Box::pin(async move {
-                if known.is_empty() {
-                    return Ok(tokio::net::lookup_host((host, port)).await?.collect());
-                }
-                Ok(known)
-            })
-        }))
+        Resolver::with_fixed(self.resolve.clone())
     }
 
     /// Values that must not be in a record, as they are sent and as they are meant.

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use wellhead_analyze::way::{FixedAddress, TargetAccess};
-use wellhead_net::Auth;
+use wellhead_analyze::way::TargetAccess;
+use wellhead_net::{Auth, FixedAddress};
 use wellhead_telemetry::Secret;
 
 use super::target::{answer, http, played, target};

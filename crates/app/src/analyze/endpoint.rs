@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wellhead_analyze::summary;
-use wellhead_analyze::way::{FixedAddress, Goal, Means, Numbers, TargetAccess, Way};
-use wellhead_net::{Auth, Endpoint, ForwardProxy};
+use wellhead_analyze::way::{Goal, Means, Numbers, TargetAccess, Way};
+use wellhead_net::{Auth, Endpoint, FixedAddress, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::Provider;
 
