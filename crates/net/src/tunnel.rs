@@ -58,6 +58,11 @@ impl ForwardProxy {
         })
     }
 
+    /// What the proxy is sent as credentials, so that it can be kept out of records.
+    pub fn credentials(&self) -> Option<&Secret> {
+        self.authorization.as_ref()
+    }
+
     /// Asks for a tunnel to `authority` over `tcp`, a fresh connection to the proxy.
     pub(crate) async fn open(
         &self,

@@ -5,9 +5,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
-use wellhead_e2e::{Anvil, Certificate, Nginx, binary};
+use wellhead_e2e::{Anvil, Certificate, Nginx, Process, Rpc, binary, free_port, until};
+
+const BOUND: Duration = Duration::from_secs(30);
 
 /// nginx before a node: over TLS, for users with the password and the header.
 async fn guarded(node: u16, certificate: &Certificate, folder: &Path) -> Nginx {
@@ -210,4 +214,33 @@ async fn heads_are_pushed_by_two_endpoints() {
     assert_eq!(records.matches("eth_subscribe").count(), 2, "{records}");
     // A block a second.
     assert!(records.matches(r#""block":"#).count() >= 12, "{records}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_the_proxy_is_replayed() {
+    let folder = TempDir::new().unwrap();
+    let node = Anvil::start(31337).await;
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let command = [&binary().display().to_string(), "serve", &node.url()];
+    let command: Vec<String> = command.iter().map(|word| (*word).to_string()).collect();
+    let more = ["--listen", &listen, "--admin", "off"].map(str::to_owned);
+    let proxy = Process::start(&[&command[..], &more].concat(), folder.path().join("proxy.log"));
+    let rpc = Rpc::new(port, "/");
+    let height = || async { rpc.result("eth_blockNumber", json!([])).await.ok() };
+    assert!(until(BOUND, height).await.is_some(), "{}", proxy.log());
+    rpc.result("eth_getBalance", json!([Anvil::RICH_ADDRESS, "latest"])).await.unwrap();
+    let is_logged = || async { proxy.log().contains("eth_getBalance").then_some(()) };
+    assert!(until(BOUND, is_logged).await.is_some(), "{}", proxy.log());
+    let log = folder.path().join("traffic.jsonl");
+    std::fs::write(&log, proxy.log()).unwrap();
+    let (log, out) = (log.display().to_string(), folder.path().join("run").display().to_string());
+    let (code, said) =
+        analyze(&["replay", "--from", &log, "--speed", "10", &node.url(), "--out", &out]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("calls, 0 refused, 0 failed"), "{said}");
+    let records = std::fs::read_to_string(Path::new(&out).join("records.jsonl")).unwrap();
+    // In their order; which of them ends first is not decided here.
+    assert!(records.contains(r#""n":0,"method":"eth_blockNumber""#), "{records}");
+    assert_eq!(records.matches(r#""method":"eth_getBalance""#).count(), 1, "{records}");
 }

@@ -68,6 +68,8 @@ impl TargetAccess {
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut values: Vec<String> =
             self.headers.iter().map(|(_, value)| value.expose().to_owned()).collect();
+        let proxy = self.proxy.as_ref().and_then(ForwardProxy::credentials);
+        values.extend(proxy.map(|value| value.expose().to_owned()));
         match &self.auth {
             Auth::Url => {}
             Auth::Basic { user, password } => {
@@ -90,5 +92,28 @@ impl fmt::Debug for TargetAccess {
             .field("proxy", &self.proxy)
             .field("resolve", &self.resolve)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_credentials_are_secrets_and_none_is_shown() {
+        let proxy = SecretUrl::parse("http://me:PROXYKEY@p.example").expect("a URL");
+        let access = TargetAccess {
+            headers: vec![("x-key".to_owned(), Secret::new("HEADKEY"))],
+            auth: Auth::Basic { user: Secret::new("someone"), password: Secret::new("PASSKEY") },
+            proxy: Some(ForwardProxy::new(&proxy).expect("a proxy")),
+            ..TargetAccess::default()
+        };
+        // `me:PROXYKEY` and `someone:PASSKEY`.
+        let encoded = ["Basic bWU6UFJPWFlLRVk=", "c29tZW9uZTpQQVNTS0VZ"];
+        let expected = ["HEADKEY", encoded[0], encoded[1], "someone", "PASSKEY"];
+        assert_eq!(access.secrets(), expected);
+        let shown = format!("{access:?}");
+        assert!(shown.contains("x-key") && shown.contains("p.example"), "{shown}");
+        assert!(!shown.contains("KEY"), "{shown}");
     }
 }
