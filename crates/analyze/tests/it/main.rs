@@ -2,12 +2,14 @@
 
 mod answers;
 mod beside;
+mod gate;
 mod hostile;
 mod profile;
 mod reach;
 mod report;
 mod resume;
 mod resume_answers;
+mod schema;
 mod synthetic;
 mod target;
 mod verdicts;
