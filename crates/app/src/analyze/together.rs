@@ -14,11 +14,12 @@ use wellhead_analyze::way::Goal;
 use wellhead_telemetry::SecretUrl;
 
 use super::{
-    ConfirmedRun, confirm, ended, goals, greeting_line, interrupted, names, report, resume, terms,
+    ConfirmedRun, PlayedRun, confirm, ended, finish, goals, greeting_line, interrupted, names,
+    resume, tell, terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
-use crate::terminal::{CommandError, complain, say};
+use crate::terminal::{CommandError, complain};
 
 /// Calls between two lines of progress.
 const LINE_EVERY: u64 = 50;
@@ -134,8 +135,8 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
     let dir = run.dir.clone();
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     let going = InquiryRun { run, goals: &goals, sockets: &sockets };
-    runtime.block_on(play(common, going, inquiry))?;
-    report(&dir, common.profile.as_deref())
+    let played = runtime.block_on(play(common, going, inquiry))?;
+    finish(common, &dir, &played)
 }
 
 /// URLs for WebSocket, in the order of the targets.
@@ -159,7 +160,7 @@ async fn play(
     common: &CommonArgs,
     going: InquiryRun<'_>,
     inquiry: &Inquiry<'_>,
-) -> Result<(), CommandError> {
+) -> Result<PlayedRun, CommandError> {
     let InquiryRun { run: ConfirmedRun { dir, now, most, earlier }, goals, sockets } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(most).after(spent);
@@ -176,7 +177,7 @@ async fn play(
     let names = names(goals);
     for ((target, goal), name) in (0_u32..).zip(goals).zip(&names) {
         let greeting = player.greet(target, goal).await.map_err(failed)?;
-        say(&greeting_line(name, goal, &greeting));
+        tell(&common.gate.conditions, &greeting_line(name, goal, &greeting));
         greetings.push(greeting);
     }
     one_chain(&names, &greetings, inquiry)?;
@@ -184,7 +185,7 @@ async fn play(
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
         if stop.is_set() || budget.is_over() {
-            return Ok(());
+            return Ok(PlayedRun { is_answered: true, is_interrupted: stop.is_set() });
         }
         let why = format!("`{name}` has no second endpoint to compare with: nothing was measured");
         return Err(CommandError::System(why));
@@ -208,7 +209,7 @@ async fn play(
     } else if budget.is_over() {
         complain("the bound on calls is reached; the remaining cells were not run");
     }
-    Ok(())
+    Ok(PlayedRun { is_answered: true, is_interrupted: stop.is_set() })
 }
 
 /// The targets that answered a call.

@@ -1,5 +1,6 @@
 //! Arguments of `wellhead analyze`.
 
+pub mod gate;
 pub mod limits;
 
 use std::path::PathBuf;
@@ -7,6 +8,8 @@ use std::path::PathBuf;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
+
+use self::gate::{ConditionArgs, EXIT_CODES, GateArgs};
 
 /// The longest time that can be asked for.
 const SECONDS_MAX: u64 = 30 * 86_400;
@@ -33,7 +36,10 @@ Examples:
   wellhead analyze quick https://eth.example/v2/KEY --profile eth.yaml
       as the first, and writes eth.yaml for the setting `profile: eth.yaml` of an upstream
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
-      the conclusions, recomputed from the records, and report.html beside them")]
+      the conclusions, recomputed from the records, and report.html beside them
+  wellhead analyze load --rates 50 --fail-if 'p95 > 200ms' --fail-if 'errors > 1%' URL
+      exit code 4 if one of them holds, for CI; `wellhead analyze report --help` lists the
+      conditions and the exit codes")]
 pub struct Analyze {
     /// What to measure
     #[command(subcommand)]
@@ -79,6 +85,8 @@ pub enum Experiment {
     Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(CompareArgs),
+    /// Print the JSON Schema of what --json writes
+    Schema,
 }
 
 impl Experiment {
@@ -100,7 +108,7 @@ impl Experiment {
             Self::Agree(it) => Some(&mut it.common),
             Self::Fresh(it) => Some(&mut it.common),
             Self::Reach(it) => Some(&mut it.common),
-            Self::Report(_) | Self::Resume(_) | Self::Compare(_) => None,
+            Self::Report(_) | Self::Resume(_) | Self::Compare(_) | Self::Schema => None,
         }
     }
 }
@@ -133,6 +141,9 @@ pub struct CommonArgs {
     /// Do not ask for confirmation before many calls
     #[arg(long)]
     pub yes: bool,
+    /// Conditions for CI, and the run to compare with.
+    #[command(flatten)]
+    pub gate: GateArgs,
     /// The directory of the run to continue; set by `resume`.
     #[arg(skip)]
     pub goes_on: Option<PathBuf>,
@@ -151,6 +162,7 @@ impl CommonArgs {
             max_calls: 100,
             dry_run: false,
             yes: true,
+            gate: GateArgs::default(),
             goes_on: None,
         }
     }
@@ -396,6 +408,7 @@ pub enum WorkChoice {
 
 /// Arguments of `wellhead analyze report`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ReportDir {
     /// The directory of a run
     #[arg(value_name = "DIR")]
@@ -403,6 +416,9 @@ pub struct ReportDir {
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+    /// Conditions for CI, and the run to compare with.
+    #[command(flatten)]
+    pub gate: GateArgs,
 }
 
 /// Arguments of `wellhead analyze resume`.
@@ -430,9 +446,11 @@ pub struct ResumeArgs {
 
 /// Arguments of `wellhead analyze compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The exit code is 0 if nothing differs, 3 if a verdict or a latency does (a latency only if the
-95 % interval excludes a negligible difference), and 1 if a run cannot be read.")]
+#[command(after_help = format!("\
+Conditions apply to AFTER. The exit code is 0 if nothing differs, 3 if a verdict or a latency does
+(a latency only if the 95 % interval excludes a negligible difference), and 6 if one is worse.
+
+{EXIT_CODES}"))]
 pub struct CompareArgs {
     /// The directory of the earlier run
     #[arg(value_name = "BEFORE")]
@@ -446,6 +464,9 @@ pub struct CompareArgs {
     /// Also write it as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Conditions for CI.
+    #[command(flatten)]
+    pub conditions: ConditionArgs,
 }
 
 /// A rate, calls a second, or a factor.
