@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use wellhead_analyze::gate::Outcome;
+use wellhead_analyze::gate::GateOutcome;
 
 use crate::config::ProblemReport;
 
@@ -18,7 +18,7 @@ pub(crate) enum CommandError {
     Differs,
     /// The run does not come to what was asked of it, and the lines that say so are already
     /// printed.
-    Unmet(Outcome),
+    Unmet(GateOutcome),
 }
 
 /// Prints what the command was asked for on standard output. A closed pipe is no error.

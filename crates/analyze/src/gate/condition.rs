@@ -35,13 +35,13 @@ const EXPERIMENTS: [&str; 14] = [
     "reach",
 ];
 
-const COMPARISONS: [(&str, Comparison); 6] = [
-    ("<=", Comparison::AtMost),
-    (">=", Comparison::AtLeast),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::Unequal),
-    ("<", Comparison::Below),
-    (">", Comparison::Above),
+const COMPARISONS: [(&str, ComparisonSign); 6] = [
+    ("<=", ComparisonSign::AtMost),
+    (">=", ComparisonSign::AtLeast),
+    ("==", ComparisonSign::Equal),
+    ("!=", ComparisonSign::Unequal),
+    ("<", ComparisonSign::Below),
+    (">", ComparisonSign::Above),
 ];
 
 /// Each with how many of the figure's own unit it is.
@@ -58,10 +58,10 @@ const UNITS: [(&str, Unit, f64); 8] = [
 
 /// What a run must not be.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Condition {
+pub struct GateCondition {
     text: String,
-    pub(super) subject: Subject,
-    pub(super) comparison: Comparison,
+    pub(super) subject: ConditionSubject,
+    pub(super) comparison: ComparisonSign,
     /// In `unit`.
     pub(super) limit: f64,
     pub(super) unit: Unit,
@@ -69,7 +69,7 @@ pub struct Condition {
 
 /// What is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum ConditionSubject {
     /// Over the calls of one experiment or of all.
     Calls { experiment: Option<&'static str>, measure: Measure },
     /// A figure of a verdict.
@@ -78,7 +78,7 @@ pub(super) enum Subject {
 
 /// How a figure is compared with the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum ComparisonSign {
     Below,
     AtMost,
     Above,
@@ -87,7 +87,7 @@ pub(super) enum Comparison {
     Unequal,
 }
 
-impl Comparison {
+impl ComparisonSign {
     pub(super) fn holds(self, value: f64, limit: f64) -> bool {
         match self {
             Self::Below => value < limit,
@@ -110,17 +110,17 @@ pub struct ConditionError {
     pub why: String,
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for GateCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl FromStr for Condition {
+impl FromStr for GateCondition {
     type Err = ConditionError;
 
     fn from_str(text: &str) -> Result<Self, ConditionError> {
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = ConditionCursor { text, at: 0 };
         let (subject, own_unit) = subject(&mut cursor)?;
         let comparison = comparison(&mut cursor)?;
         let number = number(&mut cursor)?;
@@ -138,12 +138,12 @@ impl FromStr for Condition {
 }
 
 /// A place in a text.
-struct Cursor<'a> {
+struct ConditionCursor<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> ConditionCursor<'a> {
     fn skip_space(&mut self) {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start().len();
@@ -174,7 +174,9 @@ fn is_name(letter: char) -> bool {
 }
 
 /// What is compared, with its unit; that of a verdict is known when it is there.
-fn subject(cursor: &mut Cursor<'_>) -> Result<(Subject, Option<Unit>), ConditionError> {
+fn subject(
+    cursor: &mut ConditionCursor<'_>,
+) -> Result<(ConditionSubject, Option<Unit>), ConditionError> {
     let (at, name) = cursor.take(is_name);
     if name == "verdict" {
         let (at, name) = cursor.take(is_name);
@@ -185,7 +187,7 @@ fn subject(cursor: &mut Cursor<'_>) -> Result<(Subject, Option<Unit>), Condition
         let after = at + experiment.len() + 1;
         let experiment = known(cursor, at, experiment, "experiment", &EXPERIMENTS)?;
         let figure = known(cursor, after, figure, "figure of a verdict", &WORDS)?;
-        return Ok((Subject::Verdict { experiment, figure }, None));
+        return Ok((ConditionSubject::Verdict { experiment, figure }, None));
     }
     let (experiment, at, name) = match name.split_once('.') {
         Some((experiment, rest)) => {
@@ -202,11 +204,11 @@ fn subject(cursor: &mut Cursor<'_>) -> Result<(Subject, Option<Unit>), Condition
     let name = known(cursor, at, name, "measure", &names)?;
     let measure = MEASURES.into_iter().find(|(word, _)| *word == name);
     let measure = measure.map_or(Measure::Calls, |(_, measure)| measure);
-    Ok((Subject::Calls { experiment, measure }, Some(measure.unit())))
+    Ok((ConditionSubject::Calls { experiment, measure }, Some(measure.unit())))
 }
 
 fn known<'n>(
-    cursor: &Cursor<'_>,
+    cursor: &ConditionCursor<'_>,
     at: usize,
     name: &str,
     what: &str,
@@ -222,7 +224,7 @@ fn known<'n>(
     Err(cursor.error_at(at, format!("`{name}` is no {what}: {hint}")))
 }
 
-fn comparison(cursor: &mut Cursor<'_>) -> Result<Comparison, ConditionError> {
+fn comparison(cursor: &mut ConditionCursor<'_>) -> Result<ComparisonSign, ConditionError> {
     cursor.skip_space();
     let rest = &cursor.text[cursor.at..];
     match COMPARISONS.into_iter().find(|(sign, _)| rest.starts_with(sign)) {
@@ -234,7 +236,7 @@ fn comparison(cursor: &mut Cursor<'_>) -> Result<Comparison, ConditionError> {
     }
 }
 
-fn number(cursor: &mut Cursor<'_>) -> Result<f64, ConditionError> {
+fn number(cursor: &mut ConditionCursor<'_>) -> Result<f64, ConditionError> {
     let (at, text) = cursor.take(|letter| letter.is_ascii_digit() || matches!(letter, '.' | '-'));
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
     number.ok_or_else(|| match text {
@@ -245,7 +247,10 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, ConditionError> {
 
 /// The unit, and how many of the figure's own it is. That of a verdict's figure is checked again
 /// when the figure is there.
-fn unit(cursor: &mut Cursor<'_>, own: Option<Unit>) -> Result<(Unit, f64), ConditionError> {
+fn unit(
+    cursor: &mut ConditionCursor<'_>,
+    own: Option<Unit>,
+) -> Result<(Unit, f64), ConditionError> {
     let (at, word) = cursor.take(|letter| letter.is_alphabetic() || matches!(letter, '%' | '/'));
     let expected = |own: Unit| {
         let words: Vec<&str> =
@@ -306,7 +311,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> String {
-        match text.parse::<Condition>() {
+        match text.parse::<GateCondition>() {
             Ok(it) => format!("{:?} {} {}", it.comparison, it.limit, it.unit.word()),
             Err(error) => error.to_string(),
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::evaluate::{ConditionResult, Outcome};
+use super::evaluate::{ConditionResult, GateOutcome};
 use super::figure::{VerdictFigure, figures};
 use super::measure::{MEASURES, Measure, MeasuredRun};
 use crate::record::RunRecord;
@@ -30,7 +30,7 @@ pub struct RunDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// What it comes to.
-    pub outcome: Outcome,
+    pub outcome: GateOutcome,
     /// The exit code that follows.
     pub exit_code: u8,
     /// What was measured.
@@ -126,7 +126,7 @@ pub fn document(
     run: &RunRecord,
     measured: &MeasuredRun<'_>,
     verdicts: &[ExperimentVerdict],
-    (conditions, baseline, outcome): (Vec<ConditionResult>, Option<BaselineReport>, Outcome),
+    (conditions, baseline, outcome): (Vec<ConditionResult>, Option<BaselineReport>, GateOutcome),
 ) -> RunDocument {
     RunDocument {
         version: VERSION,

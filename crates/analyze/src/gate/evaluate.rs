@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-use super::condition::{Comparison, Condition, Subject};
-use super::figure::{Bound, Unit, VerdictFigure, figures};
+use super::condition::{ComparisonSign, ConditionSubject, GateCondition};
+use super::figure::{FigureBound, Unit, VerdictFigure, figures};
 use super::measure::MeasuredRun;
 use crate::verdict::{Confidence, ExperimentVerdict};
 
 /// What a run comes to, from the conditions, the baseline and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum GateOutcome {
     /// No condition holds; also of a run without any.
     Passed,
     /// A condition holds.
@@ -23,7 +23,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
+impl GateOutcome {
     /// As the document has it.
     pub fn word(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ pub struct ConditionResult {
 
 /// All conditions at all targets, target by target.
 pub fn evaluate(
-    conditions: &[Condition],
+    conditions: &[GateCondition],
     run: &MeasuredRun<'_>,
     verdicts: &[ExperimentVerdict],
 ) -> Vec<ConditionResult> {
@@ -98,36 +98,36 @@ pub fn evaluate(
 
 /// What the whole comes to: what was cut proves nothing, a condition that holds is worse than a
 /// baseline that was better, and that is worse than a figure that is missing.
-pub fn decide(results: &[ConditionResult], is_worse: bool, is_interrupted: bool) -> Outcome {
+pub fn decide(results: &[ConditionResult], is_worse: bool, is_interrupted: bool) -> GateOutcome {
     let has = |outcome| results.iter().any(|result| result.outcome == outcome);
     if is_interrupted {
-        Outcome::Interrupted
+        GateOutcome::Interrupted
     } else if has(ConditionOutcome::Failed) {
-        Outcome::Failed
+        GateOutcome::Failed
     } else if is_worse {
-        Outcome::Worse
+        GateOutcome::Worse
     } else if has(ConditionOutcome::Inconclusive) {
-        Outcome::Inconclusive
+        GateOutcome::Inconclusive
     } else {
-        Outcome::Passed
+        GateOutcome::Passed
     }
 }
 
 /// The figure that the condition needs, or why it is not there.
 fn figure_of(
-    condition: &Condition,
+    condition: &GateCondition,
     run: &MeasuredRun<'_>,
     verdicts: &[ExperimentVerdict],
     target: usize,
 ) -> Result<VerdictFigure, String> {
     match &condition.subject {
-        Subject::Calls { experiment, measure } => {
+        ConditionSubject::Calls { experiment, measure } => {
             let found = run.figure(target, *experiment, *measure)?;
             let better = super::figure::Better::Neither;
-            let bound = Bound::Exactly;
+            let bound = FigureBound::Exactly;
             Ok(VerdictFigure { word: "", value: found.value, bound, unit: found.unit, better })
         }
-        Subject::Verdict { experiment, figure } => {
+        ConditionSubject::Verdict { experiment, figure } => {
             let own = verdicts
                 .iter()
                 .filter(|it| it.target as usize == target && it.experiment == *experiment);
@@ -162,7 +162,7 @@ fn verdict_figure(
 }
 
 /// Where only a bound is known, a condition is decided if it is the same for every true value.
-fn outcome_of(condition: &Condition, figure: &VerdictFigure) -> ConditionOutcome {
+fn outcome_of(condition: &GateCondition, figure: &VerdictFigure) -> ConditionOutcome {
     let (comparison, limit, value) = (condition.comparison, condition.limit, figure.value);
     let decided = |holds: bool| match holds {
         true => ConditionOutcome::Failed,
@@ -170,19 +170,29 @@ fn outcome_of(condition: &Condition, figure: &VerdictFigure) -> ConditionOutcome
     };
     let edge = comparison.holds(value, limit);
     match (figure.bound, comparison) {
-        (Bound::Exactly, _) => decided(edge),
+        (FigureBound::Exactly, _) => decided(edge),
         // The value and everything above it.
-        (Bound::AtLeast, Comparison::Below | Comparison::AtMost) if !edge => decided(false),
-        (Bound::AtLeast, Comparison::Above | Comparison::AtLeast) if edge => decided(true),
-        (Bound::AtLeast, Comparison::Equal | Comparison::Unequal) if value > limit => {
-            decided(comparison == Comparison::Unequal)
+        (FigureBound::AtLeast, ComparisonSign::Below | ComparisonSign::AtMost) if !edge => {
+            decided(false)
+        }
+        (FigureBound::AtLeast, ComparisonSign::Above | ComparisonSign::AtLeast) if edge => {
+            decided(true)
+        }
+        (FigureBound::AtLeast, ComparisonSign::Equal | ComparisonSign::Unequal)
+            if value > limit =>
+        {
+            decided(comparison == ComparisonSign::Unequal)
         }
         // The value and everything below it.
-        (Bound::AtMost, Comparison::Above | Comparison::AtLeast) if !edge => decided(false),
-        (Bound::AtMost, Comparison::Below | Comparison::AtMost) if edge => decided(true),
-        (Bound::AtMost, Comparison::Equal | Comparison::Unequal) if value < limit => {
-            decided(comparison == Comparison::Unequal)
+        (FigureBound::AtMost, ComparisonSign::Above | ComparisonSign::AtLeast) if !edge => {
+            decided(false)
         }
-        (Bound::AtLeast | Bound::AtMost, _) => ConditionOutcome::Inconclusive,
+        (FigureBound::AtMost, ComparisonSign::Below | ComparisonSign::AtMost) if edge => {
+            decided(true)
+        }
+        (FigureBound::AtMost, ComparisonSign::Equal | ComparisonSign::Unequal) if value < limit => {
+            decided(comparison == ComparisonSign::Unequal)
+        }
+        (FigureBound::AtLeast | FigureBound::AtMost, _) => ConditionOutcome::Inconclusive,
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use self::Better::{Higher, Lower, Neither};
-use self::Bound::{AtLeast, AtMost, Exactly};
+use self::FigureBound::{AtLeast, AtMost, Exactly};
 use self::Unit::{BytesPerSecond, Count, Milliseconds, PerSecond, Percent};
 use crate::verdict::{Drifting, Extent, Finding, figure};
 
@@ -48,7 +48,7 @@ impl Unit {
 /// What a figure says of the true value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum FigureBound {
     /// It was measured.
     Exactly,
     /// All that was tried passed: the true value is not below.
@@ -76,7 +76,7 @@ pub struct VerdictFigure {
     /// The value.
     pub value: f64,
     /// What the value says.
-    pub bound: Bound,
+    pub bound: FigureBound,
     /// Its unit.
     pub unit: Unit,
     /// The better direction.
@@ -94,8 +94,8 @@ impl VerdictFigure {
             Better::Neither => return false,
         };
         // Only where the bounds leave no doubt which of them is the higher one.
-        higher.bound != Bound::AtMost
-            && lower.bound != Bound::AtLeast
+        higher.bound != FigureBound::AtMost
+            && lower.bound != FigureBound::AtLeast
             && higher.value - lower.value > ALIKE * higher.value.abs()
     }
 }
@@ -103,9 +103,9 @@ impl VerdictFigure {
 impl fmt::Display for VerdictFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bound = match self.bound {
-            Bound::Exactly => "",
-            Bound::AtLeast => "at least ",
-            Bound::AtMost => "at most ",
+            FigureBound::Exactly => "",
+            FigureBound::AtLeast => "at least ",
+            FigureBound::AtMost => "at most ",
         };
         let space = if matches!(self.unit, Unit::Count | Unit::PerSecond) { "" } else { " " };
         write!(f, "{bound}{}{space}{}", figure(self.value), self.unit.word())
@@ -157,7 +157,13 @@ pub fn figures(finding: &Finding) -> Vec<VerdictFigure> {
     limits(finding).or_else(|| times(finding)).unwrap_or_else(|| answers(finding))
 }
 
-fn one(word: &'static str, value: f64, bound: Bound, unit: Unit, better: Better) -> VerdictFigure {
+fn one(
+    word: &'static str,
+    value: f64,
+    bound: FigureBound,
+    unit: Unit,
+    better: Better,
+) -> VerdictFigure {
     VerdictFigure { word, value, bound, unit, better }
 }
 

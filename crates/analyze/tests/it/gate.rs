@@ -1,8 +1,8 @@
 //! Conditions, baselines and exit codes, over runs whose truth is known.
 
 use wellhead_analyze::gate::{
-    BaselineReport, Condition, DOCUMENT_SCHEMA, MeasuredRun, Outcome, decide, document, evaluate,
-    junit,
+    BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateOutcome, MeasuredRun, decide, document,
+    evaluate, junit,
 };
 use wellhead_analyze::record::Record;
 use wellhead_analyze::report::{Side, compare};
@@ -51,7 +51,7 @@ fn world(name: &str) -> World {
 /// What a case comes to: the outcome of the gate, or that `compare` found a difference.
 fn exit_code(name: &str, baseline: Option<&str>, conditions: &[&str], is_cut: bool) -> u8 {
     let this = world(name);
-    let conditions: Vec<Condition> =
+    let conditions: Vec<GateCondition> =
         conditions.iter().map(|text| text.parse().expect("a condition")).collect();
     let verdicts = verdicts(&this.run, &this.records);
     let measured = MeasuredRun::new(&this.run, &this.records);
@@ -77,7 +77,7 @@ fn exit_code(name: &str, baseline: Option<&str>, conditions: &[&str], is_cut: bo
     assert_eq!(problems(&schema, &told), Vec::<String>::new(), "{told:#}");
     match outcome {
         // As `compare` ends.
-        Outcome::Passed if differs => 3,
+        GateOutcome::Passed if differs => 3,
         outcome => outcome.exit_code(),
     }
 }
@@ -142,7 +142,7 @@ fn junit_has_a_suite_for_each_target() {
     let mut world = World::new(1, vec![metered(), elastic()]);
     world.play("rate", 0);
     world.play("rate", 1);
-    let conditions: Vec<Condition> = ["verdict rate.limit < 150/s", "p50 > 10s"]
+    let conditions: Vec<GateCondition> = ["verdict rate.limit < 150/s", "p50 > 10s"]
         .map(|text| text.parse().expect("a condition"))
         .to_vec();
     let measured = MeasuredRun::new(&world.run, &world.records);

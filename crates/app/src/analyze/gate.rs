@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use wellhead_analyze::gate::{
-    BaselineReport, ConditionOutcome, ConditionResult, MeasuredRun, Outcome, decide, document,
+    BaselineReport, ConditionOutcome, ConditionResult, GateOutcome, MeasuredRun, decide, document,
     evaluate, junit,
 };
 use wellhead_analyze::profile::plain;
@@ -81,10 +81,11 @@ pub(super) fn decide_on(
         if conditions.takes_stdout() { say(&text) } else { write(path, &format!("{text}\n"))? }
     }
     match outcome {
-        Outcome::Passed => Ok(()),
-        Outcome::Failed | Outcome::Inconclusive | Outcome::Worse | Outcome::Interrupted => {
-            Err(CommandError::Unmet(outcome))
-        }
+        GateOutcome::Passed => Ok(()),
+        GateOutcome::Failed
+        | GateOutcome::Inconclusive
+        | GateOutcome::Worse
+        | GateOutcome::Interrupted => Err(CommandError::Unmet(outcome)),
     }
 }
 

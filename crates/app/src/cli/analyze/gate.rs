@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use wellhead_analyze::gate::Condition;
+use wellhead_analyze::gate::GateCondition;
 
 /// The exit codes, for the help of each command that has them.
 pub(super) const EXIT_CODES: &str = "\
@@ -30,7 +30,7 @@ Exit codes:
 pub struct ConditionArgs {
     /// Exit with code 4 if this holds at any target, such as 'p95 > 200ms'; can be repeated
     #[arg(long, value_name = "CONDITION")]
-    pub fail_if: Vec<Condition>,
+    pub fail_if: Vec<GateCondition>,
     /// Write one JSON document: figures, verdicts, conditions, outcome. To standard output
     /// without a FILE or with `-`; the other lines then go to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
