@@ -38,7 +38,7 @@ use wellhead_upstream::Metering;
 
 use self::gate::{JudgedRun, tell};
 use self::live::{Ahead, Live, draws};
-use crate::cli::analyze::gate::ConditionArgs;
+use crate::cli::analyze::gate::{ConditionArgs, SchemaChoice};
 use crate::cli::analyze::{
     BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, ProtocolArgs, RateArgs,
     ThrottleArgs, WorkChoice,
@@ -104,13 +104,18 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         Experiment::Report(it) => {
             gate::check(&it.gate)?;
             let (run, records) = report(&it.dir, it.profile.as_deref(), &it.gate.conditions)?;
+            gate::pack(&it.gate, &it.dir)?;
             let judged = JudgedRun { run: &run, records: &records, is_interrupted: false };
             gate::conclude(&it.gate, &judged)
         }
         Experiment::Resume(it) => resume::command(it),
         Experiment::Compare(it) => compare::command(it),
-        Experiment::Schema => {
-            say(DOCUMENT_SCHEMA);
+        Experiment::Schema(it) => {
+            say(match it.what {
+                SchemaChoice::Document => DOCUMENT_SCHEMA,
+                SchemaChoice::Records => record::RECORDS_SCHEMA,
+                SchemaChoice::Run => record::RUN_SCHEMA,
+            });
             Ok(())
         }
     }
@@ -272,6 +277,7 @@ struct PlayedRun {
 /// Writes the report on a run and decides what it comes to.
 fn finish(common: &CommonArgs, dir: &Path, played: &PlayedRun) -> Result<(), CommandError> {
     let (run, records) = report(dir, common.profile.as_deref(), &common.gate.conditions)?;
+    gate::pack(&common.gate, dir)?;
     let is_interrupted = played.is_interrupted;
     let decided =
         gate::conclude(&common.gate, &JudgedRun { run: &run, records: &records, is_interrupted });
@@ -450,7 +456,7 @@ async fn play(
                 Player::begin(&dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
             }
         };
-        let mut player = player.precise();
+        let mut player = player.stamping(run_id(), clock::unix_time())?.precise();
         let mut greeted = Vec::new();
         for ((index, goal), name) in (0..).zip(goals).zip(&names) {
             let greeting = player.greet(index, goal).await?;
@@ -529,6 +535,11 @@ fn terms(common: &CommonArgs, now: u64) -> RunTerms {
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
         machine,
     }
+}
+
+/// What no other run is called.
+fn run_id() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }
 
 /// Ends the run at the first signal, and the process at the second. On a thread of its own: a
@@ -763,7 +774,7 @@ mod tests {
         fs::write(place.path().join("run.json"), text).expect("it can be written");
         fs::write(place.path().join("records.jsonl"), "").expect("it can be written");
         let told = refused(report(place.path(), None, &ConditionArgs::default()));
-        assert!(told.ends_with("it has format 2, and this wellhead reads 1"), "{told}");
+        assert!(told.ends_with("it has format 3, and this wellhead reads 1 to 2"), "{told}");
     }
 
     #[test]

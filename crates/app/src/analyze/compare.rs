@@ -11,7 +11,7 @@ use crate::terminal::CommandError;
 
 /// Prints what differs, and ends with its own exit code where something does.
 pub(super) fn command(it: &CompareArgs) -> Result<(), CommandError> {
-    gate::check(&GateArgs { conditions: it.conditions.clone(), baseline: None })?;
+    gate::check(&GateArgs { conditions: it.conditions.clone(), ..GateArgs::default() })?;
     let (before, after) = (read(&it.before)?, read(&it.after)?);
     let (first, second) = (it.before.display().to_string(), it.after.display().to_string());
     let comparison = compare(

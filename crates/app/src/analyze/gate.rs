@@ -10,6 +10,7 @@ use wellhead_analyze::gate::{
 use wellhead_analyze::profile::plain;
 use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{Comparison, Side, compare};
+use wellhead_analyze::stored;
 use wellhead_analyze::verdict::verdicts;
 
 use super::{has_place, read};
@@ -104,4 +105,12 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
         .map_err(|error| CommandError::System(format!("`{}`: {error}", path.display())))?;
     complain(&format!("written: {}", path.display()));
     Ok(())
+}
+
+/// Packs the records of a run that is over, where that is asked for.
+pub(super) fn pack(gate: &GateArgs, dir: &Path) -> Result<(), CommandError> {
+    if !gate.gzip {
+        return Ok(());
+    }
+    stored::pack(dir).map_err(|error| CommandError::System(format!("`{}`: {error}", dir.display())))
 }

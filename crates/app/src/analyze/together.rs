@@ -11,11 +11,11 @@ use wellhead_analyze::run::{
     CallBudget, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
 };
 use wellhead_analyze::way::Goal;
-use wellhead_telemetry::SecretUrl;
+use wellhead_telemetry::{SecretUrl, clock};
 
 use super::{
     ConfirmedRun, PlayedRun, confirm, ended, finish, goals, greeting_line, interrupted, names,
-    resume, tell, terms,
+    resume, run_id, tell, terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
@@ -172,6 +172,7 @@ async fn play(
         None => Player::begin(&dir, terms(common, now), goals, &budget, &stop)
             .and_then(|player| player.asking(resume::words(common, inquiry.sockets()))),
     };
+    let player = player.and_then(|player| player.stamping(run_id(), clock::unix_time()));
     let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
     let names = names(goals);

@@ -9,7 +9,7 @@ use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
 
-use self::gate::{ConditionArgs, EXIT_CODES, GateArgs};
+use self::gate::{ConditionArgs, EXIT_CODES, GateArgs, SchemaArgs};
 
 /// The longest time that can be asked for.
 const SECONDS_MAX: u64 = 30 * 86_400;
@@ -85,8 +85,8 @@ pub enum Experiment {
     Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(CompareArgs),
-    /// Print the JSON Schema of what --json writes
-    Schema,
+    /// Print the JSON Schema of what --json writes, of the records, or of run.json
+    Schema(SchemaArgs),
 }
 
 impl Experiment {
@@ -108,7 +108,7 @@ impl Experiment {
             Self::Agree(it) => Some(&mut it.common),
             Self::Fresh(it) => Some(&mut it.common),
             Self::Reach(it) => Some(&mut it.common),
-            Self::Report(_) | Self::Resume(_) | Self::Compare(_) | Self::Schema => None,
+            Self::Report(_) | Self::Resume(_) | Self::Compare(_) | Self::Schema(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use wellhead_analyze::gate::GateCondition;
 
 /// The exit codes, for the help of each command that has them.
@@ -47,7 +47,7 @@ impl ConditionArgs {
     }
 }
 
-/// Conditions, and a run to compare with.
+/// Conditions, a run to compare with, and how the records are kept.
 #[derive(Debug, Clone, Default, Args)]
 pub struct GateArgs {
     /// Conditions.
@@ -56,4 +56,26 @@ pub struct GateArgs {
     /// Compare with the run in DIR, and exit with code 6 if a latency or a verdict is worse
     #[arg(long, value_name = "DIR")]
     pub baseline: Option<PathBuf>,
+    /// Pack the records to records.jsonl.gz when the run is over
+    #[arg(long)]
+    pub gzip: bool,
+}
+
+/// Arguments of `wellhead analyze schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Of what
+    #[arg(value_name = "WHAT", default_value = "document")]
+    pub what: SchemaChoice,
+}
+
+/// Which schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaChoice {
+    /// What --json writes
+    Document,
+    /// One line of records.jsonl
+    Records,
+    /// run.json
+    Run,
 }
