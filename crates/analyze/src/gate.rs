@@ -17,4 +17,5 @@ pub use document::{BaselineReport, DOCUMENT_SCHEMA, RunDocument, document};
 pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
 pub use figure::{Better, FigureBound, Unit, VerdictFigure, figures};
 pub use junit::junit;
+pub(crate) use measure::MEASURES;
 pub use measure::{Measure, MeasuredFigure, MeasuredRun};

@@ -10,7 +10,9 @@ mod beside;
 mod chart;
 mod compare;
 mod draw;
+mod history;
 mod html;
+mod merge;
 mod readme;
 mod table;
 
@@ -19,6 +21,8 @@ use crate::record::{Record, RunRecord};
 use crate::verdict::{ExperimentVerdict, verdicts};
 
 pub use compare::{Comparison, Side, compare};
+pub use history::{RunHistory, history};
+pub use merge::{MERGED_FILES, merge};
 
 /// The names of all files of a report.
 pub const FILES: [&str; 6] =

@@ -8,6 +8,7 @@ mod gate;
 mod limits;
 mod live;
 mod resume;
+mod several;
 mod together;
 
 use std::fs;
@@ -110,6 +111,8 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         }
         Experiment::Resume(it) => resume::command(it),
         Experiment::Compare(it) => compare::command(it),
+        Experiment::History(it) => several::trends(it),
+        Experiment::Merge(it) => several::regions(it),
         Experiment::Schema(it) => {
             say(match it.what {
                 SchemaChoice::Document => DOCUMENT_SCHEMA,

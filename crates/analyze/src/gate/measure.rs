@@ -62,7 +62,7 @@ impl Percentile {
 }
 
 /// All of them, with their words.
-pub(super) const MEASURES: [(&str, Measure); 9] = [
+pub(crate) const MEASURES: [(&str, Measure); 9] = [
     ("p50", Measure::Latency(Percentile::P50)),
     ("p90", Measure::Latency(Percentile::P90)),
     ("p95", Measure::Latency(Percentile::P95)),

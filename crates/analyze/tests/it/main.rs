@@ -10,6 +10,7 @@ mod report;
 mod resume;
 mod resume_answers;
 mod schema;
+mod several;
 mod synthetic;
 mod target;
 mod verdicts;

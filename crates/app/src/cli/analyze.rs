@@ -2,6 +2,7 @@
 
 pub mod gate;
 pub mod limits;
+pub mod several;
 
 use std::path::PathBuf;
 
@@ -85,6 +86,10 @@ pub enum Experiment {
     Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(CompareArgs),
+    /// The figures of several runs in the order of time: trends
+    History(several::HistoryArgs),
+    /// Runs from several regions side by side in one report
+    Merge(several::MergeArgs),
     /// Print the JSON Schema of what --json writes, of the records, or of run.json
     Schema(SchemaArgs),
 }
@@ -108,7 +113,12 @@ impl Experiment {
             Self::Agree(it) => Some(&mut it.common),
             Self::Fresh(it) => Some(&mut it.common),
             Self::Reach(it) => Some(&mut it.common),
-            Self::Report(_) | Self::Resume(_) | Self::Compare(_) | Self::Schema(_) => None,
+            Self::Report(_)
+            | Self::Resume(_)
+            | Self::Compare(_)
+            | Self::History(_)
+            | Self::Merge(_)
+            | Self::Schema(_) => None,
         }
     }
 }
