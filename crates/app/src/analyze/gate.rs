@@ -114,3 +114,101 @@ pub(super) fn pack(gate: &GateArgs, dir: &Path) -> Result<(), CommandError> {
     }
     stored::pack(dir).map_err(|error| CommandError::System(format!("`{}`: {error}", dir.display())))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use wellhead_analyze::record::{CallRecord, Cell, FORMAT, MeasuredTarget, Writer};
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// A run of one cell of 200 calls that take `ms`, a little more or less.
+    fn run(dir: &Path, ms: u64) {
+        let target = MeasuredTarget { id: "a".to_owned(), ..MeasuredTarget::default() };
+        let experiments = vec!["load".to_owned()];
+        let run = RunRecord {
+            format: FORMAT,
+            targets: vec![target],
+            experiments,
+            ..RunRecord::default()
+        };
+        fs::create_dir_all(dir).expect("a directory");
+        let text = serde_json::to_string(&run).expect("plain data");
+        fs::write(dir.join("run.json"), text).expect("written");
+        let mut records = Vec::new();
+        let mut writer = Writer::new(&mut records);
+        let experiment = || "load".to_owned();
+        for n in 0..200 {
+            let at = n * 50_000;
+            let call = CallRecord {
+                experiment: experiment(),
+                n,
+                method: "eth_blockNumber".to_owned(),
+                intended_at: at,
+                begun_at: at,
+                ended_at: at + ms * (950 + n % 100),
+                class: "answer".to_owned(),
+                rule: "result".to_owned(),
+                ..CallRecord::default()
+            };
+            writer.write(&Record::Call(call)).expect("written");
+        }
+        let cell = Cell {
+            experiment: experiment(),
+            factors: [("rate".to_owned(), "20".to_owned())].into(),
+            ended_at: 20_000_000,
+            calls: 200,
+            ..Cell::default()
+        };
+        writer.write(&Record::Cell(cell)).expect("written");
+        fs::write(dir.join("records.jsonl"), records).expect("written");
+    }
+
+    /// The exit code, 1 for what cannot work.
+    fn code(words: &[&str]) -> u8 {
+        let cli = Cli::try_parse_from(["wellhead", "analyze"].iter().chain(words));
+        let Command::Analyze(it) = cli.expect("valid words").command else { panic!("{words:?}") };
+        match super::super::command(&it.what) {
+            Ok(()) => 0,
+            Err(CommandError::Unmet(outcome)) => outcome.exit_code(),
+            Err(CommandError::Differs) => 3,
+            Err(CommandError::Config(_) | CommandError::System(_) | CommandError::Unwell) => 1,
+        }
+    }
+
+    #[test]
+    fn a_pipeline_can_tell_how_a_run_ended() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| place.path().join(name).display().to_string();
+        let (quick, slow) = (path("quick"), path("slow"));
+        run(Path::new(&quick), 40);
+        run(Path::new(&slow), 108);
+        let json = format!("--json={}", path("doc.json"));
+        for (words, expected) in [
+            (vec!["report", &quick, "--fail-if", "p95 > 200ms"], 0),
+            (vec!["report", &quick, "--fail-if", "p95 > 200ms", "--fail-if", "p50 > 1ms"], 4),
+            (vec!["report", &quick, "--fail-if", "verdict rate.limit < 1/s"], 5),
+            (vec!["report", &slow, "--baseline", &quick, "--gzip"], 6),
+            // Its records are packed now, and read as before.
+            (vec!["report", &slow, "--baseline", &slow], 0),
+            (vec!["report", &quick, "--baseline", &slow], 0),
+            (vec!["report", &quick, "--baseline", "/no/run"], 1),
+            (vec!["report", &quick, "--junit", "/no/place/j.xml"], 1),
+            (vec!["compare", &quick, &quick], 0),
+            (vec!["compare", &slow, &quick], 3),
+            (vec!["compare", &quick, &slow], 6),
+            (vec!["compare", &quick, &slow, "--fail-if", "p50 > 100ms", &json], 4),
+        ] {
+            assert_eq!(code(&words), expected, "{words:?}");
+        }
+        assert!(place.path().join("slow/records.jsonl.gz").exists());
+        let text = fs::read_to_string(path("doc.json")).expect("a document");
+        let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((&told["outcome"], &told["exit_code"]), (&"failed".into(), &4.into()));
+        assert!(
+            told["baseline"]["worse"][0].as_str().expect("a line").contains("+170 %"),
+            "{told}"
+        );
+    }
+}

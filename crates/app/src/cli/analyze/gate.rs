@@ -17,8 +17,8 @@ Conditions: --fail-if '[EXPERIMENT.]MEASURE COMPARISON NUMBER UNIT', or
 
 Exit codes:
     0  passed: no condition holds, and the run is not worse than its baseline
-    1  wrong arguments, or a run that cannot be read
-    2  the system failed, or no target answered
+    1  what was asked cannot work, or a run cannot be read
+    2  the command line cannot be read, the system failed, or no target answered
     3  compare: something differs, and nothing is worse
     4  a condition holds at one target or more
     5  inconclusive: a figure that a condition needs was not measured
