@@ -13,7 +13,7 @@ mod junit;
 mod measure;
 
 pub use condition::{ConditionError, GateCondition};
-pub use document::{BaselineReport, DOCUMENT_SCHEMA, RunDocument, document};
+pub use document::{BaselineReport, DOCUMENT_SCHEMA, GateDecision, RunDocument, document};
 pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
 pub use figure::{Better, FigureBound, Unit, VerdictFigure, figures};
 pub use junit::junit;

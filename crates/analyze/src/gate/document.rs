@@ -121,13 +121,25 @@ pub struct BaselineReport {
     pub worse: Vec<String>,
 }
 
+/// What was decided about a run.
+#[derive(Debug, Clone)]
+pub struct GateDecision {
+    /// Each condition at each target.
+    pub conditions: Vec<ConditionResult>,
+    /// Beside an earlier run, where one was given.
+    pub baseline: Option<BaselineReport>,
+    /// What it comes to.
+    pub outcome: GateOutcome,
+}
+
 /// The document.
 pub fn document(
     run: &RunRecord,
     measured: &MeasuredRun<'_>,
     verdicts: &[ExperimentVerdict],
-    (conditions, baseline, outcome): (Vec<ConditionResult>, Option<BaselineReport>, GateOutcome),
+    decision: GateDecision,
 ) -> RunDocument {
+    let GateDecision { conditions, baseline, outcome } = decision;
     RunDocument {
         version: VERSION,
         wellhead: run.wellhead.clone(),

@@ -204,7 +204,7 @@ fn worse_figures(
     after: &[&ExperimentVerdict],
 ) -> Vec<String> {
     let sure = |verdict: &&&ExperimentVerdict| verdict.confidence > Confidence::Low;
-    let mut worse = Vec::new();
+    let mut worse = new_failures(target, before, after);
     for one in before.iter().filter(sure).flat_map(|it| figures(&it.finding)) {
         let same = |it: &VerdictFigure| it.word == one.word && it.unit == one.unit;
         for (other, of) in after.iter().filter(sure).flat_map(|it| {
@@ -216,6 +216,30 @@ fn worse_figures(
         }
     }
     worse
+}
+
+/// Failures of which the other run, that played the experiment, has no verdict.
+fn new_failures(
+    target: &str,
+    before: &[&ExperimentVerdict],
+    after: &[&ExperimentVerdict],
+) -> Vec<String> {
+    const FAILURES: &str = "failures";
+    let shares = |verdict: &&ExperimentVerdict| {
+        let found = figures(&verdict.finding).into_iter();
+        found.filter(|it| it.word == FAILURES).collect::<Vec<_>>()
+    };
+    if before.is_empty() || before.iter().any(|verdict| !shares(verdict).is_empty()) {
+        return Vec::new();
+    }
+    let sure = after.iter().filter(|verdict| verdict.confidence > Confidence::Low);
+    let told = |verdict: &&ExperimentVerdict| {
+        let experiment = verdict.experiment.clone();
+        shares(verdict).into_iter().map(move |share| {
+            format!("{target} {experiment}.{FAILURES}: none before, {share} after")
+        })
+    };
+    sure.flat_map(told).collect()
 }
 
 type TimesBySetting = BTreeMap<(String, String), Vec<Vec<f64>>>;

@@ -1,8 +1,8 @@
 //! Conditions, baselines and exit codes, over runs whose truth is known.
 
 use wellhead_analyze::gate::{
-    BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateOutcome, MeasuredRun, decide, document,
-    evaluate, junit,
+    BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateDecision, GateOutcome, MeasuredRun, decide,
+    document, evaluate, junit,
 };
 use wellhead_analyze::record::Record;
 use wellhead_analyze::report::{Side, compare};
@@ -30,6 +30,7 @@ fn world(name: &str) -> World {
         }
         "shaped" => (shaped(), 8, &["streams", "soak"]),
         "failing" => (elastic(), 9, &["load"]),
+        "elastic, loaded" => (elastic(), 12, &["load"]),
         "doubted" => (elastic(), 10, &["load"]),
         "silent" => (elastic(), 11, &[]),
         other => panic!("no world {other}"),
@@ -71,7 +72,8 @@ fn exit_code(name: &str, baseline: Option<&str>, conditions: &[&str], is_cut: bo
     let differs = compared.as_ref().is_some_and(|it| it.differs);
     let baseline =
         compared.map(|it| BaselineReport { started_unix: 1, differs: it.differs, worse: it.worse });
-    let told = document(&this.run, &measured, &verdicts, (results, baseline, outcome));
+    let decision = GateDecision { conditions: results, baseline, outcome };
+    let told = document(&this.run, &measured, &verdicts, decision);
     let told = serde_json::to_value(told).expect("plain data");
     let schema = serde_json::from_str(DOCUMENT_SCHEMA).expect("JSON");
     assert_eq!(problems(&schema, &told), Vec::<String>::new(), "{told:#}");
@@ -84,7 +86,7 @@ fn exit_code(name: &str, baseline: Option<&str>, conditions: &[&str], is_cut: bo
 
 type Case = (&'static str, Option<&'static str>, &'static [&'static str], u8);
 
-const CASES: [Case; 32] = [
+const CASES: [Case; 33] = [
     // Without conditions.
     ("metered", None, &[], 0),
     // Latency.
@@ -123,6 +125,7 @@ const CASES: [Case; 32] = [
     ("metered again", Some("metered"), &[], 0),
     ("elastic, slower", Some("elastic"), &[], 6),
     ("elastic, quicker", Some("elastic"), &[], 3),
+    ("failing", Some("elastic, loaded"), &[], 6),
     ("metered, tighter", Some("metered"), &["p50 > 1s"], 6),
     ("elastic, slower", Some("elastic again"), &["load.p50 > 100ms"], 4),
 ];

@@ -45,17 +45,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<
                 false
             }
             "additionalProperties" => {
-                let known = schema.get("properties").and_then(Value::as_object);
-                for (name, member) in value.as_object().into_iter().flatten() {
-                    if known.is_some_and(|known| known.contains_key(name)) {
-                        continue;
-                    }
-                    match rule {
-                        Value::Bool(true) => {}
-                        Value::Bool(false) => found.push(format!("{at}/{name}: not known")),
-                        rule => check(root, rule, member, &format!("{at}/{name}"), found),
-                    }
-                }
+                others(root, schema, value, at, found);
                 false
             }
             "items" => {
@@ -77,6 +67,21 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<
         };
         if wrong {
             found.push(format!("{at}: {word} {rule} is not met by {value}"));
+        }
+    }
+}
+
+/// Members that the schema does not name.
+fn others(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    let known = schema.get("properties").and_then(Value::as_object);
+    for (name, member) in value.as_object().into_iter().flatten() {
+        if known.is_some_and(|known| known.contains_key(name)) {
+            continue;
+        }
+        match &schema["additionalProperties"] {
+            Value::Bool(true) => {}
+            Value::Bool(false) => found.push(format!("{at}/{name}: not known")),
+            rule => check(root, rule, member, &format!("{at}/{name}"), found),
         }
     }
 }

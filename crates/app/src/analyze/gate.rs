@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use wellhead_analyze::gate::{
-    BaselineReport, ConditionOutcome, ConditionResult, GateOutcome, MeasuredRun, decide, document,
-    evaluate, junit,
+    BaselineReport, ConditionOutcome, ConditionResult, GateDecision, GateOutcome, MeasuredRun,
+    decide, document, evaluate, junit,
 };
 use wellhead_analyze::profile::plain;
 use wellhead_analyze::record::{Record, RunRecord};
@@ -76,7 +76,8 @@ pub(super) fn decide_on(
             differs: comparison.differs,
             worse: comparison.worse.clone(),
         });
-        let told = document(judged.run, &measured, &verdicts, (results, baseline, outcome));
+        let decision = GateDecision { conditions: results, baseline, outcome };
+        let told = document(judged.run, &measured, &verdicts, decision);
         let text = serde_json::to_string_pretty(&told)
             .map_err(|error| CommandError::System(error.to_string()))?;
         if conditions.takes_stdout() { say(&text) } else { write(path, &format!("{text}\n"))? }
