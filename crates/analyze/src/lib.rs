@@ -13,6 +13,7 @@ pub mod budget;
 pub mod call_list;
 pub mod difference;
 pub mod ending;
+pub mod gate;
 pub mod inquiry;
 pub mod knock;
 pub mod method_list;

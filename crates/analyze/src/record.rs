@@ -12,8 +12,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The format that [`RunRecord::format`] names.
-pub const FORMAT: u32 = 1;
+/// The format that [`RunRecord::format`] names. 2 has units in the names of times and shares, and
+/// the ids of run and target and the wall clock in each line.
+pub const FORMAT: u32 = 2;
+
+/// The JSON Schema (draft 2020-12) of a line of `records.jsonl`.
+pub const RECORDS_SCHEMA: &str = include_str!("../data/records.schema.json");
+
+/// The JSON Schema of `run.json`.
+pub const RUN_SCHEMA: &str = include_str!("../data/run.schema.json");
+
+/// The first format that is still read: its names have no units.
+pub const FORMAT_MIN: u32 = 1;
 
 /// A longer line is no record: the longest has a few hundred bytes, and a text from outside
 /// that is bounded where it is taken in.
@@ -77,32 +87,55 @@ pub struct CallRecord {
     /// The method.
     pub method: String,
     /// When it should have begun by its schedule; where there is none, the same as `begun_at`.
+    #[serde(rename = "intended_at_us", alias = "intended_at")]
     pub intended_at: u64,
     /// When it was handed to the transport.
+    #[serde(rename = "begun_at_us", alias = "begun_at")]
     pub begun_at: u64,
     /// Waiting for a connection or a stream, and for the protocol to be agreed on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "queue_us",
+        alias = "queue",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub queue: Option<u64>,
     /// Looking up the name; only with the first call on a connection that waited for it, as are
     /// the next two.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "dns_us", alias = "dns", default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<u64>,
     /// Connecting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tcp_us", alias = "tcp", default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u64>,
     /// Shaking hands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tls_us", alias = "tls", default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<u64>,
     /// Until the socket had all of the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "write_us",
+        alias = "write",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub write: Option<u64>,
     /// From written to the first byte of the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "first_byte_us",
+        alias = "first_byte",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub first_byte: Option<u64>,
     /// From there to the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "transfer_us",
+        alias = "transfer",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub transfer: Option<u64>,
     /// When the answer was whole, or the call had failed.
+    #[serde(rename = "ended_at_us", alias = "ended_at")]
     pub ended_at: u64,
     /// Which connection carried it; a number of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +185,7 @@ pub struct WireRecord {
     /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// When, microseconds since the start of the run.
+    #[serde(rename = "at_us", alias = "at")]
     pub at: u64,
     /// The connection, as in [`CallRecord::connection`].
     pub connection: u64,
@@ -172,13 +206,28 @@ pub enum WireEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alpn: Option<String>,
         /// How long it took, microseconds: looking up the name.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            rename = "dns_us",
+            alias = "dns",
+            default,
+            skip_serializing_if = "Option::is_none"
+        )]
         dns: Option<u64>,
         /// Connecting.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            rename = "tcp_us",
+            alias = "tcp",
+            default,
+            skip_serializing_if = "Option::is_none"
+        )]
         tcp: Option<u64>,
         /// Shaking hands.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            rename = "tls_us",
+            alias = "tls",
+            default,
+            skip_serializing_if = "Option::is_none"
+        )]
         tls: Option<u64>,
     },
     /// The other side's settings came.
@@ -270,8 +319,10 @@ pub struct Cell {
     /// What is varied and held, such as `{"protocol":"h2","connections":"1"}`.
     pub factors: BTreeMap<String, String>,
     /// Microseconds since the start of the run.
+    #[serde(rename = "begun_at_us", alias = "begun_at")]
     pub begun_at: u64,
     /// Likewise.
+    #[serde(rename = "ended_at_us", alias = "ended_at")]
     pub ended_at: u64,
     /// Calls that were made.
     pub calls: u64,
@@ -296,8 +347,10 @@ pub struct Rollup {
     /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// When it begins.
+    #[serde(rename = "begun_at_us", alias = "begun_at")]
     pub begun_at: u64,
     /// When it ends.
+    #[serde(rename = "ended_at_us", alias = "ended_at")]
     pub ended_at: u64,
     /// Calls that ended.
     pub calls: u64,
@@ -309,16 +362,16 @@ pub struct Rollup {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wire: BTreeMap<String, u64>,
     /// Half took no longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p50_us", alias = "p50", default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<u64>,
     /// 95 % took no longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p95_us", alias = "p95", default, skip_serializing_if = "Option::is_none")]
     pub p95: Option<u64>,
     /// 99 % took no longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p99_us", alias = "p99", default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<u64>,
     /// The longest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_us", alias = "max", default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// Credits by the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -332,14 +385,16 @@ pub struct Rollup {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorLoad {
     /// Actual minus intended start, 99th percentile, microseconds.
+    #[serde(rename = "late_p99_us", alias = "late_p99")]
     pub late_p99: u64,
     /// How late the generator's loop saw ticks that fell due, likewise; 0 where it measures no time.
-    #[serde(default)]
+    #[serde(rename = "lag_p99_us", alias = "lag_p99", default)]
     pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
+    #[serde(rename = "cpu_share", alias = "cpu")]
     pub cpu: f64,
     /// The share of the time that it was ready and had to wait for a core; finite.
-    #[serde(default)]
+    #[serde(rename = "waited_share", alias = "waited", default)]
     pub waited: f64,
     /// What was measured may be our own: conclude nothing.
     pub saturated: bool,
@@ -360,6 +415,9 @@ impl GeneratorLoad {
 pub struct RunRecord {
     /// [`FORMAT`].
     pub format: u32,
+    /// What no other run is called; empty where format 1 had none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// The version of wellhead that played it.
     pub wellhead: String,
     /// What all chance in it came from.
@@ -571,12 +629,49 @@ pub fn read_all(from: impl BufRead) -> Result<(Vec<Record>, Option<u64>), ReadEr
 pub struct Writer<W> {
     to: W,
     line: Vec<u8>,
+    stamp: Option<RecordStamp>,
+}
+
+/// What each line says beside its record, for what reads a line alone: the ids of run and target,
+/// and when it began by the wall clock.
+#[derive(Debug, Clone)]
+pub struct RecordStamp {
+    /// `"run":"...","target_id":"...","unix_us":` of each target.
+    heads: Vec<String>,
+    /// Microseconds since 1970 at which the times of the records begin.
+    origin_unix_us: u64,
+}
+
+impl RecordStamp {
+    /// For the records of `run`, whose times count from `origin_unix_us`.
+    pub fn new(run: &RunRecord, origin_unix_us: u64) -> Self {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let head = |target: &MeasuredTarget| {
+            let (run, target) = (quoted(&run.id), quoted(&target.id));
+            format!("\"run\":{run},\"target_id\":{target},\"unix_us\":")
+        };
+        Self { heads: run.targets.iter().map(head).collect(), origin_unix_us }
+    }
+
+    /// Behind the brace that opens a line.
+    fn put(&self, line: &mut Vec<u8>, record: &Record) -> io::Result<()> {
+        let (target, at) = match record {
+            Record::Call(call) => (call.target, call.begun_at),
+            Record::Wire(wire) => (wire.target, wire.at),
+            Record::Cell(cell) => (cell.target, cell.begun_at),
+            Record::Rollup(rollup) => (rollup.target, rollup.begun_at),
+        };
+        if let Some(head) = self.heads.get(target as usize) {
+            write!(line, "{head}{},", self.origin_unix_us.saturating_add(at))?;
+        }
+        Ok(())
+    }
 }
 
 impl<W: Write> Writer<W> {
     /// Writes to the end of `to`.
     pub fn new(to: W) -> Self {
-        Self { to, line: Vec::new() }
+        Self { to, line: Vec::new(), stamp: None }
     }
 
     /// Adds one line.
@@ -586,9 +681,22 @@ impl<W: Write> Writer<W> {
     /// Where the writing fails; the line may then be torn.
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         self.line.clear();
-        serde_json::to_writer(&mut self.line, record)?;
+        if let Some(stamp) = &self.stamp {
+            self.line.push(b'{');
+            stamp.put(&mut self.line, record)?;
+            let behind_brace = self.line.len();
+            serde_json::to_writer(&mut self.line, record)?;
+            self.line.remove(behind_brace);
+        } else {
+            serde_json::to_writer(&mut self.line, record)?;
+        }
         self.line.push(b'\n');
         self.to.write_all(&self.line)
+    }
+
+    /// Says in each further line what [`RecordStamp`] has.
+    pub fn stamp(&mut self, stamp: RecordStamp) {
+        self.stamp = Some(stamp);
     }
 
     /// Hands on what `to` still holds.
@@ -604,7 +712,8 @@ impl<W: Write> Writer<W> {
 impl Writer<File> {
     /// Gathers this many bytes before it writes.
     pub fn buffered(self, bytes: usize) -> Writer<BufWriter<File>> {
-        Writer { to: BufWriter::with_capacity(bytes, self.to), line: self.line }
+        let to = BufWriter::with_capacity(bytes, self.to);
+        Writer { to, line: self.line, stamp: self.stamp }
     }
 
     /// Goes on with the file at `path`, or begins it. A torn last line is cut off first, so

@@ -65,7 +65,7 @@ fn a_line_is_flat_and_says_what_it_is() {
     let line = String::from_utf8(text(&[wire()])).expect("JSON is text");
     assert_eq!(
         line,
-        "{\"kind\":\"wire\",\"experiment\":\"streams\",\"cell\":3,\"target\":1,\"at\":5,\
+        "{\"kind\":\"wire\",\"experiment\":\"streams\",\"cell\":3,\"target\":1,\"at_us\":5,\
          \"connection\":7,\"event\":\"goaway\",\"code\":11,\"last_stream\":199,\
          \"debug\":\"<b>too\\nmany\"}\n"
     );
@@ -201,4 +201,57 @@ fn what_no_run_has_written_is_no_record() {
         let expected = (!why.is_empty()).then(|| format!("line 1 is no record: {why}"));
         assert_eq!(told, expected, "{text}");
     }
+}
+
+#[test]
+fn names_without_units_are_still_read() {
+    let lines = [
+        r#"{"kind":"cell","experiment":"rate","version":1,"cell":0,"repeat":0,"target":0,"factors":{},
+        "begun_at_us":5,"ended_at_us":9,"calls":1,"late_p99_us":3,"lag_p99_us":2,"cpu_share":0.1,
+        "waited_share":0.2,"saturated":false}"#,
+        r#"{"kind":"rollup","experiment":"soak","cell":0,"target":0,"begun_at_us":5,"ended_at_us":9,
+        "calls":3,"served":2,"unserved":{"throttled":1},"p50_us":1,"p95_us":2,"p99_us":3,"max_us":4,
+        "late_p99_us":3,"lag_p99_us":2,"cpu_share":0.1,"waited_share":0.2,"saturated":false}"#,
+        r#"{"kind":"call","experiment":"rate","cell":0,"target":0,"n":0,"method":"eth_blockNumber",
+        "intended_at_us":5,"begun_at_us":6,"queue_us":1,"dns_us":2,"tcp_us":3,"tls_us":4,"write_us":5,
+        "first_byte_us":6,"transfer_us":7,"ended_at_us":9,"bytes_out":1,"bytes_in":1,
+        "class":"answer","rule":"result"}"#,
+        r#"{"kind":"wire","experiment":"rate","cell":0,"target":0,"at_us":5,"connection":1,
+        "event":"opened","protocol":"h2","dns_us":1,"tcp_us":2,"tls_us":3}"#,
+    ];
+    for line in lines {
+        let read = |text: &str| serde_json::from_str::<Record>(text).expect("a record");
+        let old = line.replace("_us\"", "\"").replace("_share\"", "\"");
+        assert_eq!(read(line), read(&old), "{line}");
+        let written = serde_json::to_string(&read(&old)).expect("plain data");
+        assert_eq!(written.matches("_us\":").count(), line.matches("_us\":").count(), "{written}");
+    }
+}
+
+#[test]
+fn a_line_names_its_run_its_target_and_the_time_of_day() {
+    let target = |id: &str| MeasuredTarget { id: id.to_owned(), ..MeasuredTarget::default() };
+    let run = RunRecord {
+        id: "00ff".to_owned(),
+        targets: vec![target("a"), target("\"b")],
+        ..RunRecord::default()
+    };
+    let call = CallRecord {
+        target: 1,
+        begun_at: 5,
+        ended_at: 9,
+        class: "answer".to_owned(),
+        ..CallRecord::default()
+    };
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    writer.stamp(RecordStamp::new(&run, 1_795_000_000_000_000));
+    writer.write(&Record::Call(call.clone())).expect("written");
+    // A target that the run does not have has no name.
+    writer.write(&Record::Call(CallRecord { target: 2, ..call.clone() })).expect("written");
+    let text = String::from_utf8(out.clone()).expect("text");
+    let head = r#"{"run":"00ff","target_id":"\"b","unix_us":1795000000000005,"kind":"call","#;
+    assert!(text.starts_with(head), "{text}");
+    let (records, torn) = read_all(out.as_slice()).expect("records");
+    assert_eq!((records.first(), records.len(), torn), (Some(&Record::Call(call)), 2, None));
 }

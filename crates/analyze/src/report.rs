@@ -10,7 +10,10 @@ mod beside;
 mod chart;
 mod compare;
 mod draw;
+mod history;
 mod html;
+mod merge;
+mod readme;
 mod table;
 
 use crate::profile;
@@ -18,10 +21,12 @@ use crate::record::{Record, RunRecord};
 use crate::verdict::{ExperimentVerdict, verdicts};
 
 pub use compare::{Comparison, Side, compare};
+pub use history::{RunHistory, history};
+pub use merge::{MERGED_FILES, merge};
 
 /// The names of all files of a report.
-pub const FILES: [&str; 5] =
-    ["report.html", "summary.csv", "summary.md", "verdicts.json", "profile.yaml"];
+pub const FILES: [&str; 6] =
+    ["report.html", "summary.csv", "summary.md", "verdicts.json", "profile.yaml", "README.md"];
 
 /// One file of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +38,7 @@ pub struct ReportFile {
 }
 
 /// All files of the report on a run: `report.html`, `summary.csv`, `summary.md`,
-/// `verdicts.json` and `profile.yaml`.
+/// `verdicts.json`, `profile.yaml` and `README.md`.
 pub fn report(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
     let verdicts = verdicts(run, records);
     vec![
@@ -42,6 +47,7 @@ pub fn report(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
         ReportFile { name: "summary.md", text: table::markdown(run, &verdicts) },
         ReportFile { name: "verdicts.json", text: json(&verdicts) },
         ReportFile { name: "profile.yaml", text: profile::profile(run, &verdicts) },
+        ReportFile { name: "README.md", text: readme::readme(run, records) },
     ]
 }
 

@@ -8,6 +8,7 @@ mod beat;
 mod cell;
 mod crowd;
 mod first;
+mod identity;
 mod panel;
 mod resume;
 mod rollup;
@@ -39,6 +40,7 @@ use crate::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
 use crate::report;
 use crate::schedule::Schedule;
+use crate::stored::{self, PACKED_RECORDS, RECORDS};
 use crate::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::work::{GREETING, WorkCall};
 
@@ -267,16 +269,17 @@ impl<'a> Player<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         fs::create_dir_all(dir).map_err(write)?;
-        for name in ["records.jsonl", "run.json"].into_iter().chain(report::FILES) {
+        for name in [RECORDS, PACKED_RECORDS, "run.json"].into_iter().chain(report::FILES) {
             let path = dir.join(name);
             if path.exists() {
                 return Err(RunError::Taken(path));
             }
         }
-        let file = File::create_new(dir.join("records.jsonl")).map_err(write)?;
+        let file = File::create_new(dir.join(RECORDS)).map_err(write)?;
         let records = Writer::new(file).buffered(RECORDS_BYTES);
         let run = RunRecord {
             format: FORMAT,
+            id: String::new(),
             wellhead: terms.wellhead,
             seed: terms.seed,
             started_unix: terms.started_unix,
@@ -329,7 +332,8 @@ impl<'a> Player<'a> {
         stop: &'a StopSignal,
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
-        let (records, _) = Writer::append(&dir.join("records.jsonl")).map_err(write)?;
+        stored::unpack(dir).map_err(write)?;
+        let (records, _) = Writer::append(&dir.join(RECORDS)).map_err(write)?;
         let (cells, connection, part) = earlier.numbers();
         let mut player = Self {
             dir: dir.to_owned(),
@@ -350,17 +354,6 @@ impl<'a> Player<'a> {
         };
         player.save()?;
         Ok(player)
-    }
-
-    /// Remembers what was asked for, see [`RunRecord::asked`].
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be written.
-    pub fn asking(mut self, words: Vec<String>) -> Result<Self, RunError> {
-        self.run.asked = words;
-        self.save()?;
-        Ok(self)
     }
 
     /// Lets calls of an open loop leave by the clock of the system, which is finer than the

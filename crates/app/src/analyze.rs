@@ -5,10 +5,12 @@
 
 mod compare;
 mod endpoint;
+mod gate;
 mod limits;
 mod live;
 mod own_calls;
 mod resume;
+mod several;
 mod together;
 
 use std::fs;
@@ -21,6 +23,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_analyze::budget::Forecast;
+use wellhead_analyze::gate::DOCUMENT_SCHEMA;
 use wellhead_analyze::plan::{self, ExperimentPlan, Stage};
 use wellhead_analyze::profile::plain;
 use wellhead_analyze::record::{self, Machine, Record};
@@ -36,7 +39,9 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::clock;
 use wellhead_upstream::Metering;
 
+use self::gate::{JudgedRun, tell};
 use self::live::{Ahead, Live, draws};
+use crate::cli::analyze::gate::{ConditionArgs, SchemaChoice};
 use crate::cli::analyze::{
     BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, ProtocolArgs, RateArgs,
     ThrottleArgs, WorkChoice,
@@ -95,26 +100,42 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
             measure(&it.common, &|_| vec![limits::soak(it, work)])
         }
         Experiment::Replay(it) => own_calls::replay(it),
-        Experiment::Load(it) => {
-            if !matches!(it.spike.len(), 0 | 2) {
-                return Err(CommandError::Config(
-                    "`--spike` takes two rates: `--spike 10,500`".into(),
-                ));
-            }
-            let work = own_calls::own_or(it.work, &it.own)?;
-            if it.batch > 1 && endpoint::goals(&it.common)?.iter().any(Goal::is_socket) {
-                let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
-                return Err(CommandError::Config(text.to_owned()));
-            }
-            measure(&it.common, &|_| vec![load(it, work)])
+        Experiment::Load(it) => loaded(it),
+        Experiment::Report(it) => {
+            gate::check(&it.gate)?;
+            let (run, records) = report(&it.dir, it.profile.as_deref(), &it.gate.conditions)?;
+            gate::pack(&it.gate, &it.dir)?;
+            let judged = JudgedRun { run: &run, records: &records, is_interrupted: false };
+            gate::conclude(&it.gate, &judged)
         }
-        Experiment::Report(it) => report(&it.dir, it.profile.as_deref()),
         Experiment::Resume(it) => resume::command(it),
         Experiment::Compare(it) => compare::command(it),
+        Experiment::History(it) => several::trends(it),
+        Experiment::Merge(it) => several::regions(it),
+        Experiment::Schema(it) => {
+            say(match it.what {
+                SchemaChoice::Document => DOCUMENT_SCHEMA,
+                SchemaChoice::Records => record::RECORDS_SCHEMA,
+                SchemaChoice::Run => record::RUN_SCHEMA,
+            });
+            Ok(())
+        }
     }
 }
 
 type Plans = Vec<Box<dyn ExperimentPlan>>;
+
+fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
+    if !matches!(it.spike.len(), 0 | 2) {
+        return Err(CommandError::Config("`--spike` takes two rates: `--spike 10,500`".into()));
+    }
+    let work = own_calls::own_or(it.work, &it.own)?;
+    if it.batch > 1 && endpoint::goals(&it.common)?.iter().any(Goal::is_socket) {
+        let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
+        return Err(CommandError::Config(text.to_owned()));
+    }
+    measure(&it.common, &|_| vec![load(it, work)])
+}
 
 fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
@@ -228,10 +249,30 @@ fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Co
     let dir = run.dir.clone();
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     let ahead = ahead(&goals, &forecasts, plans, run.most);
-    let answered =
+    let played =
         runtime.block_on(play(common, ExperimentRun { run, goals: &goals, ahead }, plans))?;
-    report(&dir, common.profile.as_deref())?;
-    if answered { Ok(()) } else { Err(CommandError::System("nothing was measured".to_owned())) }
+    finish(common, &dir, &played)
+}
+
+/// How a run ended.
+struct PlayedRun {
+    /// A target answered.
+    is_answered: bool,
+    /// A signal ended it before it was over.
+    is_interrupted: bool,
+}
+
+/// Writes the report on a run and decides what it comes to.
+fn finish(common: &CommonArgs, dir: &Path, played: &PlayedRun) -> Result<(), CommandError> {
+    let (run, records) = report(dir, common.profile.as_deref(), &common.gate.conditions)?;
+    gate::pack(&common.gate, dir)?;
+    let is_interrupted = played.is_interrupted;
+    let decided =
+        gate::conclude(&common.gate, &JudgedRun { run: &run, records: &records, is_interrupted });
+    if played.is_answered || is_interrupted {
+        return decided;
+    }
+    Err(CommandError::System("nothing was measured".to_owned()))
 }
 
 /// A run that may be played.
@@ -271,13 +312,14 @@ fn may_send(
     spent: u64,
 ) -> Result<Option<u64>, CommandError> {
     common.profile.as_deref().map_or(Ok(()), has_place)?;
+    gate::check(&common.gate)?;
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING_CALLS).sum();
     let most = predicted.saturating_add(spent).min(common.max_calls);
     complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
     if common.dry_run {
-        say("nothing was sent");
+        tell(&common.gate.conditions, "nothing was sent");
         return Ok(None);
     }
     let strangers: u64 = goals
@@ -379,12 +421,12 @@ struct GreetedTarget<'a> {
     name: &'a str,
 }
 
-/// Plays an experiment run; `false` if no target answered.
+/// Plays an experiment run.
 async fn play(
     common: &CommonArgs,
     going: ExperimentRun<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
-) -> Result<bool, CommandError> {
+) -> Result<PlayedRun, CommandError> {
     let ExperimentRun { run: ConfirmedRun { dir, now, most, earlier }, goals, ahead } = going;
     let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
@@ -402,11 +444,11 @@ async fn play(
                 Player::begin(&dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
             }
         };
-        let mut player = player.precise();
+        let mut player = player.stamping(run_id(), clock::unix_time())?.precise();
         let mut greeted = Vec::new();
         for ((index, goal), name) in (0..).zip(goals).zip(&names) {
             let greeting = player.greet(index, goal).await?;
-            say(&greeting_line(name, goal, &greeting));
+            tell(&common.gate.conditions, &greeting_line(name, goal, &greeting));
             if greeting.chain_id.is_some() || greeting.block.is_some() {
                 greeted.push(GreetedTarget { index, goal, greeting, name });
             } else if !stop.is_set() && !budget.is_over() {
@@ -430,7 +472,7 @@ async fn play(
                 break;
             }
         }
-        Ok(!greeted.is_empty())
+        Ok(PlayedRun { is_answered: !greeted.is_empty(), is_interrupted: stop.is_set() })
     };
     let outcome = played.await;
     live.clear();
@@ -489,6 +531,11 @@ fn terms(common: &CommonArgs, now: u64) -> RunTerms {
     }
 }
 
+/// What no other run is called.
+fn run_id() -> String {
+    format!("{:016x}", rand::random::<u64>())
+}
+
 /// Ends the run at the first signal, and the process at the second. On a thread of its own: a
 /// report that takes long is written while the runtime of the run is not driven.
 async fn interrupted(stop: Arc<StopSignal>) {
@@ -542,12 +589,16 @@ fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
 }
 
 /// Prints what the records of a run say, and writes the report beside them.
-fn report(dir: &Path, profile: Option<&Path>) -> Result<(), CommandError> {
+fn report(
+    dir: &Path,
+    profile: Option<&Path>,
+    conditions: &ConditionArgs,
+) -> Result<(record::RunRecord, Vec<Record>), CommandError> {
     let (run, records) = read(dir)?;
     let told = summary::lines(&run, &records).into_iter();
     for line in told.chain(concluded(&run, &verdicts(&run, &records))) {
         // Some of it is in the words of the other side.
-        say(&plain(&line));
+        tell(conditions, &plain(&line));
     }
     let write = |path: &Path, text: &str| {
         fs::write(path, text)
@@ -561,10 +612,10 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), CommandError> {
         if let Some(file) = files.iter().find(|file| file.name == "profile.yaml") {
             write(profile, &file.text)?;
         }
-        say(&format!("for `profile` of an upstream: {}", profile.display()));
+        tell(conditions, &format!("for `profile` of an upstream: {}", profile.display()));
     }
-    say(&format!("records and report.html: {}", dir.display()));
-    Ok(())
+    tell(conditions, &format!("records and report.html: {}", dir.display()));
+    Ok((run, records))
 }
 
 /// A run and its records.
@@ -677,7 +728,9 @@ mod tests {
         match outcome {
             Ok(_) => String::new(),
             Err(CommandError::Config(text) | CommandError::System(text)) => text,
-            Err(CommandError::Differs | CommandError::Unwell) => "it differs".to_owned(),
+            Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
+                "it differs".to_owned()
+            }
         }
     }
 
@@ -719,8 +772,8 @@ mod tests {
         let text = serde_json::to_string(&run).expect("plain data");
         fs::write(place.path().join("run.json"), text).expect("it can be written");
         fs::write(place.path().join("records.jsonl"), "").expect("it can be written");
-        let told = refused(report(place.path(), None));
-        assert!(told.ends_with("it has format 2, and this wellhead reads 1"), "{told}");
+        let told = refused(report(place.path(), None, &ConditionArgs::default()));
+        assert!(told.ends_with("it has format 3, and this wellhead reads 1 to 2"), "{told}");
     }
 
     #[test]

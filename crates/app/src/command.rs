@@ -57,6 +57,7 @@ pub fn run() -> ExitCode {
                 CommandError::System(text) => (FAILED, text),
                 CommandError::Unwell => return ExitCode::from(BAD_CONFIG),
                 CommandError::Differs => return ExitCode::from(DIFFERS),
+                CommandError::Unmet(outcome) => return ExitCode::from(outcome.exit_code()),
             };
             complain(&text);
             ExitCode::from(code)

@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use wellhead_analyze::gate::GateOutcome;
+
 use crate::config::ProblemReport;
 
 /// Why a command could not be done, in words for the person at the terminal.
@@ -14,6 +16,9 @@ pub(crate) enum CommandError {
     Unwell,
     /// The comparison found a difference, and its text is already printed.
     Differs,
+    /// The run does not come to what was asked of it, and the lines that say so are already
+    /// printed.
+    Unmet(GateOutcome),
 }
 
 /// Prints what the command was asked for on standard output. A closed pipe is no error.

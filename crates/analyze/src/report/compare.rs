@@ -1,8 +1,8 @@
 //! Two runs beside each other: what each says, and whether the times differ.
 //!
 //! Targets are matched by id, cells by experiment and factors. How two runs differ is seen by how
-//! the medians of their cells scatter, so that it takes two cells of a setting in each of them: the
-//! calls of one cell know nothing of other minutes, and one run of a setting differs from the next.
+//! the medians of their cells scatter. Where a run has one cell of a setting, its blocks stand in
+//! for cells; they know nothing of other minutes, so that only a difference above a third is told.
 //! All settings are decided together (`stat::ratio`): of a hundred that are equal, five would
 //! differ by chance.
 
@@ -11,12 +11,13 @@ use std::fmt::Write as _;
 
 use super::html::{escaped, wrap};
 use super::table::{cell, sentences};
+use crate::gate::{VerdictFigure, figures};
 use crate::profile::date;
 use crate::record::{Record, RunRecord};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;
-use crate::stat::ratio::{Ratio, family, tells};
-use crate::verdict::{ExperimentVerdict, figure, trials, verdicts};
+use crate::stat::ratio::{Ratio, TELLING_OF_BLOCKS, family, tells, tells_beyond};
+use crate::verdict::{Confidence, ExperimentVerdict, figure, see, trials, verdicts};
 
 /// Settings that are listed; those that differ go first.
 const SETTINGS_MAX: usize = 100;
@@ -37,6 +38,8 @@ pub struct Side<'a> {
 pub struct Comparison {
     /// Whether a verdict or a time is another one.
     pub differs: bool,
+    /// What is worse in the later run, a line each.
+    pub worse: Vec<String>,
     /// For a terminal.
     pub text: String,
     /// For a pull request.
@@ -50,19 +53,29 @@ struct TimingChange {
     setting: String,
     before_ms: f64,
     after_ms: f64,
-    /// `None` where a run has one cell of it.
+    /// `None` where there are too few calls.
     change: Option<Interval>,
+    /// A run has one cell of it.
+    single: bool,
 }
 
 impl TimingChange {
     fn differs(&self) -> bool {
-        self.change.as_ref().is_some_and(tells)
+        self.change.as_ref().is_some_and(|change| match self.single {
+            true => tells_beyond(change, TELLING_OF_BLOCKS),
+            false => tells(change),
+        })
+    }
+
+    fn is_slower(&self) -> bool {
+        self.differs() && self.after_ms > self.before_ms
     }
 
     /// What may be said of it: a word only where the interval excludes no difference.
     fn words(&self) -> String {
         let percent = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
-        let Some(Interval { point, low, high }) = self.change else {
+        let told = self.change.filter(|_| self.differs() || !self.single);
+        let Some(Interval { point, low, high }) = told else {
             let ratio = percent(self.after_ms / self.before_ms);
             return format!("{ratio} %, which a single cell cannot distinguish from chance");
         };
@@ -82,18 +95,46 @@ struct FindingRow {
     after: String,
     /// Another finding, or a figure more than 10 % off.
     changed: bool,
+    /// The figures that are worse.
+    worse: Vec<String>,
 }
 
 /// Compares `after` with `before`.
 pub fn compare(before: Side<'_>, after: Side<'_>) -> Comparison {
+    if before.records == after.records && before.run.targets == after.run.targets {
+        return unchanged(before, after);
+    }
     let rows = said(before, after);
     let lines = times(before, after);
     Comparison {
+        worse: worse(&rows, &lines),
         differs: rows.iter().any(|row| row.changed) || lines.iter().any(TimingChange::differs),
         text: text(before, after, &rows, &lines),
         markdown: markdown(before, after, &rows, &lines),
         html: html(before, after, &rows, &lines),
     }
+}
+
+/// Of a run and itself nothing is listed.
+fn unchanged(before: Side<'_>, after: Side<'_>) -> Comparison {
+    let told = "Both runs have the same records: nothing differs.";
+    let (first, second) = (title(before), title(after));
+    let text = format!("before: {first}\nafter:  {second}\n\n{told}\n");
+    let html = format!("<header>\n<h1>Two runs compared</h1>\n</header>\n<p>{told}</p>\n");
+    Comparison {
+        differs: false,
+        worse: Vec::new(),
+        text: text.chars().filter(|c| *c == '\n' || !c.is_control()).collect(),
+        markdown: format!("### Two runs compared\n\n{told}\n"),
+        html: wrap("two runs compared", &html, &[]),
+    }
+}
+
+/// What is slower, and verdicts with a figure on the worse side.
+fn worse(rows: &[FindingRow], lines: &[TimingChange]) -> Vec<String> {
+    let slower = lines.iter().filter(|line| line.is_slower());
+    let slower = slower.map(|line| format!("{} {}: {}", line.target, line.setting, line.words()));
+    rows.iter().flat_map(|row| row.worse.iter().cloned()).chain(slower).collect()
 }
 
 fn ids(side: Side<'_>) -> Vec<&str> {
@@ -121,13 +162,19 @@ fn said(before: Side<'_>, after: Side<'_>) -> Vec<FindingRow> {
                 sentences.collect::<Vec<_>>().join("; ")
             };
             let pairs = || one.iter().zip(&other);
+            let changed = one.len() != other.len()
+                || pairs().any(|(one, other)| !one.finding.alike(&other.finding));
+            let worse = match changed {
+                true => worse_figures(target, &one, &other),
+                false => Vec::new(),
+            };
             let row = FindingRow {
                 experiment: experiment.to_owned(),
                 target: (*target).to_owned(),
                 before: words(&one),
                 after: words(&other),
-                changed: one.len() != other.len()
-                    || pairs().any(|(one, other)| !one.finding.alike(&other.finding)),
+                changed,
+                worse,
             };
             if !row.before.is_empty() || !row.after.is_empty() {
                 rows.push(row);
@@ -149,9 +196,56 @@ fn own<'a>(
     index.map(|index| sentences(told, experiment, index).collect()).unwrap_or_default()
 }
 
-type TimesBySetting = BTreeMap<(String, String), Vec<f64>>;
+/// The figures of one side's verdicts that are worse than those of the other's, by more than a
+/// tenth.
+fn worse_figures(
+    target: &str,
+    before: &[&ExperimentVerdict],
+    after: &[&ExperimentVerdict],
+) -> Vec<String> {
+    let sure = |verdict: &&&ExperimentVerdict| verdict.confidence > Confidence::Low;
+    let mut worse = new_failures(target, before, after);
+    for one in before.iter().filter(sure).flat_map(|it| figures(&it.finding)) {
+        let same = |it: &VerdictFigure| it.word == one.word && it.unit == one.unit;
+        for (other, of) in after.iter().filter(sure).flat_map(|it| {
+            figures(&it.finding).into_iter().map(move |figure| (figure, it.experiment.as_str()))
+        }) {
+            if same(&other) && other.is_worse_than(&one) {
+                worse.push(format!("{target} {of}.{}: {one} before, {other} after", one.word));
+            }
+        }
+    }
+    worse
+}
 
-/// The medians of the cells of each setting; cells that conclude nothing are left out.
+/// Failures of which the other run, that played the experiment, has no verdict.
+fn new_failures(
+    target: &str,
+    before: &[&ExperimentVerdict],
+    after: &[&ExperimentVerdict],
+) -> Vec<String> {
+    const FAILURES: &str = "failures";
+    let shares = |verdict: &&ExperimentVerdict| {
+        let found = figures(&verdict.finding).into_iter();
+        found.filter(|it| it.word == FAILURES).collect::<Vec<_>>()
+    };
+    if before.is_empty() || before.iter().any(|verdict| !shares(verdict).is_empty()) {
+        return Vec::new();
+    }
+    let sure = after.iter().filter(|verdict| verdict.confidence > Confidence::Low);
+    let told = |verdict: &&ExperimentVerdict| {
+        let experiment = verdict.experiment.clone();
+        shares(verdict).into_iter().map(move |share| {
+            format!("{target} {experiment}.{FAILURES}: none before, {share} after")
+        })
+    };
+    sure.flat_map(told).collect()
+}
+
+type TimesBySetting = BTreeMap<(String, String), Vec<Vec<f64>>>;
+
+/// The times of the cells of each setting, in the order in which the calls were sent; cells that
+/// conclude nothing are left out.
 fn settings(side: Side<'_>) -> TimesBySetting {
     let mut times: TimesBySetting = BTreeMap::new();
     for trial in trials(side.records) {
@@ -160,9 +254,10 @@ fn settings(side: Side<'_>) -> TimesBySetting {
             let factors: Vec<String> =
                 played.cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
             let setting = format!("{}: {}", trial.experiment, factors.join(", "));
-            let taken = played.times();
-            if let Some(middle) = median(&taken).filter(|it| taken.len() > 1 && *it > 0.0) {
-                times.entry((target.id.clone(), setting)).or_default().push(middle);
+            let served = played.calls.iter().filter(|call| see::served(call));
+            let taken: Vec<f64> = served.map(|call| see::took_ms(call)).collect();
+            if median(&taken).is_some_and(|middle| taken.len() > 1 && middle > 0.0) {
+                times.entry((target.id.clone(), setting)).or_default().push(taken);
             }
         }
     }
@@ -176,29 +271,36 @@ fn times(before: Side<'_>, after: Side<'_>) -> Vec<TimingChange> {
     for ((target, setting), before) in first {
         let key = (target, setting);
         let Some(after) = second.get(&key) else { continue };
-        let Some((before_ms, after_ms)) = median(&before).zip(median(after)) else { continue };
+        let medians = |cells: &[Vec<f64>]| -> Vec<f64> {
+            cells.iter().filter_map(|times| median(times)).collect()
+        };
+        let (one, other) = (medians(&before), medians(after));
+        let Some((before_ms, after_ms)) = median(&one).zip(median(&other)) else { continue };
         let (target, setting) = key;
-        ratios.push(Ratio::of_cells(after, &before));
-        lines.push(TimingChange { target, setting, before_ms, after_ms, change: None });
+        let single = before.len() == 1 || after.len() == 1;
+        ratios.push(match single {
+            true => Ratio::of_blocks(&after.concat(), &before.concat()),
+            false => Ratio::of_cells(&other, &one),
+        });
+        lines.push(TimingChange { target, setting, before_ms, after_ms, change: None, single });
     }
     let mut intervals = family(&ratios.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
     for (line, ratio) in lines.iter_mut().zip(ratios) {
         line.change = ratio.and_then(|_| intervals.next());
     }
-    lines.sort_by_key(|line| (!line.differs(), line.change.is_none()));
+    lines.sort_by_key(|line| (!line.differs(), line.single));
     lines
 }
 
 /// How many settings differ, of how many, and how many cannot be told.
 fn counted(lines: &[TimingChange], how: &str) -> String {
     let differ = lines.iter().filter(|line| line.differs()).count();
-    let told = lines.iter().filter(|line| line.change.is_some()).count();
-    let mut out = format!("{differ} of {told} settings differ in time ({how})");
-    if lines.len() > told {
+    let single = lines.iter().filter(|line| line.single).count();
+    let mut out = format!("{differ} of {} settings differ in time ({how})", lines.len());
+    if single > 0 {
         let _ = write!(
             out,
-            "; {} more were measured only once per run, which cannot show a difference",
-            lines.len() - told
+            "; {single} were measured only once in a run, which shows no difference below a third"
         );
     }
     out
@@ -309,7 +411,8 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     out.push_str(
         "</tbody></table></div></section>\n<section><h2>times</h2>\n<p class=\"question\">Medians \
          of the medians of cells. A change is marked where its interval excludes none, all settings \
-         decided together; a setting that was played once in a run is not told.</p>\n\
+         decided together; of a setting that was played once in a run only a difference above a \
+         third is told.</p>\n\
          <div class=\"wide\"><table class=\"overview\"><thead><tr><th>target</th>\
          <th>setting</th><th>before, ms</th>\
          <th>after, ms</th><th>change</th></tr></thead><tbody>\n",

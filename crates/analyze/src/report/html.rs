@@ -275,7 +275,7 @@ fn say(out: &mut String, verdict: &ExperimentVerdict) {
 }
 
 /// Leaves room for each chart; the script draws it there.
-fn place(out: &mut String, new: Vec<Chart>, charts: &mut Vec<Chart>) {
+pub(super) fn place(out: &mut String, new: Vec<Chart>, charts: &mut Vec<Chart>) {
     for chart in new {
         let class = match &chart {
             Chart::Plot(_) => "plot",

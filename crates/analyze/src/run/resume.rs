@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::first::First;
 use crate::plan::CellOutcome;
-use crate::record::{Cell, FORMAT, Record, RunRecord};
+use crate::record::{Cell, FORMAT, FORMAT_MIN, Record, RunRecord};
 use crate::stat::bucket::TimedCall;
 use crate::stored::{StoredRun, StoredRunError};
 use crate::verdict::trials;
@@ -23,7 +23,7 @@ pub enum ResumeError {
     #[error("it is not a readable run: {0}")]
     Unread(String),
     /// It is of another format.
-    #[error("it has format {0}, and this wellhead writes {FORMAT}")]
+    #[error("it has format {0}, and this wellhead reads {FORMAT_MIN} to {FORMAT}")]
     Format(u32),
 }
 

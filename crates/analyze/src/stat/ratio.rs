@@ -8,10 +8,23 @@
 
 use super::bootstrap::Interval;
 use super::chance::{beyond, holm, t_beyond};
+use super::median;
 
 /// A smaller difference is none that a user would choose by: it is within what our own clock and
 /// the order of our own tasks make.
 pub const TELLING: f64 = 0.01;
+
+/// Where each side has one cell, what one minute differs from the next is not seen. A difference
+/// below a third is not told there: equal runs whose minutes scatter by 15 % stay below.
+pub(crate) const TELLING_OF_BLOCKS: f64 = 1.0 / 3.0;
+
+/// Blocks into which one cell is cut at most, and the calls that each has at least: the median of
+/// fewer is moved by single calls.
+const BLOCKS_MAX: usize = 20;
+const BLOCK_CALLS_MIN: usize = 10;
+
+/// Fewer blocks tell nothing of their spread.
+const BLOCKS_MIN: usize = 3;
 
 /// Questions that are asked together are answered falsely no more often than this.
 pub(crate) const LEVEL: f64 = 0.05;
@@ -24,6 +37,8 @@ pub struct Ratio {
     /// The standard error of that.
     error: f64,
     freedom: f64,
+    /// A smaller difference is not told.
+    telling: f64,
 }
 
 impl Ratio {
@@ -32,7 +47,7 @@ impl Ratio {
         let logs: Vec<f64> = pairs.iter().filter_map(|(a, b)| log(a / b)).collect();
         let (mean, variance) = moments(&logs)?;
         let n = logs.len() as f64;
-        Some(Self { mean, error: (variance / n).sqrt(), freedom: n - 1.0 })
+        Some(Self { mean, error: (variance / n).sqrt(), freedom: n - 1.0, telling: TELLING })
     }
 
     /// From the medians of cells that have nothing in common. `None` where a side has fewer than
@@ -49,7 +64,21 @@ impl Ratio {
             true => spread.powi(2) / (a_part.powi(2) / (a_n - 1.0) + b_part.powi(2) / (b_n - 1.0)),
             false => least,
         };
-        Some(Self { mean: a_mean - b_mean, error: spread.sqrt(), freedom: freedom.max(least) })
+        let (mean, error) = (a_mean - b_mean, spread.sqrt());
+        Some(Self { mean, error, freedom: freedom.max(least), telling: TELLING })
+    }
+
+    /// From the times of one cell a side, in the order in which the calls were sent. Each is cut
+    /// into blocks, and their medians take the place of those of cells; blocks that follow each
+    /// other resemble each other, so the error grows with their autocorrelation as that of a mean
+    /// of an AR(1) process does. Only a difference above [`TELLING_OF_BLOCKS`] is told. `None`
+    /// where a side has fewer than three blocks of ten calls.
+    pub(crate) fn of_blocks(a: &[f64], b: &[f64]) -> Option<Self> {
+        let (a, b) = (blocks(a)?, blocks(b)?);
+        let ratio = Self::of_cells(&a, &b)?;
+        let alike = autocorrelation(&a).max(autocorrelation(&b));
+        let error = ratio.error * ((1.0 + alike) / (1.0 - alike)).sqrt();
+        Some(Self { error, telling: TELLING_OF_BLOCKS, ..ratio })
     }
 
     /// The ratio itself.
@@ -57,9 +86,9 @@ impl Ratio {
         self.mean.exp()
     }
 
-    /// The chance to see as much, on either side, where the ratio is within [`TELLING`] of one.
+    /// The chance to see as much, on either side, where the ratio is too near to one to be told.
     pub fn chance(&self) -> f64 {
-        let beyond_telling = self.mean.abs() + (-TELLING).ln_1p();
+        let beyond_telling = self.mean.abs() + (-self.telling).ln_1p();
         if beyond_telling <= 0.0 {
             return 1.0;
         }
@@ -79,7 +108,35 @@ impl Ratio {
 
 /// Whether an interval shows a difference that matters.
 pub fn tells(interval: &Interval) -> bool {
-    interval.high <= 1.0 - TELLING || interval.low >= 1.0 / (1.0 - TELLING)
+    tells_beyond(interval, TELLING)
+}
+
+/// Whether an interval shows a difference above `telling`.
+pub(crate) fn tells_beyond(interval: &Interval, telling: f64) -> bool {
+    interval.high <= 1.0 - telling || interval.low >= 1.0 / (1.0 - telling)
+}
+
+/// The medians of equal blocks; the calls that are left over go to the last one.
+fn blocks(times: &[f64]) -> Option<Vec<f64>> {
+    let count = (times.len() / BLOCK_CALLS_MIN).min(BLOCKS_MAX);
+    if count < BLOCKS_MIN {
+        return None;
+    }
+    let each = times.len() / count;
+    let block = |n: usize| {
+        let end = if n + 1 == count { times.len() } else { (n + 1) * each };
+        median(&times[n * each..end])
+    };
+    (0..count).map(block).collect()
+}
+
+/// The first autocorrelation of the logarithms, from 0 to 0.9.
+fn autocorrelation(values: &[f64]) -> f64 {
+    let logs: Vec<f64> = values.iter().filter_map(|x| log(*x)).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+    let around: f64 = logs.iter().map(|x| (x - mean).powi(2)).sum();
+    let beside: f64 = logs.windows(2).map(|it| (it[0] - mean) * (it[1] - mean)).sum();
+    if around > 0.0 { (beside / around).clamp(0.0, 0.9) } else { 0.0 }
 }
 
 /// The intervals of ratios that are asked for together, each at the level at which Holm decides
@@ -182,6 +239,29 @@ mod tests {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
         let ratio = Ratio::of_cells(&a, &b).expect("enough");
         assert!(!tells(&ratio.interval(LEVEL)));
+    }
+
+    /// Times of a cell of a minute that is slower by `minute`.
+    fn calls(truth: f64, minute: f64, count: usize, rng: &mut SmallRng) -> Vec<f64> {
+        (0..count).map(|_| truth * (minute + 0.2 * normal(rng)).exp()).collect()
+    }
+
+    #[test]
+    fn blocks_of_one_cell_tell_what_is_more_than_the_minute() {
+        let of = |seed: u64, truth: f64, count: usize| {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut minute = || 0.15 * (2.0 * rng.random::<f64>() - 1.0);
+            let (one, other) = (minute(), minute());
+            let (a, b) = (calls(truth, one, count, &mut rng), calls(40.0, other, count, &mut rng));
+            Ratio::of_blocks(&a, &b)
+        };
+        let told = |ratio: Option<Ratio>| {
+            let ratio = ratio.expect("enough calls");
+            tells_beyond(&family(&[ratio])[0], TELLING_OF_BLOCKS)
+        };
+        let found = |truth: f64| (0..200).filter(|seed| told(of(*seed, truth, 200))).count();
+        assert_eq!((found(40.0), found(40.0 * 2.69)), (0, 200));
+        assert_eq!(of(1, 400.0, 29), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod access;
 mod answers;
 mod beside;
+mod gate;
 mod hostile;
 mod profile;
 mod pushed;
@@ -10,6 +11,8 @@ mod reach;
 mod report;
 mod resume;
 mod resume_answers;
+mod schema;
+mod several;
 mod synthetic;
 mod target;
 mod verdicts;

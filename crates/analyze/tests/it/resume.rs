@@ -176,7 +176,7 @@ fn a_directory_without_a_run_is_told() {
     let text = serde_json::to_string(&run).expect("plain data");
     fs::write(dir.path().join("run.json"), text).expect("a file");
     let error = EarlierRun::read(dir.path()).expect_err("another format").to_string();
-    assert_eq!(error, "it has format 99, and this wellhead writes 1");
+    assert_eq!(error, "it has format 99, and this wellhead reads 1 to 2");
 }
 
 /// Ten minutes in all, whatever lies between: what was watched is not watched again, also where the

@@ -1,6 +1,7 @@
 //! Targets that mean no good: what they send is bounded, and no part of their URL that they
 //! repeat is kept or told.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::inquiry::agree;
 use wellhead_analyze::plan::{LoadPlan, Stage};
-use wellhead_analyze::record::{Record, RunRecord};
+use wellhead_analyze::record::{RECORDS_SCHEMA, RUN_SCHEMA, Record, RunRecord};
 use wellhead_analyze::report::FILES;
 use wellhead_analyze::run::{
     CallBudget, Finished, Greeting, PanelMember, Player, RunError, StopSignal, Unwatched,
@@ -22,6 +23,7 @@ use wellhead_analyze::work::{WorkCall, WorkKind};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
 
+use super::schema::problems;
 use super::support::{read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -81,7 +83,8 @@ async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
 pub(super) async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let dir = TempDir::new().expect("a directory");
     let (budget, stop, goals) = (CallBudget::new(100), StopSignal::default(), [goal.clone()]);
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let mut player = player.stamping("00ff".to_owned(), 1_000 * SECOND).expect("it is written");
     let mut plan = LoadPlan::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
     let greeting = Greeting::default();
     player.play(&mut plan, 0, goal, &greeting, &mut Unwatched).await.expect("it is written");
@@ -234,4 +237,26 @@ async fn answers_that_are_held_at_once_are_bounded() {
     (0..5).for_each(|_| drop(calls.spawn(way.call(WorkCall::bare("eth_call")))));
     let first = calls.join_next().await.expect("five").expect("no panic");
     assert_eq!(first.call.error.as_deref(), Some("no_room"));
+}
+
+#[tokio::test]
+async fn what_a_run_writes_is_what_the_schemas_say() {
+    let goal = target(|_, _| answer("\"0x10\"")).await;
+    let (files, run, records) = played(&goal).await;
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    let (lines, of_run) = files.split_at(files.find("{\n").expect("run.json"));
+    let mut origins = BTreeSet::new();
+    for line in lines.lines() {
+        let line = json(line);
+        assert_eq!(problems(&json(RECORDS_SCHEMA), &line), Vec::<String>::new());
+        assert_eq!((&line["run"], &line["target_id"]), (&"00ff".into(), &"target-1".into()));
+        let at = ["begun_at_us", "at_us"].into_iter().find_map(|name| line[name].as_u64());
+        let since = line["unix_us"].as_u64().expect("a time") - at.expect("a time");
+        origins.insert(since);
+    }
+    // All times count from one moment, which is not after the one that was given.
+    assert!(origins.len() == 1 && origins.first() <= Some(&1_000_000_000), "{origins:?}");
+    assert_eq!(lines.lines().count(), records.len());
+    assert_eq!(problems(&json(RUN_SCHEMA), &json(of_run)), Vec::<String>::new());
+    assert_eq!(run.id, "00ff");
 }

@@ -210,7 +210,9 @@ mod tests {
         let found = match urls(&texts(kept), &texts(given)) {
             Ok(found) => Ok(found),
             Err(CommandError::Config(why) | CommandError::System(why)) => Err(why),
-            Err(CommandError::Differs | CommandError::Unwell) => Err(String::new()),
+            Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
+                Err(String::new())
+            }
         };
         assert_eq!(found, expected.map(texts).map_err(str::to_owned), "{kept:?} {given:?}");
     }
@@ -266,7 +268,9 @@ mod tests {
         let told = |outcome: Result<Vec<String>, CommandError>| match outcome {
             Ok(found) => found.join(" | "),
             Err(CommandError::Config(why) | CommandError::System(why)) => why,
-            Err(CommandError::Differs | CommandError::Unwell) => String::new(),
+            Err(CommandError::Differs | CommandError::Unwell | CommandError::Unmet(_)) => {
+                String::new()
+            }
         };
         let kept = texts(&["x-key: …", "@file"]);
         let again = "header `x-key`: give it again with `--header`: its value is not stored";

@@ -11,15 +11,15 @@ use wellhead_analyze::run::{
     CallBudget, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
 };
 use wellhead_analyze::way::Goal;
-use wellhead_telemetry::SecretUrl;
+use wellhead_telemetry::{SecretUrl, clock};
 
 use super::{
-    ConfirmedRun, confirm, ended, endpoint, greeting_line, interrupted, names, report, resume,
-    terms,
+    ConfirmedRun, PlayedRun, confirm, ended, endpoint, finish, greeting_line, interrupted, names,
+    resume, run_id, tell, terms,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
-use crate::terminal::{CommandError, complain, say};
+use crate::terminal::{CommandError, complain};
 
 /// Calls between two lines of progress.
 const LINE_EVERY: u64 = 50;
@@ -137,8 +137,8 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
     let dir = run.dir.clone();
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     let going = InquiryRun { run, goals: &goals, sockets: &sockets };
-    runtime.block_on(play(common, going, inquiry))?;
-    report(&dir, common.profile.as_deref())
+    let played = runtime.block_on(play(common, going, inquiry))?;
+    finish(common, &dir, &played)
 }
 
 /// URLs for WebSocket, in the order of the targets.
@@ -162,7 +162,7 @@ async fn play(
     common: &CommonArgs,
     going: InquiryRun<'_>,
     inquiry: &Inquiry<'_>,
-) -> Result<(), CommandError> {
+) -> Result<PlayedRun, CommandError> {
     let InquiryRun { run: ConfirmedRun { dir, now, most, earlier }, goals, sockets } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(most).after(spent);
@@ -174,12 +174,13 @@ async fn play(
         None => Player::begin(&dir, terms(common, now), goals, &budget, &stop)
             .and_then(|player| player.asking(resume::words(common, inquiry.sockets()))),
     };
+    let player = player.and_then(|player| player.stamping(run_id(), clock::unix_time()));
     let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
     let names = names(goals);
     for ((target, goal), name) in (0_u32..).zip(goals).zip(&names) {
         let greeting = player.greet(target, goal).await.map_err(failed)?;
-        say(&greeting_line(name, goal, &greeting));
+        tell(&common.gate.conditions, &greeting_line(name, goal, &greeting));
         greetings.push(greeting);
     }
     one_chain(&names, &greetings, inquiry)?;
@@ -187,7 +188,7 @@ async fn play(
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
         if stop.is_set() || budget.is_over() {
-            return Ok(());
+            return Ok(PlayedRun { is_answered: true, is_interrupted: stop.is_set() });
         }
         let why = format!("`{name}` has no second endpoint to compare with: nothing was measured");
         return Err(CommandError::System(why));
@@ -214,7 +215,7 @@ async fn play(
     } else if budget.is_over() {
         complain("the bound on calls is reached; the remaining cells were not run");
     }
-    Ok(())
+    Ok(PlayedRun { is_answered: true, is_interrupted: stop.is_set() })
 }
 
 /// The targets that answered a call.

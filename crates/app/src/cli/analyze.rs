@@ -1,7 +1,9 @@
 //! Arguments of `wellhead analyze`.
 
 pub mod endpoint;
+pub mod gate;
 pub mod limits;
+pub mod several;
 
 use std::path::PathBuf;
 
@@ -10,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
 
 use self::endpoint::{EndpointArgs, OwnCallsArgs, SecretArgs};
+use self::gate::{ConditionArgs, EXIT_CODES, GateArgs, SchemaArgs};
 
 /// The longest time that can be asked for.
 const SECONDS_MAX: u64 = 30 * 86_400;
@@ -38,7 +41,10 @@ Examples:
   wellhead analyze quick https://eth.example/v2/KEY --profile eth.yaml
       as the first, and writes eth.yaml for the setting `profile: eth.yaml` of an upstream
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
-      the conclusions, recomputed from the records, and report.html beside them")]
+      the conclusions, recomputed from the records, and report.html beside them
+  wellhead analyze load --rates 50 --fail-if 'p95 > 200ms' --fail-if 'errors > 1%' URL
+      exit code 4 if one of them holds, for CI; `wellhead analyze report --help` lists the
+      conditions and the exit codes")]
 pub struct Analyze {
     /// What to measure
     #[command(subcommand)]
@@ -86,6 +92,12 @@ pub enum Experiment {
     Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(CompareArgs),
+    /// The figures of several runs in the order of time: trends
+    History(several::HistoryArgs),
+    /// Runs from several regions side by side in one report
+    Merge(several::MergeArgs),
+    /// Print the JSON Schema of what --json writes, of the records, or of run.json
+    Schema(SchemaArgs),
 }
 
 impl Experiment {
@@ -117,7 +129,12 @@ impl Experiment {
             Self::Agree(it) => Some(&mut it.common),
             Self::Fresh(it) => Some(&mut it.common),
             Self::Reach(it) => Some(&mut it.common),
-            Self::Report(_) | Self::Resume(_) | Self::Compare(_) => None,
+            Self::Report(_)
+            | Self::Resume(_)
+            | Self::Compare(_)
+            | Self::History(_)
+            | Self::Merge(_)
+            | Self::Schema(_) => None,
         }
     }
 }
@@ -153,6 +170,9 @@ pub struct CommonArgs {
     /// Do not ask for confirmation before many calls
     #[arg(long)]
     pub yes: bool,
+    /// Conditions for CI, and the run to compare with.
+    #[command(flatten)]
+    pub gate: GateArgs,
     /// The directory of the run to continue; set by `resume`.
     #[arg(skip)]
     pub goes_on: Option<PathBuf>,
@@ -172,6 +192,7 @@ impl CommonArgs {
             max_calls: 100,
             dry_run: false,
             yes: true,
+            gate: GateArgs::default(),
             goes_on: None,
         }
     }
@@ -429,6 +450,7 @@ pub enum WorkChoice {
 
 /// Arguments of `wellhead analyze report`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ReportDir {
     /// The directory of a run
     #[arg(value_name = "DIR")]
@@ -436,6 +458,9 @@ pub struct ReportDir {
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+    /// Conditions for CI, and the run to compare with.
+    #[command(flatten)]
+    pub gate: GateArgs,
 }
 
 /// Arguments of `wellhead analyze resume`.
@@ -466,9 +491,11 @@ pub struct ResumeArgs {
 
 /// Arguments of `wellhead analyze compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The exit code is 0 if nothing differs, 3 if a verdict or a latency does (a latency only if the
-95 % interval excludes a negligible difference), and 1 if a run cannot be read.")]
+#[command(after_help = format!("\
+Conditions apply to AFTER. The exit code is 0 if nothing differs, 3 if a verdict or a latency does
+(a latency only if the 95 % interval excludes a negligible difference), and 6 if one is worse.
+
+{EXIT_CODES}"))]
 pub struct CompareArgs {
     /// The directory of the earlier run
     #[arg(value_name = "BEFORE")]
@@ -482,6 +509,9 @@ pub struct CompareArgs {
     /// Also write it as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Conditions for CI.
+    #[command(flatten)]
+    pub conditions: ConditionArgs,
 }
 
 /// Runs with one seed ask for the blocks and accounts that the run before put into the caches of a

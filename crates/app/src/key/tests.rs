@@ -21,7 +21,9 @@ fn context(more: &str) -> KeyContext {
     match KeyContext::with_config(&settings(more), None) {
         Ok(context) => context,
         Err(CommandError::Config(text) | CommandError::System(text)) => panic!("{text}"),
-        Err(CommandError::Differs | CommandError::Unwell) => unreachable!("nothing is compared"),
+        Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
+            unreachable!("nothing is compared")
+        }
     }
 }
 

@@ -1,0 +1,21 @@
+//! Conditions for CI: what a run must not be, whether it is, and the same for machines.
+//!
+//! A [`GateCondition`] is read from text ([`condition`]), decided from records and verdicts
+//! ([`evaluate`]), and told as one JSON document ([`document`]) or as JUnit XML ([`junit`]). What a
+//! figure needs and the run did not measure makes a condition inconclusive, never passed.
+//! Which exit code follows is decided here too ([`GateOutcome`]); the process ends elsewhere.
+
+mod condition;
+mod document;
+mod evaluate;
+mod figure;
+mod junit;
+mod measure;
+
+pub use condition::{ConditionError, GateCondition};
+pub use document::{BaselineReport, DOCUMENT_SCHEMA, GateDecision, RunDocument, document};
+pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
+pub use figure::{Better, FigureBound, Unit, VerdictFigure, figures};
+pub use junit::junit;
+pub(crate) use measure::MEASURES;
+pub use measure::{Measure, MeasuredFigure, MeasuredRun};

@@ -1,0 +1,206 @@
+//! The run as one JSON document, for what reads no text. Its schema is [`DOCUMENT_SCHEMA`].
+
+use serde::Serialize;
+
+use super::evaluate::{ConditionResult, GateOutcome};
+use super::figure::{VerdictFigure, figures};
+use super::measure::{MEASURES, Measure, MeasuredRun};
+use crate::record::RunRecord;
+use crate::verdict::{Confidence, ExperimentVerdict};
+
+/// The JSON Schema (draft 2020-12) of a [`RunDocument`].
+pub const DOCUMENT_SCHEMA: &str = include_str!("../../data/run-document.schema.json");
+
+/// The version that the document names: it grows when a member changes or goes, not when one is
+/// added.
+const VERSION: u32 = 1;
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunDocument {
+    /// Of this format.
+    pub version: u32,
+    /// The version of wellhead that measured.
+    pub wellhead: String,
+    /// When the run began, seconds since 1970.
+    pub started_unix: u64,
+    /// What all chance came from.
+    pub seed: u64,
+    /// The remark of the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What it comes to.
+    pub outcome: GateOutcome,
+    /// The exit code that follows.
+    pub exit_code: u8,
+    /// What was measured.
+    pub targets: Vec<DocumentTarget>,
+    /// Each condition at each target.
+    pub conditions: Vec<ConditionResult>,
+    /// Beside an earlier run, where one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<BaselineReport>,
+}
+
+/// One target.
+#[derive(Debug, Clone, Serialize)]
+pub struct DocumentTarget {
+    /// Its name.
+    pub id: String,
+    /// Its host.
+    pub host: String,
+    /// Of the catalogue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The chain that it told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain_id: Option<u64>,
+    /// Over the calls of each experiment.
+    pub experiments: Vec<DocumentExperiment>,
+    /// What was concluded.
+    pub verdicts: Vec<DocumentVerdict>,
+}
+
+/// The figures of one experiment; what was not measured is absent.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DocumentExperiment {
+    /// Its name.
+    pub experiment: String,
+    /// Calls of sound cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// The median latency, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    /// The 90th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p90_ms: Option<f64>,
+    /// The 95th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p95_ms: Option<f64>,
+    /// The 99th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
+    /// The longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ms: Option<f64>,
+    /// Calls that failed, percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors_percent: Option<f64>,
+    /// Calls that were refused for their rate, percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_percent: Option<f64>,
+    /// Served calls per second of the best cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput_per_second: Option<f64>,
+}
+
+/// One verdict.
+#[derive(Debug, Clone, Serialize)]
+pub struct DocumentVerdict {
+    /// The experiment.
+    pub experiment: String,
+    /// The finding in a sentence.
+    pub sentence: String,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// Its figures, which `--fail-if 'verdict EXPERIMENT.WORD ...'` compares.
+    pub figures: Vec<VerdictFigure>,
+    /// What it rests on.
+    pub evidence: Vec<String>,
+}
+
+/// A run beside an earlier one.
+#[derive(Debug, Clone, Serialize)]
+pub struct BaselineReport {
+    /// When the earlier run began, seconds since 1970.
+    pub started_unix: u64,
+    /// Whether anything differs.
+    pub differs: bool,
+    /// What is worse now, a line each.
+    pub worse: Vec<String>,
+}
+
+/// What was decided about a run.
+#[derive(Debug, Clone)]
+pub struct GateDecision {
+    /// Each condition at each target.
+    pub conditions: Vec<ConditionResult>,
+    /// Beside an earlier run, where one was given.
+    pub baseline: Option<BaselineReport>,
+    /// What it comes to.
+    pub outcome: GateOutcome,
+}
+
+/// The document.
+pub fn document(
+    run: &RunRecord,
+    measured: &MeasuredRun<'_>,
+    verdicts: &[ExperimentVerdict],
+    decision: GateDecision,
+) -> RunDocument {
+    let GateDecision { conditions, baseline, outcome } = decision;
+    RunDocument {
+        version: VERSION,
+        wellhead: run.wellhead.clone(),
+        started_unix: run.started_unix,
+        seed: run.seed,
+        note: run.machine.note.clone(),
+        outcome,
+        exit_code: outcome.exit_code(),
+        targets: targets(run, measured, verdicts),
+        conditions,
+        baseline,
+    }
+}
+
+fn targets(
+    run: &RunRecord,
+    measured: &MeasuredRun<'_>,
+    verdicts: &[ExperimentVerdict],
+) -> Vec<DocumentTarget> {
+    let verdict = |it: &ExperimentVerdict| DocumentVerdict {
+        experiment: it.experiment.clone(),
+        sentence: it.sentence.clone(),
+        confidence: it.confidence,
+        figures: figures(&it.finding),
+        evidence: it.evidence.clone(),
+    };
+    let target = |(index, target): (usize, &crate::record::MeasuredTarget)| DocumentTarget {
+        id: target.id.clone(),
+        host: target.host.clone(),
+        provider: target.provider.clone(),
+        chain_id: target.chain_id,
+        experiments: measured
+            .experiments(index)
+            .into_iter()
+            .map(|name| experiment(measured, index, name))
+            .collect(),
+        verdicts: verdicts.iter().filter(|it| it.target as usize == index).map(verdict).collect(),
+    };
+    run.targets.iter().enumerate().map(target).collect()
+}
+
+fn experiment(measured: &MeasuredRun<'_>, target: usize, name: &str) -> DocumentExperiment {
+    let mut told = DocumentExperiment { experiment: name.to_owned(), ..Default::default() };
+    for (word, measure) in MEASURES {
+        let figure = measured.figure(target, Some(name), measure).ok();
+        let figure = figure.map(|figure| (figure.value * 1_000.0).round() / 1_000.0);
+        let place = match (measure, word) {
+            (Measure::Calls, _) => {
+                told.calls = figure.map(|figure| figure as u64);
+                continue;
+            }
+            (Measure::Errors, _) => &mut told.errors_percent,
+            (Measure::Throttled, _) => &mut told.throttled_percent,
+            (Measure::Throughput, _) => &mut told.throughput_per_second,
+            (Measure::LatencyMax, _) => &mut told.max_ms,
+            (Measure::Latency(_), "p50") => &mut told.p50_ms,
+            (Measure::Latency(_), "p90") => &mut told.p90_ms,
+            (Measure::Latency(_), "p95") => &mut told.p95_ms,
+            (Measure::Latency(_), _) => &mut told.p99_ms,
+        };
+        *place = figure;
+    }
+    told
+}

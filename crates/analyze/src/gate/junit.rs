@@ -1,0 +1,80 @@
+//! JUnit XML, as CI systems draw it: a suite for each target, a test case for each condition.
+
+use std::fmt::Write as _;
+
+use super::evaluate::{ConditionOutcome, ConditionResult};
+use crate::text::is_bidi_control;
+
+/// The file. What is worse than a baseline is a suite of its own with one case.
+pub fn junit(results: &[ConditionResult], worse: Option<&[String]>) -> String {
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    let mut targets: Vec<&str> = Vec::new();
+    for result in results {
+        if !targets.contains(&result.target.as_str()) {
+            targets.push(&result.target);
+        }
+    }
+    for target in targets {
+        let own: Vec<&ConditionResult> =
+            results.iter().filter(|result| result.target == target).collect();
+        suite(&mut out, target, &own);
+    }
+    if let Some(worse) = worse {
+        let failed = usize::from(!worse.is_empty());
+        let _ = write!(
+            out,
+            "  <testsuite name=\"baseline\" tests=\"1\" failures=\"{failed}\" errors=\"0\" \
+             skipped=\"0\">\n    <testcase classname=\"baseline\" name=\"not worse\">"
+        );
+        if !worse.is_empty() {
+            let _ = write!(out, "<failure message=\"{}\"/>", escaped(&worse.join("; ")));
+        }
+        out.push_str("</testcase>\n  </testsuite>\n");
+    }
+    out.push_str("</testsuites>\n");
+    out
+}
+
+fn suite(out: &mut String, target: &str, results: &[&ConditionResult]) {
+    let count = |outcome| results.iter().filter(|result| result.outcome == outcome).count();
+    let name = escaped(target);
+    let _ = writeln!(
+        out,
+        "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"0\">",
+        results.len(),
+        count(ConditionOutcome::Failed),
+        count(ConditionOutcome::Inconclusive),
+    );
+    for result in results {
+        let condition = escaped(&result.condition);
+        let measured = escaped(&result.measured);
+        let _ = write!(out, "    <testcase classname=\"{name}\" name=\"{condition}\">");
+        let _ = match result.outcome {
+            ConditionOutcome::Passed => write!(out, "<system-out>{measured}</system-out>"),
+            ConditionOutcome::Failed => write!(out, "<failure message=\"{measured}\"/>"),
+            ConditionOutcome::Inconclusive => {
+                write!(out, "<error type=\"inconclusive\" message=\"{measured}\"/>")
+            }
+        };
+        out.push_str("</testcase>\n");
+    }
+    out.push_str("  </testsuite>\n");
+}
+
+/// Text as XML 1.0 may hold it.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() || is_bidi_control(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                out.push(' ');
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
