@@ -53,7 +53,8 @@ impl Default for BroadcastBounds {
             answer_within: Duration::from_secs(1),
             ping_every: Duration::from_secs(1),
             pause_min: Duration::from_millis(100),
-            pause_max: Duration::from_secs(10),
+            // While the store is away each replica polls for itself, which costs more than an attempt.
+            pause_max: Duration::from_secs(2),
         }
     }
 }

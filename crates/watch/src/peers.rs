@@ -94,11 +94,10 @@ impl Replicas {
         self.others.lock().remove(&from);
     }
 
-    /// How many are there, this one included.
+    /// How many hear each other, this one included: one while no words arrive.
     pub fn count(&self, now: Instant) -> usize {
-        let mut others = self.others.lock();
-        others.retain(|_, heard| is_recent(*heard, now));
-        others.len() + 1
+        let is_there = |heard: &&Instant| self.is_linked() && is_recent(**heard, now);
+        self.others.lock().values().filter(is_there).count() + 1
     }
 
     /// Whether words arrive at present.
@@ -311,11 +310,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Nowhere;
+    struct Nowhere {
+        is_linked: AtomicBool,
+    }
 
     impl PeerOutlet for Nowhere {
         fn is_linked(&self) -> bool {
-            true
+            self.is_linked.load(Relaxed)
         }
 
         fn tell(&self, _: String) {}
@@ -326,7 +327,7 @@ mod tests {
     }
 
     fn replicas(own: u64) -> Replicas {
-        Replicas::new(own, Arc::new(Nowhere))
+        Replicas::new(own, Arc::new(Nowhere { is_linked: AtomicBool::new(true) }))
     }
 
     fn now() -> Instant {
@@ -381,6 +382,16 @@ mod tests {
         assert_eq!(replicas.count(begun + SILENT_AFTER), 2);
         replicas.note_leaving(3);
         assert_eq!(replicas.count(begun + BEAT), 1);
+    }
+
+    #[test]
+    fn a_replica_that_hears_nothing_counts_itself() {
+        let (now, outlet) = (now(), Arc::new(Nowhere { is_linked: AtomicBool::new(true) }));
+        let replicas = Replicas::new(1, Arc::clone(&outlet) as Arc<dyn PeerOutlet>);
+        replicas.note_heard(2, now);
+        assert_eq!(replicas.count(now), 2);
+        outlet.is_linked.store(false, Relaxed);
+        assert_eq!(replicas.count(now), 1);
     }
 
     #[test]
