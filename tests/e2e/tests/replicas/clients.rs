@@ -31,6 +31,8 @@ pub(crate) struct ClientTally {
     /// Those while replicas could not hear each other.
     pub(crate) back_parted: AtomicU64,
     failures: Mutex<Vec<String>>,
+    /// Reads and those back, and those while parted, as they were printed last.
+    printed: [AtomicU64; 4],
 }
 
 impl ClientTally {
@@ -42,6 +44,21 @@ impl ClientTally {
     /// And from now on not.
     pub(crate) fn join(&self) {
         self.is_parted.store(false, Relaxed);
+    }
+
+    /// Prints what clients saw since it was printed last.
+    pub(crate) fn print_since_last(&self) {
+        let count = |of: &AtomicU64, printed: &AtomicU64| {
+            let all = of.load(Relaxed);
+            all - printed.swap(all, Relaxed)
+        };
+        println!(
+            "replicas: {} of {} reads back, {} of {} while parted",
+            count(&self.back, &self.printed[0]),
+            count(&self.reads, &self.printed[1]),
+            count(&self.back_parted, &self.printed[2]),
+            count(&self.reads_parted, &self.printed[3]),
+        );
     }
 
     pub(crate) fn end(&self) {

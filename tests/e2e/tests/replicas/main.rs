@@ -86,6 +86,7 @@ async fn five_replicas_are_one_to_upstreams_and_to_clients() {
         let place = rng.random_range(0..REPLICAS);
         println!("replicas: {trouble:?} at {place}");
         begin(&mut fleet, trouble, place, &mut rng).await;
+        fleet.clients().print_since_last();
         if steps.is_empty() && end.is_some_and(|end| Instant::now() < end) {
             steps.push(*Trouble::ALL.choose(&mut rng).expect("there are some"));
         }
