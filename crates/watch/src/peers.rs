@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(replicas.count(begun + BEAT), 3);
         assert_eq!(replicas.count(begun + SILENT_AFTER), 2);
         replicas.note_leaving(3);
-        assert_eq!(replicas.count(begun + BEAT), 1);
+        assert_eq!(replicas.count(begun + SILENT_AFTER), 1);
     }
 
     #[test]
