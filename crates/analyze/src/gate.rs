@@ -1,6 +1,6 @@
 //! Conditions for CI: what a run must not be, whether it is, and the same for machines.
 //!
-//! A [`GateCondition`] is read from text ([`condition`]), decided from records and verdicts
+//! A [`GateCondition`] is read from text (`condition`), decided from records and verdicts
 //! ([`evaluate`]), and told as one JSON document ([`document`]) or as JUnit XML ([`junit`]). What a
 //! figure needs and the run did not measure makes a condition inconclusive, never passed.
 //! Which exit code follows is decided here too ([`GateOutcome`]); the process ends elsewhere.

@@ -8,7 +8,7 @@ use super::{Player, RunError};
 use crate::record::RecordStamp;
 
 impl Player<'_> {
-    /// Remembers what was asked for, see [`RunRecord::asked`].
+    /// Remembers what was asked for, see [`RunRecord::asked`](crate::record::RunRecord::asked).
     ///
     /// # Errors
     ///
