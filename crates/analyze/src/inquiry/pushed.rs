@@ -29,6 +29,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 1_024;
 /// Heights whose hashes are remembered: a head below that is not told from one that comes twice.
 const KEPT: usize = 256;
+/// Hashes of one height that are remembered; no chain has as many blocks there.
+const HASHES_MAX: usize = 16;
+/// A hash is `0x` and 32 bytes in hexadecimal; what is longer is none.
+const HASH_BYTES_MAX: usize = 66;
 
 /// Calls to one target at most: a subscription for each connection.
 pub fn calls_max() -> u64 {
@@ -52,8 +56,9 @@ enum PushEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeadKind {
     First,
-    /// Higher than all before it, with so many heights between that no head came for.
+    /// Higher than every head before it.
     New {
+        /// Heights in between for which no head came.
         missed: u64,
     },
     Double,
@@ -77,7 +82,7 @@ impl HeadLog {
         let newest = self.hashes.keys().next_back().copied();
         let known = self.hashes.entry(number).or_default();
         let is_double = known.iter().any(|other| other == hash);
-        if !is_double {
+        if !is_double && known.len() < HASHES_MAX {
             known.push(hash.to_owned());
         }
         while self.hashes.len() > KEPT {
@@ -221,7 +226,8 @@ async fn listen(
 fn head(message: &[u8]) -> Option<(u64, String)> {
     let message: Value = serde_json::from_slice(message).ok()?;
     let head = message.get("params")?.get("result")?;
-    Some((quantity(head.get("number")?)?, head.get("hash")?.as_str()?.to_owned()))
+    let hash = head.get("hash")?.as_str().filter(|hash| hash.len() <= HASH_BYTES_MAX)?;
+    Some((quantity(head.get("number")?)?, hash.to_owned()))
 }
 
 #[cfg(test)]
@@ -250,6 +256,11 @@ mod tests {
             log.add(number, "x");
         }
         assert_eq!(log.hashes.len(), KEPT);
+        let newest = 16 + 2 * KEPT as u64;
+        for fork in 0..2 * HASHES_MAX {
+            log.add(newest, &format!("{fork}"));
+        }
+        assert_eq!(log.hashes[&newest].len(), HASHES_MAX);
     }
 
     #[test]
@@ -258,5 +269,11 @@ mod tests {
         assert_eq!(head(push), Some((31, "0xab".to_owned())));
         assert_eq!(head(br#"{"id":1,"result":"0x1"}"#), None);
         assert_eq!(head(b"nonsense"), None);
+        let text = |hash: String| {
+            format!(r#"{{"params":{{"result":{{"number":"0x1","hash":"{hash}"}}}}}}"#)
+        };
+        let hash = "a".repeat(HASH_BYTES_MAX);
+        assert_eq!(head(text(hash.clone()).as_bytes()), Some((1, hash.clone())));
+        assert_eq!(head(text(hash + "a").as_bytes()), None);
     }
 }
