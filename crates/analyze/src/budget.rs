@@ -11,7 +11,7 @@ use crate::work::GREETING;
 const TOLD_MIN: f64 = 0.001;
 
 impl CreditPrice {
-    /// What so many credits come to: credits, share of a month, money.
+    /// The cost of a number of credits: the credits, the share of a month, and the money.
     pub fn told(&self, credits: f64) -> String {
         let mut parts = vec![format!("{credits:.0} {}", self.unit)];
         if let (Some(plan), Some(month)) = (&self.plan, self.credits_per_month) {

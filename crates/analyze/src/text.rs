@@ -5,3 +5,23 @@
 pub(crate) fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
+
+/// Text as it may stand in HTML and in XML 1.0, in an attribute as well. Characters that neither takes, and those
+/// that turn the text around them, become U+FFFD.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() || is_bidi_control(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}

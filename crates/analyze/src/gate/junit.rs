@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::evaluate::{ConditionOutcome, ConditionResult};
-use crate::text::is_bidi_control;
+use crate::text::escaped;
 
 /// The file. What is worse than a baseline is a suite of its own with one case.
 pub fn junit(results: &[ConditionResult], worse: Option<&[String]>) -> String {
@@ -59,22 +59,4 @@ fn suite(out: &mut String, target: &str, results: &[&ConditionResult]) {
         out.push_str("</testcase>\n");
     }
     out.push_str("  </testsuite>\n");
-}
-
-/// Text as XML 1.0 may hold it.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() || is_bidi_control(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                out.push(' ');
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::html::escaped;
 use crate::method_list::methods;
 use crate::record::RunRecord;
+use crate::text::escaped;
 use crate::verdict::{Trial, see};
 
 /// Differences that are listed.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::html::escaped;
 use crate::record::{CellDoubt, RunRecord};
 use crate::stat::median;
+use crate::text::escaped;
 use crate::verdict::{PlayedCell, Trial, figure, see};
 
 /// Settings that are listed.

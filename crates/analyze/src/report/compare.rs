@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::html::{escaped, wrap};
+use super::html::wrap;
 use super::table::{cell, sentences};
 use crate::gate::{VerdictFigure, figures};
 use crate::profile::date;
@@ -17,6 +17,7 @@ use crate::record::{Record, RunRecord};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;
 use crate::stat::ratio::{Ratio, TELLING_OF_BLOCKS, family, tells, tells_beyond};
+use crate::text::escaped;
 use crate::verdict::{Confidence, ExperimentVerdict, figure, see, trials, verdicts};
 
 /// Settings that are listed; those that differ go first.

@@ -13,7 +13,7 @@ use super::{answers, beside, draw};
 use crate::budget::spent;
 use crate::profile::date;
 use crate::record::{CellDoubt, Record, RunRecord, WireEvent};
-use crate::text::is_bidi_control;
+use crate::text::{escaped, is_bidi_control};
 use crate::verdict::{Confidence, ExperimentVerdict, Trial, trials};
 
 const STYLE: &str = include_str!("../../assets/report.css");
@@ -321,24 +321,6 @@ fn wires(out: &mut String, trial: &Trial<'_>) {
         let _ = write!(out, "<tr><td>{}</td><td class=\"n\">{count}</td></tr>", escaped(text));
     }
     out.push_str("</tbody></table></details>\n");
-}
-
-/// Text as it may stand in HTML, in an attribute as well.
-pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if is_bidi_control(c) => out.push('\u{fffd}'),
-            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// JSON that cannot end the script that it stands in.
