@@ -70,9 +70,9 @@ pub struct Settings {
     /// How long answers under way may take once draining began; the default
     /// leaves room inside the 30 s that Kubernetes gives.
     pub drain_timeout: Duration,
-    /// After a hand-over a connection of HTTP/1.1 that is idle when the drain begins is open for so long: a request
-    /// that its client sent before it could know is answered. At most half of the drain. A restart that hands nothing
-    /// over must not wait for it: clients that connect again find no listener meanwhile.
+    /// How long an idle HTTP/1.1 connection stays open once a drain begins after a hand-over, so that a request
+    /// already on its way is answered. At most half of the drain. A restart without a hand-over closes idle
+    /// connections at once, because a client that reconnects meanwhile finds no listener.
     pub late_request_time: Duration,
     /// Compression of answers.
     pub compression: Compression,

@@ -71,11 +71,11 @@ async fn an_endpoint_behind_an_authority_a_password_and_a_header() {
     assert!(!kept.contains("PASSKEY1") && !kept.contains("TEAMKEY2"), "{kept}");
 
     // Each of them is needed, and its absence is told.
-    let nobody = url.replace("me:PASSKEY1@", "");
+    let without_password = url.replace("me:PASSKEY1@", "");
     for (words, url, expected) in [
         (&load[..5], &url, "tls"),
         (&load[..7], &url, "auth (http-403)"),
-        (&load[..], &nobody, "auth (http-401)"),
+        (&load[..], &without_password, "auth (http-401)"),
     ] {
         std::fs::remove_dir_all(&out).unwrap();
         let (code, said) = analyze(&[words, &common[..4], &[url]].concat());

@@ -37,7 +37,7 @@ pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
             return Err(wrong(format!("{text}: give each its own NAME=URL")));
         }
     }
-    has_one_host(&goals, &common.endpoint)?;
+    check_one_host(&goals, &common.endpoint)?;
     let goals = goals.into_iter().map(|goal| reached(goal, &access)).collect::<Result<_, _>>()?;
     priced(goals, &common.endpoint)
 }
@@ -97,8 +97,8 @@ fn urls(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
     urls.iter().enumerate().map(goal).collect()
 }
 
-/// Credentials of one provider are not shown to another.
-fn has_one_host(goals: &[Goal], args: &EndpointArgs) -> Result<(), CommandError> {
+/// Refuses headers and tokens for several hosts: one provider must not see the credentials of another.
+fn check_one_host(goals: &[Goal], args: &EndpointArgs) -> Result<(), CommandError> {
     let is_secret = !args.headers.is_empty() || args.bearer_file.is_some();
     let other = goals.iter().find(|goal| goal.target.host != goals[0].target.host);
     match other {
@@ -350,8 +350,8 @@ mod tests {
         assert_eq!(goals[0].credits("eth_blockNumber"), Some(10.0));
         for (args, expected) in [
             (
-                args(Some("nobody"), None, None),
-                "`--provider`: there is no `nobody` in the catalogue",
+                args(Some("unknown"), None, None),
+                "`--provider`: there is no `unknown` in the catalogue",
             ),
             (
                 args(Some("alchemy"), Some("gold"), None),
