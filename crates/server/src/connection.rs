@@ -20,7 +20,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::admission::ConnectionPermit;
@@ -41,7 +40,7 @@ use crate::shared::ServerShared;
 use crate::socket::{ClientSocket, ClientStream, FirstBytes};
 use crate::stream::StreamExecutor;
 use crate::ticket::Ticket;
-use crate::tls::{self, HandshakeFailure};
+use crate::tls::{self, HandshakeFailure, TlsStream};
 
 /// A client that has connected and not begun its request when draining begins, or is in the accept queue,
 /// gets this long to begin it, and before that as long for the handshake of TLS.

@@ -18,11 +18,10 @@ use std::task::Poll;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio_rustls::server::TlsStream;
 use wellhead_limit::fits;
 
 use crate::link::ClientLink;
-use crate::tls::{HandshakeFailure, Tls};
+use crate::tls::{HandshakeFailure, Tls, TlsStream};
 
 /// The handshakes of one listener, over all its workers.
 #[derive(Debug)]

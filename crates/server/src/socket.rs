@@ -12,10 +12,10 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
 
 use crate::link::ClientLink;
 use crate::protocol::ClientProtocol;
+use crate::tls::TlsStream;
 
 /// What an HTTP/2 client with prior knowledge says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -64,11 +64,11 @@ impl ClientStream for Box<TlsStream<TcpStream>> {
     const SAYS_WHEN_IT_ENDS: bool = true;
 
     fn send_at_once(&self) {
-        self.get_ref().0.send_at_once();
+        self.socket().send_at_once();
     }
 
     fn reset_when_dropped(&self) {
-        self.get_ref().0.reset_when_dropped();
+        self.socket().reset_when_dropped();
     }
 }
 

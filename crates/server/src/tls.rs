@@ -14,6 +14,7 @@
 
 mod acme;
 mod files;
+mod stream;
 
 use std::fmt;
 use std::io;
@@ -28,14 +29,15 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{InvalidMessage, ServerConfig};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
-use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use crate::certificate::{self, ClientName};
 use crate::protocol::ClientProtocol;
 use acme::AcmeCertificate;
 use files::{FileStamps, TlsMaterial, client_material, client_stamps};
+
+pub(crate) use stream::TlsStream;
 
 pub use acme::{AcmeFailure, AcmeIssue, AcmeOrders, AcmeSettings};
 
@@ -240,18 +242,18 @@ impl Tls {
     }
 
     /// Shakes hands with a client: see [`HandshakeFailure::of`] for how that fails.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let config = Arc::clone(&self.current.load().config);
         let Some(challenge) = self.source.challenge() else {
-            return TlsAcceptor::from(config).accept(stream).await;
+            return TlsStream::accept(config, stream, Vec::new()).await;
         };
         // A validator of the ACME server has no certificate that `config` may require.
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let config = match acme::is_challenge(&begun.client_hello()) {
+        let mut received = Vec::new();
+        let config = match is_challenge(&mut stream, &mut received).await? {
             true => challenge,
             false => config,
         };
-        begun.into_stream(config).await
+        TlsStream::accept(config, stream, received).await
     }
 }
 
@@ -327,9 +329,30 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// Whether the client is an ACME server that verifies a domain, by what it says first; that is put into
+/// `received`. What is not TLS is not such a client; the handshake says why.
+async fn is_challenge(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<bool> {
+    let mut acceptor = Acceptor::default();
+    loop {
+        let known = received.len();
+        if stream.read_buf(received).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut new = &received[known..];
+        while !new.is_empty() {
+            acceptor.read_tls(&mut new)?;
+            match acceptor.accept() {
+                Ok(Some(begun)) => return Ok(acme::is_challenge(&begun.client_hello())),
+                Ok(None) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+}
+
 /// The protocol that ALPN agreed on, if the client asked for one.
 pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<ClientProtocol> {
-    match stream.get_ref().1.alpn_protocol()? {
+    match stream.session().alpn_protocol()? {
         b"h2" => Some(ClientProtocol::Http2),
         _ => Some(ClientProtocol::Http1),
     }
@@ -337,12 +360,12 @@ pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<ClientProtocol> {
 
 /// Whether the client was an ACME server that has seen its proof. Nothing more is said on it.
 pub(crate) fn was_challenge(stream: &TlsStream<TcpStream>) -> bool {
-    stream.get_ref().1.alpn_protocol() == Some(acme::PROTOCOL)
+    stream.session().alpn_protocol() == Some(acme::PROTOCOL)
 }
 
 /// The names in the certificate that the client has proved to be its own; `None` without one.
 pub(crate) fn client_names(stream: &TlsStream<TcpStream>) -> Option<Box<[ClientName]>> {
-    let own = stream.get_ref().1.peer_certificates()?.first()?;
+    let own = stream.session().peer_certificates()?.first()?;
     Some(certificate::names(own))
 }
 
