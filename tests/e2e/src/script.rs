@@ -19,14 +19,14 @@ pub struct Script {
 impl Script {
     /// The script of this name: `viem.mjs`, or `web3js/subscribe.mjs`, whose folder has packages of its
     /// own. node finds packages beside a script only, so the script is copied to a folder in which they
-    /// are linked. `go-ethereum` is the program that is built from the folder of that name.
+    /// are linked. `go-ethereum` and `alloy` are the programs that are built from the folders of these names.
     ///
     /// # Panics
     /// When there is no such script.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a script");
-        if name == "go-ethereum" {
+        if matches!(name, "go-ethereum" | "alloy") {
             let mut command = Command::new(cache().join(name).join("client"));
             command.kill_on_drop(true);
             return Self { command, folder };

@@ -1,6 +1,6 @@
 //! What subscribers are told over WebSocket, compared with the history of real nodes that skip blocks,
 //! leave branches, hang and die. The subscribers are a plain client that looks at each message, and the
-//! libraries that people use: viem, ethers, web3.py, web3.js, and go-ethereum's own client.
+//! libraries that people use: viem, ethers, web3.py, web3.js, go-ethereum's own client, and alloy.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it likes")]
 
@@ -104,11 +104,19 @@ struct Library {
     orders_heads: bool,
     /// It passes on logs with `"removed": true`.
     shows_removals: bool,
+    /// Its script connects anew and says so; otherwise the library does so in silence.
+    shows_restarts: bool,
 }
 
 impl Library {
     fn of_subscriptions(script: &'static str) -> Self {
-        Self { script, subscribes: true, orders_heads: true, shows_removals: true }
+        Self {
+            script,
+            subscribes: true,
+            orders_heads: true,
+            shows_removals: true,
+            shows_restarts: true,
+        }
     }
 
     fn of_filters(script: &'static str) -> Self {
@@ -216,8 +224,22 @@ impl LibraryProcess {
     }
 
     /// Asserts that a subscriber was told of a restart, and has subscribed again.
-    async fn expect_restart(&mut self) {
+    async fn expect_restart(&mut self, wellhead: &Wellhead) {
         if !self.library.subscribes {
+            return;
+        }
+        if !self.library.shows_restarts {
+            let all_are_back = || async {
+                let metrics = wellhead.admin().get("/metrics").await.ok()?.body;
+                let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+                let kinds = ["newHeads", "logs", "newPendingTransactions"];
+                let has_one = |kind: &str| {
+                    let line = format!(r#"wellhead_subscriptions{{chain="main",kind="{kind}"}} 1"#);
+                    metrics.lines().any(|it| it == line)
+                };
+                kinds.into_iter().all(has_one).then_some(())
+            };
+            assert_eq!(until(BOUND, all_are_back).await, Some(()), "it subscribed again");
             return;
         }
         assert_eq!(self.line().await, json!({ "closed": 1012 }));
@@ -528,7 +550,7 @@ mod with_geth {
         process.expect_steps(&stage, &mut miner, &[1], &steps).await;
         process.expect_pending(&stage, 3).await;
         stage.wellhead = stage.wellhead.restart().await;
-        process.expect_restart().await;
+        process.expect_restart(&stage.wellhead).await;
         process.expect_pending(&stage, 6).await;
         process.expect_steps(&stage, &mut miner, &[1], &[(0, 1), (0, 3), (1, 3)]).await;
         process.leave().await;
@@ -581,6 +603,16 @@ mod with_geth {
         #[tokio::test]
         async fn web3js_hears_all() {
             hears_all(Library::of_subscriptions("web3js/subscribe.mjs")).await;
+        }
+    }
+
+    mod with_alloy {
+        use super::*;
+
+        #[tokio::test]
+        async fn alloy_hears_all() {
+            let library = Library::of_subscriptions("alloy");
+            hears_all(Library { shows_restarts: false, ..library }).await;
         }
     }
 
