@@ -18,7 +18,7 @@ use wellhead_proxy::{
 };
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
-    ServerCounts, Tls, UsageReport, WsEnd,
+    ServerCounts, UsageReport, WsEnd,
 };
 use wellhead_store::LeaseStatus;
 use wellhead_telemetry::clock::{self, ClockPair};
@@ -29,6 +29,7 @@ use crate::handover::{self, HandOverDesk};
 use crate::heartbeat::Heartbeats;
 use crate::metrics::MetricSources;
 use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
+use crate::renew::ListenerTls;
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
@@ -64,7 +65,7 @@ pub(crate) struct AdminPages {
 pub(crate) struct AdminParts {
     pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) server: Arc<Server>,
-    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) tls: Vec<ListenerTls>,
     pub(crate) beats: Arc<Heartbeats>,
     pub(crate) state: Option<Arc<State>>,
     /// Who may see them.

@@ -23,7 +23,7 @@ use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{Proxy, TraceCounts, TraceLoss, Tracer};
 use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
-    Tls, TlsFile, WsEnd,
+    TlsFile, WsEnd,
 };
 use wellhead_store::{BroadcastStatus, LeaseStatus};
 
@@ -31,6 +31,7 @@ use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::heartbeat::Heartbeats;
 use crate::reload::ReloadRecord;
+use crate::renew::ListenerTls;
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::usage::Usage;
@@ -46,7 +47,7 @@ pub(crate) struct MetricSources {
     pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
     pub(crate) server: Arc<Server>,
-    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) tls: Vec<ListenerTls>,
     pub(crate) state: Option<Arc<State>>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) beats: Arc<Heartbeats>,
@@ -313,25 +314,26 @@ impl Collector for StateFile {
 }
 
 #[derive(Debug)]
-struct TlsEnds(Option<Arc<Tls>>);
+struct TlsEnds(Vec<ListenerTls>);
 
 impl Collector for TlsEnds {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let ends = self.0.as_ref().map(|tls| tls.ends()).unwrap_or_default();
-        let first = |is_of: fn(TlsFile) -> bool, word| {
-            let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
-            ends.min().map(|end| ([("file", word)], end))
-        };
-        let rows = [
-            first(|file| file == TlsFile::Certificate, "certificate"),
-            first(|file| matches!(file, TlsFile::RevocationList(_)), "crl"),
-        ];
-        let rows: Vec<_> = rows.iter().flatten().map(|(labels, end)| (&labels[..], *end)).collect();
+        let mut rows = Vec::new();
+        for ListenerTls { listener, tls } in &self.0 {
+            let ends = tls.ends();
+            let mut first = |is_of: fn(TlsFile) -> bool, word| {
+                let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
+                rows.extend(ends.min().map(|end| ([("listener", *listener), ("file", word)], end)));
+            };
+            first(|file| file == TlsFile::Certificate, "certificate");
+            first(|file| matches!(file, TlsFile::RevocationList(_)), "crl");
+        }
+        let rows: Vec<_> = rows.iter().map(|(labels, end)| (&labels[..], *end)).collect();
         gauge(
             &mut encoder,
             "wellhead_tls_expires_timestamp_seconds",
-            "When a TLS file of `listen` expires, as seconds since 1970: of the certificate chain the \
-             first end, of the revocation lists the first overdue update",
+            "When a TLS file of a listener expires, as seconds since 1970: of the certificate chain \
+             the first end, of the revocation lists the first overdue update",
             &rows,
         )
     }
@@ -664,6 +666,36 @@ mod tests {
         {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn each_listener_tells_when_its_certificate_expires() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let load = |name: &str, year| {
+            let mut params = rcgen::CertificateParams::default();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let [certificate, key_file] =
+                ["crt", "key"].map(|kind| folder.path().join(format!("{name}.{kind}")));
+            let made = params.self_signed(&key).expect("a certificate");
+            std::fs::write(&certificate, made.pem()).expect("it is written");
+            std::fs::write(&key_file, key.serialize_pem()).expect("it is written");
+            let files = wellhead_server::TlsFiles { certificate, key: key_file, clients: None };
+            Some(wellhead_server::Tls::load(files).expect("TLS"))
+        };
+        let both = ListenerTls::of(load("clients", 2040), load("admin", 2041));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(TlsEnds(both)));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let name = "wellhead_tls_expires_timestamp_seconds";
+        // Midnight of the first of January of each year.
+        let expected =
+            [("listen", 2_208_988_800_u64), ("admin", 2_240_611_200)].map(|(listener, end)| {
+                format!("{name}{{listener=\"{listener}\",file=\"certificate\"}} {end}")
+            });
+        assert_eq!(series, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The TLS files of a listener, looked at again every minute and with every reload.
+//! The TLS files of the listeners, looked at again every minute and with every reload.
 //!
 //! What makes them good is `server`'s business. Bad ones are told in the log once for each
 //! change of the files; connections go on with those before.
@@ -11,6 +11,26 @@ use wellhead_server::{Renewed, Tls};
 
 /// Certificates are renewed weeks before they expire, so this is not urgent.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// The TLS files of one listener.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenerTls {
+    /// The setting of its address: [`Self::CLIENTS`] or [`Self::ADMIN`].
+    pub(crate) listener: &'static str,
+    pub(crate) tls: Arc<Tls>,
+}
+
+impl ListenerTls {
+    pub(crate) const CLIENTS: &str = "listen";
+    pub(crate) const ADMIN: &str = "admin";
+
+    /// Of the listeners that have TLS.
+    pub(crate) fn of(clients: Option<Arc<Tls>>, admin: Option<Arc<Tls>>) -> Vec<Self> {
+        let clients = clients.map(|tls| Self { listener: Self::CLIENTS, tls });
+        let admin = admin.map(|tls| Self { listener: Self::ADMIN, tls });
+        clients.into_iter().chain(admin).collect()
+    }
+}
 
 /// Looks until it is dropped.
 pub(crate) async fn run(tls: Arc<Tls>) {

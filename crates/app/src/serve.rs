@@ -43,7 +43,7 @@ use crate::loops::ChainLoops;
 use crate::reload::{
     ReadConfig, ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource,
 };
-use crate::renew;
+use crate::renew::{self, ListenerTls};
 use crate::serve_error::ServeError;
 use crate::shared::{follow_pauses, follow_replicas};
 use crate::state::State;
@@ -95,8 +95,7 @@ pub(crate) struct Running {
     admin: Option<AdminListener>,
     pages: Arc<AdminPages>,
     beats: Arc<Heartbeats>,
-    /// Certificates that have to be renewed.
-    tls: Vec<Arc<Tls>>,
+    tls: Vec<ListenerTls>,
     state: Option<Arc<State>>,
     usage: Arc<Usage>,
     traces: Option<Arc<Traces>>,
@@ -122,8 +121,9 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
     let addresses = Addresses::new(settings, &listeners, admin.as_ref());
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
-    let tls = listener_tls(settings)?;
-    let server = Server::with(server_settings(settings), tls.clone());
+    let clients_tls = load_tls(settings)?;
+    let server = Server::with(server_settings(settings), clients_tls.clone());
+    let tls = ListenerTls::of(clients_tls, admin.as_ref().and_then(AdminListener::tls).cloned());
     let (shutdown, beats) = (Shutdown::new(), Arc::new(Heartbeats::new(listeners.len(), now)));
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
@@ -147,7 +147,6 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     );
     let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
     let workers = spawn_workers(&parts, &common, listeners)?;
-    let admin_tls = admin.as_ref().and_then(AdminListener::tls).cloned();
     Ok(Running {
         proxy,
         addresses,
@@ -157,7 +156,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         admin,
         pages: Arc::new(pages),
         beats,
-        tls: tls.into_iter().chain(admin_tls).collect(),
+        tls,
         state,
         usage,
         traces,
@@ -192,7 +191,7 @@ impl WorkerCommon {
     }
 }
 
-fn listener_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
+fn load_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
     let tls = settings.tls.as_ref().map(|tls| match &tls.acme {
         Some(acme) => Tls::with_acme(acme.order(), tls.clients()),
         None => Tls::load(tls.files()),
@@ -568,7 +567,7 @@ impl Running {
             loops.spawn(add_disk(Arc::clone(cache), disk.clone()));
         }
         loops.spawn(sweep(Sweeper::new(Arc::clone(&self.proxy))));
-        for tls in &self.tls {
+        for ListenerTls { tls, .. } in &self.tls {
             loops.spawn(renew::run(Arc::clone(tls)));
             if let Some(orders) = tls.acme() {
                 loops.spawn(acme::run(orders));

@@ -9,6 +9,8 @@ use wellhead_telemetry::family::{
     CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
 };
 
+use crate::renew::ListenerTls;
+
 const CLIENT_PROTOCOL: LabelFacts = words("protocol", || {
     [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket]
         .map(ClientProtocol::word)
@@ -74,8 +76,11 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_answers_waiting_bytes"),
     family(
         "wellhead_tls_expires_timestamp_seconds",
-        &[words("file", || vec!["certificate", "crl"])],
-        "2",
+        &[
+            words("listener", || vec![ListenerTls::CLIENTS, ListenerTls::ADMIN]),
+            words("file", || vec!["certificate", "crl"]),
+        ],
+        "4",
     ),
     family("wellhead_state_writes", &[words("result", || vec!["written", "failed"])], "2"),
     single("wellhead_keys"),

@@ -163,7 +163,7 @@ fn idle_text() -> String {
         proxy: Arc::new(ArcSwap::new(Arc::clone(&parts.proxy))),
         connections: Arc::new(ArcSwap::from_pointee(parts.connections())),
         server: Server::new(wellhead_server::Settings::default()),
-        tls: None,
+        tls: Vec::new(),
         state: None,
         usage: usage.expect("usage in memory needs nothing"),
         beats: Arc::new(Heartbeats::new(1, now)),

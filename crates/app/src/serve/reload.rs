@@ -68,7 +68,7 @@ impl Running {
             let read = move || {
                 let config = read()?;
                 // They are watched, too; after a reload they shall be those of now.
-                certificates.iter().for_each(|tls| renew::renew(tls));
+                certificates.iter().for_each(|it| renew::renew(&it.tls));
                 Ok(config)
             };
             match tokio::time::timeout(READ_WITHIN, task::spawn_blocking(read)).await {
