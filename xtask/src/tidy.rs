@@ -12,6 +12,7 @@ mod names;
 mod outline;
 mod packages;
 mod ratchet;
+mod rooms;
 mod sizes;
 mod sources;
 mod texts;
@@ -54,12 +55,20 @@ pub(crate) fn run(root: &Path, shrink: bool) -> Result<Vec<String>, String> {
     let mut lists = Lists { root, shrink, problems };
     lists.compare("comments.txt", &comments::find(&outlines))?;
     let packages = packages::packages(&folders(root, &metadata)?, outlines);
+    lists.problems.extend(rooms::check(&list(root, ROOMS)?, &packages));
     lists.compare("circles.txt", &circles::find(&packages))?;
     lists.compare("type-names.txt", &names::repeated_types(&packages))?;
     lists.compare("predicates.txt", &names::questions_that_act(&packages))?;
     lists.compare("functions.txt", &sizes::find(&packages))?;
     println!("{files} files read");
     Ok(lists.problems)
+}
+
+/// The rooms of crates, and the arrows between them.
+const ROOMS: &str = "xtask/lists/rooms.txt";
+
+fn list(root: &Path, path: &str) -> Result<String, String> {
+    fs::read_to_string(root.join(path)).map_err(|why| format!("{path}: {why}"))
 }
 
 /// The lists of what a rule does not yet hold for.
@@ -73,7 +82,7 @@ impl Lists<'_> {
     fn compare<V: ListedValue>(&mut self, name: &str, found: &[Breach<V>]) -> Result<(), String> {
         let path = format!("xtask/lists/{name}");
         let file = self.root.join(&path);
-        let text = fs::read_to_string(&file).map_err(|why| format!("{path}: {why}"))?;
+        let text = list(self.root, &path)?;
         let compared = ratchet::compare(&path, &text, found);
         self.problems.extend(compared.problems);
         if !self.shrink {

@@ -1,32 +1,25 @@
 //! The analyser: what a provider really delivers.
 //!
-//! Everything starts from records. The player of an experiment writes what happened, one line
-//! a call ([`record`]); what that means is computed afterwards and can be computed again:
-//! figures ([`stat`]), what they say of a provider ([`verdict`]), the settings that follow
-//! ([`profile`]), and a report to look at ([`report`]).
+//! Three rooms, one way. [`measure`] plays experiments and writes what happened, one line a call;
+//! [`conclude`] computes from those lines what they say of a provider, and the settings that follow;
+//! [`report`] makes something to look at, and [`gate`], beside it, decides conditions for CI. The
+//! rooms are joined by the records alone, so everything but the sending can be done again, at any
+//! time and by a newer version.
 //!
-//! The half that sends is made of parts that know nothing of each other: what is asked
-//! ([`work`], [`call_list`]), when ([`schedule`]), over what ([`way`]), which cell is next ([`plan`]). [`run`]
-//! puts them together and is the only one that waits and reads a clock; sockets are `net`'s.
+//! What the rooms share lies beside them and imports none of them: records ([`record`],
+//! [`stored`]), figures ([`stat`]), what can be asked ([`work`], [`call_list`], [`method_list`]), and
+//! what both sides must see alike ([`ending`], [`difference`]). `cargo xtask tidy` checks the arrows.
 
-pub mod budget;
 pub mod call_list;
+pub mod conclude;
 pub mod difference;
 pub mod ending;
 pub mod gate;
-pub mod inquiry;
-pub mod knock;
+pub mod measure;
 pub mod method_list;
-pub mod plan;
-pub mod profile;
 pub mod record;
 pub mod report;
-pub mod run;
-pub mod schedule;
 pub mod stat;
 pub mod stored;
-pub mod summary;
 mod text;
-pub mod verdict;
-pub mod way;
 pub mod work;

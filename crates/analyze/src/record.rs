@@ -5,12 +5,18 @@
 //! body: a target is known by its id and its host. What the lines mean is none of this
 //! module's business: see `verdict`.
 
+mod spending;
+pub(crate) mod trial;
+
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+pub use spending::spent;
+pub use trial::{PlayedCell, Trial, trials};
 
 /// The format that [`RunRecord::format`] names. 2 has units in the names of times and shares, and
 /// the ids of run and target and the wall clock in each line.

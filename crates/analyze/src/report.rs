@@ -14,19 +14,16 @@ mod history;
 mod html;
 mod merge;
 mod readme;
+pub mod summary;
 mod table;
 
-use crate::profile;
+use crate::conclude::profile;
+use crate::conclude::verdict::{ExperimentVerdict, verdicts};
 use crate::record::{Record, RunRecord};
-use crate::verdict::{ExperimentVerdict, verdicts};
 
 pub use compare::{Comparison, Side, compare};
 pub use history::{RunHistory, history};
 pub use merge::{MERGED_FILES, merge};
-
-/// The names of all files of a report.
-pub const FILES: [&str; 6] =
-    ["report.html", "summary.csv", "summary.md", "verdicts.json", "profile.yaml", "README.md"];
 
 /// One file of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]

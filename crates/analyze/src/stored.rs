@@ -19,6 +19,10 @@ pub const RECORDS: &str = "records.jsonl";
 /// The records when they are packed.
 pub const PACKED_RECORDS: &str = "records.jsonl.gz";
 
+/// The files of a report, beside the records.
+pub const REPORT_FILES: [&str; 6] =
+    ["report.html", "summary.csv", "summary.md", "verdicts.json", "profile.yaml", "README.md"];
+
 /// Why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredRunError {

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use wellhead_analyze::plan::{BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep};
+use wellhead_analyze::conclude::verdict::{Finding, PacedFlow, verdicts};
+use wellhead_analyze::measure::plan::{
+    BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep,
+};
+use wellhead_analyze::measure::run::CallBudget;
 use wellhead_analyze::record::{CallRecord, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::CallBudget;
-use wellhead_analyze::verdict::{Finding, PacedFlow, verdicts};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;

@@ -15,14 +15,16 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
+use wellhead_analyze::conclude::verdict::{
+    CapWay, Finding, RefusalWay, ShapingScope as Whose, verdicts,
+};
 use wellhead_analyze::ending::SendingEnd;
-use wellhead_analyze::plan::{
+use wellhead_analyze::measure::plan::{
     CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage,
     StreamsPlan, ThrottlePlan, WindowPlan,
 };
+use wellhead_analyze::measure::run::{CallBudget, Player, StopSignal, Watch};
 use wellhead_analyze::record::{CallRecord, Cell, Record, RunRecord, WireEvent};
-use wellhead_analyze::run::{CallBudget, Player, StopSignal, Watch};
-use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, ShapingScope as Whose, verdicts};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;

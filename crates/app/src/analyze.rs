@@ -22,18 +22,18 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
-use wellhead_analyze::budget::Forecast;
+use wellhead_analyze::conclude::profile::plain;
+use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::gate::DOCUMENT_SCHEMA;
-use wellhead_analyze::plan::{self, ExperimentPlan, Stage};
-use wellhead_analyze::profile::plain;
-use wellhead_analyze::record::{self, Machine, Record};
-use wellhead_analyze::run::{
+use wellhead_analyze::measure::budget::Forecast;
+use wellhead_analyze::measure::plan::{self, ExperimentPlan, Stage};
+use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
 };
+use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::record::{self, Machine, Record};
+use wellhead_analyze::report::summary;
 use wellhead_analyze::stored::StoredRun;
-use wellhead_analyze::summary;
-use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::{GREETING, WorkKind};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::clock;
@@ -647,7 +647,7 @@ fn concluded(run: &record::RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use wellhead_analyze::verdict::{Confidence, Finding};
+    use wellhead_analyze::conclude::verdict::{Confidence, Finding};
 
     use super::*;
 

@@ -34,7 +34,7 @@ impl fmt::Display for Circle {
 }
 
 /// What each module imports, and a place where it does so.
-type Imports = BTreeMap<String, BTreeMap<String, String>>;
+pub(super) type Imports = BTreeMap<String, BTreeMap<String, String>>;
 
 /// All circles of all crates.
 pub(super) fn find(packages: &[Package]) -> Vec<Breach<Circle>> {
@@ -89,6 +89,11 @@ fn imports(package: &Package) -> Imports {
 
 /// The first name behind the crate's root of a path into the crate.
 fn target(file: &SourceFile, path: &ModulePath) -> Option<String> {
+    names_from_root(file, path)?.into_iter().next()
+}
+
+/// The names of a path into the crate, from the crate's root.
+pub(super) fn names_from_root(file: &SourceFile, path: &ModulePath) -> Option<Vec<String>> {
     let mut base: Vec<&String> = file.module.iter().chain(&path.inside).collect();
     let mut rest = path.segments.as_slice();
     match rest.first()?.as_str() {
@@ -105,11 +110,11 @@ fn target(file: &SourceFile, path: &ModulePath) -> Option<String> {
         }
         _ => return None,
     }
-    base.into_iter().chain(rest).next().cloned()
+    Some(base.into_iter().chain(rest).cloned().collect())
 }
 
 /// The sets of modules each of which reaches each other one.
-fn circles(imports: &Imports) -> Vec<BTreeSet<String>> {
+pub(super) fn circles(imports: &Imports) -> Vec<BTreeSet<String>> {
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for module in imports.keys() {
         if found.iter().any(|circle| circle.contains(module)) {
@@ -144,7 +149,7 @@ fn reached(imports: &Imports, start: &str) -> BTreeMap<String, String> {
 }
 
 /// A shortest way round within `circle`, with the places of its imports.
-fn shortest(imports: &Imports, circle: &BTreeSet<String>) -> String {
+pub(super) fn shortest(imports: &Imports, circle: &BTreeSet<String>) -> String {
     let rounds = circle.iter().map(|start| {
         let before = reached(imports, start);
         let mut way = vec![start.clone()];

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::evaluate::{ConditionResult, GateOutcome};
 use super::figure::{VerdictFigure, figures};
 use super::measure::{MEASURES, Measure, MeasuredRun};
+use crate::conclude::verdict::{Confidence, ExperimentVerdict};
 use crate::record::RunRecord;
-use crate::verdict::{Confidence, ExperimentVerdict};
 
 /// The JSON Schema (draft 2020-12) of a [`RunDocument`].
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../data/run-document.schema.json");

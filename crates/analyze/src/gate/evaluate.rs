@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::condition::{ComparisonSign, ConditionSubject, GateCondition};
 use super::figure::{FigureBound, Unit, VerdictFigure, figures};
 use super::measure::MeasuredRun;
-use crate::verdict::{Confidence, ExperimentVerdict};
+use crate::conclude::verdict::{Confidence, ExperimentVerdict};
 
 /// What a run comes to, from the conditions, the baseline and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use self::Better::{Higher, Lower, Neither};
 use self::FigureBound::{AtLeast, AtMost, Exactly};
 use self::Unit::{BytesPerSecond, Count, Milliseconds, PerSecond, Percent};
-use crate::verdict::{Drifting, Extent, Finding, figure};
+use crate::conclude::verdict::{Drifting, Extent, Finding, figure};
 
 /// A figure that moved by less is the same.
 const ALIKE: f64 = 0.1;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::figure::Unit;
-use crate::record::{Record, RunRecord};
+use crate::conclude::verdict::see;
+use crate::record::{Record, RunRecord, Trial, trials};
 use crate::stat::quantile;
-use crate::verdict::{Trial, see, trials};
 
 /// Above this share of doubted cells no time is told, as in verdicts.
 const DOUBTED_MAX: f64 = 0.25;

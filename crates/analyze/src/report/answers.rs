@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::conclude::verdict::see;
 use crate::method_list::methods;
-use crate::record::RunRecord;
+use crate::record::{RunRecord, Trial};
 use crate::text::escaped;
-use crate::verdict::{Trial, see};
 
 /// Differences that are listed.
 const EXAMPLES_MAX: usize = 20;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::record::{CellDoubt, RunRecord};
+use crate::conclude::verdict::{figure, see};
+use crate::record::{CellDoubt, PlayedCell, RunRecord, Trial};
 use crate::stat::median;
 use crate::text::escaped;
-use crate::verdict::{PlayedCell, Trial, figure, see};
 
 /// Settings that are listed.
 const ROWS_MAX: usize = 200;

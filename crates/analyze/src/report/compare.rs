@@ -11,14 +11,14 @@ use std::fmt::Write as _;
 
 use super::html::wrap;
 use super::table::{cell, sentences};
+use crate::conclude::profile::date;
+use crate::conclude::verdict::{Confidence, ExperimentVerdict, figure, see, verdicts};
 use crate::gate::{VerdictFigure, figures};
-use crate::profile::date;
-use crate::record::{Record, RunRecord};
+use crate::record::{Record, RunRecord, trials};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;
 use crate::stat::ratio::{Ratio, TELLING_OF_BLOCKS, family, tells, tells_beyond};
 use crate::text::escaped;
-use crate::verdict::{Confidence, ExperimentVerdict, figure, see, trials, verdicts};
 
 /// Settings that are listed; those that differ go first.
 const SETTINGS_MAX: usize = 100;

@@ -13,9 +13,9 @@ use wellhead_upstream::{Provider, Tariff};
 use self::connection::{bodies, connection};
 use self::protocol::{cdf, phases, protocol};
 use super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
-use crate::record::{MeasuredTarget, RunRecord};
+use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
+use crate::record::{MeasuredTarget, PlayedCell, RunRecord, Trial};
 use crate::stat::median;
-use crate::verdict::{ExperimentVerdict, Finding, PlayedCell, Trial, figure, see};
 
 /// Points of a cloud, in one chart.
 const POINTS_MAX: usize = 1_500;

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::compare::Side;
 use super::html::{place, wrap};
+use crate::conclude::profile::date;
+use crate::conclude::verdict::{Confidence, figure, verdicts};
 use crate::gate::{FigureBound, MEASURES, MeasuredRun, Unit, figures};
-use crate::profile::date;
 use crate::text::escaped;
-use crate::verdict::{Confidence, figure, verdicts};
 
 /// Runs in a line of the terminal: the newest.
 const COLUMNS_MAX: usize = 6;

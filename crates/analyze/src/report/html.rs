@@ -10,11 +10,10 @@ use serde::Serialize;
 use super::chart::Chart;
 use super::table::sentences;
 use super::{answers, beside, draw};
-use crate::budget::spent;
-use crate::profile::date;
-use crate::record::{CellDoubt, Record, RunRecord, WireEvent};
+use crate::conclude::profile::date;
+use crate::conclude::verdict::{Confidence, ExperimentVerdict};
+use crate::record::{CellDoubt, Record, RunRecord, Trial, WireEvent, spent, trials};
 use crate::text::{escaped, is_bidi_control};
-use crate::verdict::{Confidence, ExperimentVerdict, Trial, trials};
 
 const STYLE: &str = include_str!("../../assets/report.css");
 const SCRIPT: &str = include_str!("../../assets/report.js");

@@ -6,8 +6,8 @@
 
 use super::compare::Side;
 use super::{ReportFile, html, json, table};
+use crate::conclude::verdict::{ExperimentVerdict, verdicts};
 use crate::record::{Machine, Record, RunRecord};
-use crate::verdict::{ExperimentVerdict, verdicts};
 
 /// Experiments whose charts compare targets at one moment.
 const AT_ONE_MOMENT: [&str; 2] = ["fresh", "agree"];

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::table::cell;
-use crate::profile::date;
+use crate::conclude::profile::date;
+use crate::record::trials;
 use crate::record::{Record, RunRecord};
 use crate::stat::quantile;
-use crate::verdict::trials;
 use crate::work::{METHODS, may_be_null};
 
 /// The first format in which names have units.

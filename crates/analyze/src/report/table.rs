@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::profile::date;
-use crate::record::{Record, RunRecord};
+use crate::conclude::profile::date;
+use crate::conclude::verdict::{Confidence, ExperimentVerdict, see};
+use crate::record::{Record, RunRecord, trials};
 use crate::stat::quantile_of_sorted;
 use crate::text::is_bidi_control;
-use crate::verdict::{Confidence, ExperimentVerdict, see, trials};
 
 /// The verdicts of one experiment at one target.
 pub(super) fn sentences<'a>(

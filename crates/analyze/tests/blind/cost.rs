@@ -1,8 +1,8 @@
 //! `cost`: what methods count, with an interval that holds the truth.
 
-use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::CostPlan;
-use wellhead_analyze::verdict::{Confidence, Finding};
+use wellhead_analyze::conclude::verdict::{Confidence, Finding};
+use wellhead_analyze::measure::knock::Knocking;
+use wellhead_analyze::measure::plan::CostPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, rng};

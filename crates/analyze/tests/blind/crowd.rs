@@ -1,12 +1,12 @@
 //! Connections of ours that are full: there are as many as a rate needs, and where there cannot be,
 //! nothing is said of the provider but what its own slowness proves.
 
-use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{
+use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::measure::knock::Knocking;
+use wellhead_analyze::measure::plan::{
     CostPlan, ExperimentPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage, WindowPlan,
 };
 use wellhead_analyze::record::{CellDoubt, Record};
-use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::node::LatencyDial;

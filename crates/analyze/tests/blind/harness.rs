@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use wellhead_analyze::plan::ExperimentPlan;
+use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
+use wellhead_analyze::measure::plan::ExperimentPlan;
+use wellhead_analyze::measure::run::{CallBudget, CpuClock, CpuTime};
 use wellhead_analyze::record::{Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, CpuClock, CpuTime};
-use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
 use wellhead_sim::provider::{DrawnDial, Truth};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use rand::Rng as _;
-use wellhead_analyze::plan::{ExperimentPlan, RatePlan, ThrottlePlan, WindowPlan};
-use wellhead_analyze::profile::profile;
-use wellhead_analyze::verdict::{Confidence, Finding, RefusalWay, verdicts};
+use wellhead_analyze::conclude::profile::profile;
+use wellhead_analyze::conclude::verdict::{Confidence, Finding, RefusalWay, verdicts};
+use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan, ThrottlePlan, WindowPlan};
 use wellhead_net::HttpVersion;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::node::LatencyDial;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rand::Rng as _;
-use wellhead_analyze::plan::{LoadPlan, Stage};
-use wellhead_analyze::verdict::Finding;
+use wellhead_analyze::conclude::verdict::Finding;
+use wellhead_analyze::measure::plan::{LoadPlan, Stage};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Refill, Truth};

@@ -4,14 +4,14 @@ use std::cell::Cell as Slot;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
-use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{
+use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::measure::knock::Knocking;
+use wellhead_analyze::measure::plan::{
     BodiesPlan, ConnectionPlan, CostPlan, ExperimentPlan, LatencyPlan, LoadPlan, ProtocolPlan,
     RatePlan, SoakLoad, SoakPlan, Stage, Sweep, ThrottlePlan, WindowPlan,
 };
+use wellhead_analyze::measure::run::{CpuClock, CpuTime};
 use wellhead_analyze::record::Record;
-use wellhead_analyze::run::{CpuClock, CpuTime};
-use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::DrawnDial;

@@ -1,7 +1,7 @@
 //! `rate`: the calls a second that pass in the long run, whatever refills them.
 
-use wellhead_analyze::plan::RatePlan;
-use wellhead_analyze::verdict::{Confidence, Finding, RefusalWay};
+use wellhead_analyze::conclude::verdict::{Confidence, Finding, RefusalWay};
+use wellhead_analyze::measure::plan::RatePlan;
 use wellhead_sim::provider::{
     CreditBucket, DrawnDial, LimitScope, Refill, RefusalForm, Shaping, Truth,
 };

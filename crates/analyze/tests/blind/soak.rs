@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::sleep;
-use wellhead_analyze::plan::{SoakLoad, SoakPlan};
+use wellhead_analyze::conclude::verdict::{Drifting, ExperimentVerdict, Finding, verdicts};
+use wellhead_analyze::measure::plan::{SoakLoad, SoakPlan};
 use wellhead_analyze::record::Record;
-use wellhead_analyze::verdict::{Drifting, ExperimentVerdict, Finding, verdicts};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::FakeProvider;
 use wellhead_sim::provider::{DrawnDial, RefusalForm};

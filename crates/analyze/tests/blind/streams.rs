@@ -1,7 +1,7 @@
 //! `streams`: the cap to the stream and its way, also where calls are metered besides.
 
-use wellhead_analyze::plan::StreamsPlan;
-use wellhead_analyze::verdict::{CapWay, ExperimentVerdict, Finding};
+use wellhead_analyze::conclude::verdict::{CapWay, ExperimentVerdict, Finding};
+use wellhead_analyze::measure::plan::StreamsPlan;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamWay, Truth};
 

@@ -1,7 +1,7 @@
 //! `throttle`: the pace that is kept in silence, and for whom.
 
-use wellhead_analyze::plan::ThrottlePlan;
-use wellhead_analyze::verdict::{Finding, ShapingScope as Whose};
+use wellhead_analyze::conclude::verdict::{Finding, ShapingScope as Whose};
+use wellhead_analyze::measure::plan::ThrottlePlan;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
 

@@ -1,7 +1,7 @@
 //! `window`: size, length and kind of what refills, and what a `Retry-After` is worth.
 
-use wellhead_analyze::plan::WindowPlan;
-use wellhead_analyze::verdict::{Finding, Refilled, RefusalWay, RetryAfterWorth};
+use wellhead_analyze::conclude::verdict::{Finding, Refilled, RefusalWay, RetryAfterWorth};
+use wellhead_analyze::measure::plan::WindowPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use wellhead_analyze::way::TargetAccess;
+use wellhead_analyze::measure::way::TargetAccess;
 use wellhead_net::{Auth, FixedAddress};
 use wellhead_telemetry::Secret;
 

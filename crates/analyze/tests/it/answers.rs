@@ -10,12 +10,16 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tempfile::TempDir;
-use wellhead_analyze::inquiry::{agree, fresh, reach};
+use wellhead_analyze::conclude::verdict::{
+    Confidence, ExperimentVerdict, Extent, Finding, verdicts,
+};
+use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
+use wellhead_analyze::measure::run::{
+    CallBudget, PanelMember, Player, StopSignal, Unwatched, Watch,
+};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::method_list::methods;
 use wellhead_analyze::record::{Cell, Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, PanelMember, Player, StopSignal, Unwatched, Watch};
-use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Extent, Finding, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_eth::canonical;
 use wellhead_sim::node::SimNode;
 use wellhead_sim::provider::{CreditBucket, Matter, RefusalForm};

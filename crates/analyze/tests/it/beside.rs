@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
-use wellhead_analyze::plan::{CellOutcome, LoadPlan, Stage};
+use wellhead_analyze::conclude::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
+use wellhead_analyze::measure::plan::{CellOutcome, LoadPlan, Stage};
+use wellhead_analyze::measure::run::{CallBudget, PlacedPlan, Player, StopSignal, Watch};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{Cell, Record};
-use wellhead_analyze::run::{CallBudget, PlacedPlan, Player, StopSignal, Watch};
-use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};

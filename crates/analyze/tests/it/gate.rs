@@ -1,12 +1,12 @@
 //! Conditions, baselines and exit codes, over runs whose truth is known.
 
+use wellhead_analyze::conclude::verdict::verdicts;
 use wellhead_analyze::gate::{
     BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateDecision, GateOutcome, MeasuredRun, decide,
     document, evaluate, junit,
 };
 use wellhead_analyze::record::Record;
 use wellhead_analyze::report::{Side, compare};
-use wellhead_analyze::verdict::verdicts;
 
 use super::schema::problems;
 use super::synthetic::{Dials, World, elastic, metered, shaped};

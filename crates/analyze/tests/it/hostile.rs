@@ -6,8 +6,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use wellhead_analyze::record::{Record, RunRecord, read_all};
+use wellhead_analyze::report::summary;
 use wellhead_analyze::report::{Side, compare, report};
-use wellhead_analyze::summary;
 
 use super::synthetic::{World, metered, shaped};
 

@@ -1,12 +1,12 @@
 //! The settings that follow from verdicts: valid YAML, and a reason beside each.
 
 use granit_parser::{Event, Parser};
-use wellhead_analyze::profile::profile;
-use wellhead_analyze::record::{MeasuredTarget, RunRecord};
-use wellhead_analyze::verdict::{
+use wellhead_analyze::conclude::profile::profile;
+use wellhead_analyze::conclude::verdict::{
     CapWay, Confidence, ExperimentVerdict, Finding, Refilled, RefusalWay, RetryAfterWorth,
     ShapingScope, verdicts,
 };
+use wellhead_analyze::record::{MeasuredTarget, RunRecord};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use wellhead_analyze::conclude::verdict::{Finding, verdicts};
 use wellhead_analyze::record::{Cell, MeasuredTarget, Record, RunRecord};
-use wellhead_analyze::verdict::{Finding, verdicts};
 
 fn cell(target: u32, at_ms: u64, factors: &[(&str, u64)]) -> Record {
     let factors: BTreeMap<String, String> =

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use wellhead_analyze::inquiry::reach;
+use wellhead_analyze::conclude::profile::profile;
+use wellhead_analyze::conclude::verdict::{Extent, Finding};
+use wellhead_analyze::measure::inquiry::reach;
+use wellhead_analyze::measure::plan::CellOutcome;
+use wellhead_analyze::measure::run::Watch;
+use wellhead_analyze::measure::way::{Goal, WsSession};
 use wellhead_analyze::method_list::methods;
-use wellhead_analyze::plan::CellOutcome;
-use wellhead_analyze::profile::profile;
 use wellhead_analyze::record::{CallRecord, Cell};
-use wellhead_analyze::run::Watch;
-use wellhead_analyze::verdict::{Extent, Finding};
-use wellhead_analyze::way::{Goal, WsSession};
 use wellhead_analyze::work::WorkCall;
 use wellhead_sim::node::{Fault, SimNode};
 use wellhead_sim::provider::{CreditBucket, RefusalForm};

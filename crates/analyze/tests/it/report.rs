@@ -7,7 +7,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use wellhead_analyze::record::{Record, WireEvent};
-use wellhead_analyze::report::{Comparison, FILES, ReportFile, Side, compare, report};
+use wellhead_analyze::report::{Comparison, ReportFile, Side, compare, report};
+use wellhead_analyze::stored::REPORT_FILES;
 
 use super::synthetic::{World, elastic, metered, shaped};
 
@@ -41,7 +42,7 @@ fn charts(page: &str) -> Vec<serde_json::Value> {
 #[test]
 fn the_names_of_all_files_are_known() {
     let names: Vec<&str> = files().iter().map(|file| file.name).collect();
-    assert_eq!(names, FILES);
+    assert_eq!(names, REPORT_FILES);
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn a_table_for_a_pull_request() {
 #[test]
 fn nothing_makes_a_page_as_well() {
     let files = report(&wellhead_analyze::record::RunRecord::default(), &[]);
-    assert_eq!(files.len(), FILES.len());
+    assert_eq!(files.len(), REPORT_FILES.len());
     assert!(files[0].text.contains("0 calls in 0 cells"));
 }
 

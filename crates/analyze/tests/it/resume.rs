@@ -9,12 +9,12 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{
+use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::measure::plan::{
     ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
 };
-use wellhead_analyze::record::{Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, EarlierRun, Player, RunError, StopSignal};
-use wellhead_analyze::verdict::{Finding, trials, verdicts};
+use wellhead_analyze::measure::run::{CallBudget, EarlierRun, Player, RunError, StopSignal};
+use wellhead_analyze::record::{Record, RunRecord, trials};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};

@@ -12,13 +12,13 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
-use wellhead_analyze::inquiry::{agree, fresh, reach};
-use wellhead_analyze::record::{Cell, Record};
-use wellhead_analyze::run::{
+use wellhead_analyze::conclude::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
+use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
+use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal,
 };
-use wellhead_analyze::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
-use wellhead_analyze::way::Goal;
+use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::record::{Cell, Record};
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;

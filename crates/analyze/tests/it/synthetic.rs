@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use wellhead_analyze::knock::{Knocker, Knocking};
+use wellhead_analyze::measure::knock::{Knocker, Knocking};
 use wellhead_analyze::record::{
     CallRecord, Cell, FORMAT, GeneratorLoad, Machine, MeasuredTarget, Record, Rollup, RunRecord,
     WireEvent, WireRecord,

@@ -10,15 +10,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use wellhead_analyze::inquiry::agree;
-use wellhead_analyze::plan::{LoadPlan, Stage};
-use wellhead_analyze::record::{RECORDS_SCHEMA, RUN_SCHEMA, Record, RunRecord};
-use wellhead_analyze::report::FILES;
-use wellhead_analyze::run::{
+use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::measure::inquiry::agree;
+use wellhead_analyze::measure::plan::{LoadPlan, Stage};
+use wellhead_analyze::measure::run::{
     CallBudget, Finished, Greeting, PanelMember, Player, RunError, StopSignal, Unwatched,
 };
-use wellhead_analyze::verdict::{Finding, verdicts};
-use wellhead_analyze::way::{Goal, Means, Numbers, Way};
+use wellhead_analyze::measure::way::{Goal, Means, Numbers, Way};
+use wellhead_analyze::record::{RECORDS_SCHEMA, RUN_SCHEMA, Record, RunRecord};
+use wellhead_analyze::stored::REPORT_FILES;
 use wellhead_analyze::work::{WorkCall, WorkKind};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
@@ -205,7 +205,7 @@ async fn who_is_to_end_does_not_wait_for_a_greeting() {
 #[tokio::test]
 async fn files_of_others_are_not_written_over() {
     let goal = [target(|_, _| answer("\"0x10\"")).await];
-    for name in ["records.jsonl", "run.json"].into_iter().chain(FILES) {
+    for name in ["records.jsonl", "run.json"].into_iter().chain(REPORT_FILES) {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join(name);
         fs::write(&path, "mine").expect("it can be written");

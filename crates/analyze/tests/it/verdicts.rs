@@ -1,7 +1,9 @@
 //! What is said of providers whose truth is known.
 
+use wellhead_analyze::conclude::verdict::{
+    Confidence, ExperimentVerdict, Finding, Refilled, verdicts,
+};
 use wellhead_analyze::record::Record;
-use wellhead_analyze::verdict::{Confidence, ExperimentVerdict, Finding, Refilled, verdicts};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 

@@ -14,15 +14,15 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{
+use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
+use wellhead_analyze::measure::plan::{
     ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan, WindowPlan,
 };
+use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Machine;
 use wellhead_analyze::report::report;
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::stored::StoredRun;
-use wellhead_analyze::verdict::{ExperimentVerdict, verdicts};
-use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::Preset;

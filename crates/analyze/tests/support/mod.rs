@@ -6,11 +6,13 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use wellhead_analyze::plan::{CellOutcome, ExperimentPlan};
+use wellhead_analyze::measure::plan::{CellOutcome, ExperimentPlan};
+use wellhead_analyze::measure::run::{
+    CallBudget, CpuClock, Player, RunTerms, StopSignal, Unwatched, Watch,
+};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord};
-use wellhead_analyze::run::{CallBudget, CpuClock, Player, RunTerms, StopSignal, Unwatched, Watch};
 use wellhead_analyze::stored::StoredRun;
-use wellhead_analyze::way::Goal;
 use wellhead_telemetry::SecretUrl;
 
 pub(crate) fn terms() -> RunTerms {

@@ -1,6 +1,6 @@
 //! `wellhead analyze compare`: two runs beside each other.
 
-use wellhead_analyze::profile::plain;
+use wellhead_analyze::conclude::profile::plain;
 use wellhead_analyze::report::{Side, compare};
 
 use super::gate::{self, JudgedRun, tell, write};

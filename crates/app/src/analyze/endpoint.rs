@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use wellhead_analyze::summary;
-use wellhead_analyze::way::{Goal, Means, Numbers, TargetAccess, Way};
+use wellhead_analyze::measure::way::{Goal, Means, Numbers, TargetAccess, Way};
+use wellhead_analyze::report::summary;
 use wellhead_net::{Auth, Endpoint, FixedAddress, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::Provider;

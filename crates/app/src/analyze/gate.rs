@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use wellhead_analyze::conclude::profile::plain;
+use wellhead_analyze::conclude::verdict::verdicts;
 use wellhead_analyze::gate::{
     BaselineReport, ConditionOutcome, ConditionResult, GateDecision, GateOutcome, MeasuredRun,
     decide, document, evaluate, junit,
 };
-use wellhead_analyze::profile::plain;
 use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{Comparison, Side, compare};
 use wellhead_analyze::stored;
-use wellhead_analyze::verdict::verdicts;
 
 use super::{has_place, read};
 use crate::cli::analyze::gate::{ConditionArgs, GateArgs};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{self, ExperimentPlan, SoakLoad};
-use wellhead_analyze::way::Goal;
+use wellhead_analyze::measure::knock::Knocking;
+use wellhead_analyze::measure::plan::{self, ExperimentPlan, SoakLoad};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::work::{METHODS, WorkKind};
 use wellhead_net::HttpVersion;
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use terminal_size::{Width, terminal_size_of};
 use tokio::time::Instant;
-use wellhead_analyze::plan::{CellOutcome, Ordered};
+use wellhead_analyze::measure::plan::{CellOutcome, Ordered};
+use wellhead_analyze::measure::run::{CallBudget, StopSignal, Watch};
+use wellhead_analyze::measure::schedule::Schedule;
 use wellhead_analyze::record::{CallRecord, Cell};
-use wellhead_analyze::run::{CallBudget, StopSignal, Watch};
-use wellhead_analyze::schedule::Schedule;
 use wellhead_analyze::stat::quantile;
 
 use crate::terminal::complain;
@@ -287,7 +287,7 @@ fn clock(length: Duration) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use wellhead_analyze::way::Means;
+    use wellhead_analyze::measure::way::Means;
     use wellhead_analyze::work::WorkKind;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use wellhead_analyze::call_list::CallList;
-use wellhead_analyze::plan::{ExperimentPlan, ReplayPlan};
+use wellhead_analyze::measure::plan::{ExperimentPlan, ReplayPlan};
 use wellhead_analyze::work::{METHODS, WorkKind};
 
 use super::{Plans, measure, work};

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use clap::Parser as _;
-use wellhead_analyze::run::EarlierRun;
+use wellhead_analyze::measure::run::EarlierRun;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use wellhead_analyze::profile::plain;
+use wellhead_analyze::conclude::profile::plain;
 use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{MERGED_FILES, Side, history, merge};
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_analyze::budget::Forecast;
-use wellhead_analyze::inquiry::{agree, fresh, pushed, reach};
-use wellhead_analyze::plan::CellOutcome;
-use wellhead_analyze::record::Cell;
-use wellhead_analyze::run::{
+use wellhead_analyze::measure::budget::Forecast;
+use wellhead_analyze::measure::inquiry::{agree, fresh, pushed, reach};
+use wellhead_analyze::measure::plan::CellOutcome;
+use wellhead_analyze::measure::run::{
     CallBudget, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
 };
-use wellhead_analyze::way::Goal;
+use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::record::Cell;
 use wellhead_telemetry::{SecretUrl, clock};
 
 use super::{

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use wellhead_analyze::plan::PER_USER;
+use wellhead_analyze::measure::plan::PER_USER;
 
 use self::endpoint::{EndpointArgs, OwnCallsArgs, SecretArgs};
 use self::gate::{ConditionArgs, EXIT_CODES, GateArgs, SchemaArgs};

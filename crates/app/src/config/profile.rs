@@ -6,7 +6,7 @@
 //! `/status` can tell what was measured and when. Problems of a profile are told at the setting
 //! that names it, with the line in the profile. No variables are replaced in a profile.
 //!
-//! Writes no profile: that is `wellhead_analyze::profile`'s.
+//! Writes no profile: that is `wellhead_analyze::conclude::profile`'s.
 
 #![expect(unreachable_pub, reason = "`section!` makes public types, and these are read here alone")]
 

@@ -13,12 +13,12 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
-use wellhead_analyze::plan::{ExperimentPlan, RatePlan};
+use wellhead_analyze::conclude::verdict::verdicts;
+use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan};
+use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
+use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Machine;
-use wellhead_analyze::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::stored::StoredRun;
-use wellhead_analyze::verdict::verdicts;
-use wellhead_analyze::way::Goal;
 use wellhead_proxy::{Ctx, Target};
 use wellhead_sim::provider::{CreditBucket, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -63,7 +63,7 @@ async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
         Box::new(RatePlan::new(30.0, 80.0, 1.25, window * 12, window * 2));
     player.play(&mut *plan, 0, &goals[0], &greeting, &mut Unwatched).await.expect("played");
     let StoredRun { run, records, .. } = StoredRun::read(&run).expect("a run");
-    let text = wellhead_analyze::profile::profile(&run, &verdicts(&run, &records));
+    let text = wellhead_analyze::conclude::profile::profile(&run, &verdicts(&run, &records));
     std::fs::write(dir.join("measured.yaml"), text).expect("a file");
 }
 

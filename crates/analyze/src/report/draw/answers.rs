@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Matrix, Plot, Series, Style};
 use super::{METHODS_MAX, cdf};
-use crate::record::RunRecord;
-use crate::verdict::{Trial, see};
+use crate::conclude::verdict::see;
+use crate::record::{RunRecord, Trial};
 
 /// Pairs of targets in a matrix.
 const PAIRS_MAX: usize = 28;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::{cdf, ms, phases};
-use crate::record::CallRecord;
+use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
+use crate::record::{CallRecord, PlayedCell};
 use crate::stat::median;
-use crate::verdict::{ExperimentVerdict, Finding, PlayedCell, figure, see};
 
 pub(super) fn connection(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
     requests(cells).into_iter().chain(silence(cells, verdicts)).collect()

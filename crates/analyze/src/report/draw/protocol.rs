@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Plot, Series, Stack, Style, Waterfall, rounded};
 use super::{FACETS_MAX, ms};
-use crate::record::CallRecord;
+use crate::conclude::verdict::see;
+use crate::record::{CallRecord, PlayedCell};
 use crate::stat::{median, quantile_of_sorted};
-use crate::verdict::{PlayedCell, see};
 
 /// Rows of a waterfall; more cannot be told apart on a screen.
 const ROWS_MAX: usize = 240;

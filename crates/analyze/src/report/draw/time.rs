@@ -2,9 +2,9 @@
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
 use super::opt;
-use crate::record::Rollup;
+use crate::conclude::verdict::{Drifting, ExperimentVerdict, Finding, see};
+use crate::record::{PlayedCell, Rollup};
 use crate::stat::median;
-use crate::verdict::{Drifting, ExperimentVerdict, Finding, PlayedCell, see};
 
 /// Floods that are drawn.
 const FLOODS_MAX: usize = 4;

@@ -1,0 +1,149 @@
+//! What a run may send and cost at most, told before anything is sent.
+
+use std::time::Duration;
+
+use crate::measure::plan::ExperimentPlan;
+use crate::measure::way::Goal;
+use crate::record::CreditPrice;
+use crate::work::GREETING;
+
+/// A method and its share of the calls.
+pub type MethodShare = (&'static str, f64);
+
+/// What plans may send to one target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// The target's host.
+    pub host: String,
+    /// Its provider's name, where the catalogue knows the host.
+    pub provider: Option<&'static str>,
+    /// What the provider calls a credit.
+    pub unit: Option<&'static str>,
+    /// By experiment: calls at most, and credits by the catalogue.
+    pub experiments: Vec<(&'static str, u64, Option<f64>)>,
+    /// What credits are there.
+    pub price: Option<CreditPrice>,
+    /// Credits of the calls that greet it.
+    pub greeting: Option<f64>,
+    /// How long it lasts at least.
+    pub lasts: Duration,
+}
+
+impl Forecast {
+    /// Adds up `plans`, played at `goal`.
+    pub fn of(goal: &Goal, plans: &[Box<dyn ExperimentPlan>]) -> Self {
+        let one = |plan: &dyn ExperimentPlan| {
+            let calls = plan.calls_max();
+            let methods = plan.methods();
+            let each: Option<f64> = methods
+                .iter()
+                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
+                .sum();
+            (plan.name(), calls, each.map(|each| (each * calls as f64).ceil()))
+        };
+        let provider = goal.provider();
+        Self {
+            host: goal.target.host.clone(),
+            provider: provider.map(|provider| provider.name.as_str()),
+            unit: provider.map(|provider| provider.unit.as_str()),
+            experiments: plans.iter().map(|plan| one(&**plan)).collect(),
+            price: goal.target.price.clone(),
+            greeting: GREETING.iter().map(|method| goal.credits(method)).sum(),
+            lasts: plans.iter().map(|plan| plan.lasts()).sum(),
+        }
+    }
+
+    /// Of an inquiry: by part its name, the methods that it asks with their shares, and calls at
+    /// most.
+    pub fn told(
+        goal: &Goal,
+        parts: &[(&'static str, Vec<MethodShare>, u64)],
+        lasts: Duration,
+    ) -> Self {
+        let one = |(name, methods, calls): &(&'static str, Vec<MethodShare>, u64)| {
+            let each: Option<f64> = methods
+                .iter()
+                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
+                .sum();
+            (*name, *calls, each.map(|each| (each * *calls as f64).ceil()))
+        };
+        let experiments = parts.iter().map(one).collect();
+        Self { experiments, lasts, ..Self::of(goal, &[]) }
+    }
+
+    /// Calls at most.
+    pub fn calls(&self) -> u64 {
+        self.experiments.iter().map(|(_, calls, _)| calls).sum()
+    }
+
+    /// Credits at most, those of the greeting included.
+    fn credits(&self) -> Option<f64> {
+        let experiments = self.experiments.iter().map(|(_, _, credits)| *credits);
+        experiments.chain([self.greeting]).sum()
+    }
+
+    /// A line for each experiment, and one for all of them where the costs are known.
+    pub fn lines(&self) -> Vec<String> {
+        let known = self.provider.unwrap_or("no provider in the catalogue: costs are unknown");
+        let mut lines =
+            vec![format!("{} ({known}), {} s or more", self.host, self.lasts.as_secs())];
+        for (name, calls, credits) in &self.experiments {
+            lines.push(match (credits, self.unit) {
+                (Some(credits), Some(unit)) => {
+                    format!("  {name}: at most {calls} calls, {credits} {unit}")
+                }
+                (_, _) => format!("  {name}: at most {calls} calls"),
+            });
+        }
+        if let (Some(credits), Some(price)) = (self.credits(), &self.price) {
+            lines.push(format!("  in all, with the first calls: at most {}", price.told(credits)));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_telemetry::SecretUrl;
+
+    use super::*;
+    use crate::measure::plan::{RatePlan, StreamsPlan};
+
+    fn forecast(url: &str) -> Forecast {
+        let goal = Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"));
+        let second = Duration::from_secs(1);
+        let plans: Vec<Box<dyn ExperimentPlan>> = vec![
+            Box::new(RatePlan::new(10.0, 20.0, 2.0, second, second)),
+            Box::new(StreamsPlan::new(8, 64, second)),
+        ];
+        Forecast::of(&goal, &plans)
+    }
+
+    #[test]
+    fn credits_are_those_of_the_catalogue() {
+        let forecast = forecast("https://eth-mainnet.g.alchemy.com/v2/PATHKEY");
+        let (name, calls, credits) = forecast.experiments[0];
+        assert_eq!((name, calls, credits), ("rate", 86, Some(860.0)));
+        let text = forecast.lines().join("\n");
+        assert!(text.contains("at most 86 calls, 860 "), "{text}");
+        assert!(text.contains("in all, with the first calls: at most "), "{text}");
+        assert!(!text.contains("PATHKEY"), "{text}");
+    }
+
+    #[test]
+    fn an_inquiry_costs_by_its_methods() {
+        let url = SecretUrl::parse("https://eth-mainnet.g.alchemy.com/v2/PATHKEY").expect("a URL");
+        let goal = Goal::new("a".to_owned(), url);
+        let methods = vec![("eth_blockNumber", 0.5), ("eth_chainId", 0.5)];
+        let forecast = Forecast::told(&goal, &[("fresh", methods, 100)], Duration::from_secs(9));
+        assert_eq!(forecast.experiments, [("fresh", 100, Some(500.0))]);
+        assert_eq!((forecast.calls(), forecast.provider), (100, Some("Alchemy")));
+    }
+
+    #[test]
+    fn nothing_is_guessed_of_a_stranger() {
+        let forecast = forecast("http://127.0.0.1:8545");
+        assert!(forecast.experiments.iter().all(|(_, _, credits)| credits.is_none()));
+        assert!(forecast.calls() > 86);
+    }
+}

@@ -1,0 +1,60 @@
+//! Experiments that look at what is answered, of all targets side by side.
+//!
+//! A plan (`plan`) asks for cells of calls and is told how many failed; an inquiry reads answers
+//! and decides by them what to ask next. It asks through a [`Panel`](crate::measure::run::Panel), which
+//! keeps to pace, budget and stop, and writes what it made of the answers into the factors of its
+//! cells: no answer is kept in a record. What the cells mean is `verdict`'s business.
+
+pub mod agree;
+mod compare;
+mod extent;
+pub mod fresh;
+mod material;
+pub mod pushed;
+pub mod reach;
+mod smaller;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value;
+use wellhead_jsonrpc::{ReplyOutcome, scan};
+
+use crate::measure::run::Finished;
+use crate::measure::way::FinishedCall;
+
+type Factors = BTreeMap<String, String>;
+
+/// Factors of a cell, those without a value left out.
+fn factors<const N: usize>(pairs: [(&str, String); N]) -> Factors {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The raw result of a call, where it has one.
+fn result(done: &FinishedCall) -> Option<Bytes> {
+    match scan(&done.body).ok()?.outcome {
+        ReplyOutcome::Result(span) => Some(done.body.slice_ref(span.of(&done.body))),
+        ReplyOutcome::Error(_) => None,
+    }
+}
+
+/// The result of a finished call as JSON, where it has one.
+fn value(finished: &Finished) -> Option<Value> {
+    serde_json::from_slice(&result(finished.last()?)?).ok()
+}
+
+/// A quantity such as `"0x1f"`.
+fn quantity(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+/// A text from outside, fit for a record: short, on one line, and without what moves a cursor.
+fn plain(text: &str, letters_max: usize) -> String {
+    let mut letters = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let mut out: String = letters.by_ref().take(letters_max).collect();
+    let left = letters.count();
+    if left > 0 {
+        out.push_str(&format!("... ({left} more)"));
+    }
+    out
+}

@@ -1,0 +1,196 @@
+//! Experiments as plans: which cell is played next, given what came of those before.
+//!
+//! A plan decides and nothing else: it sends nothing, reads no clock, and with the same seed and
+//! the same outcomes it asks for the same cells. One factor varies in a plan; the others are held.
+//! What the cells mean is `verdict`'s business.
+
+mod bodies;
+mod connection;
+mod cost;
+mod latency;
+mod load;
+mod protocol;
+mod rate;
+mod replay;
+mod soak;
+mod streams;
+mod throttle;
+mod window;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use wellhead_upstream::VerdictClass;
+
+use crate::measure::schedule::Schedule;
+use crate::measure::way::{Means, WARMING_MAX};
+use crate::record::CallRecord;
+use crate::record::trial;
+use crate::stat::bucket::TimedCall;
+use crate::work::WorkKind;
+
+pub use bodies::BodiesPlan;
+pub use connection::ConnectionPlan;
+pub use cost::CostPlan;
+pub use latency::LatencyPlan;
+pub use load::{LoadPlan, PER_USER, Stage};
+pub use protocol::{ProtocolPlan, Sweep};
+pub use rate::RatePlan;
+pub use replay::ReplayPlan;
+pub use soak::{SoakLoad, SoakPlan};
+pub use streams::StreamsPlan;
+pub use throttle::ThrottlePlan;
+pub use window::WindowPlan;
+
+/// One cell to be played.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ordered {
+    /// What is varied and held.
+    pub factors: BTreeMap<String, String>,
+    /// Which repeat of these factors, from 0.
+    pub repeat: u32,
+    /// Connections and protocol; all fresh.
+    pub means: Means,
+    /// What is asked.
+    pub work: WorkKind,
+    /// Calls of one request: more than one make a batch.
+    pub batch: u64,
+    /// When.
+    pub schedule: Schedule,
+    /// Whether connections are opened by calls that are not recorded.
+    pub warmed: bool,
+    /// Whether the first call without an answer ends the cell.
+    pub until_failure: bool,
+    /// Whether it measures time: only then a generator that falls behind spoils it.
+    pub timed: bool,
+    /// Silence before it.
+    pub rest: Duration,
+}
+
+/// A served call is late if it took more than [`LATE_TIMES`] times as long as the quickest, and more than [`LATE_US`].
+const LATE_TIMES: u64 = 10;
+const LATE_US: u64 = 1_000_000;
+
+/// What came of a cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CellOutcome {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Of these, those that were refused for their rate.
+    pub throttled: u64,
+    /// Of these, those without an answer.
+    pub failed: u64,
+    /// Of all, those that were neither served nor refused, whether an answer came or not.
+    pub unserved: u64,
+    /// Of all, those that were served so late that they must have waited: a second and ten times as long as the
+    /// quickest before them.
+    pub late: u64,
+    /// The shortest time of a served call, microseconds.
+    pub quickest_us: Option<u64>,
+    /// Of all, those that its first connection carried.
+    pub on_first: u64,
+    /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
+    pub first_ended: bool,
+    /// The longest pause that a refusal for the rate asked for, milliseconds.
+    pub pause_ms: Option<u64>,
+    /// How long it had been silent when the other side ended it, milliseconds.
+    pub silent_ms: Option<u64>,
+}
+
+impl CellOutcome {
+    /// Counts one call that is over. What the first connection did is not counted here.
+    pub fn add(&mut self, call: &CallRecord) {
+        self.calls += 1;
+        if call.class == VerdictClass::Throttled.word() {
+            self.throttled += 1;
+            self.pause_ms = self.pause_ms.max(call.retry_after_ms);
+        }
+        self.failed += u64::from(call.error.is_some());
+        let is_served = trial::served(call);
+        self.unserved += u64::from(!is_served && !trial::throttled(call));
+        if is_served {
+            let took = call.ended_at.saturating_sub(call.intended_at);
+            let quickest = self.quickest_us.map_or(took, |quickest| quickest.min(took));
+            self.quickest_us = Some(quickest);
+            self.late += u64::from(took > (LATE_TIMES * quickest).max(LATE_US));
+        }
+    }
+}
+
+impl TimedCall {
+    /// What became of a call, with its time in seconds after `begun_at`, in microseconds.
+    pub(crate) fn of(call: &CallRecord, begun_at: u64) -> Self {
+        let at = call.begun_at.saturating_sub(begun_at) + call.queue.unwrap_or(0);
+        let passed = call.class != VerdictClass::Throttled.word();
+        Self { at: Duration::from_micros(at).as_secs_f64(), passed }
+    }
+}
+
+impl Ordered {
+    /// A cell that measures time over one connection, warmed, without silence before it; of no
+    /// factors yet.
+    fn timed(work: WorkKind, schedule: Schedule) -> Self {
+        Self {
+            factors: BTreeMap::new(),
+            repeat: 0,
+            means: Means::ONE,
+            work,
+            batch: 1,
+            schedule,
+            warmed: true,
+            until_failure: false,
+            timed: true,
+            rest: Duration::ZERO,
+        }
+    }
+
+    /// Calls that it sends at most, those that warm up included.
+    pub fn calls_max(&self) -> u64 {
+        let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
+        self.schedule.calls().saturating_mul(self.batch).saturating_add(warming as u64)
+    }
+}
+
+/// An experiment.
+pub trait ExperimentPlan: Debug {
+    /// Its name, as records and verdicts have it.
+    fn name(&self) -> &'static str;
+
+    /// Goes up when what it sends changes.
+    fn version(&self) -> u32;
+
+    /// Calls that it may send at most, those that warm up included, for one target.
+    fn calls_max(&self) -> u64;
+
+    /// What is asked, for a prediction of what it costs.
+    fn work(&self) -> WorkKind;
+
+    /// Methods that it asks and their shares, likewise.
+    fn methods(&self) -> Vec<(&'static str, f64)> {
+        self.work().methods()
+    }
+
+    /// How long it lasts at least, pauses included.
+    fn lasts(&self) -> Duration;
+
+    /// The cell to be played now; `None` when it is over. `last` is what came of the one before.
+    fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered>;
+
+    /// What became of each call of the cell before, in order of time, where its schedule leans on
+    /// a limit; otherwise nothing.
+    fn saw(&mut self, _: &[TimedCall]) {}
+
+    /// Where it says how often, calls are not written one by one, but what became of them
+    /// at that interval: a long run would fill the disk.
+    fn rolled(&self) -> Option<Duration> {
+        None
+    }
+
+    /// For this long it was played before the run was cut, where calls are rolled up.
+    fn watched(&mut self, _: Duration) {}
+}
+
+fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
