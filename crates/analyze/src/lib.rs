@@ -17,6 +17,7 @@ pub mod gate;
 pub mod inquiry;
 pub mod knock;
 pub mod method_list;
+pub mod monitor;
 pub mod plan;
 pub mod profile;
 pub mod record;

@@ -376,7 +376,7 @@ fn proxy(
 struct Commons {
     resolver: Arc<Resolver>,
     authorities: Arc<Authorities>,
-    tls: HashMap<TlsFiles, Arc<TlsClient>>,
+    tls: HashMap<ClientTlsFiles, Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
     /// Where answers are looked at that take long.
     verify_pool: Arc<VerifyPool>,
@@ -386,7 +386,7 @@ struct Commons {
 
 /// Which certificates a client of TLS trusts and shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct TlsFiles {
+struct ClientTlsFiles {
     /// Of the authorities; `None` for the public ones.
     ca_file: Option<PathBuf>,
     /// Whether these add to the public ones.
@@ -395,7 +395,7 @@ struct TlsFiles {
     identity: Option<IdentityFiles>,
 }
 
-impl TlsFiles {
+impl ClientTlsFiles {
     /// Trusts the authorities in a file, or the public ones, and shows nothing.
     fn trusting(ca_file: Option<&Path>) -> Self {
         Self { ca_file: ca_file.map(Path::to_owned), ca_file_adds: false, identity: None }
@@ -404,7 +404,7 @@ impl TlsFiles {
 
 impl Commons {
     /// The client with these certificates.
-    fn tls(&mut self, files: TlsFiles) -> Result<Arc<TlsClient>, String> {
+    fn tls(&mut self, files: ClientTlsFiles) -> Result<Arc<TlsClient>, String> {
         if let Some(client) = self.tls.get(&files) {
             return Ok(Arc::clone(client));
         }
@@ -432,7 +432,7 @@ impl Commons {
     ) -> Result<Vec<Arc<JwksSource>>, AssembleError> {
         let resolver = Arc::clone(&self.resolver);
         access::jwks_sources(settings, keys, &resolver, |ca_file| {
-            self.tls(TlsFiles::trusting(ca_file))
+            self.tls(ClientTlsFiles::trusting(ca_file))
         })
         .map_err(AssembleError::Access)
     }
@@ -449,7 +449,7 @@ impl Commons {
             let digest = authorities.digest(path);
             digest.is_some() && digest != before.digest(path)
         };
-        let tls = |ca_file: Option<&Path>| self.tls(TlsFiles::trusting(ca_file));
+        let tls = |ca_file: Option<&Path>| self.tls(ClientTlsFiles::trusting(ca_file));
         access::changed_ways(&settings.access.jwt, issuers, &resolver, has_changed, tls)
             .map_err(AssembleError::Access)
     }

@@ -30,7 +30,7 @@ use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 use super::authorities::Authorities;
 use super::slots::SlotBook;
 use super::{
-    AssembleError, Commons, SEARCH_PARALLEL, TlsFiles, bounds, breaker, budget, checks_of,
+    AssembleError, ClientTlsFiles, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of,
     endpoint_of, history, identity, quorum_rule, route_rule,
 };
 use crate::config::{self, CallsOver, IdentityFiles, Map, Settings};
@@ -141,7 +141,7 @@ impl UpstreamReach {
         let is_socket = upstream.is_socket();
         let feed = terms.ws.clone().or_else(|| is_socket.then(|| terms.url.clone()));
         let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
-        let files = TlsFiles {
+        let files = ClientTlsFiles {
             ca_file: terms.ca_file.clone(),
             ca_file_adds: terms.ca_file_adds,
             identity: terms.identity.clone(),
