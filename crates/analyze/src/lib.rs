@@ -17,6 +17,7 @@ pub mod ending;
 pub mod gate;
 pub mod measure;
 pub mod method_list;
+pub mod monitor;
 pub mod record;
 pub mod report;
 pub mod stat;

@@ -38,7 +38,8 @@ use crate::{explain, limits, metrics};
 pub(crate) use keys::KeyAdmin;
 use log::LogAdmin;
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The content type of metrics.
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers of the admin listener.
 #[derive(Debug)]

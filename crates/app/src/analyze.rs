@@ -12,6 +12,7 @@ mod own_calls;
 mod resume;
 mod several;
 mod together;
+mod watch;
 
 use std::fs;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -101,6 +102,7 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         }
         Experiment::Replay(it) => own_calls::replay(it),
         Experiment::Load(it) => loaded(it),
+        Experiment::Watch(it) => watch::command(it),
         Experiment::Report(it) => {
             gate::check(&it.gate)?;
             let (run, records) = report(&it.dir, it.profile.as_deref(), &it.gate.conditions)?;
@@ -517,18 +519,19 @@ fn ended(error: &RunError) -> CommandError {
 }
 
 fn terms(common: &CommonArgs, now: u64) -> RunTerms {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let machine = Machine {
-        os: std::env::consts::OS.to_owned(),
-        cores: u32::try_from(cores).unwrap_or(u32::MAX),
-        note: common.note.clone(),
-    };
     RunTerms {
         seed: common.seed,
         started_unix: now,
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine,
+        machine: machine(common.note.clone()),
     }
+}
+
+/// Where it runs, with a remark.
+fn machine(note: Option<String>) -> Machine {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+    Machine { os: std::env::consts::OS.to_owned(), cores, note }
 }
 
 /// What no other run is called.

@@ -36,7 +36,7 @@ use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
 use crate::access::{self, CallerControl, ChangedWay, JwksSource, PlannedAccess};
 use crate::config::callers::{self, CallerPlan, IssuerKeys};
-use crate::config::{self, SettingChange, Settings};
+use crate::config::{self, IdentityFiles, SettingChange, Settings};
 use crate::limits::KnownLimits;
 use crate::shared::SharedLimits;
 pub(crate) use authorities::Authorities;
@@ -299,7 +299,7 @@ impl Assembly {
 }
 
 impl NextAssembly {
-    /// The upstreams whose file of authorities has other certificates than for `old`, which the settings do not show.
+    /// The files of upstreams that have other certificates than for `old`, which the settings do not show.
     pub(crate) fn other_certificates(&self, old: &Assembly) -> Vec<SettingChange> {
         let mut found = Vec::new();
         for chain in &self.assembly.chains {
@@ -308,8 +308,8 @@ impl NextAssembly {
             for parts in &chain.upstreams {
                 let (reach, id) = (&parts.reach, parts.reach.id());
                 let was = before.upstreams.iter().find(|it| it.reach.id() == id);
-                if was.is_some_and(|was| !reach.has_authorities_of(&was.reach)) {
-                    let path = format!("chains.{chain_name}.upstreams.{id}.ca_file");
+                for key in was.iter().flat_map(|was| reach.changed_files(&was.reach)) {
+                    let path = format!("chains.{chain_name}.upstreams.{id}.{key}");
                     found.push(SettingChange::content(path));
                 }
             }
@@ -376,8 +376,7 @@ fn proxy(
 struct Commons {
     resolver: Arc<Resolver>,
     authorities: Arc<Authorities>,
-    /// By the file of certificates, if any, and whether these add to the public ones.
-    tls: HashMap<(Option<PathBuf>, bool), Arc<TlsClient>>,
+    tls: HashMap<ClientTlsFiles, Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
     /// Where answers are looked at that take long.
     verify_pool: Arc<VerifyPool>,
@@ -385,24 +384,44 @@ struct Commons {
     shared: Option<Arc<SharedLimits>>,
 }
 
+/// Which certificates a client of TLS trusts and shows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ClientTlsFiles {
+    /// Of the authorities; `None` for the public ones.
+    ca_file: Option<PathBuf>,
+    /// Whether these add to the public ones.
+    ca_file_adds: bool,
+    /// What it shows to a server that asks.
+    identity: Option<IdentityFiles>,
+}
+
+impl ClientTlsFiles {
+    /// Trusts the authorities in a file, or the public ones, and shows nothing.
+    fn trusting(ca_file: Option<&Path>) -> Self {
+        Self { ca_file: ca_file.map(Path::to_owned), ca_file_adds: false, identity: None }
+    }
+}
+
 impl Commons {
-    /// A client that trusts the authorities in a file, or the public ones, or both.
-    fn tls(&mut self, ca_file: Option<&Path>, adds: bool) -> Result<Arc<TlsClient>, String> {
-        let key = (ca_file.map(Path::to_owned), adds);
-        if let Some(client) = self.tls.get(&key) {
+    /// The client with these certificates.
+    fn tls(&mut self, files: ClientTlsFiles) -> Result<Arc<TlsClient>, String> {
+        if let Some(client) = self.tls.get(&files) {
             return Ok(Arc::clone(client));
         }
         let read = |path: &Path| {
             let pem = self.authorities.pem(path);
             pem.map_err(|why| format!("`ca_file` `{}`: {why}", path.display()))
         };
-        let roots = match ca_file.map(read).transpose()? {
-            Some(pem) if adds => TrustedRoots::PublicAnd(pem),
+        let roots = match files.ca_file.as_deref().map(read).transpose()? {
+            Some(pem) if files.ca_file_adds => TrustedRoots::PublicAnd(pem),
             Some(pem) => TrustedRoots::Only(pem),
             None => TrustedRoots::Public,
         };
-        let client = TlsClient::new(roots).map_err(|error| error.to_string())?;
-        Ok(Arc::clone(self.tls.entry(key).or_insert(Arc::new(client))))
+        let identity = files.identity.as_ref().map(|it| self.authorities.identity(it)).transpose();
+        let identity = identity.map_err(|why| format!("`client_cert_file`: {why}"))?;
+        let client = TlsClient::with_identity(roots, identity.map(|it| &it.identity))
+            .map_err(|error| error.to_string())?;
+        Ok(Arc::clone(self.tls.entry(files).or_insert(Arc::new(client))))
     }
 
     /// The issuers of tokens whose keys are fetched.
@@ -412,8 +431,10 @@ impl Commons {
         keys: &IssuerKeys,
     ) -> Result<Vec<Arc<JwksSource>>, AssembleError> {
         let resolver = Arc::clone(&self.resolver);
-        access::jwks_sources(settings, keys, &resolver, |ca_file| self.tls(ca_file, false))
-            .map_err(AssembleError::Access)
+        access::jwks_sources(settings, keys, &resolver, |ca_file| {
+            self.tls(ClientTlsFiles::trusting(ca_file))
+        })
+        .map_err(AssembleError::Access)
     }
 
     /// New ways to the keys of issuers whose files of authorities have other certificates than `before`.
@@ -428,7 +449,7 @@ impl Commons {
             let digest = authorities.digest(path);
             digest.is_some() && digest != before.digest(path)
         };
-        let tls = |ca_file: Option<&Path>| self.tls(ca_file, false);
+        let tls = |ca_file: Option<&Path>| self.tls(ClientTlsFiles::trusting(ca_file));
         access::changed_ways(&settings.access.jwt, issuers, &resolver, has_changed, tls)
             .map_err(AssembleError::Access)
     }

@@ -27,6 +27,7 @@ mod check;
 pub mod docs;
 mod env;
 pub(crate) mod file;
+mod identity;
 mod lifetime;
 mod mask;
 mod name;
@@ -59,6 +60,7 @@ pub use chain::{
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::EnvLookup;
+pub(crate) use identity::{IdentityFiles, ReadIdentity};
 pub use lifetime::{lifetime, overlap};
 pub(crate) use name::is_clickhouse_table;
 pub use name::{
@@ -372,6 +374,7 @@ impl Settings {
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
                 let path = upstreams.item(index).key("ca_file");
                 find_authorities(upstream.ca_file.as_mut(), &path, base, problems);
+                identity::find_identity(upstream, &upstreams.item(index), base, problems);
             }
         }
     }

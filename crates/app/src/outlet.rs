@@ -1,6 +1,7 @@
 //! What wellhead sends to other servers beside calls: usage and traces. How their connections are made, and how long
 //! one waits before it tries again. What is sent, and for how long it is tried, is each sender's own.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,15 @@ pub(crate) enum OutletError {
     Endpoint(EndpointError),
     /// TLS.
     Tls(TlsSetupError),
+}
+
+impl fmt::Display for OutletError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint(error) => write!(f, "{error}"),
+            Self::Tls(error) => write!(f, "{error}"),
+        }
+    }
 }
 
 /// A way to a server, which trusts the public authorities. Opens no connection yet.

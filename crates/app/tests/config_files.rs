@@ -132,6 +132,34 @@ fn a_ca_file_is_seen_from_the_config() {
     }
 }
 
+#[test]
+fn a_client_certificate_is_seen_from_the_config() {
+    let folder = Folder::new("client");
+    let config = |key: &str| {
+        let files = format!("client_cert_file: client.pem, client_key_file: {key}");
+        format!("chains: {{ a: {{ upstreams: [{{ url: \"https://h\", {files} }}] }} }}\n")
+    };
+    let names = || vec!["client".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names()).expect("a good name");
+    let other = rcgen::generate_simple_self_signed(names()).expect("a good name");
+    folder.write("client.pem", made.cert.pem().as_bytes());
+    folder.write("client.key", made.signing_key.serialize_pem().as_bytes());
+    folder.write("other.key", other.signing_key.serialize_pem().as_bytes());
+    let good = folder.write("good.yaml", config("client.key").as_bytes());
+    let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
+    let upstream = &loaded.settings.chains.0[0].1.upstreams[0];
+    assert_eq!(upstream.client_cert_file, Some(folder.0.join("client.pem")));
+    assert_eq!(upstream.client_key_file, Some(folder.0.join("client.key")));
+    for (key, why) in [
+        ("none.key", "none.key`: there is no such file"),
+        ("client.pem", "cannot be used: no private key found"),
+        ("other.key", "cannot be used: the private key does not belong to the certificate"),
+    ] {
+        let found = problems(&folder.write("bad.yaml", config(key).as_bytes()));
+        assert!(found.contains(why), "{key}: {found}");
+    }
+}
+
 /// `serve` would wait for them for ever.
 #[cfg(target_os = "linux")]
 #[test]

@@ -41,7 +41,7 @@ fn the_example_says_true_defaults() {
         "endpoint", "headers", "auth", "sample", "always", "parent", "queue", "timeout", "service",
         "instance",
     ];
-    const DERIVED: [&str; 49] = [
+    const DERIVED: [&str; 51] = [
         "shared",
         "anonymous",
         "keys",
@@ -78,6 +78,8 @@ fn the_example_says_true_defaults() {
         "range_max",
         "ca_file",
         "ca_file_adds",
+        "client_cert_file",
+        "client_key_file",
         "gzip",
         "attempt",
         "connect",

@@ -26,6 +26,7 @@ use wellhead_transport::feed::BoxFuture;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::endpoint::{HttpVersion, Prepared, ProxyRoute};
+use crate::identity::ClientIdentity;
 use crate::journal::SetUp;
 use crate::protocol::Protocol;
 
@@ -244,20 +245,35 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Trusts the authorities of `roots`.
+    /// Trusts the authorities of `roots`, and shows no certificate of its own.
     ///
     /// # Errors
     ///
     /// If the PEM text in `roots` holds no certificate, or one that cannot be read.
     pub fn new(roots: TrustedRoots<'_>) -> Result<Self, TlsSetupError> {
+        Self::with_identity(roots, None)
+    }
+
+    /// Trusts the authorities of `roots`, and shows this certificate to servers that ask for one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn with_identity(
+        roots: TrustedRoots<'_>,
+        identity: Option<&ClientIdentity>,
+    ) -> Result<Self, TlsSetupError> {
         let roots = roots.store()?;
         // Named explicitly: with two providers in the tree rustls would panic at the first use.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let base = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|e| TlsSetupError::Library(e.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let base = match identity {
+            Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
+            None => builder.with_no_client_auth(),
+        };
         let with_alpn = |names: &[&str]| {
             let mut config = base.clone();
             config.alpn_protocols = names.iter().map(|name| name.as_bytes().to_vec()).collect();

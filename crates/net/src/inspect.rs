@@ -23,6 +23,7 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::dial::{DialStep, Dialer, Resolver, Stream, TlsClient, TlsSetupError, TrustedRoots};
 use crate::endpoint::{Endpoint, EndpointError, HttpVersion, Prepared, Purpose};
+use crate::identity::ClientIdentity;
 
 /// The call whose answer has a `Date`: every upstream has it, and most providers charge nothing for it.
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
@@ -88,7 +89,8 @@ pub enum InspectError {
     Tls(#[from] TlsSetupError),
 }
 
-/// Looks at `endpoint`, whose URL may be of any scheme of ours, until `deadline` at most.
+/// Looks at `endpoint`, whose URL may be of any scheme of ours, until `deadline` at most. A server that asks for a
+/// certificate is shown that of `identity`.
 ///
 /// # Errors
 ///
@@ -96,6 +98,7 @@ pub enum InspectError {
 pub async fn inspect(
     endpoint: &Endpoint,
     roots: TrustedRoots<'_>,
+    identity: Option<&ClientIdentity>,
     resolver: Arc<Resolver>,
     deadline: Instant,
 ) -> Result<EndpointReport, InspectError> {
@@ -107,7 +110,7 @@ pub async fn inspect(
     let prepared = Prepared::new(endpoint, purpose)?;
     // The dialer opens the connection alone; the handshake here keeps what it sees.
     let dialer = Dialer::new(&prepared, Arc::clone(&resolver), &TlsClient::new(roots)?, 0);
-    let (config, witness) = witnessed(roots)?;
+    let (config, witness) = witnessed(roots, identity)?;
     let mut report = EndpointReport::default();
     let (begun, mut step) = (Instant::now(), DialStep::LookUp);
     let looking = look(&prepared, &dialer, &config, deadline, &mut step, &mut report);
@@ -185,6 +188,7 @@ struct CertificateWitness {
 
 fn witnessed(
     roots: TrustedRoots<'_>,
+    identity: Option<&ClientIdentity>,
 ) -> Result<(Arc<ClientConfig>, Arc<CertificateWitness>), TlsSetupError> {
     let library = |error: &dyn std::fmt::Display| TlsSetupError::Library(error.to_string());
     let provider: Arc<CryptoProvider> = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -193,12 +197,15 @@ fn witnessed(
         .build()
         .map_err(|error| library(&error))?;
     let witness = Arc::new(CertificateWitness { verifier, shown: Mutex::default() });
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| library(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&witness) as Arc<dyn ServerCertVerifier>)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::clone(&witness) as Arc<dyn ServerCertVerifier>);
+    let mut config = match identity {
+        Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok((Arc::new(config), witness))
 }

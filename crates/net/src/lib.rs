@@ -29,6 +29,7 @@ mod head;
 mod hpack;
 mod http;
 mod huffman;
+mod identity;
 mod incoming;
 mod inflate;
 mod inspect;
@@ -50,6 +51,7 @@ pub use crate::dial::{FixedAddress, Lookup, Resolver, TlsClient, TlsSetupError, 
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::fetch::{DocumentFetcher, FetchError, FetchLimits, FetchedDocument};
 pub use crate::http::{HttpTransport, TransportResources};
+pub use crate::identity::{ClientIdentity, IdentityError};
 pub use crate::inspect::{
     CertificateFault, EndpointReport, InspectError, PeerClock, ShownCertificate, inspect,
 };

@@ -47,7 +47,7 @@ pub use haproxy::HaProxy;
 pub use key_file::{KeyFile, new_key};
 pub use load::load;
 pub use log_miner::LogMiner;
-pub use nginx::Nginx;
+pub use nginx::{Nginx, NginxLimit};
 pub use node::{Anvil, Geth, Node};
 pub use pebble::{HttpsReply, Pebble, PebbleSite, https};
 pub use process::{FIRST_SOCKET, Process, Signal, cache, tool};

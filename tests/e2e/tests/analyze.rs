@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
-use wellhead_e2e::{Anvil, Certificate, Nginx, Process, Rpc, binary, free_port, until};
+use wellhead_e2e::{
+    Anvil, Certificate, Nginx, Process, Rpc, Upstream, Wellhead, binary, free_port, until,
+};
 
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -82,6 +84,60 @@ async fn an_endpoint_behind_an_authority_a_password_and_a_header() {
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(expected), "no `{expected}`: {said}");
     }
+}
+
+/// nginx before a node, for clients that show this certificate.
+async fn demanding(node: u16, server: &Certificate, client: &Certificate) -> Nginx {
+    let [file, key, _] = server.files();
+    let server = format!(
+        "ssl_certificate {};
+         ssl_certificate_key {};
+         ssl_client_certificate {};
+         ssl_verify_client on;
+         location / {{ proxy_pass http://127.0.0.1:{node}; }}",
+        file.display(),
+        key.display(),
+        client.files()[0].display()
+    );
+    Nginx::with("ssl", &server).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_asks_for_a_client_certificate() {
+    let folder = TempDir::new().unwrap();
+    let (certificate, client) = (Certificate::new(), Certificate::new());
+    let node = Anvil::start(31337).await;
+    let nginx = demanding(node.port, &certificate, &client).await;
+    let shown = |file: &Path| file.display().to_string();
+    let (ca, [cert, key, _]) =
+        (shown(&certificate.files()[0]), client.files().map(|it| shown(&it)));
+    let url = format!("https://localhost:{}/", nginx.port);
+    let resolve = format!("localhost:{}:127.0.0.1", nginx.port);
+    let run = |name: &str, words: &[&str]| {
+        let out = folder.path().join(name).display().to_string();
+        let load = ["load", "--rates", "10", "--seconds", "2", "--ca-file", &ca, "--out", &out];
+        analyze(&[&load[..], &["--resolve", &resolve, &url], words].concat())
+    };
+    let (code, said) = run("with", &["--client-cert", &cert, "--client-key", &key]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    // nginx answers a client without one with a page.
+    let (code, said) = run("without", &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("fault (body-html)"), "{said}");
+
+    let stranger = Certificate::new();
+    let other = stranger.files().map(|it| shown(&it));
+    let (code, said) = run("other", &["--client-cert", &other[0], "--client-key", &other[1]]);
+    assert_eq!(code, Some(2), "{said}");
+
+    // The proxy shows it as well.
+    let files = format!("ca_file: {ca}, client_cert_file: {cert}, client_key_file: {key}");
+    let upstream = Upstream::new("inner", &url).with(&files);
+    let wellhead = Wellhead::start(31337, &[upstream]).await;
+    let params = json!(["latest", false]);
+    let block = wellhead.rpc().result("eth_getBlockByNumber", params).await.unwrap();
+    assert_eq!(block["number"], "0x0", "{block}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

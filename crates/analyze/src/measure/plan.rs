@@ -9,6 +9,7 @@ mod connection;
 mod cost;
 mod latency;
 mod load;
+mod probe;
 mod protocol;
 mod rate;
 mod replay;
@@ -35,6 +36,7 @@ pub use connection::ConnectionPlan;
 pub use cost::CostPlan;
 pub use latency::LatencyPlan;
 pub use load::{LoadPlan, PER_USER, Stage};
+pub use probe::{ProbeCell, ProbePlan};
 pub use protocol::{ProtocolPlan, Sweep};
 pub use rate::RatePlan;
 pub use replay::ReplayPlan;
@@ -115,6 +117,16 @@ impl CellOutcome {
             self.quickest_us = Some(quickest);
             self.late += u64::from(took > (LATE_TIMES * quickest).max(LATE_US));
         }
+    }
+}
+
+impl CellOutcome {
+    /// Whether its calls met a limit, whatever tells so: calls that are refused (one in a thousand is no limit), that
+    /// fail, or that wait.
+    pub(crate) fn is_limited(&self) -> bool {
+        let calls = self.calls.max(1);
+        let is_refused = self.throttled * 1_000 >= calls;
+        is_refused || self.unserved * 10 >= calls || self.late * 10 >= calls
     }
 }
 

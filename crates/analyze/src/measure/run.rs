@@ -77,14 +77,14 @@ pub enum RunError {
 /// A bound on calls. Not one more is sent, by whichever experiment.
 #[derive(Debug)]
 pub struct CallBudget {
-    max: u64,
+    max: AtomicU64,
     left: AtomicU64,
 }
 
 impl CallBudget {
     /// This many calls.
     pub fn new(max: u64) -> Self {
-        Self { max, left: AtomicU64::new(max) }
+        Self { max: AtomicU64::new(max), left: AtomicU64::new(max) }
     }
 
     /// Takes one; `false` when none is left.
@@ -100,13 +100,20 @@ impl CallBudget {
     /// With this many that were made before.
     #[must_use]
     pub fn after(self, spent: u64) -> Self {
-        self.left.store(self.max.saturating_sub(spent), Relaxed);
+        self.left.store(self.max.load(Relaxed).saturating_sub(spent), Relaxed);
         self
+    }
+
+    /// Lets this many be made from now on, whatever is left. Only while nothing is sent.
+    pub fn allow(&self, calls: u64) {
+        let spent = self.spent();
+        self.left.store(calls, Relaxed);
+        self.max.store(spent.saturating_add(calls), Relaxed);
     }
 
     /// Calls that were made.
     pub fn spent(&self) -> u64 {
-        self.max - self.left.load(Relaxed)
+        self.max.load(Relaxed) - self.left.load(Relaxed)
     }
 
     /// Calls that may still be made.
@@ -213,6 +220,8 @@ pub struct Greeting {
     pub takes: Duration,
     /// The class and rule of the first answer that was none, for people.
     pub trouble: Option<String>,
+    /// Whether a call was refused for its rate.
+    pub is_throttled: bool,
 }
 
 /// Plays plans and writes records into a directory.
@@ -399,6 +408,7 @@ impl<'a> Player<'a> {
             let is_told = if is_client { text.is_some() } else { number.is_some() };
             if !is_told {
                 let CallRecord { class, rule, .. } = &done.call;
+                greeting.is_throttled |= class == VerdictClass::Throttled.word();
                 let why = if class == VerdictClass::Answer.word() {
                     let what = "an answer that is no hexadecimal number of 64 bits";
                     if is_client { "an answer that is no text" } else { what }.to_owned()
@@ -788,6 +798,9 @@ mod tests {
         let budget = CallBudget::new(2);
         assert!(budget.take() && budget.take() && !budget.take() && !budget.take());
         assert_eq!((budget.spent(), budget.is_over()), (2, true));
+        budget.allow(3);
+        assert!(budget.take() && !budget.take_all(3) && budget.take_all(2) && !budget.take());
+        assert_eq!((budget.spent(), budget.is_over()), (5, true));
     }
 
     fn ordered(schedule: Schedule) -> Ordered {

@@ -5,6 +5,7 @@ mod answers;
 mod beside;
 mod gate;
 mod hostile;
+mod monitor;
 mod profile;
 mod pushed;
 mod reach;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wellhead_analyze::measure::way::{Goal, Means, Numbers, TargetAccess, Way};
 use wellhead_analyze::report::summary;
-use wellhead_net::{Auth, Endpoint, FixedAddress, ForwardProxy};
+use wellhead_net::{Auth, ClientIdentity, Endpoint, FixedAddress, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::Provider;
 
@@ -15,7 +15,7 @@ use super::named;
 use crate::assemble::endpoint_of;
 use crate::cli::analyze::CommonArgs;
 use crate::cli::analyze::endpoint::EndpointArgs;
-use crate::config::{self, Overrides, Upstream};
+use crate::config::{self, IdentityFiles, Overrides, Upstream};
 use crate::terminal::{CommandError, environment, rendered};
 
 /// Longer files of headers and tokens are refused.
@@ -27,9 +27,18 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 ///
 /// Where one cannot be used, or has the name of another.
 pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
-    let access = access(&common.endpoint)?;
-    let mut goals = urls(&common.urls)?;
-    goals.extend(upstreams(&common.endpoint)?);
+    goals_of(&common.urls, &common.endpoint)
+}
+
+/// As [`goals`], of arguments that are not those of experiments.
+///
+/// # Errors
+///
+/// As [`goals`].
+pub(super) fn goals_of(texts: &[String], args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+    let access = access(args)?;
+    let mut goals = urls(texts)?;
+    goals.extend(upstreams(args)?);
     for (index, goal) in goals.iter().enumerate() {
         let id = &goal.target.id;
         if goals[..index].iter().any(|other| other.target.id == *id) {
@@ -37,9 +46,9 @@ pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
             return Err(wrong(format!("{text}: give each its own NAME=URL")));
         }
     }
-    check_one_host(&goals, &common.endpoint)?;
+    check_one_host(&goals, args)?;
     let goals = goals.into_iter().map(|goal| reached(goal, &access)).collect::<Result<_, _>>()?;
-    priced(goals, &common.endpoint)
+    priced(goals, args)
 }
 
 /// With what their calls cost.
@@ -123,8 +132,10 @@ fn reached(goal: Goal, shared: &TargetAccess) -> Result<Goal, CommandError> {
         Some(pem) => (Some(Arc::clone(pem)), false),
         None => (own.authorities.clone(), own.authorities_add),
     };
-    let TargetAccess { proxy, resolve, .. } = shared.clone();
-    let access = TargetAccess { headers, auth, authorities, authorities_add, proxy, resolve };
+    let TargetAccess { proxy, resolve, identity, .. } = shared.clone();
+    let identity = identity.or_else(|| own.identity.clone());
+    let access =
+        TargetAccess { headers, auth, authorities, authorities_add, identity, proxy, resolve };
     let goal = goal.with_access(access);
     match Way::new(&goal, Means::ONE, &Numbers::default(), 0) {
         Ok(_) => Ok(goal),
@@ -134,24 +145,15 @@ fn reached(goal: Goal, shared: &TargetAccess) -> Result<Goal, CommandError> {
 
 /// What the arguments say of all targets.
 fn access(args: &EndpointArgs) -> Result<TargetAccess, CommandError> {
-    let mut headers = Vec::new();
-    for text in &args.headers {
-        match text.strip_prefix('@') {
-            Some(path) => {
-                let text = secret_file("--header", Path::new(path))?;
-                let lines = text.lines().filter(|line| !line.trim().is_empty());
-                for line in lines {
-                    headers.push(header(line)?);
-                }
-            }
-            None => headers.push(header(text)?),
-        }
-    }
+    let headers = headers("--header", &args.headers)?;
     let auth = match &args.bearer_file {
         Some(path) => Auth::Bearer(Secret::new(secret_file("--bearer-file", path)?.trim())),
         None => Auth::Url,
     };
     let authorities = args.ca_file.as_deref().map(|path| authorities("--ca-file", path));
+    let files = args.client_cert.clone().zip(args.client_key.clone());
+    let files = files.map(|(certificate, key)| IdentityFiles { certificate, key });
+    let identity = files.map(|files| identity("--client-cert", &files));
     let proxy = args.proxy.as_deref().map(|text| {
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
         let proxy = url.and_then(|url| ForwardProxy::new(&url).map_err(|why| why.to_string()));
@@ -162,18 +164,41 @@ fn access(args: &EndpointArgs) -> Result<TargetAccess, CommandError> {
         auth,
         authorities: authorities.transpose()?,
         authorities_add: false,
+        identity: identity.transpose()?,
         proxy: proxy.transpose()?,
         resolve: args.resolve.iter().map(|text| fixed(text)).collect::<Result<_, _>>()?,
     })
 }
 
+/// Headers as arguments called `what` give them, each `Name: value`, or @FILE with one in each line.
+///
+/// # Errors
+///
+/// Where one is none of these, or a file cannot be read.
+pub(super) fn headers(what: &str, texts: &[String]) -> Result<Vec<(String, Secret)>, CommandError> {
+    let mut headers = Vec::new();
+    for text in texts {
+        match text.strip_prefix('@') {
+            Some(path) => {
+                let text = secret_file(what, Path::new(path))?;
+                let lines = text.lines().filter(|line| !line.trim().is_empty());
+                for line in lines {
+                    headers.push(header(what, line)?);
+                }
+            }
+            None => headers.push(header(what, text)?),
+        }
+    }
+    Ok(headers)
+}
+
 /// `Name: value`. The text is not quoted: it may be a secret.
-fn header(text: &str) -> Result<(String, Secret), CommandError> {
+fn header(what: &str, text: &str) -> Result<(String, Secret), CommandError> {
     match text.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() && !name.contains(' ') => {
             Ok((name.to_owned(), Secret::new(value.trim())))
         }
-        Some(_) | None => Err(wrong("`--header` needs `Name: value`, or @FILE".to_owned())),
+        Some(_) | None => Err(wrong(format!("`{what}` needs `Name: value`, or @FILE"))),
     }
 }
 
@@ -192,6 +217,10 @@ fn authorities(what: &str, path: &Path) -> Result<Arc<[u8]>, CommandError> {
     config::authorities(path)
         .map(Arc::from)
         .map_err(|why| wrong(format!("`{what}` `{}`: {why}", path.display())))
+}
+
+fn identity(what: &str, files: &IdentityFiles) -> Result<ClientIdentity, CommandError> {
+    files.read().map(|read| read.identity).map_err(|why| wrong(format!("`{what}`: {why}")))
 }
 
 /// `HOST:PORT:ADDRESS`, the address of IPv6 with or without brackets.
@@ -231,11 +260,13 @@ fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
 fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
     let Endpoint { url, headers, auth, .. } = endpoint_of(upstream);
     let pem = upstream.ca_file.as_deref().map(|path| authorities("ca_file", path));
+    let identity = IdentityFiles::of(upstream).map(|files| identity("client_cert_file", &files));
     let access = TargetAccess {
         headers,
         auth,
         authorities: pem.transpose()?,
         authorities_add: upstream.ca_file_adds,
+        identity: identity.transpose()?,
         ..TargetAccess::default()
     };
     Ok(Goal::new(upstream.id.as_str().to_owned(), url).with_access(access))
@@ -305,6 +336,13 @@ mod tests {
         assert_eq!(told, "`--proxy`: scheme `https` is not supported: use http");
         let ca = EndpointArgs { ca_file: Some("/nowhere/ca".into()), ..EndpointArgs::default() };
         assert!(refused(with(one, ca)).starts_with("`--ca-file` `/nowhere/ca`: "));
+        let identity = EndpointArgs {
+            client_cert: Some("/nowhere/c".into()),
+            client_key: Some("/nowhere/k".into()),
+            ..EndpointArgs::default()
+        };
+        let told = refused(with(one, identity));
+        assert_eq!(told, "`--client-cert`: `/nowhere/c`: there is no such file");
     }
 
     #[test]

@@ -30,10 +30,10 @@ use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse};
 use super::authorities::Authorities;
 use super::slots::SlotBook;
 use super::{
-    AssembleError, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of, endpoint_of,
-    history, identity, quorum_rule, route_rule,
+    AssembleError, ClientTlsFiles, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of,
+    endpoint_of, history, identity, quorum_rule, route_rule,
 };
-use crate::config::{self, CallsOver, Map, Settings};
+use crate::config::{self, CallsOver, IdentityFiles, Map, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
 use crate::shared::SharedUpstream;
@@ -78,6 +78,9 @@ pub(crate) struct ConnectTerms {
     ca_file_adds: bool,
     /// Of the certificates in `ca_file`.
     ca_digest: Option<u64>,
+    identity: Option<IdentityFiles>,
+    /// Of the certificate in it.
+    identity_digest: Option<u64>,
     http: HttpVersion,
     calls_over: CallsOver,
     gzip: Option<bool>,
@@ -90,6 +93,8 @@ pub(crate) struct ConnectTerms {
 
 impl ConnectTerms {
     fn new(upstream: &config::Upstream, settings: &Settings, authorities: &Authorities) -> Self {
+        let identity = IdentityFiles::of(upstream);
+        let read = identity.as_ref().and_then(|files| authorities.identity(files).ok());
         Self {
             url: upstream.url.clone(),
             ws: upstream.ws.clone(),
@@ -98,6 +103,8 @@ impl ConnectTerms {
             ca_file: upstream.ca_file.clone(),
             ca_file_adds: upstream.ca_file_adds,
             ca_digest: upstream.ca_file.as_deref().and_then(|path| authorities.digest(path)),
+            identity_digest: read.map(|read| read.digest),
+            identity,
             http: upstream.http,
             calls_over: upstream.calls_over,
             gzip: upstream.gzip,
@@ -134,8 +141,14 @@ impl UpstreamReach {
         let is_socket = upstream.is_socket();
         let feed = terms.ws.clone().or_else(|| is_socket.then(|| terms.url.clone()));
         let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
-        let tls = commons.tls(terms.ca_file.as_deref(), terms.ca_file_adds).map_err(|problem| {
-            AssembleError::Upstream { id: upstream.id.as_str().to_owned(), problem }
+        let files = ClientTlsFiles {
+            ca_file: terms.ca_file.clone(),
+            ca_file_adds: terms.ca_file_adds,
+            identity: terms.identity.clone(),
+        };
+        let tls = commons.tls(files).map_err(|problem| AssembleError::Upstream {
+            id: upstream.id.as_str().to_owned(),
+            problem,
         })?;
         // Each transport is told where answers are counted.
         let shared = TransportResources::new(Arc::clone(&commons.resolver), tls);
@@ -158,9 +171,17 @@ impl UpstreamReach {
         &self.id
     }
 
-    /// Whether its file of authorities has the certificates that it had for `before`.
-    pub(super) fn has_authorities_of(&self, before: &Self) -> bool {
-        self.terms.ca_file != before.terms.ca_file || self.terms.ca_digest == before.terms.ca_digest
+    /// The settings that name the files that they did for `before`, whose content is another one now.
+    pub(super) fn changed_files(&self, before: &Self) -> Vec<&'static str> {
+        let (now, was) = (&self.terms, &before.terms);
+        let mut changed = Vec::new();
+        if now.ca_file == was.ca_file && now.ca_digest != was.ca_digest {
+            changed.push("ca_file");
+        }
+        if now.identity == was.identity && now.identity_digest != was.identity_digest {
+            changed.push("client_cert_file");
+        }
+        changed
     }
 
     fn flows_max(&self) -> usize {

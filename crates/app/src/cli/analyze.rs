@@ -4,6 +4,7 @@ pub mod endpoint;
 pub mod gate;
 pub mod limits;
 pub mod several;
+pub mod watch;
 
 use std::path::PathBuf;
 
@@ -86,6 +87,8 @@ pub enum Experiment {
     Cost(limits::CostArgs),
     /// A long run: whether latency or errors drift
     Soak(limits::SoakArgs),
+    /// Watch targets until interrupted: gentle probes within a budget keep the profile current, with metrics
+    Watch(watch::WatchArgs),
     /// Recompute the conclusions from the records of a run, and write its report
     Report(ReportDir),
     /// Resume an interrupted run: completed cells are kept
@@ -129,7 +132,8 @@ impl Experiment {
             Self::Agree(it) => Some(&mut it.common),
             Self::Fresh(it) => Some(&mut it.common),
             Self::Reach(it) => Some(&mut it.common),
-            Self::Report(_)
+            Self::Watch(_)
+            | Self::Report(_)
             | Self::Resume(_)
             | Self::Compare(_)
             | Self::History(_)
@@ -597,11 +601,25 @@ mod tests {
             "fresh --seconds HUGE",
             "agree --rate 1e-300",
             "reach --range-up-to HUGE",
+            "watch --calls-per-hour 0",
+            "watch --calls-per-day HUGE",
+            "watch --every 0",
+            "watch --to NaN",
+            "watch --seconds HUGE",
         ] {
             let words = words.replace("HUGE", huge);
             let told = parsed(&words).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(told.starts_with("error: invalid value"), "{words}: {told}");
         }
+    }
+
+    #[test]
+    fn a_watch_that_is_only_asked_about_sends_nothing() {
+        let cli = parsed("watch --dry-run --calls-per-hour 1000000000 --provider alchemy");
+        let Ok(crate::cli::Command::Analyze(it)) = cli.map(|cli| cli.command) else {
+            panic!("it is a command")
+        };
+        assert!(crate::analyze::command(&it.what).is_ok());
     }
 
     #[test]

@@ -284,6 +284,11 @@ section! {
         ca_file: Option<PathBuf> = derived("none"),
         /// Trust the public authorities as well as those in `ca_file`.
         ca_file_adds: bool = default(false),
+        /// The certificate (PEM, with its intermediate ones) that wellhead shows to this upstream if it asks for one
+        /// (mTLS). Needs `client_key_file`. A reload reads both again.
+        client_cert_file: Option<PathBuf> = derived("none"),
+        /// The private key (PEM) of `client_cert_file`.
+        client_key_file: Option<PathBuf> = derived("none"),
         /// Whether to ask for compressed answers.
         gzip: Option<bool> = derived("`true` for `https://`, otherwise `false`"),
         /// Whether it is told of the trace that a call belongs to: the header `traceparent`, over HTTP

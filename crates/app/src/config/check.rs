@@ -6,6 +6,7 @@
 //! one mistake is told once. Speaks of paths; their place is found in the tree.
 
 mod access;
+mod identity;
 mod jwt;
 mod listener;
 mod method;
@@ -25,6 +26,7 @@ use wellhead_telemetry::{Secret, SecretUrl, key_in_host};
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
+use self::identity::has_tls;
 use super::chain::{Auth, Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::name::{HeaderName, LabelName};
 use super::near::near;
@@ -191,7 +193,11 @@ impl Checker<'_> {
             );
             return;
         }
-        let others = tls.chain(upstreams.filter_map(|upstream| upstream.ca_file.as_ref()));
+        let others = tls.chain(upstreams.flat_map(|upstream| {
+            [&upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
+                .into_iter()
+                .flatten()
+        }));
         let mut others = others.chain(settings.access.files());
         if others.any(|other| other == state) && !self.touched(&path) {
             self.error(
@@ -480,12 +486,7 @@ impl Checker<'_> {
         let Methods { allow, deny } = &upstream.methods;
         self.methods(&path.key("methods"), allow, deny);
         let ca = path.key("ca_file");
-        let secure = |url: &SecretUrl| matches!(url.expose().scheme(), "https" | "wss");
-        if upstream.ca_file.is_some()
-            && !secure(&upstream.url)
-            && !upstream.ws.as_ref().is_some_and(secure)
-            && !self.touched(&url_path)
-        {
+        if upstream.ca_file.is_some() && !has_tls(upstream) && !self.touched(&url_path) {
             self.key_error(&ca, "`ca_file` has no effect: the URL is not `https://`", "remove it");
         }
         if upstream.ca_file_adds && upstream.ca_file.is_none() && !self.touched(&ca) {
@@ -495,6 +496,7 @@ impl Checker<'_> {
                 "name the file, or remove it: the public authorities are trusted by default",
             );
         }
+        self.identity(path, upstream);
         let total = self.settings.timeouts.total;
         for (key, time) in
             [("attempt", upstream.timeouts.attempt), ("connect", upstream.timeouts.connect)]

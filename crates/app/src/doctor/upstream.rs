@@ -12,15 +12,15 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 use wellhead_net::{
-    ClientSettings, Endpoint, EndpointReport, FeedSettings, HttpTransport, Resolver, TlsClient,
-    TransportResources, TrustedRoots, WsClient, WsConnection, inspect,
+    ClientIdentity, ClientSettings, Endpoint, EndpointReport, FeedSettings, HttpTransport,
+    Resolver, TlsClient, TransportResources, TrustedRoots, WsClient, WsConnection, inspect,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
 use wellhead_upstream::Redactor;
 
 use crate::assemble::endpoint_of;
-use crate::config;
+use crate::config::{self, IdentityFiles};
 use crate::secrets;
 
 /// More of an error text is not shown.
@@ -89,23 +89,21 @@ pub(crate) async fn look(
     deadline: Instant,
 ) -> UpstreamFacts {
     let redactor = Redactor::of(&secrets::of(upstream));
+    let unusable = |place, why| UpstreamFacts { place, report: Err(why), chain: None, feed: None };
     let pem = match upstream.ca_file.as_deref().map(config::authorities).transpose() {
         Ok(pem) => pem,
-        Err(why) => {
-            return UpstreamFacts {
-                place,
-                report: Err(format!("`ca_file`: {why}")),
-                chain: None,
-                feed: None,
-            };
-        }
+        Err(why) => return unusable(place, format!("`ca_file`: {why}")),
+    };
+    let identity = match IdentityFiles::of(upstream).map(|files| files.read()).transpose() {
+        Ok(read) => read.map(|read| read.identity),
+        Err(why) => return unusable(place, format!("`client_cert_file`: {why}")),
     };
     let roots = match &pem {
         Some(pem) if upstream.ca_file_adds => TrustedRoots::PublicAnd(pem),
         Some(pem) => TrustedRoots::Only(pem),
         None => TrustedRoots::Public,
     };
-    let looker = Looker { redactor, roots, resolver, deadline };
+    let looker = Looker { redactor, roots, identity, resolver, deadline };
     let endpoint = endpoint_of(upstream);
     let ws = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
     // Side by side, as a URL that hangs must leave time for the other.
@@ -123,6 +121,7 @@ pub(crate) async fn look(
 struct Looker<'a> {
     redactor: Redactor,
     roots: TrustedRoots<'a>,
+    identity: Option<ClientIdentity>,
     resolver: Arc<Resolver>,
     deadline: Instant,
 }
@@ -135,7 +134,8 @@ enum CallCarrier {
 
 impl Looker<'_> {
     async fn report(&self, endpoint: &Endpoint) -> UpstreamAnswer<EndpointReport> {
-        let report = inspect(endpoint, self.roots, Arc::clone(&self.resolver), self.deadline).await;
+        let (resolver, identity) = (Arc::clone(&self.resolver), self.identity.as_ref());
+        let report = inspect(endpoint, self.roots, identity, resolver, self.deadline).await;
         let mut report = report.map_err(|error| self.shown(error.to_string()))?;
         if let Some(failure) = &mut report.failure {
             failure.detail = self.shown(std::mem::take(&mut failure.detail));
@@ -200,7 +200,7 @@ impl Looker<'_> {
         if upstream.is_socket() {
             return self.socket(endpoint).await;
         }
-        let tls = TlsClient::new(self.roots).map_err(|error| error.to_string())?;
+        let tls = self.tls()?;
         let resources = TransportResources::new(Arc::clone(&self.resolver), Arc::new(tls));
         let settings = ClientSettings {
             connect_timeout: self.left(),
@@ -211,8 +211,13 @@ impl Looker<'_> {
         http.map(CallCarrier::Http).map_err(|error| self.shown(error.to_string()))
     }
 
+    fn tls(&self) -> UpstreamAnswer<TlsClient> {
+        TlsClient::with_identity(self.roots, self.identity.as_ref())
+            .map_err(|error| error.to_string())
+    }
+
     async fn socket(&self, endpoint: &Endpoint) -> UpstreamAnswer<CallCarrier> {
-        let tls = TlsClient::new(self.roots).map_err(|error| error.to_string())?;
+        let tls = self.tls()?;
         let settings = FeedSettings { connect_timeout: self.left(), ..FeedSettings::default() };
         let client = WsClient::new(endpoint, settings, Arc::clone(&self.resolver), &tls)
             .map_err(|error| self.shown(error.to_string()))?;

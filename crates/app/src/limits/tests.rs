@@ -158,7 +158,7 @@ fn limits(parts: &Assembly) -> Vec<Value> {
     let others = AdminParts {
         proxy: parts.proxy.replaceable(),
         server,
-        tls: None,
+        tls: Vec::new(),
         beats,
         state: None,
         access,

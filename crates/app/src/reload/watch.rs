@@ -27,7 +27,9 @@ pub(crate) fn files(config: &Path, settings: &Settings) -> Vec<PathBuf> {
     let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
     let named = upstreams.flat_map(|upstream| {
         let profile = upstream.profile.as_ref().map(|profile| profile.file.clone());
-        profile.into_iter().chain(upstream.ca_file.clone())
+        let certificates =
+            [&upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file];
+        profile.into_iter().chain(certificates.into_iter().flatten().cloned())
     });
     let of_issuers = settings.access.jwt.iter().filter_map(|issuer| issuer.ca_file.clone());
     let all = std::iter::once(config.to_owned()).chain(named).chain(of_issuers);

@@ -14,7 +14,8 @@ use crate::tls::Authority;
 async fn look(url: &str, roots: TrustedRoots<'_>, within: Duration) -> EndpointReport {
     let endpoint = Endpoint::new(SecretUrl::parse(url).expect("a good URL"));
     let deadline = Instant::now() + within;
-    inspect(&endpoint, roots, Arc::new(Resolver::new()), deadline).await.expect("a good endpoint")
+    let resolver = Arc::new(Resolver::new());
+    inspect(&endpoint, roots, None, resolver, deadline).await.expect("a good endpoint")
 }
 
 /// A server under TLS that answers each request with this date; `None` for one that closes.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::ServerConfig;
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use wellhead_net::{HttpVersion, Protocol, TlsClient, TrustedRoots};
+use wellhead_net::{ClientIdentity, HttpVersion, Protocol, TlsClient, TrustedRoots};
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
 use crate::h2::{Frames, echo_h2};
@@ -52,6 +53,22 @@ impl Authority {
     pub(crate) fn acceptor(&self, alpn: &[&str]) -> TlsAcceptor {
         let mut config = self.config.clone();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// An acceptor for clients that show a certificate of this authority.
+    pub(crate) fn demanding(&self, authority: CertificateDer<'static>) -> TlsAcceptor {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_client_cert_verifier(verifier.build().expect("an authority"))
+            .with_cert_resolver(Arc::clone(&self.config.cert_resolver));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
     }
 
@@ -135,6 +152,33 @@ async fn certificates_are_checked() {
         upstream.shared.tls = Arc::new(TlsClient::new(roots).expect("good certificates"));
         let answer = ask(&upstream.transport(), "question").await;
         assert_eq!(answer.is_ok(), is_trusted, "{roots:?}: {answer:?}");
+    }
+}
+
+/// A certificate of its own authority.
+fn identity() -> (rcgen::CertifiedKey<KeyPair>, ClientIdentity) {
+    let made = rcgen::generate_simple_self_signed(vec!["client".to_owned()]).expect("a name");
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let identity = ClientIdentity::from_pem(certificate.as_bytes(), key.as_bytes());
+    (made, identity.expect("they belong together"))
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_is_shown_ours() {
+    let authority = Authority::new();
+    let ((known, ours), (_, other)) = (identity(), identity());
+    let acceptor = authority.demanding(known.cert.der().clone());
+    let server = Server::start(move |stream, _| echo_tls(acceptor.clone(), stream)).await;
+    let url = format!("https://localhost:{}/", server.address.port());
+    for (identity, is_accepted) in [(Some(&ours), true), (Some(&other), false), (None, false)] {
+        for version in [HttpVersion::H1, HttpVersion::H2] {
+            let mut upstream = Upstream::new(&url, version);
+            let roots = TrustedRoots::Only(authority.pem.as_bytes());
+            let tls = TlsClient::with_identity(roots, identity).expect("good certificates");
+            upstream.shared.tls = Arc::new(tls);
+            let answer = ask(&upstream.transport(), "question").await;
+            assert_eq!(answer.is_ok(), is_accepted, "{identity:?} {version:?}: {answer:?}");
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl ExperimentPlan for RatePlan {
     }
 
     fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered> {
-        if last.is_some_and(is_limited) {
+        if last.is_some_and(CellOutcome::is_limited) {
             self.refused += 1;
         }
         if self.refused >= BEYOND {
@@ -95,13 +95,6 @@ impl ExperimentPlan for RatePlan {
             ..Ordered::timed(WorkKind::Cheap, Schedule::rate(rate, self.lasting))
         })
     }
-}
-
-/// Whether the rate was above a limit, whatever tells so: calls that are refused (as the verdict counts them, one in
-/// a thousand is no limit), that fail, or that wait.
-fn is_limited(last: &CellOutcome) -> bool {
-    let calls = last.calls.max(1);
-    last.throttled * 1_000 >= calls || last.unserved * 10 >= calls || last.late * 10 >= calls
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use wellhead_net::{
-    Auth, Endpoint, FixedAddress, ForwardProxy, Resolver, TlsClient, TlsSetupError, TrustedRoots,
+    Auth, ClientIdentity, Endpoint, FixedAddress, ForwardProxy, Resolver, TlsClient, TlsSetupError,
+    TrustedRoots,
 };
 use wellhead_telemetry::{Secret, SecretUrl};
 
@@ -22,6 +23,8 @@ pub struct TargetAccess {
     pub authorities: Option<Arc<[u8]>>,
     /// Whether the public ones are trusted as well.
     pub authorities_add: bool,
+    /// The certificate that a server that asks for one is shown.
+    pub identity: Option<ClientIdentity>,
     /// The proxy to go through.
     pub proxy: Option<ForwardProxy>,
     /// Names that are not looked up.
@@ -35,6 +38,7 @@ impl Default for TargetAccess {
             auth: Auth::Url,
             authorities: None,
             authorities_add: false,
+            identity: None,
             proxy: None,
             resolve: Vec::new(),
         }
@@ -53,11 +57,12 @@ impl TargetAccess {
     }
 
     pub(super) fn tls(&self) -> Result<TlsClient, TlsSetupError> {
-        TlsClient::new(match &self.authorities {
+        let roots = match &self.authorities {
             Some(pem) if self.authorities_add => TrustedRoots::PublicAnd(pem),
             Some(pem) => TrustedRoots::Only(pem),
             None => TrustedRoots::Public,
-        })
+        };
+        TlsClient::with_identity(roots, self.identity.as_ref())
     }
 
     pub(super) fn resolver(&self) -> Resolver {

@@ -20,6 +20,12 @@ pub struct EndpointArgs {
     /// Certificates (PEM) of the authorities to trust, instead of the public ones
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// A certificate (PEM) to show to a target that asks for one (mTLS)
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+    /// The private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
     /// An HTTP proxy to go through: `http://[USER:PASSWORD@]HOST:PORT`
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
@@ -29,7 +35,7 @@ pub struct EndpointArgs {
     /// The config file of the proxy, for `--upstream` [default: the file that `serve` reads]
     #[arg(long, value_name = "FILE", requires = "upstreams")]
     pub config: Option<PathBuf>,
-    /// An upstream of the config file as a target, with its URL, headers, credentials and authorities
+    /// An upstream of the config file as a target, with its URL, headers, credentials and certificates
     #[arg(long = "upstream", id = "upstreams", value_name = "ID")]
     pub upstreams: Vec<String>,
     /// The provider in the catalogue whose prices hold [default: found by the host]

@@ -1,0 +1,179 @@
+//! A provider that is watched for hours of paused time, and whose limit changes meanwhile.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::time::Instant;
+use wellhead_analyze::measure::run::StopSignal;
+use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::monitor::{
+    Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
+    SpendBounds,
+};
+use wellhead_sim::node::LatencyDial;
+use wellhead_sim::provider::{CreditBucket, RefusalForm};
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+
+use crate::support;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const PER_HOUR: u64 = 12_000;
+
+/// Calls of a bucket of a second.
+fn bucket(per_second: f64) -> CreditBucket {
+    CreditBucket::steady(per_second, SECOND, RefusalForm::too_many(None))
+}
+
+fn provider(per_second: f64) -> FakeProvider {
+    let world = World::new(WorldConfig { history_blocks: 4, ..WorldConfig::default() });
+    let latency = LatencyDial::even(Duration::from_millis(20), Duration::ZERO);
+    let buckets = vec![bucket(per_second)];
+    let dials = ProviderDials { latency, buckets, ..ProviderDials::default() };
+    FakeProvider::start("provider", world, dials).unwrap()
+}
+
+/// What a monitor told, and when.
+struct Told {
+    begun: Instant,
+    changes: Vec<(Duration, f64)>,
+    events: Vec<String>,
+    profiles: Vec<(Duration, String)>,
+    /// The most calls of any hour, with those that were handed out and not sent yet; and the last.
+    spent_max: u64,
+    spent: u64,
+    calls: u64,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            changes: Vec::new(),
+            events: Vec::new(),
+            profiles: Vec::new(),
+            spent_max: 0,
+            spent: 0,
+            calls: 0,
+        }
+    }
+
+    /// The first limit that was told after this time.
+    #[track_caller]
+    fn after(&self, at: Duration) -> (Duration, f64) {
+        let found = self.changes.iter().find(|(when, _)| *when >= at);
+        *found.unwrap_or_else(|| panic!("nothing after {at:?}: {:?}", self.events))
+    }
+}
+
+impl MonitorObserver for Told {
+    fn event(&mut self, _: &MonitoredTarget, event: &MonitorEvent) {
+        let now = self.begun.elapsed();
+        self.events.push(format!("{now:?} {event}"));
+        if let MonitorEvent::Found(to) | MonitorEvent::Changed { to, .. } = event {
+            self.changes.push((now, to.per_second().unwrap_or(f64::INFINITY)));
+        }
+    }
+
+    fn updated(&mut self, targets: &[MonitoredTarget], now_unix: u64) {
+        self.spent = targets[0].spent_in_hour(now_unix);
+        self.spent_max = self.spent_max.max(self.spent);
+        self.calls = targets[0].counts.calls;
+    }
+
+    fn profile(&mut self, text: &str) {
+        self.profiles.push((self.begun.elapsed(), text.to_owned()));
+    }
+}
+
+fn terms() -> MonitorTerms {
+    MonitorTerms {
+        bounds: SpendBounds { per_hour: PER_HOUR, per_day: 24 * PER_HOUR },
+        every: MINUTE,
+        rate_max: 100.0,
+        rate_lasting: SECOND * 5,
+    }
+}
+
+/// Watches for `lasting`; `meanwhile` runs beside it.
+async fn watch(
+    dir: &TempDir,
+    goals: &[Goal],
+    told: &mut Told,
+    lasting: Duration,
+    meanwhile: impl Future<Output = ()>,
+) {
+    let (stop, end) = (StopSignal::default(), tokio::time::sleep(lasting));
+    let run = wellhead_analyze::measure::run::RunTerms {
+        started_unix: 1_800_000_000 + told.begun.elapsed().as_secs(),
+        ..support::terms()
+    };
+    // Paused time does not pass while we work: no share of a core can be told from it.
+    let play = MonitorRunTerms { run, is_precise: false, cpu: Some(|| None) };
+    let monitor = Monitor::new(dir.path(), terms(), play, goals, &stop, told).expect("it begins");
+    let over = async {
+        tokio::join!(end, meanwhile);
+        stop.set();
+    };
+    let (ended, ()) = tokio::join!(monitor.run(), over);
+    ended.expect("it is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
+    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    let goals = [support::goal(&provider.url())];
+    let mut told = Told::new();
+    let (fall, rise) = (MINUTE * 20, MINUTE * 40);
+    let meanwhile = async {
+        tokio::time::sleep(fall).await;
+        provider.turn(|dials| dials.buckets = vec![bucket(12.0)]);
+        tokio::time::sleep(rise - fall).await;
+        provider.turn(|dials| dials.buckets = vec![bucket(50.0)]);
+    };
+    watch(&dir, &goals, &mut told, MINUTE * 60, meanwhile).await;
+
+    for (at, expected) in [(Duration::ZERO, 30.0), (fall, 12.0), (rise, 50.0)] {
+        let (when, found) = told.after(at);
+        assert!((found / expected - 1.0).abs() < 0.1, "{found} for {expected}: {:?}", told.events);
+        assert!(when - at <= MINUTE * 5, "after {:?}: {:?}", when - at, told.events);
+        let profile = told.profiles.iter().find(|(written, _)| *written >= when);
+        let (written, profile) = profile.expect("it follows");
+        assert!(*written - at <= MINUTE * 5, "{written:?}");
+        let line = format!("calls_per_second: {} #", found.floor());
+        assert!(profile.contains(&line), "{line}: {profile}");
+    }
+    assert_eq!(told.changes.len(), 3, "nothing else changed: {:?}", told.events);
+    assert!(told.spent_max <= PER_HOUR, "{} calls", told.spent_max);
+    // What it says that it sent is what the provider was sent.
+    assert_eq!(told.calls, provider.counts().calls, "{:?}", told.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_knows_the_limit_and_what_was_spent() {
+    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    let goals = [support::goal(&provider.url())];
+    let mut told = Told::new();
+    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    let (spent, calls) = (told.spent, told.calls);
+    assert_eq!(told.changes.len(), 1, "{:?}", told.events);
+    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    assert_eq!(told.changes.len(), 1, "it is not studied again: {:?}", told.events);
+    assert!(told.spent > spent && told.calls > calls, "{} {}", told.spent, told.calls);
+    assert_eq!(told.calls, provider.counts().calls);
+    assert!(told.spent_max <= PER_HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_without_a_limit_costs_little() {
+    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    provider.turn(|dials| dials.buckets.clear());
+    let goals = [support::goal(&provider.url())];
+    let mut told = Told::new();
+    watch(&dir, &goals, &mut told, MINUTE * 20, async {}).await;
+    assert!(told.events[0].contains("rate limit: none up to 100 calls/s"), "{:?}", told.events);
+    assert_eq!(told.events.len(), 1, "{:?}", told.events);
+    // The study, and a round each minute.
+    assert!(told.calls < 2_000 + 20 * 97, "{}", told.calls);
+    assert!(matches!(told.changes[..], [(_, rate)] if rate == f64::INFINITY));
+}
