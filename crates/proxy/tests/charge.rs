@@ -58,7 +58,7 @@ impl StoreOfTest {
         let limits = self.limits.lock().expect("no panic");
         let mut caps = limits.iter().filter_map(|limit| match limit {
             LeasedLimit::Cap(cap) => Some(Arc::clone(cap)),
-            LeasedLimit::Bucket(_) | LeasedLimit::Gate(_) => None,
+            LeasedLimit::Bucket(_) | LeasedLimit::Gate(_) | LeasedLimit::Window(_) => None,
         });
         caps.next().expect("a cap is shared")
     }
@@ -67,7 +67,7 @@ impl StoreOfTest {
         let limits = self.limits.lock().expect("no panic");
         let mut rates = limits.iter().filter_map(|limit| match limit {
             LeasedLimit::Bucket(bucket) => Some(Arc::clone(bucket)),
-            LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
+            LeasedLimit::Cap(_) | LeasedLimit::Gate(_) | LeasedLimit::Window(_) => None,
         });
         rates.next().expect("a rate is shared")
     }

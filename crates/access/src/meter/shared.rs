@@ -179,7 +179,10 @@ mod tests {
             let limits = self.0.lock().unwrap();
             let found = limits.iter().find_map(|(it, limit)| match limit {
                 LeasedLimit::Bucket(bucket) if it == name => Some(Arc::clone(bucket)),
-                LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
+                LeasedLimit::Bucket(_)
+                | LeasedLimit::Cap(_)
+                | LeasedLimit::Gate(_)
+                | LeasedLimit::Window(_) => None,
             });
             found.expect("a rate of this name")
         }
