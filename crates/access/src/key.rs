@@ -148,6 +148,12 @@ impl KeyId {
         Self(base32(u64::from_be_bytes(bits)))
     }
 
+    /// One of many that differ.
+    #[cfg(test)]
+    pub(crate) fn of_number(number: u64) -> Self {
+        Self(base32(number))
+    }
+
     /// Its text as one number.
     pub(crate) fn bits(self) -> u64 {
         u64::from_le_bytes(self.0)

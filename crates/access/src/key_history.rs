@@ -5,19 +5,29 @@
 //! back: what was known stays. A key that was taken out and is there again may have been put back by its
 //! owner; it is used, and told.
 //!
-//! It is known as long as the process runs, and no longer.
+//! What is for good outlives the process where its owner keeps the [`EndedKey`]s and gives them back. Of a secret
+//! that was replaced before the start the one after it is not known: such a key is left out. The rest is known as
+//! long as the process runs.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::hash::Hash as _;
+use std::str::FromStr;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::key::KeyId;
 use crate::key_hash::KeyHash;
 use crate::key_record::{KeyRecord, PreviousHash};
+use crate::unix_seconds::UnixSeconds;
 
 /// Keys that were taken out and are remembered at most; those beyond are not known again.
 const REMOVED_MAX: usize = 100_000;
+/// Keys that are known as revoked at most. Beyond it half of them are forgotten, those that were revoked first.
+const REVOKED_MAX: usize = 200_000;
+/// Keys to be kept over a restart at most: those that were revoked last, then those with replaced secrets.
+pub const ENDED_KEYS_MAX: usize = 100_000;
 /// Replaced secrets of one key that are remembered, the latest ones.
 const REPLACED_MAX: usize = 8;
 /// Contents that are known again, the latest ones.
@@ -28,11 +38,49 @@ const CONTENTS_MAX: usize = 64;
 pub struct KeyHistory {
     /// As they were when they were taken out.
     removed: HashMap<KeyId, KeyRecord>,
-    replaced: HashMap<KeyId, VecDeque<KeyHash>>,
+    /// When, whether they are there or not.
+    revoked: HashMap<KeyId, UnixSeconds>,
+    replaced: HashMap<KeyId, VecDeque<SecretMark>>,
     /// Digests, the latest last.
     contents: VecDeque<u64>,
     /// Keys that were kept as they are, and told.
     told: HashSet<KeyId>,
+}
+
+/// By which the secret of a key is known again: a digest of its hash, from which neither is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecretMark(u64);
+
+impl SecretMark {
+    fn of(hash: &KeyHash) -> Self {
+        Self(xxh3_64(hash.as_bytes()))
+    }
+}
+
+impl fmt::Display for SecretMark {
+    /// 16 hex digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for SecretMark {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// What of a key has ended for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedKey {
+    /// Its id.
+    pub id: KeyId,
+    /// When it was revoked, if it was.
+    pub revoked_at: Option<UnixSeconds>,
+    /// Secrets that others have taken the place of, at most the eight latest ones.
+    pub replaced: Vec<SecretMark>,
 }
 
 /// What a source brings back.
@@ -102,46 +150,99 @@ impl KeyHistory {
                 }
                 None => drop(self.told.remove(&id)),
             }
-            records.push(record);
+            records.extend(record);
         }
         for (id, record) in before {
             if self.removed.len() < REMOVED_MAX {
                 self.removed.insert(id, record.clone());
             }
         }
+        self.forget_first_revoked();
         FollowedKeys { records, returned, is_earlier }
     }
 
-    /// Of what is known of a key and what came of it, the one that is newer.
+    /// What has ended for good, by the ids: at most [`ENDED_KEYS_MAX`] keys.
+    pub fn ended(&self) -> Vec<EndedKey> {
+        let of = |id: &KeyId| EndedKey {
+            id: *id,
+            revoked_at: self.revoked.get(id).copied(),
+            replaced: self.replaced.get(id).into_iter().flatten().copied().collect(),
+        };
+        let replaced = self.replaced.keys().filter(|id| !self.revoked.contains_key(*id));
+        let mut ended: Vec<_> = self.revoked.keys().chain(replaced).map(of).collect();
+        if ended.len() > ENDED_KEYS_MAX {
+            ended.sort_unstable_by_key(|key| (Reverse(key.revoked_at), key.id));
+            ended.truncate(ENDED_KEYS_MAX);
+        }
+        ended.sort_unstable_by_key(|key| key.id);
+        ended
+    }
+
+    /// Adds what was known to have ended for good before a restart, or is to another process. The keys that are in
+    /// use are to be judged again: by [`Self::follow`], with none before them.
+    pub fn restore(&mut self, ended: Vec<EndedKey>) {
+        for EndedKey { id, revoked_at, replaced } in ended {
+            if let Some(at) = revoked_at {
+                self.note_revoked(id, at);
+            }
+            replaced.into_iter().for_each(|mark| self.note_replaced(id, mark));
+        }
+        self.forget_first_revoked();
+    }
+
+    /// Of what is known of a key and what came of it, the one that is newer; `None` where that is not known.
     fn newer(
         &mut self,
         known: Option<&KeyRecord>,
         mut record: KeyRecord,
-    ) -> (KeyRecord, Option<KeyReturn>) {
-        let Some(known) = known else { return (record, None) };
-        if known.hash != record.hash {
-            let is_previous = known.previous.is_some_and(|it| it.hash == record.hash);
-            let replaced = self.replaced.entry(record.id).or_default();
-            if is_previous || replaced.contains(&record.hash) {
-                return (known.clone(), Some(KeyReturn::Replaced));
+    ) -> (Option<KeyRecord>, Option<KeyReturn>) {
+        let id = record.id;
+        if known.is_none_or(|known| known.hash != record.hash) {
+            let mark = SecretMark::of(&record.hash);
+            if self.replaced.get(&id).is_some_and(|replaced| replaced.contains(&mark)) {
+                return (known.cloned(), Some(KeyReturn::Replaced));
             }
-            if replaced.len() == REPLACED_MAX {
-                replaced.pop_front();
+            if let Some(known) = known {
+                self.note_replaced(id, SecretMark::of(&known.hash));
             }
-            replaced.push_back(known.hash);
         }
-        match (known.revoked_at, record.revoked_at) {
-            (Some(at), None) => {
-                record.revoked_at = Some(at);
-                (record, Some(KeyReturn::Revoked))
-            }
-            (Some(at), Some(later)) => {
-                // Nor is it valid for another while.
-                record.revoked_at = Some(at.min(later));
-                (record, None)
-            }
-            (None, _) => (record, None),
+        if let Some(PreviousHash { hash, .. }) = &record.previous {
+            self.note_replaced(id, SecretMark::of(hash));
         }
+        let known_at = self.revoked.get(&id).copied();
+        let why = (known_at.is_some() && record.revoked_at.is_none()).then_some(KeyReturn::Revoked);
+        // Nor is it valid for another while.
+        record.revoked_at = known_at.into_iter().chain(record.revoked_at).min();
+        if let Some(at) = record.revoked_at {
+            self.note_revoked(id, at);
+        }
+        (Some(record), why)
+    }
+
+    fn note_revoked(&mut self, id: KeyId, at: UnixSeconds) {
+        self.revoked.entry(id).and_modify(|known| *known = at.min(*known)).or_insert(at);
+    }
+
+    fn note_replaced(&mut self, id: KeyId, mark: SecretMark) {
+        let replaced = self.replaced.entry(id).or_default();
+        if replaced.contains(&mark) {
+            return;
+        }
+        if replaced.len() == REPLACED_MAX {
+            replaced.pop_front();
+        }
+        replaced.push_back(mark);
+    }
+
+    fn forget_first_revoked(&mut self) {
+        if self.revoked.len() <= REVOKED_MAX {
+            return;
+        }
+        let mut all: Vec<_> = self.revoked.iter().map(|(id, at)| (*at, *id)).collect();
+        all.sort_unstable();
+        all.iter().take(all.len() - REVOKED_MAX / 2).for_each(|(_, id)| {
+            self.revoked.remove(id);
+        });
     }
 
     /// Remembers a content, and says whether it was there before the last one.
@@ -177,7 +278,6 @@ fn digest_record(record: &KeyRecord, hasher: &mut Xxh3) {
 mod tests {
     use super::*;
     use crate::key_hash::Pepper;
-    use crate::unix_seconds::UnixSeconds;
 
     /// `a:1`: the key `a` with its first secret; `a:2<1`: its second, while the first is valid; `a:1!9`: revoked
     /// at 9.
@@ -258,6 +358,70 @@ mod tests {
         check(&["a:1 b:1", "a:1", "a:1 b:1 c:1", "a:1 b:1"], "a:1 b:1", "earlier");
         // Each time, as it is used each time.
         check(&["a:1", "", "a:1", "", "a:1"], "a:1", "a:removed earlier");
+    }
+
+    /// A process knew these contents one after the other; the next one begins with this, and has these keys.
+    #[track_caller]
+    fn check_restart(contents: &[&str], begins_with: &str, used: &str, told: &str) {
+        let (mut before, mut old) = (KeyHistory::default(), Vec::new());
+        for content in contents {
+            old = before.follow(&old, records(content)).records;
+        }
+        let mut after = KeyHistory::default();
+        after.restore(before.ended());
+        assert_eq!(after.ended(), before.ended());
+        let FollowedKeys { records: found, returned, is_earlier } =
+            after.follow(&[], records(begins_with));
+        assert_eq!(found, records(used), "{contents:?} {begins_with}");
+        let words =
+            returned.iter().map(|(id, why)| format!("{}:{}", &id.as_str()[..1], why.word()));
+        assert_eq!(words.collect::<Vec<_>>().join(" "), told, "{contents:?} {begins_with}");
+        assert!(!is_earlier);
+    }
+
+    #[test]
+    fn what_ended_for_good_ends_at_a_restart_too() {
+        check_restart(&["a:1 b:1", "a:1!9 b:1"], "a:1 b:1", "a:1!9 b:1", "a:revoked");
+        check_restart(&["a:1!9 b:1"], "a:1!9 b:1", "a:1!9 b:1", "");
+        check_restart(&["a:1!9", ""], "a:1", "a:1!9", "a:revoked");
+        check_restart(&["a:1", "a:2<1"], "a:2<1", "a:2<1", "");
+        check_restart(&["a:1", "a:2<1"], "a:3<2", "a:3<2", "");
+        // Which secret took its place is not known any more.
+        check_restart(&["a:1 b:1", "a:2<1 b:1"], "a:1 b:1", "b:1", "a:replaced");
+        check_restart(&["a:2<1"], "a:1", "", "a:replaced");
+        check_restart(&["a:1", "a:2!9"], "a:1", "", "a:replaced");
+        // It may have been put back.
+        check_restart(&["a:1 b:1", "a:1"], "a:1 b:1", "a:1 b:1", "");
+    }
+
+    #[test]
+    fn what_another_process_knew_ends_the_keys_in_use() {
+        let mut other = KeyHistory::default();
+        other.follow(&[], records("a:1!9 b:2<1 c:1"));
+        let mut own = KeyHistory::default();
+        let used = own.follow(&[], records("a:1 b:1 c:1")).records;
+        own.restore(other.ended());
+        let judged = own.follow(&[], used);
+        assert_eq!(judged.records, records("a:1!9 c:1"));
+        assert_eq!(judged.returned.len(), 2);
+    }
+
+    #[test]
+    fn of_too_many_ended_keys_the_latest_are_kept() {
+        let mut history = KeyHistory::default();
+        let id = |number: u64| KeyId::of_number(number);
+        let ended = |number: u64| EndedKey {
+            id: id(number),
+            revoked_at: Some(UnixSeconds(number)),
+            replaced: Vec::new(),
+        };
+        history.restore((0..REVOKED_MAX as u64 + 1).map(ended).collect());
+        assert_eq!(history.revoked.len(), REVOKED_MAX / 2);
+        let kept = history.ended();
+        assert_eq!(kept.len(), ENDED_KEYS_MAX);
+        assert!(kept.contains(&ended(REVOKED_MAX as u64)) && !kept.contains(&ended(0)));
+        assert_eq!("00000000000000ff".parse(), Ok(SecretMark(255)));
+        assert_eq!(SecretMark(255).to_string(), "00000000000000ff");
     }
 
     #[test]

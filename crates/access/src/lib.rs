@@ -84,7 +84,7 @@ pub use key::{ApiKey, KEY_ENV_BYTES_MAX, KEY_PREFIX, KeyId, KeyTextError, NewKey
 pub use key_hash::{
     FOREIGN_KEY_BYTES_MAX, FOREIGN_KEY_BYTES_MIN, ForeignKeyError, HashTextError, KeyHash, Pepper,
 };
-pub use key_history::{FollowedKeys, KeyHistory, KeyReturn};
+pub use key_history::{ENDED_KEYS_MAX, EndedKey, FollowedKeys, KeyHistory, KeyReturn, SecretMark};
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
     CallCharge, HeldPlace, InFlightPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall,

@@ -7,9 +7,9 @@
 //! Rates are exact. Caps are checked and spent in two steps, so that calls on several threads at one moment can
 //! each pass a cap that has room for one of them: a cap is passed by at most what those calls cost.
 //!
-//! Rates and caps of keys and tenants may be shared with other replicas ([`QuotaSharing`]). A call that finds
-//! no tokens before the store has said whether there are any is *unanswered*: a try a little later has an
-//! answer, or the replica goes by its own share.
+//! Rates and caps of keys and tenants, and the places of what is under way, may be shared with other replicas
+//! ([`QuotaSharing`]). A call that finds no tokens or no place before the store has said whether there are any is
+//! *unanswered*: a try a little later has an answer, or the replica goes by its own share.
 
 mod shared;
 
@@ -20,7 +20,7 @@ use wellhead_eth::MethodRow;
 use wellhead_limit::lease::{LeaseShortage, LeasedCap};
 use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
 
-use self::shared::{LimitSharer, RateMeter};
+use self::shared::{LimitSharer, PlaceMeter, RateMeter};
 use crate::quota::{QuotaBounds, QuotaPlan};
 
 pub use self::shared::QuotaSharing;
@@ -170,7 +170,7 @@ pub struct MeteredCall<'a> {
 struct BoundsMeter {
     calls: RateMeter,
     credits: RateMeter,
-    in_flight: Gate,
+    in_flight: PlaceMeter,
 }
 
 /// A bound that refused, and when it may let the call through.
@@ -196,7 +196,7 @@ impl BoundReached {
 impl BoundsMeter {
     fn shared(sharer: LimitSharer<'_>, bounds: &QuotaBounds, group: Option<usize>) -> Self {
         let [calls, credits] = sharer.rates(bounds, group);
-        Self { calls, credits, in_flight: Gate::default() }
+        Self { calls, credits, in_flight: sharer.places(bounds, group) }
     }
 
     /// Takes a call and its credits, or neither.
@@ -217,13 +217,11 @@ impl BoundsMeter {
         self.credits.give_back(bounds.credits, credits);
     }
 
-    fn enter(&self, bounds: &QuotaBounds) -> Result<(), BoundReached> {
-        match bounds.in_flight {
-            Some(most) if !self.in_flight.enter(most) => {
-                Err(BoundReached::held(QuotaLimit::InFlight, most))
-            }
-            Some(_) | None => Ok(()),
-        }
+    fn enter(&self, bounds: &QuotaBounds, at: Duration) -> Result<(), BoundReached> {
+        let Some(most) = bounds.in_flight else { return Ok(()) };
+        self.in_flight
+            .enter(most, at)
+            .map_err(|shortage| BoundReached::new(QuotaLimit::InFlight, f64::from(most), shortage))
     }
 
     /// To be called once for each [`Self::enter`] that let something in.
@@ -266,7 +264,7 @@ impl SubjectMeter {
         }
     }
 
-    /// One whose rates and caps are those of all replicas together.
+    /// One whose rates, caps and places of what is under way are those of all replicas together.
     pub(crate) fn shared(
         kind: SubjectKind,
         name: &Arc<str>,
@@ -361,7 +359,7 @@ impl SubjectMeter {
 
     fn take_groups(&self, groups: u32, credits: u32, at: Duration) -> Result<(), BoundReached> {
         for (place, bounds, meter) in self.each(groups) {
-            let taken = meter.enter(bounds).and_then(|()| {
+            let taken = meter.enter(bounds, at).and_then(|()| {
                 meter.take(bounds, credits, at).inspect_err(|_| meter.leave(bounds))
             });
             if let Err(reached) = taken {
@@ -405,6 +403,11 @@ impl SubjectMeter {
             Cap::Month => (QuotaLimit::Month, caps.month),
         };
         Err(BoundReached::new(limit, most.unwrap_or_default() as f64, shortage))
+    }
+
+    /// Whether one of the groups bounds what is under way.
+    fn has_places(&self, groups: u32) -> bool {
+        self.each(groups).any(|(_, bounds, _)| bounds.in_flight.is_some())
     }
 
     fn leave_groups(&self, groups: u32) {
@@ -504,15 +507,15 @@ impl<'a> CallCharge<'a> {
 }
 
 impl CallCharge<'_> {
-    /// Moves the places of its groups to what holds them while the answer is sent. `meters` are those that it was
+    /// Moves the places of its groups to what holds them until the answer is sent. `meters` are those that it was
     /// taken from.
-    pub fn hold_while_sent<'m>(
+    pub fn hold_until_sent<'m>(
         &mut self,
         meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
         held: &mut SendingPlaces,
     ) {
         for (taken, meter) in self.taken.iter_mut().zip(meters) {
-            if let Some((_, groups)) = taken.take_if(|(_, groups)| *groups != 0) {
+            if let Some((_, groups)) = taken.take_if(|(meter, groups)| meter.has_places(*groups)) {
                 held.0.push(SendingPlace::Groups { meter: Arc::clone(meter), groups });
             }
         }
@@ -535,11 +538,15 @@ pub struct InFlightPlace<'a> {
 
 impl<'a> InFlightPlace<'a> {
     /// Takes a place of each of `meters`, the first [`METERS_MAX`] of them, or none.
-    pub fn take(meters: impl IntoIterator<Item = &'a SubjectMeter>) -> Result<Self, LimitDenied> {
+    pub fn take(
+        meters: impl IntoIterator<Item = &'a SubjectMeter>,
+        at: MeterTime,
+    ) -> Result<Self, LimitDenied> {
         let mut places = Self::default();
         for (place, meter) in meters.into_iter().take(METERS_MAX).enumerate() {
             // On an error the places so far are given back by their drop.
-            meter.all.enter(&meter.quota().bounds).map_err(|why| meter.denied(why))?;
+            let entered = meter.all.enter(&meter.quota().bounds, at.elapsed);
+            entered.map_err(|why| meter.denied(why))?;
             places.meters[place] = Some(meter);
         }
         Ok(places)
@@ -547,14 +554,14 @@ impl<'a> InFlightPlace<'a> {
 }
 
 impl InFlightPlace<'_> {
-    /// Moves the places to what holds them while the answer is sent. `meters` are those that they were taken from.
-    pub fn hold_while_sent<'m>(
+    /// Moves the places to what holds them until the answer is sent. `meters` are those that they were taken from.
+    pub fn hold_until_sent<'m>(
         mut self,
         meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
         held: &mut SendingPlaces,
     ) {
         for (taken, meter) in self.meters.iter_mut().zip(meters) {
-            if taken.take().is_some() {
+            if taken.take_if(|meter| meter.quota().bounds.in_flight.is_some()).is_some() {
                 held.0.push(SendingPlace::Request(Arc::clone(meter)));
             }
         }

@@ -28,8 +28,8 @@ use parking_lot::{Mutex, MutexGuard};
 use wellhead_access::usage::UsageTable;
 use wellhead_access::{
     AccessPolicy, AccessTable, BadKeyReason, BuiltAccess, Caller, CertificateName, ClientFacts,
-    DenialCounts, Denied, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook,
-    MeterTime, QuotaSharing,
+    DenialCounts, Denied, EndedKey, IdentifiedClient, KeyHistory, KeyRecord, LastingHead,
+    MeterBook, MeterTime, QuotaSharing,
 };
 use wellhead_proxy::AccessTerms;
 use wellhead_server::{ClientHead, HttpRefusal, Identified, SessionClose};
@@ -108,7 +108,10 @@ impl KeyOrigin {
     const ALL: [Self; 3] = [Self::Settings, Self::File, Self::Redis];
     const COUNT: usize = Self::ALL.len();
 
-    /// As pages about keys name it.
+    /// Those of which it is remembered what has ended for good.
+    pub(crate) const REMEMBERED: [Self; 2] = [Self::File, Self::Redis];
+
+    /// As pages about keys, and the state file, name it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Settings => "config",
@@ -189,6 +192,27 @@ impl CallerControl {
         let problems = self.rebuild(&sources);
         self.is_stale.store(sources.iter().any(|source| source.is_stale), Relaxed);
         problems
+    }
+
+    /// What has ended for good of the keys of a source.
+    pub(crate) fn ended_keys(&self, source: KeyOrigin) -> Vec<EndedKey> {
+        self.sources.lock()[source as usize].history.ended()
+    }
+
+    /// Adds what had ended for good of the keys of a source before this process started, or has to another one, and
+    /// judges the keys in use by it.
+    pub(crate) fn restore_ended_keys(&self, source: KeyOrigin, ended: Vec<EndedKey>) {
+        let mut sources = self.sources.lock();
+        let keys = &mut sources[source as usize];
+        keys.history.restore(ended);
+        let used = std::mem::take(&mut keys.records);
+        if used.is_empty() {
+            return;
+        }
+        let followed = keys.history.follow(&[], used);
+        returned::tell(source, &followed, &self.returned);
+        keys.records = followed.records;
+        self.rebuild(&sources);
     }
 
     /// Says whether a source was not heard of for too long, or not yet: then its keys are not used.

@@ -8,8 +8,8 @@ use wellhead_access::{Caller, HeldPlace, LastingHead};
 use wellhead_dispatch::now;
 use wellhead_proxy::{Answer, Ctx, ProxyWorker, SubscriberMessage, Target};
 use wellhead_server::{
-    AnswerBody, ClientHead, Handler, HttpAnswer, HttpRefusal, HttpRequest, Identified, OnQueued,
-    RateLimitValues, SessionHead,
+    AnswerBody, ClientHead, Handler, HeldUntilSent, HttpAnswer, HttpRefusal, HttpRequest,
+    Identified, OnQueued, RateLimitValues, SessionHead,
 };
 
 use crate::access::{CallerControl, certificate_name};
@@ -130,5 +130,6 @@ fn http_answer(answer: Answer) -> HttpAnswer {
         warning: answer.warning,
         trail: answer.trail,
         on_queued: None,
+        held: (!answer.held.is_empty()).then(|| HeldUntilSent::new(answer.held)),
     }
 }

@@ -46,7 +46,7 @@ use crate::reload::{
 use crate::renew::{self, ListenerTls};
 use crate::serve_error::ServeError;
 use crate::shared::{follow_pauses, follow_replicas};
-use crate::state::State;
+use crate::state::{State, StateCallers};
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
@@ -266,15 +266,17 @@ fn proxy_worker(
     Ok(Arc::new(ArcSwap::from_pointee(ProxyWorker { proxy, chains })))
 }
 
-/// What was spent before, as the state file says.
+/// What was spent, and what ended of keys, before, as the state file says.
 fn restore(
     settings: &Settings,
     proxy: &Arc<ArcSwap<Proxy>>,
     parts: &Assembly,
     now: Instant,
 ) -> Option<Arc<State>> {
-    let book = parts.callers.as_ref().map(|callers| Arc::clone(callers.book()));
-    settings.state.as_deref().map(|path| State::restore(path, proxy, book, now))
+    let control = parts.callers.clone();
+    let book = control.as_ref().map(|control| Arc::clone(control.book()));
+    let callers = StateCallers { book, control };
+    settings.state.as_deref().map(|path| State::restore(path, proxy, callers, now))
 }
 
 /// Where requests leave what they did.

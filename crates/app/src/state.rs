@@ -1,5 +1,5 @@
-//! What was spent in the day and the month, at upstreams and by tenants and keys, and the filters of clients,
-//! kept in a file over a restart.
+//! What was spent in the day and the month, at upstreams and by tenants and keys, which keys were revoked or
+//! replaced, and the filters of clients, kept in a file over a restart.
 //!
 //! Budgets are for money, so a restart must not begin at zero. The file is written beside
 //! the old one, synced and renamed over it, every [`WRITE_EVERY`] when something was spent
@@ -19,15 +19,17 @@
 //! wellhead state 2 5f3a09c1
 //! {"spending":[{"chain":"ethereum","upstream":"alchemy","day":20777,"day_credits":1200, ...}],
 //!  "callers":[{"kind":"tenant","name":"acme","day":20777,"day_credits":40, ...}],
+//!  "keys":[{"source":"file","id":"7c9xk2ma","revoked_at":1795000000,"replaced":[]}],
 //!  "filters":[{"chain":"ethereum","filters":[{"id":"0xf117e200...", ...}]}]}
 //! ```
 //!
 //! The first line says the version and a CRC-32 of what follows. Days and months are counted
 //! from 1970, as in `limit::Ledger`. A file of version 1 is the list of spending alone; one of version 2 may
-//! have no `callers`. What tenants and keys spent of limits that several wellheads share is known to their
+//! have no `callers` and no `keys`. What tenants and keys spent of limits that several wellheads share is known to their
 //! store; the file then says what this one spent of it.
 
 mod callers;
+mod ended;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -45,6 +47,8 @@ use wellhead_proxy::{Proxy, ServedChain};
 use wellhead_upstream::{Pages, Upstream};
 
 use self::callers::{CallerRow, CallerSpending};
+use self::ended::{EndedKeys, EndedRow};
+use crate::access::CallerControl;
 use crate::config::file::read_regular;
 
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
@@ -84,7 +88,17 @@ struct FilterRow {
 struct StateContent {
     spending: Vec<SpendingRow>,
     callers: Vec<CallerRow>,
+    ended: Vec<EndedRow>,
     filters: Vec<FilterRow>,
+}
+
+/// Of whose callers the file tells.
+#[derive(Debug, Default)]
+pub(crate) struct StateCallers {
+    /// Their spending; `None` where callers are not told apart.
+    pub(crate) book: Option<Arc<MeterBook>>,
+    /// Their keys; `None` as above.
+    pub(crate) control: Option<Arc<CallerControl>>,
 }
 
 /// Why a file cannot be used.
@@ -159,16 +173,18 @@ pub(crate) struct State {
     /// Rows of upstreams that the settings do not name any more: they may come back.
     others: Mutex<Vec<SpendingRow>>,
     callers: CallerSpending,
+    ended: EndedKeys,
     written: AtomicU64,
     failed: AtomicU64,
 }
 
 impl State {
-    /// Reads `path` and gives the upstreams of `proxy`, and the callers of `book`, what they had spent.
+    /// Reads `path` and gives the upstreams of `proxy`, and the callers, what they had spent. To be called before keys
+    /// are read: those that were revoked are then never valid.
     pub(crate) fn restore(
         path: &Path,
         proxy: &Arc<ArcSwap<Proxy>>,
-        book: Option<Arc<MeterBook>>,
+        callers: StateCallers,
         now: Instant,
     ) -> Arc<Self> {
         // What is wrong with the folder is told when the file is written.
@@ -179,7 +195,8 @@ impl State {
             lock: Arc::new(Mutex::new(claimed)),
             added: Mutex::default(),
             others: Mutex::default(),
-            callers: CallerSpending::of(book),
+            callers: CallerSpending::of(callers.book),
+            ended: EndedKeys::of(callers.control),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
@@ -189,7 +206,7 @@ impl State {
 
     /// Gives the upstreams what the file says that they spent, less what it said before, and takes in the filters.
     fn add(&self, read: Result<StateContent, Unreadable>, now: Instant) {
-        let StateContent { spending: rows, callers, filters } = match read {
+        let StateContent { spending: rows, callers, ended, filters } = match read {
             Ok(content) => content,
             Err(why) => {
                 tell(&self.path, &why);
@@ -206,6 +223,7 @@ impl State {
             tracing::info!(chain = row.chain, restored, "filters of clients go on");
         }
         self.callers.add(callers);
+        self.ended.add(ended);
         let (mut added, mut others) = (self.added.lock(), self.others.lock());
         for row in &rows {
             let is_same = |it: &&SpendingRow| it.chain == row.chain && it.upstream == row.upstream;
@@ -315,6 +333,7 @@ impl State {
         StateContent {
             spending: self.rows(),
             callers: self.callers.rows(),
+            ended: self.ended.rows(),
             filters: chains.filter_map(filters_of).collect(),
         }
     }
@@ -453,21 +472,21 @@ fn parse(text: &[u8]) -> Result<StateContent, Unreadable> {
     }
     let body: Value = serde_json::from_slice(body).map_err(|_| damaged("it holds no JSON"))?;
     let list = |value: &'_ Value| value.as_array().cloned().ok_or(damaged("it holds no list"));
-    let (spending, callers, filters) = match with_filters {
-        Some(_) => {
-            let callers =
-                if body["callers"].is_null() { Vec::new() } else { list(&body["callers"])? };
-            (list(&body["spending"])?, callers, list(&body["filters"])?)
-        }
-        None => (list(&body)?, Vec::new(), Vec::new()),
+    let later_list = |value: &'_ Value| if value.is_null() { Ok(Vec::new()) } else { list(value) };
+    let (spending, filters) = match with_filters {
+        Some(_) => (list(&body["spending"])?, list(&body["filters"])?),
+        None => (list(&body)?, Vec::new()),
     };
+    let (callers, ended) = (later_list(&body["callers"])?, later_list(&body["keys"])?);
     let incomplete = || damaged("a row is incomplete");
     let spending = spending.iter().map(|row| row_of(row).ok_or_else(incomplete));
     let callers = callers.iter().map(|row| CallerRow::read(row).ok_or_else(incomplete));
+    let ended = ended.iter().map(|row| EndedRow::read(row).ok_or_else(incomplete));
     let filters = filters.iter().map(|row| filters_of(row).ok_or_else(incomplete));
     Ok(StateContent {
         spending: spending.collect::<Result<_, _>>()?,
         callers: callers.collect::<Result<_, _>>()?,
+        ended: ended.collect::<Result<_, _>>()?,
         filters: filters.collect::<Result<_, _>>()?,
     })
 }
@@ -506,10 +525,11 @@ fn render(content: &StateContent) -> Vec<u8> {
         let filters = filters.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
         json!({ "chain": chain, "filters": filters.collect::<Vec<_>>() })
     };
-    let StateContent { spending, callers, filters: of_chains } = content;
+    let StateContent { spending, callers, ended, filters: of_chains } = content;
     let body = json!({
         "spending": spending.iter().map(row).collect::<Vec<_>>(),
         "callers": callers.iter().map(CallerRow::write).collect::<Vec<_>>(),
+        "keys": ended.iter().map(EndedRow::write).collect::<Vec<_>>(),
         "filters": of_chains.iter().map(filters).collect::<Vec<_>>(),
     });
     let body = body.to_string();
@@ -563,291 +583,4 @@ fn write(path: &Path, content: &StateContent) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use wellhead_access::{Quota, QuotaPlan, SubjectKind};
-    use wellhead_limit::Caps;
-    use wellhead_telemetry::clock;
-
-    use super::*;
-    use crate::assemble::{Assembly, Recorders};
-    use crate::config::{self, Overrides};
-    use wellhead_dispatch::now;
-
-    const UPSTREAMS: &str = r#"
-      - { id: a, url: "http://a", budget: { credits_per_month: 1000 } }
-      - { id: b, url: "http://b", budget: { credits_per_day: 100 } }
-      - { id: free, url: "http://c" }
-"#;
-
-    fn proxy() -> Arc<Proxy> {
-        proxy_with(UPSTREAMS)
-    }
-
-    fn proxy_with(upstreams: &str) -> Arc<Proxy> {
-        let source = format!("chains:\n  ethereum:\n    id: 1\n    upstreams:{upstreams}");
-        let loaded = config::parse("test", &source, &|_| None, Overrides::default());
-        let settings = loaded.expect("a good config").settings;
-        Assembly::new(&Arc::new(settings), Recorders::default(), now()).expect("parts").proxy
-    }
-
-    /// Makes so many calls at the upstream at `place`.
-    fn spend(proxy: &Proxy, place: usize, calls: usize) {
-        let (_, upstream) = upstreams(proxy).nth(place).expect("an upstream");
-        let row = wellhead_eth::MethodTable::standard().row("eth_call");
-        for _ in 0..calls {
-            drop(upstream.begin_call(row, now()));
-        }
-    }
-
-    /// Credits of the day and the month, of each.
-    fn spent(proxy: &Proxy) -> Vec<(Option<u64>, Option<u64>)> {
-        let of = |(_, upstream): (&str, &Arc<Upstream>)| {
-            let spending = upstream.spending(now());
-            (spending.day, spending.month)
-        };
-        upstreams(proxy).map(of).collect()
-    }
-
-    #[tokio::test]
-    async fn what_was_spent_survives_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let before = proxy();
-        let state = State::restore(&path, &before.replaceable(), None, now());
-        spend(&before, 0, 7);
-        spend(&before, 1, 3);
-        spend(&before, 2, 5);
-        Arc::clone(&state).end().await;
-        assert_eq!(state.writes(), (1, 0));
-        let after = proxy();
-        let state = State::restore(&path, &after.replaceable(), None, now());
-        assert_eq!(spent(&after), [(Some(7), Some(7)), (Some(3), Some(3)), (None, None)]);
-        spend(&after, 0, 1);
-        state.end().await;
-        let last = proxy();
-        State::restore(&path, &last.replaceable(), None, now());
-        assert_eq!(spent(&last)[0], (Some(8), Some(8)));
-        let left = fs::read_dir(folder.path()).expect("a folder");
-        let mut left: Vec<_> = left.map(|it| it.expect("an entry").file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["state", "state.lock"], "nothing else is left beside it");
-    }
-
-    #[tokio::test]
-    async fn what_callers_spent_survives_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let acme: Arc<str> = "acme".into();
-        let meter = |book: &MeterBook| {
-            let caps = Caps { day: Some(100), month: None };
-            let plan = QuotaPlan::new(Quota { caps, ..Quota::default() });
-            book.named(SubjectKind::Tenant, &acme, &Arc::new(plan))
-        };
-        let today = (clock::unix_seconds() / 86_400) as u32;
-        let spent = |book: &MeterBook| meter(book).ledger().in_month(today);
-        let books = [(); 3].map(|()| Arc::new(MeterBook::default()));
-        let restore = |book: &Arc<MeterBook>| {
-            State::restore(&path, &proxy().replaceable(), Some(Arc::clone(book)), now())
-        };
-        let state = restore(&books[0]);
-        meter(&books[0]).ledger().spend(7, today);
-        state.end().await;
-        let state = restore(&books[1]);
-        assert_eq!(spent(&books[1]), 7);
-        meter(&books[1]).ledger().spend(2, today);
-        state.end().await;
-        // A process that tells no callers apart leaves them in the file.
-        let state = State::restore(&path, &proxy().replaceable(), None, now());
-        state.end().await;
-        restore(&books[2]);
-        assert_eq!(spent(&books[2]), 9);
-    }
-
-    #[test]
-    fn a_file_of_the_version_without_filters_is_read() {
-        let row = r#"{"chain":"ethereum","upstream":"a","day":1,"day_credits":2,"month":3,"month_credits":4}"#;
-        let body = format!("[{row}]");
-        let text = format!("{MAGIC_OF_SPENDING} {}\n{body}", checksum(body.as_bytes()));
-        let content = parse(text.as_bytes()).expect("read");
-        let pages = Pages { day: 1, day_credits: 2, month: 3, month_credits: 4 };
-        assert_eq!((content.spending[0].pages, content.filters), (pages, Vec::new()));
-    }
-
-    #[tokio::test]
-    async fn a_file_of_a_newer_version_is_not_written_over() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let newer = b"wellhead state 3 00000000\n{}";
-        fs::write(&path, newer).expect("written");
-        let (first, second) = (proxy(), proxy());
-        let state = State::restore(&path, &first.replaceable(), None, now());
-        spend(&first, 0, 5);
-        // One that does not hold the lock moves nothing.
-        fs::write(&path, "of the first").expect("written");
-        State::restore(&path, &second.replaceable(), None, now());
-        assert_eq!(fs::read(&path).expect("there"), b"of the first");
-        state.end().await;
-        assert_eq!(read(&path).expect("good").spending[0].pages.month_credits, 5);
-        assert_eq!(fs::read(beside(&path, ".unreadable")).expect("kept"), newer);
-    }
-
-    #[tokio::test]
-    async fn of_two_processes_one_writes_and_the_other_adds_its_own_when_that_one_ends() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let written = |path: &Path| {
-            let content = read(path).expect("written");
-            content.spending.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
-        };
-        let (old, new) = (proxy(), proxy());
-        let first = State::restore(&path, &old.replaceable(), None, now());
-        spend(&old, 0, 5);
-        let wrote = first.write_aside(first.content(false)).await;
-        assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
-        let second = State::restore(&path, &new.replaceable(), None, now());
-        assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
-        spend(&new, 0, 2);
-        spend(&old, 0, 10);
-        let turned_away = second.write_aside(second.content(false)).await;
-        assert!(matches!(turned_away, Some(Turnout::Taken)), "{turned_away:?}");
-        assert_eq!(written(&path), [5, 0], "nothing was written over");
-        Arc::clone(&first).end().await;
-        assert_eq!(written(&path), [15, 0]);
-        Arc::clone(&second).end().await;
-        assert_eq!(written(&path), [17, 0], "what both spent");
-        assert_eq!((spent(&new)[0], second.writes()), ((Some(17), Some(17)), (1, 0)));
-    }
-
-    #[tokio::test]
-    async fn what_a_removed_upstream_spent_is_added_when_the_file_is_free() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let (first_proxy, old) = (proxy(), proxy());
-        let first = State::restore(&path, &first_proxy.replaceable(), None, now());
-        spend(&first_proxy, 0, 5);
-        assert!(matches!(first.write_aside(first.content(false)).await, Some(Turnout::Written)));
-        let current = old.replaceable();
-        let second = State::restore(&path, &current, None, now());
-        spend(&old, 0, 2);
-        let new = proxy_with("\n      - { id: free, url: \"http://c\" }\n");
-        current.store(Arc::clone(&new));
-        second.note_change(&old, now());
-        spend(&first_proxy, 0, 10);
-        first.end().await;
-        second.end().await;
-        let content = read(&path).expect("written");
-        let row = content.spending.iter().find(|row| row.upstream == "a").expect("kept");
-        assert_eq!(row.pages.month_credits, 17, "what both spent");
-    }
-
-    #[test]
-    fn the_default_path_is_that_of_systemd_or_of_the_user() {
-        let check = |environment: &[(&str, &str)], expected: Option<&str>| {
-            let of = |name: &str| {
-                let found = environment.iter().find(|(key, _)| *key == name);
-                found.map(|(_, value)| (*value).to_owned())
-            };
-            assert_eq!(default_path(&of), expected.map(PathBuf::from), "{environment:?}");
-        };
-        let (home, xdg) = (("HOME", "/users/ann"), ("XDG_STATE_HOME", "/users/ann/state"));
-        check(&[], None);
-        check(&[home], Some("/users/ann/.local/state/wellhead/wellhead.state"));
-        check(&[home, xdg], Some("/users/ann/state/wellhead/wellhead.state"));
-        let systemd = ("STATE_DIRECTORY", "/var/lib/wellhead:/var/lib/other");
-        check(&[home, xdg, systemd], Some("/var/lib/wellhead/wellhead.state"));
-        check(
-            &[home, ("XDG_STATE_HOME", "")],
-            Some("/users/ann/.local/state/wellhead/wellhead.state"),
-        );
-        check(&[("HOME", "here")], None);
-    }
-
-    #[test]
-    fn a_default_folder_is_made_where_that_is_possible() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state/wellhead").join(DEFAULT_NAME);
-        prepare(&path).expect("made");
-        assert!(path.parent().is_some_and(Path::is_dir));
-        // Below what is no folder.
-        fs::write(&path, "").expect("written");
-        assert!(prepare(&path.join("deeper").join(DEFAULT_NAME)).is_err());
-    }
-
-    #[tokio::test]
-    async fn an_upstream_that_is_gone_for_a_while_is_remembered() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        let pages = Pages { day: 1, day_credits: 2, month: 3, month_credits: 4 };
-        let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
-        let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
-        write(&path, &content).expect("written");
-        State::restore(&path, &proxy().replaceable(), None, now()).end().await;
-        assert!(read(&path).expect("good").spending.contains(&gone));
-    }
-
-    #[test]
-    fn every_damage_is_noticed_and_none_stops_us() {
-        let pages = Pages { day: 20_777, day_credits: 5, month: 682, month_credits: 9 };
-        let row = SpendingRow { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
-        let filters = vec![r#"{"id":"0x1"}"#.to_owned()];
-        let filters = vec![FilterRow { chain: "ethereum".to_owned(), filters }];
-        let callers = vec![CallerRow { kind: SubjectKind::Tenant, name: "acme".into(), pages }];
-        let content = StateContent { spending: vec![row], callers, filters };
-        let good = render(&content);
-        assert_eq!(parse(&good).expect("good"), content);
-        for cut in 0..good.len() {
-            assert!(parse(&good[..cut]).is_err(), "cut at {cut}");
-        }
-        for place in 0..good.len() {
-            for bit in 0..8 {
-                let mut bad = good.clone();
-                bad[place] ^= 1 << bit;
-                // Only blanks before the checksum may differ and mean the same.
-                assert!(
-                    parse(&bad).is_err() || bad[place].is_ascii_whitespace(),
-                    "bit {bit} of byte {place}"
-                );
-            }
-        }
-        let sealed = |body: &str| format!("{MAGIC} {}\n{body}", checksum(body.as_bytes()));
-        for body in ["", "{}", "[1]", r#"[{"chain":"a"}]"#, "[\u{0}]", r#"{"spending":[]}"#] {
-            assert!(parse(sealed(body).as_bytes()).is_err(), "{body}");
-        }
-        for callers in ["1", "[1]", r#"[{"kind":"address","name":"a"}]"#] {
-            let body = format!(r#"{{"spending":[],"callers":{callers},"filters":[]}}"#);
-            assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
-        }
-        for filters in ["1", "[1]", r#"[{"chain":"a"}]"#, r#"[{"filters":[]}]"#] {
-            let body = format!(r#"{{"spending":[],"filters":{filters}}}"#);
-            assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("state");
-        for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
-            fs::write(&path, bytes).expect("written");
-            let proxy = proxy();
-            State::restore(&path, &proxy.replaceable(), None, now());
-            assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
-        }
-        // The last one may be of use to another version.
-        let kept = fs::read(beside(&path, ".unreadable")).expect("kept");
-        assert_eq!(kept, good[..40]);
-        // What is no file at all.
-        State::restore(folder.path(), &proxy().replaceable(), None, now());
-    }
-
-    #[tokio::test]
-    async fn a_path_that_cannot_be_written_is_counted_and_harms_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let state = State::restore(
-            &folder.path().join("no/such/folder"),
-            &proxy().replaceable(),
-            None,
-            now(),
-        );
-        for _ in 0..2 {
-            Arc::clone(&state).end().await;
-        }
-        assert_eq!(state.writes(), (0, 2));
-    }
-}
+mod tests;

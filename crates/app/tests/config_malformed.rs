@@ -106,3 +106,75 @@ fn every_problem_has_a_line() {
         }
     }
 }
+
+/// Settings with which other proxies let clients in, lock them out or limit nothing, and say nothing of it. The name
+/// says what becomes of it there.
+const FOOTGUNS: [(&str, &str); 18] = [
+    (
+        "a token chooses its algorithm: a public key is taken for a secret",
+        "access: { jwt: [{ issuer: a, audience: [me], tenant: acme, jwks: 'https://a/jwks', secret: '0123456789abcdef0123456789abcdef' }] }\ntenants: { acme: {} }",
+    ),
+    (
+        "the last of two kinds of a credential counts",
+        "access: { jwt: [{ issuer: a, audience: [me], tenant: acme, jwks: 'https://a/jwks', public_key: a.pem }] }\ntenants: { acme: {} }",
+    ),
+    (
+        "tokens for any service are accepted",
+        "access: { jwt: [{ issuer: a, tenant: acme, jwks: 'https://a/jwks' }] }\ntenants: { acme: {} }",
+    ),
+    (
+        "a secret is guessed",
+        "access: { jwt: [{ issuer: a, audience: [me], tenant: acme, secret: short }] }\ntenants: { acme: {} }",
+    ),
+    (
+        "keys of an issuer are replaced on their way",
+        "access: { jwt: [{ issuer: a, audience: [me], tenant: acme, jwks: 'http://a/jwks' }] }\ntenants: { acme: {} }",
+    ),
+    (
+        "an empty list denies all in silence",
+        "access: { networks: [{ cidr: 10.0.0.0/8, tenant: acme }] }\ntenants: { acme: { rights: { origins: [] } } }",
+    ),
+    ("each client says its own address", "access: { proxies: { trust: [0.0.0.0/0] } }"),
+    ("the header of proxies is ignored", "access: { proxies: { header: forwarded } }"),
+    ("a setting does nothing: `trustedProxies`", "access: { trustedProxies: [10.0.0.0/8] }"),
+    (
+        "a setting does nothing: `waitTime`",
+        "quotas: { pro: { calls_per_second: 10, waitTime: 1s } }\ntenants: { acme: { quota: pro } }\naccess: { networks: [{ cidr: 10.0.0.0/8, tenant: acme }] }",
+    ),
+    ("memory is used in the place of a store", "access: { keys: { redis: true } }"),
+    (
+        "a misspelled quota is noticed by the first client",
+        "quotas: { pro: { calls_per_second: 10 } }\ntenants: { acme: { quota: por, key_quota: pro } }\naccess: { networks: [{ cidr: 10.0.0.0/8, tenant: acme }] }",
+    ),
+    (
+        "a limit of nothing refuses each call",
+        "quotas: { pro: { calls_per_second: 0 } }\ntenants: { acme: { quota: pro } }\naccess: { networks: [{ cidr: 10.0.0.0/8, tenant: acme }] }",
+    ),
+    (
+        "hashes of keys that people chose are guessed",
+        "access: { keys: { file: keys.jsonl, foreign: true } }",
+    ),
+    (
+        "a key stands in the config",
+        "access: { keys: { list: [{ id: 7c9xk2ma, hash: wh_live_7c9xk2ma_0123456789abcdefghjkmnpqrs_6axtey, tenant: acme }] } }\ntenants: { acme: {} }",
+    ),
+    ("the admin listener is for everybody", "admin: 0.0.0.0:4546"),
+    ("no client can call", "access: { anonymous: deny }"),
+    (
+        "the tenant of a key is misspelled, and has no limits",
+        "access: { networks: [{ cidr: 10.0.0.0/8, tenant: acne }] }\ntenants: { acme: {} }",
+    ),
+];
+
+#[test]
+fn footguns_of_access_are_refused_with_what_to_write() {
+    let chain = "chains: { ethereum: { upstreams: [{ url: \"http://geth:8545\" }] } }\n";
+    assert!(rendered(chain).starts_with("accepted"), "{}", rendered(chain));
+    for (name, yaml) in FOOTGUNS {
+        let found = rendered(&format!("{yaml}\n{chain}"));
+        let count = |words: &str| found.matches(words).count();
+        let (errors, told) = (count("error: "), count("= help: ") + count(" must be between "));
+        assert!(errors >= 1 && told >= errors, "{name}:\n{found}");
+        assert!(!found.contains("0123456789abcdefghjkmnpqrs"), "{name}:\n{found}");
+    }
+}

@@ -51,17 +51,22 @@ mod pool;
 mod side;
 #[cfg(test)]
 mod sim;
+mod window;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub use book::{BucketTerms, CapTerms, GateAsk, GateBook, GateGrant, LeaseBook};
+pub use book::{
+    BucketTerms, CapTerms, GateAsk, GateBook, GateGrant, LeaseBook, WindowAsk, WindowBook,
+    WindowGrant, WindowTerms,
+};
 pub use bucket::LeasedBucket;
 pub use cap::{CAP_LIFE, LeasedCap, PageAsk};
 pub use gate::{GATE_LIFE, LeasedGate};
 pub use limit::LeasedLimit;
+pub use window::LeasedWindow;
 
 /// `L`, by which a window of calls is longer for several replicas than for one.
 pub const LEASE: Duration = Duration::from_millis(500);

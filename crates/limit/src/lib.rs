@@ -10,7 +10,7 @@
 //! | [`FairShare`] | how much of a common bound one client holds | dynamic thresholds |
 //! | [`RetryBudget`] | attempts beyond one a call | a share of the calls, and a floor |
 //! | [`Ledger`] | a sum a day and a month | a count |
-//! | [`lease`] | a rate, a sum, or how many at once, over several replicas | leases of one bucket |
+//! | [`lease`] | a rate, a sum, a window or how many at once, over several replicas | leases of one bucket |
 //! | [`LearntRate`] | an unknown rate, learnt from refusals | CUBIC |
 //! | [`LearntLimit`] | an unknown concurrency, learnt from latency | gradient |
 //!

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much later than ours the provider's window may have begun.
-const GUARD: Duration = Duration::from_millis(250);
+pub(crate) const GUARD: Duration = Duration::from_millis(250);
 
 /// The low bits hold the credits, the high ones the begin in milliseconds.
 const CREDIT_BITS: u32 = 24;
@@ -53,6 +53,25 @@ impl FixedWindow {
             Some(state >> CREDIT_BITS << CREDIT_BITS | used)
         };
         let _always = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Adds credits that were spent regardless.
+    pub fn charge(&self, credits: u64, window: Duration, now: Duration) {
+        let more = |state: u64| {
+            let (began, used) = open(state, window, now);
+            Some(began << CREDIT_BITS | used.saturating_add(credits).min(CREDITS_MAX))
+        };
+        let _always = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// Takes out what is in the window that counts at `now`, and returns it.
+    pub(crate) fn drain(&self, window: Duration, now: Duration) -> u64 {
+        let empty = |state: u64| {
+            let (began, used) = open(state, window, now);
+            (used > 0).then_some(began << CREDIT_BITS)
+        };
+        let drained = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, empty);
+        drained.map_or(0, |before| before & CREDITS_MAX)
     }
 
     /// How long until `credits` could be added; adds none.
@@ -122,6 +141,17 @@ mod tests {
     #[test]
     fn the_next_window_begins_with_its_first_call() {
         check("1:1 5000:9 5900:1 6100:1", "ok ok ok 150");
+    }
+
+    #[test]
+    fn what_was_spent_regardless_opens_a_window_and_fills_it() {
+        let (window, second) = (FixedWindow::default(), Duration::from_secs(1));
+        let at = Duration::from_millis;
+        window.charge(12, second, at(100));
+        assert_eq!(window.take(1, 10, second, at(200)), Err(at(1_150)));
+        assert_eq!((window.drain(second, at(300)), window.drain(second, at(300))), (12, 0));
+        assert_eq!(window.take(10, 10, second, at(300)), Ok(()));
+        assert_eq!(window.drain(second, at(1_350)), 0, "it is over");
     }
 
     #[test]

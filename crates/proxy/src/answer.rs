@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_access::{LimitDenied, RightDenied, mask_keys};
+use wellhead_access::{LimitDenied, RightDenied, SendingPlaces, mask_keys};
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_eth::Access;
 use wellhead_jsonrpc::write;
@@ -26,6 +26,8 @@ pub struct Answer {
     /// What follows, as it arrives. An error in it means that the answer is cut:
     /// the listener must not let it pass for whole.
     pub rest: Option<Box<dyn Rest>>,
+    /// The places of its request in limits on what is under way: to be held until the last byte is sent.
+    pub held: SendingPlaces,
     /// The source of the answer to a single call: an upstream, or `view` or `cache` if none was
     /// called.
     pub upstream: Option<Arc<str>>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use wellhead_access::LimitDenied;
+use wellhead_access::{LimitDenied, SendingPlaces};
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
@@ -279,26 +279,25 @@ impl Proxy {
                 .charged_by(&self.terms)
                 .telling(subscriber)
                 .traced(closing.trace());
-        let place = match charge::take_place(&request) {
+        let place = match charge::take_place(&request).await {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body, received_at),
         };
-        match packet {
-            Packet::Single(Ok(call)) => {
-                let (answer, line) = single(&request, &call).await;
-                let rest = answer.rest.map(|rest| charge::hold_while_sent(&request, place, rest));
-                (Answer { rest, warning: request.warning(), ..answer }, line)
+        let (mut answer, line) = match packet {
+            Packet::Single(Ok(call)) => single(&request, &call).await,
+            Packet::Single(Err(malformed)) => {
+                return (no_call(&malformed), Line::rejected(received_at));
             }
-            Packet::Single(Err(malformed)) => (no_call(&malformed), Line::rejected(received_at)),
             Packet::Batch(items) => {
                 if let Err(refusal) = charge::check_batch(&request, items.len()) {
                     return self.reject(&refusal, body, received_at);
                 }
                 let parallel = self.settings.batch_parallel.max(1);
-                let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;
-                (Answer { warning: request.warning(), ..answer }, line)
+                Box::pin(batch::answer(&request, &items, parallel)).await
             }
-        }
+        };
+        charge::hold_until_sent(&request, place, &mut answer.held);
+        (Answer { warning: request.warning(), ..answer }, line)
     }
 
     fn index(&self, named: Option<&str>) -> Result<ChainIndex, Refusal> {
@@ -425,10 +424,13 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let rate_limit = report.reply.rate_limit();
     let (body, rest) =
         if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
+    let mut held = SendingPlaces::default();
+    charge.hold_until_sent(&mut held);
     let answer = Answer {
         status: if silent { 204 } else { report.status },
         body,
-        rest: rest.map(|rest| charge.hold_while_sent(rest)),
+        rest,
+        held,
         upstream,
         attempts,
         cache: report.noted.found.map(CacheResult::word),

@@ -14,7 +14,9 @@ use wellhead_access::{
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
-use wellhead_limit::lease::{LeasedBucket, LeasedCap, LeasedLimit, WhenAway};
+use wellhead_limit::lease::{
+    GateGrant, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit, WhenAway,
+};
 use wellhead_proxy::Answer;
 
 /// A caller whose tenant has this quota.
@@ -58,16 +60,25 @@ impl StoreOfTest {
         let limits = self.limits.lock().expect("no panic");
         let mut caps = limits.iter().filter_map(|limit| match limit {
             LeasedLimit::Cap(cap) => Some(Arc::clone(cap)),
-            LeasedLimit::Bucket(_) | LeasedLimit::Gate(_) => None,
+            LeasedLimit::Bucket(_) | LeasedLimit::Gate(_) | LeasedLimit::Window(_) => None,
         });
         caps.next().expect("a cap is shared")
+    }
+
+    fn gate(&self) -> Arc<LeasedGate> {
+        let limits = self.limits.lock().expect("no panic");
+        let mut gates = limits.iter().filter_map(|limit| match limit {
+            LeasedLimit::Gate(gate) => Some(Arc::clone(gate)),
+            LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Window(_) => None,
+        });
+        gates.next().expect("places are shared")
     }
 
     fn rate(&self) -> Arc<LeasedBucket> {
         let limits = self.limits.lock().expect("no panic");
         let mut rates = limits.iter().filter_map(|limit| match limit {
             LeasedLimit::Bucket(bucket) => Some(Arc::clone(bucket)),
-            LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
+            LeasedLimit::Cap(_) | LeasedLimit::Gate(_) | LeasedLimit::Window(_) => None,
         });
         rates.next().expect("a rate is shared")
     }
@@ -269,6 +280,8 @@ async fn requests_and_groups_hold_their_places_while_they_are_under_way() {
     let (first, second, third) = tokio::join!(send(), send(), send());
     let refused = [&first, &second, &third].map(is_refused);
     assert_eq!(refused.iter().filter(|is_refused| **is_refused).count(), 1, "{refused:?}");
+    assert!(is_refused(&send().await), "no answer is sent yet");
+    drop((first, second, third));
     assert!(!is_refused(&send().await), "all places are free again");
     // A batch is one request; its calls of a group count each.
     let logs = call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x1"}]"#);
@@ -278,9 +291,9 @@ async fn requests_and_groups_hold_their_places_while_they_are_under_way() {
     assert!(!is_refused(&stage.send_as(&payer.caller, &logs).await));
 }
 
-/// One whose answer is longer than what is held is under way until its client has it all.
+/// Whatever its answer is: one that flows, one that is there as a whole, or that of a batch.
 #[tokio::test(start_paused = true)]
-async fn a_request_holds_its_places_while_its_answer_is_sent() {
+async fn a_request_holds_its_places_until_its_answer_is_sent() {
     let at_once = |most| QuotaBounds { in_flight: Some(most), ..QuotaBounds::default() };
     let methods = vec!["debug_traceBlockByNumber".parse().expect("a pattern")];
     let groups = vec![QuotaGroup { methods, bounds: at_once(1) }];
@@ -299,8 +312,41 @@ async fn a_request_holds_its_places_while_its_answer_is_sent() {
         stage.send_as(&payer.caller, &balance)
     );
     assert_eq!([&other, &refused].map(is_refused), [false, true]);
-    drop(first);
+    drop((first, other));
     assert!(stage.send_as(&payer.caller, &trace).await.rest.is_some(), "the places are free");
+    let batch = format!("[{balance}]");
+    let kept =
+        [stage.send_as(&payer.caller, &batch).await, stage.send_as(&payer.caller, &balance).await];
+    assert!(is_refused(&stage.send_as(&payer.caller, &balance).await));
+    drop(kept);
+    assert!(!is_refused(&stage.send_as(&payer.caller, &balance).await));
+}
+
+/// Half of the places are divided among replicas without a word of the store; those beyond are asked for.
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_place_that_replicas_share_but_not_for_long() {
+    let (sharing, began) = (StoreOfTest::new(WhenAway::Share), tokio::time::Instant::now());
+    let at_once = QuotaBounds { in_flight: Some(4), ..QuotaBounds::default() };
+    let (stage, payer) = (Stage::upstreams(1), payer_in(&sharing.book(), quota(at_once)));
+    let gate = sharing.gate();
+    gate.note_replicas(2);
+    gate.note_back();
+    let body = balance();
+    let own = stage.send_as(&payer.caller, &body).await;
+    assert_eq!((own.status, gate.inside(), began.elapsed()), (200, 1, Duration::ZERO));
+    let answered = async {
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        let asked = gate.ask(began.elapsed()).expect("a request wants a place");
+        gate.grant(asked, GateGrant { places: 1 }, began.elapsed());
+    };
+    let (second, ()) = tokio::join!(stage.send_as(&payer.caller, &body), answered);
+    assert_eq!((second.status, gate.inside()), (200, 2), "{}", text(&second));
+    // The store has said that there is one.
+    let third = stage.send_as(&payer.caller, &body).await;
+    assert!(is_refused(&third) && text(&third).contains("4 in_flight"), "{}", text(&third));
+    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+    drop((own, second));
+    assert_eq!(gate.inside(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,7 +98,12 @@ pub(crate) async fn squeeze(
 }
 
 /// Words what the handler answered; its body is in the coding `squeezed`.
-pub(crate) fn word(answer: HttpAnswer, squeezed: Option<Coding>, ticket: Ticket) -> HttpResponse {
+pub(crate) fn word(
+    mut answer: HttpAnswer,
+    squeezed: Option<Coding>,
+    mut ticket: Ticket,
+) -> HttpResponse {
+    ticket.hold_for_handler(answer.held.take());
     let varies = squeezed.is_some() || may_be_squeezed(&answer, &ticket);
     let mut status =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -3,6 +3,7 @@
 //! No HTTP types cross this border, so that the journey (`proxy`) can be tested
 //! without a socket. A large answer may flow: see [`HttpAnswer::rest`].
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -181,6 +182,24 @@ impl fmt::Debug for OnQueued {
     }
 }
 
+/// What is dropped when the last byte of an answer was written, or when its client is gone.
+pub struct HeldUntilSent(
+    #[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>,
+);
+
+impl HeldUntilSent {
+    /// Holds this.
+    pub fn new(held: impl Any + Send + Sync) -> Self {
+        Self(Box::new(held))
+    }
+}
+
+impl fmt::Debug for HeldUntilSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeldUntilSent")
+    }
+}
+
 /// The fields of draft-ietf-httpapi-ratelimit-headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimitValues {
@@ -202,6 +221,8 @@ pub struct HttpAnswer {
     pub rest: Option<Box<dyn Rest>>,
     /// Called when the answer is in its place among all that is sent to the client. For WebSocket.
     pub on_queued: Option<OnQueued>,
+    /// What the handler holds for the request until its answer is sent.
+    pub held: Option<HeldUntilSent>,
     /// Goes out as `x-wellhead-upstream`. Left out if it is not a legal header value.
     pub upstream: Option<Arc<str>>,
     /// Goes out as `x-wellhead-attempts`, unless 0.

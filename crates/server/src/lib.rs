@@ -71,8 +71,8 @@ pub use certificate::{CertificateSummary, ClientName};
 pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{
-    ClientHead, ClientSession, Handler, HttpAnswer, HttpRequest, Identified, OnQueued,
-    RateLimitValues, SessionClose, SessionEvent, SessionHead,
+    ClientHead, ClientSession, Handler, HeldUntilSent, HttpAnswer, HttpRequest, Identified,
+    OnQueued, RateLimitValues, SessionClose, SessionEvent, SessionHead,
 };
 pub use host::Hosts;
 pub use listen::Listener;

@@ -9,9 +9,9 @@ use http::StatusCode;
 use tokio::time::Instant;
 use wellhead_limit::{FairShare, fits};
 
-use crate::HttpRefusal;
 use crate::backlog::{BegunAnswer, RequestPlace};
 use crate::link::ClientLink;
+use crate::{HeldUntilSent, HttpRefusal};
 
 /// Bodies up to this size are not counted: the atomics would cost more than
 /// the memory is worth, and `requests_max` bounds it.
@@ -31,6 +31,8 @@ pub(crate) struct Ticket {
     place: RequestPlace,
     /// When its answer went on its way: the connection's backlog gives the place back.
     sent: Option<BegunAnswer>,
+    /// What the handler holds for the request.
+    held: Option<HeldUntilSent>,
 }
 
 impl Ticket {
@@ -53,6 +55,7 @@ impl Ticket {
             is_handed_over: false,
             place: if share.is_some() { RequestPlace::Shared } else { RequestPlace::Plain },
             sent: None,
+            held: None,
         };
         (ticket, received_at)
     }
@@ -95,6 +98,11 @@ impl Ticket {
     /// Notes the status of the answer.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
+    }
+
+    /// Drops this when the last byte of the answer is out, or the client is gone.
+    pub(crate) fn hold_for_handler(&mut self, held: Option<HeldUntilSent>) {
+        self.held = held;
     }
 
     /// The answer, of so many bytes, goes to the client now.

@@ -269,6 +269,7 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
             debug_assert!(answer.rest.is_none(), "asked for a whole answer");
             let status = StatusCode::from_u16(answer.status);
             ticket.answered(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+            ticket.hold_for_handler(answer.held);
             if !answer.body.is_empty() {
                 self.outbox.push(answer.body, ticket);
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
-use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit};
+use wellhead_limit::lease::{LeaseShortage, LeasedCap, LeasedGate, LeasedLimit};
 use wellhead_limit::{Cap, Caps, Gate, LearntLimit, Ledger, Pages, days_left_in_month};
 
 use crate::bound::{Bound, LimitedBy};
@@ -136,7 +136,7 @@ impl Controls {
 
     /// The bounds of another budget, with the present counts. A rate that changes begins with a full bucket.
     pub(crate) fn changed(&self, budget: Budget) -> Self {
-        let rate = |is_kept: bool, state: &Arc<RateState>| match is_kept && state.shared.is_none() {
+        let rate = |is_kept: bool, state: &Arc<RateState>| match is_kept && !state.is_shared() {
             true => Arc::clone(state),
             false => Arc::default(),
         };
@@ -150,16 +150,14 @@ impl Controls {
     }
 
     /// Makes the bounds of the budget those of all replicas together: `share` gets each, with a word for it.
-    /// Rates that are counted in windows, and what is learnt, stay as they are.
+    /// What is learnt stays as it is.
     pub(crate) fn share(&mut self, mut share: impl FnMut(&'static str, LeasedLimit)) {
-        let mut shared = |rate: Option<BudgetRate>, word| {
-            let Some(BudgetRate::Paced(pace)) = rate else { return None };
-            let bucket = Arc::new(LeasedBucket::new(pace.per_second(), pace.burst()));
-            share(word, LeasedLimit::Bucket(Arc::clone(&bucket)));
-            Some(bucket)
+        let mut shared = |rate: Option<BudgetRate>, word| match rate {
+            Some(rate) => Arc::new(RateState::shared(rate, |limit| share(word, limit))),
+            None => Arc::default(),
         };
-        self.credits = Arc::new(RateState::shared(shared(self.budget.credits, "credits")));
-        self.calls = Arc::new(RateState::shared(shared(self.budget.calls, "calls")));
+        self.credits = shared(self.budget.credits, "credits");
+        self.calls = shared(self.budget.calls, "calls");
         self.caps = self.is_capped().then(|| {
             let cap = Arc::new(LeasedCap::new(self.budget.caps));
             share("caps", LeasedLimit::Cap(Arc::clone(&cap)));
@@ -280,11 +278,11 @@ impl Controls {
     /// Charges a call that limits do not delay and that takes no permit.
     pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
-        if let Some(BudgetRate::Paced(pace)) = self.budget.credits {
-            self.credits.charge(pace, price.throughput, now);
+        if let Some(rate) = self.budget.credits {
+            self.credits.charge(rate, price.throughput, now);
         }
-        if let Some(BudgetRate::Paced(pace)) = self.budget.calls {
-            self.calls.charge(pace, price.calls, now);
+        if let Some(rate) = self.budget.calls {
+            self.calls.charge(rate, price.calls, now);
         }
         self.charge_caps(price.billed, now);
         self.spend(std::iter::once(row), price, now);

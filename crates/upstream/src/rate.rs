@@ -1,10 +1,10 @@
-//! One rate of a budget: a bucket or a window of this process, or a bucket that replicas share.
+//! One rate of a budget: a bucket or a window, of this process or shared by replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_limit::lease::{LeaseShortage, LeasedBucket};
-use wellhead_limit::{Bucket, FixedWindow, Pace};
+use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedLimit, LeasedWindow};
+use wellhead_limit::{Bucket, FixedWindow};
 
 use crate::bound::{Bound, LimitedBy};
 use crate::budget::BudgetRate;
@@ -18,14 +18,44 @@ pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(6);
 pub(crate) struct RateState {
     bucket: Bucket,
     window: FixedWindow,
-    /// In the place of the bucket, where replicas share it.
-    pub(crate) shared: Option<Arc<LeasedBucket>>,
+    /// In the place of these, where replicas share the rate.
+    shared: Option<SharedRate>,
+}
+
+/// A rate that replicas share.
+#[derive(Debug)]
+enum SharedRate {
+    Bucket(Arc<LeasedBucket>),
+    Window(Arc<LeasedWindow>),
+}
+
+fn limited_wait(shortage: LeaseShortage) -> Duration {
+    match shortage {
+        LeaseShortage::Refused(wait) => wait,
+        LeaseShortage::Unanswered(wait) => wait.min(ANSWER_WAIT),
+    }
 }
 
 impl RateState {
-    /// A rate that replicas share, where there is one.
-    pub(crate) fn shared(shared: Option<Arc<LeasedBucket>>) -> Self {
-        Self { shared, ..Self::default() }
+    /// Of a rate that replicas share; `share` gets what is to be served.
+    pub(crate) fn shared(rate: BudgetRate, share: impl FnOnce(LeasedLimit)) -> Self {
+        let shared = match rate {
+            BudgetRate::Paced(pace) => {
+                let bucket = Arc::new(LeasedBucket::new(pace.per_second(), pace.burst()));
+                share(LeasedLimit::Bucket(Arc::clone(&bucket)));
+                SharedRate::Bucket(bucket)
+            }
+            BudgetRate::Counted { credits, window } => {
+                let window = Arc::new(LeasedWindow::new(credits, window));
+                share(LeasedLimit::Window(Arc::clone(&window)));
+                SharedRate::Window(window)
+            }
+        };
+        Self { shared: Some(shared), ..Self::default() }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     pub(crate) fn take(
@@ -35,49 +65,56 @@ impl RateState {
         now: Duration,
         bound: Bound,
     ) -> Result<(), LimitedBy> {
-        let (taken, pace) = match rate {
-            BudgetRate::Paced(pace) => {
-                let taken = match &self.shared {
-                    None => self.bucket.take(credits, pace, now),
-                    Some(shared) => shared.take(credits, now).map_err(|short| match short {
-                        LeaseShortage::Refused(wait) => wait,
-                        LeaseShortage::Unanswered(wait) => wait.min(ANSWER_WAIT),
-                    }),
-                };
-                (taken, pace.time_of(credits))
+        let taken = match (&self.shared, rate) {
+            (Some(SharedRate::Bucket(shared)), _) => {
+                shared.take(credits, now).map_err(limited_wait)
             }
-            BudgetRate::Counted { credits: most, window } => {
-                let taken = self.window.take(credits as u64, most, window, now);
-                (taken, window.mul_f64((credits / most.max(1) as f64).min(1.0)))
+            (Some(SharedRate::Window(shared)), _) => {
+                shared.take(credits, now).map_err(limited_wait)
+            }
+            (None, BudgetRate::Paced(pace)) => self.bucket.take(credits, pace, now),
+            (None, BudgetRate::Counted { credits: most, window }) => {
+                self.window.take(credits as u64, most, window, now)
             }
         };
-        taken.map_err(|wait| LimitedBy { bound, wait, pace })
+        taken.map_err(|wait| {
+            let pace = match rate {
+                BudgetRate::Paced(pace) => pace.time_of(credits),
+                BudgetRate::Counted { credits: most, window } => {
+                    window.mul_f64((credits / most.max(1) as f64).min(1.0))
+                }
+            };
+            LimitedBy { bound, wait, pace }
+        })
     }
 
-    pub(crate) fn charge(&self, pace: Pace, credits: f64, now: Duration) {
-        match &self.shared {
-            None => self.bucket.charge(credits, pace, now),
-            Some(shared) => shared.charge(credits, now),
+    /// Takes what was spent regardless.
+    pub(crate) fn charge(&self, rate: BudgetRate, credits: f64, now: Duration) {
+        match (&self.shared, rate) {
+            (Some(SharedRate::Bucket(shared)), _) => shared.charge(credits, now),
+            (Some(SharedRate::Window(shared)), _) => shared.charge(credits, now),
+            (None, BudgetRate::Paced(pace)) => self.bucket.charge(credits, pace, now),
+            (None, BudgetRate::Counted { window, .. }) => {
+                self.window.charge(credits as u64, window, now);
+            }
         }
     }
 
     pub(crate) fn give_back(&self, rate: BudgetRate, credits: f64) {
-        match rate {
-            BudgetRate::Paced(pace) => match &self.shared {
-                None => self.bucket.give_back(credits, pace),
-                Some(shared) => shared.give_back(credits),
-            },
-            BudgetRate::Counted { .. } => self.window.give_back(credits as u64),
+        match (&self.shared, rate) {
+            (Some(SharedRate::Bucket(shared)), _) => shared.give_back(credits),
+            (Some(SharedRate::Window(shared)), _) => shared.give_back(credits),
+            (None, BudgetRate::Paced(pace)) => self.bucket.give_back(credits, pace),
+            (None, BudgetRate::Counted { .. }) => self.window.give_back(credits as u64),
         }
     }
 
     pub(crate) fn wait(&self, rate: BudgetRate, credits: f64, now: Duration) -> Duration {
-        match rate {
-            BudgetRate::Paced(pace) => match &self.shared {
-                None => self.bucket.wait(credits, pace, now),
-                Some(shared) => shared.wait(credits, now),
-            },
-            BudgetRate::Counted { credits: most, window } => {
+        match (&self.shared, rate) {
+            (Some(SharedRate::Bucket(shared)), _) => shared.wait(credits, now),
+            (Some(SharedRate::Window(shared)), _) => shared.wait(credits, now),
+            (None, BudgetRate::Paced(pace)) => self.bucket.wait(credits, pace, now),
+            (None, BudgetRate::Counted { credits: most, window }) => {
                 self.window.wait(credits as u64, most, window, now)
             }
         }

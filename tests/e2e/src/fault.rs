@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::Rpc;
+use crate::secrets::look_for_secrets;
 
 /// Bodies of requests that are kept to be looked at.
 const BODIES_MAX: usize = 100_000;
@@ -185,10 +186,13 @@ async fn serve(
     shared.requests.fetch_add(1, Ordering::Relaxed);
     let mut faults = shared.fault.subscribe();
     let fault = faults.borrow_and_update().clone();
+    let head = format!("{} {:?}", request.uri(), request.headers());
+    look_for_secrets("the head of a call to an upstream", head.as_bytes());
     let body = match request.into_body().collect().await {
         Ok(body) => body.to_bytes(),
         Err(why) => return Ok(answer(400, "text/plain", why.to_string().into())),
     };
+    look_for_secrets("a call to an upstream", &body);
     shared.note(&body);
     Ok(match fault {
         Fault::None => forward(&shared.node, body).await,

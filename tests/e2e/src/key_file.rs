@@ -7,6 +7,8 @@ use rand::rngs::StdRng;
 use tempfile::TempDir;
 use wellhead_access::{ApiKey, KeyRecord, Pepper, UnixSeconds};
 
+use crate::secrets::guard_secret;
+
 /// A file of keys that can be changed. Each key is drawn, so no two runs have one in common.
 #[derive(Debug)]
 pub struct KeyFile {
@@ -47,7 +49,7 @@ impl KeyFile {
     /// Adds this many keys of the tenant, which no client uses.
     pub fn add_many(&mut self, tenant: &str, count: usize) {
         for _ in 0..count {
-            let (_, hash, id) = new_key("live");
+            let (_, hash, id) = draw_key("live");
             self.records.push(KeyRecord::new(id, hash, tenant));
         }
         self.write();
@@ -81,12 +83,18 @@ impl KeyFile {
     }
 }
 
-/// The text of a key that no client uses, its hash and its id.
+/// The text of a key, its hash and its id. The text may be in no output of wellhead.
 ///
 /// # Panics
 /// When this is no first word of a key.
 #[must_use]
 pub fn new_key(env: &str) -> (String, wellhead_access::KeyHash, wellhead_access::KeyId) {
+    let (text, hash, id) = draw_key(env);
+    guard_secret(&text);
+    (text, hash, id)
+}
+
+fn draw_key(env: &str) -> (String, wellhead_access::KeyHash, wellhead_access::KeyId) {
     let made = ApiKey::generate(env, &mut StdRng::from_os_rng()).expect("a good first word");
     let text = made.text.expose().to_owned();
     let hash = Pepper::well_known().hash(&text);

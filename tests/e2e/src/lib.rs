@@ -9,6 +9,8 @@
 //! it (`with_geth`, `with_anvil`, `with_viem` ...), so that `make test` can
 //! leave them out, and say so, where the part cannot be had.
 //!
+//! Keys that tests hand to clients are looked for in all that is seen of wellhead ([`guard_secret`]).
+//!
 //! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`ConsensusDriver`] for geths that
 //! lag and have reorgs, [`Rpc`], [`FaultProxy`] and [`load()`].
 
@@ -29,6 +31,7 @@ mod prometheus;
 mod relay;
 mod rpc;
 mod script;
+mod secrets;
 mod stepping_clock;
 mod tap;
 mod websocket;
@@ -50,15 +53,16 @@ pub use log_miner::LogMiner;
 pub use nginx::{Nginx, NginxLimit};
 pub use node::{Anvil, Geth, Node};
 pub use pebble::{HttpsReply, Pebble, PebbleSite, https};
-pub use process::{FIRST_SOCKET, Process, Signal, cache, tool};
+pub use process::{FIRST_SOCKET, Process, Signal, binary, cache, tool};
 pub use prometheus::{Alertmanager, Prometheus, promtool};
 pub use relay::{Relay, Way};
 pub use rpc::{HttpReply, Rpc, send_http2};
 pub use script::Script;
+pub use secrets::{guard_secret, secret_forms};
 pub use stepping_clock::SteppingClock;
 pub use tap::Tap;
 pub use websocket::WsClient;
-pub use wellhead::{Upstream, Wellhead, binary, chain};
+pub use wellhead::{Upstream, Wellhead, chain};
 pub use wellhead_kit::free_port;
 
 /// How long between two looks of [`until`].

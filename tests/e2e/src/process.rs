@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
 
+use crate::secrets::{assert_none_found, look_for_secrets};
 use crate::until;
 
 /// `$0` is the log file, the rest the command. The guard waits on our pipe
@@ -62,6 +63,8 @@ pub struct Process {
     shell: Child,
     pid: u32,
     log: PathBuf,
+    /// Whether it is the program under test, which tells no secrets.
+    is_wellhead: bool,
 }
 
 impl Process {
@@ -100,7 +103,9 @@ impl Process {
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).expect("the shell prints the pid first");
         let pid = line.trim().parse().expect("the shell prints the pid first");
-        Self { shell, pid, log }
+        let wellhead = binary_path();
+        let is_wellhead = command.iter().any(|word| wellhead.as_deref() == Some(Path::new(word)));
+        Self { shell, pid, log, is_wellhead }
     }
 
     /// The process's own id, not the shell's.
@@ -145,6 +150,14 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Looks for secrets of clients in what it has printed so far, if it is wellhead. To be called before another
+    /// process writes to its log.
+    pub(crate) fn look_for_secrets(&self) {
+        if self.is_wellhead {
+            look_for_secrets("what wellhead printed", self.printed().as_bytes());
+        }
+    }
+
     /// The end of what it has printed so far, for the message of a failed test.
     #[must_use]
     pub fn log(&self) -> String {
@@ -165,6 +178,10 @@ impl Drop for Process {
         // its files from being removed under its feet.
         drop(self.shell.stdin.take());
         let _nothing_to_do = self.shell.wait();
+        self.look_for_secrets();
+        if self.is_wellhead && !std::thread::panicking() {
+            assert_none_found();
+        }
     }
 }
 
@@ -196,6 +213,25 @@ pub fn tool(name: &str) -> String {
         .unwrap_or_else(|| panic!("`{name}` is not here; `scripts/setup test` installs it"))
         .display()
         .to_string()
+}
+
+/// The binary: `WELLHEAD_BIN`, else the release build beside this test's own build.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn binary() -> PathBuf {
+    binary_path().expect("`cargo build --release -p wellhead` comes first; `make test` does both")
+}
+
+/// As [`binary`]; `None` where there is none, as in a test of the harness alone.
+fn binary_path() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("WELLHEAD_BIN") {
+        return Some(path.into());
+    }
+    let here = std::env::current_exe().expect("a running test has a path");
+    let mut built = here.ancestors().map(|folder| folder.join("release/wellhead"));
+    built.find(|path| path.exists())
 }
 
 /// The cache outside the checkout, as `scripts/env` names it.

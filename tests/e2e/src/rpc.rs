@@ -26,6 +26,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::secrets::look_for_secrets;
+
 /// Longer than any total timeout of wellhead, so that its own answer is seen.
 const EXCHANGE_MAX: Duration = Duration::from_secs(40);
 /// Idle connections kept; more are closed.
@@ -62,8 +64,10 @@ impl HttpReply {
         let headers = response.headers().iter().map(|(name, value)| {
             (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         });
-        let headers = headers.collect();
+        let headers: HashMap<_, _> = headers.collect();
         let body = response.into_body().collect().await.map_err(|why| why.to_string())?.to_bytes();
+        look_for_secrets("the headers of an answer", format!("{headers:?}").as_bytes());
+        look_for_secrets("an answer", &body);
         Ok(Self { status, headers, body })
     }
 }

@@ -9,6 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::secrets::look_for_secrets;
+
 /// Bytes that are kept. More are passed on, and [`Tap::sent`] says that they are missing by a panic.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -51,6 +53,7 @@ impl Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         self.accepting.abort();
+        look_for_secrets("what a server was sent", &self.sent.lock().expect("no holder panics"));
     }
 }
 

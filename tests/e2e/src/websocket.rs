@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -15,6 +16,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::HttpReply;
 use crate::rpc::connect;
+use crate::secrets::look_for_secrets;
 
 /// Far more than an answer or a block needs, for a machine that is busy.
 const BOUND: Duration = Duration::from_secs(60);
@@ -58,7 +60,8 @@ impl WsClient {
                     (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
                 });
                 let (status, headers) = (response.status().as_u16(), headers.collect());
-                let body = response.into_body().unwrap_or_default().into();
+                let body: Bytes = response.into_body().unwrap_or_default().into();
+                look_for_secrets("the refusal of an upgrade", &body);
                 Err(HttpReply { status, headers, body })
             }
             Err(error) => panic!("neither upgraded nor refused: {error}"),
@@ -144,6 +147,7 @@ impl WsClient {
             let message = timeout(BOUND, self.stream.next()).await.expect("a message in time");
             match message {
                 Some(Ok(Message::Text(text))) => {
+                    look_for_secrets("a message over WebSocket", text.as_bytes());
                     return Ok(serde_json::from_str(&text).expect("a message is JSON"));
                 }
                 Some(Ok(Message::Close(frame))) => {

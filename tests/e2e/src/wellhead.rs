@@ -1,11 +1,10 @@
 //! The binary under test, started as its users start it.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::{Process, Signal};
+use crate::process::{Process, Signal, binary};
 use crate::{Rpc, free_port, until};
 
 /// Far more than it needs (tens of milliseconds), for a machine that is busy.
@@ -111,6 +110,7 @@ impl Wellhead {
     /// When it is not ready afterwards.
     pub async fn start_again(mut self) -> Self {
         self.started = now();
+        self.process.look_for_secrets();
         self.process = Process::start(&self.command, self.folder.path().join("log"));
         self.ready().await
     }
@@ -186,21 +186,4 @@ pub fn chain(chain_id: u64, upstreams: &[Upstream]) -> String {
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-/// The binary: `WELLHEAD_BIN`, else the release build beside this test's own build.
-///
-/// # Panics
-/// When there is none.
-#[must_use]
-pub fn binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("WELLHEAD_BIN") {
-        return path.into();
-    }
-    let here = std::env::current_exe().expect("a running test has a path");
-    let built = here.ancestors().map(|folder| folder.join("release/wellhead"));
-    built
-        .into_iter()
-        .find(|path| path.exists())
-        .expect("`cargo build --release -p wellhead` comes first; `make test` does both")
 }

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use wellhead_e2e::{Certificate, HttpReply, Wellhead, free_port, until};
+use wellhead_e2e::{Certificate, HttpReply, Wellhead, free_port, guard_secret, until};
 
 const BOUND: Duration = Duration::from_secs(60);
 const ISSUER: &str = "https://id.example/";
@@ -49,9 +49,15 @@ impl Signer {
 
     fn token(&self, claims: &Value) -> String {
         let message = message("EdDSA", self.kid, claims);
-        let signature = self.key.sign(message.as_bytes()).unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+        signed(&message, &self.key.sign(message.as_bytes()).unwrap())
     }
+}
+
+/// A token with this signature, which is in no output of wellhead.
+fn signed(message: &str, signature: &[u8]) -> String {
+    let signature = URL_SAFE_NO_PAD.encode(signature);
+    guard_secret(&signature);
+    format!("{message}.{signature}")
 }
 
 fn message(algorithm: &str, kid: &str, claims: &Value) -> String {
@@ -63,7 +69,7 @@ fn message(algorithm: &str, kid: &str, claims: &Value) -> String {
 fn hs256(kid: &str, claims: &Value, secret: &[u8]) -> String {
     let message = message("HS256", kid, claims);
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), message.as_bytes());
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag))
+    signed(&message, tag.as_ref())
 }
 
 /// The claims of a good token, with some of them changed.

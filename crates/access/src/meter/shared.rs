@@ -1,17 +1,19 @@
 //! Limits of a meter that replicas share.
 //!
-//! Where a book shares, the rates and caps of its keys and tenants are leased from a store: see
-//! `limit::lease`. Addresses, and what is held (requests, connections, subscriptions), are counted by
-//! each replica for itself.
+//! Where a book shares, the rates and caps of its keys and tenants, and the places of what they have under way,
+//! are leased from a store: see `limit::lease`. Addresses, connections and subscriptions are counted by each
+//! replica for itself.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_limit::lease::{LeaseShortage, LeasedBucket, LeasedCap, LeasedLimit, WhenAway};
-use wellhead_limit::{Bucket, Cap, Caps};
+use wellhead_limit::lease::{
+    LeaseShortage, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit, WhenAway,
+};
+use wellhead_limit::{Bucket, Cap, Caps, Gate};
 
-use super::{MeterTime, SubjectKind};
+use super::{MeterTime, PLACE_WAIT, SubjectKind};
 use crate::quota::{QuotaBounds, QuotaRate};
 
 /// What serves limits that replicas share.
@@ -20,7 +22,7 @@ pub trait QuotaSharing: fmt::Debug + Send + Sync {
     fn when_away(&self) -> WhenAway;
 
     /// Serves a limit from now on, under the name that it has at all replicas. One that is never served
-    /// goes by the share of an only replica: a rate by the whole, of a cap only the part that
+    /// goes by the share of an only replica: a rate and places by the whole, of a cap only the part that
     /// [`LeasedCap`] lends without having heard of the store.
     ///
     /// Called with the book locked: it must not wait, and not look into the book.
@@ -50,15 +52,27 @@ impl LimitSharer<'_> {
             let bucket = LeasedBucket::new(per_second, burst.max(1.0))
                 .with_when_away(self.sharing.when_away());
             let bucket = Arc::new(bucket);
-            let limit = match group {
-                Some(place) => format!("group-{place}:{word}"),
-                None => word.to_owned(),
-            };
-            let name = limit_name(self.kind, self.subject, &limit);
+            let name = self.name(word, group);
             self.sharing.share(&name, LeasedLimit::Bucket(Arc::clone(&bucket)));
             RateMeter::Shared(bucket)
         };
         [rate(bounds.calls, "calls"), rate(bounds.credits, "credits")]
+    }
+
+    /// The meter of what is under way; `group`: of which group, if not of all.
+    pub(super) fn places(self, bounds: &QuotaBounds, group: Option<usize>) -> PlaceMeter {
+        let Some(most) = bounds.in_flight else { return PlaceMeter::default() };
+        let gate = Arc::new(LeasedGate::new(most).with_when_away(self.sharing.when_away()));
+        let name = self.name("in_flight", group);
+        self.sharing.share(&name, LeasedLimit::Gate(Arc::clone(&gate)));
+        PlaceMeter::Shared(gate)
+    }
+
+    fn name(self, word: &str, group: Option<usize>) -> String {
+        match group {
+            Some(place) => limit_name(self.kind, self.subject, &format!("group-{place}:{word}")),
+            None => limit_name(self.kind, self.subject, word),
+        }
     }
 
     pub(super) fn caps(self, caps: Caps) -> Option<Arc<LeasedCap>> {
@@ -66,7 +80,7 @@ impl LimitSharer<'_> {
             return None;
         }
         let cap = Arc::new(LeasedCap::new(caps).with_when_away(self.sharing.when_away()));
-        let name = limit_name(self.kind, self.subject, "caps");
+        let name = self.name("caps", None);
         self.sharing.share(&name, LeasedLimit::Cap(Arc::clone(&cap)));
         Some(cap)
     }
@@ -131,6 +145,51 @@ impl RateMeter {
     }
 }
 
+/// What of the places for requests or calls under way is taken.
+#[derive(Debug)]
+pub(super) enum PlaceMeter {
+    /// By this process alone.
+    Own(Gate),
+    /// By all replicas.
+    Shared(Arc<LeasedGate>),
+}
+
+impl Default for PlaceMeter {
+    fn default() -> Self {
+        Self::Own(Gate::default())
+    }
+}
+
+impl PlaceMeter {
+    /// Takes one of `most` places, for which [`Self::leave`] is to be called once.
+    pub(super) fn enter(&self, most: u32, at: Duration) -> Result<(), LeaseShortage> {
+        match self {
+            Self::Own(gate) if gate.enter(most) => Ok(()),
+            Self::Own(_) => Err(LeaseShortage::Refused(PLACE_WAIT)),
+            // A place is free when a call ends, which may be much later than places are divided anew.
+            Self::Shared(gate) => gate.enter(at).map_err(|shortage| match shortage {
+                LeaseShortage::Refused(_) => LeaseShortage::Refused(PLACE_WAIT),
+                LeaseShortage::Unanswered(_) => shortage,
+            }),
+        }
+    }
+
+    pub(super) fn leave(&self) {
+        match self {
+            Self::Own(gate) => gate.leave(),
+            Self::Shared(gate) => gate.leave(),
+        }
+    }
+
+    /// How many places are taken at this replica.
+    pub(super) fn inside(&self) -> u32 {
+        match self {
+            Self::Own(gate) => gate.inside(),
+            Self::Shared(gate) => gate.inside(),
+        }
+    }
+}
+
 /// Takes credits from a shared cap. `Err`: which cap refused, and when to try again.
 pub(super) fn take_of_cap(
     cap: &LeasedCap,
@@ -150,10 +209,12 @@ mod tests {
     use std::sync::Mutex;
 
     use wellhead_eth::MethodTable;
-    use wellhead_limit::lease::LeaseGrant;
+    use wellhead_limit::lease::{GateGrant, LeaseGrant};
 
     use super::*;
-    use crate::meter::{CallCharge, LimitDenied, MeteredCall, QuotaLimit, SubjectMeter};
+    use crate::meter::{
+        CallCharge, InFlightPlace, LimitDenied, MeteredCall, QuotaLimit, SubjectMeter,
+    };
     use crate::quota::{Quota, QuotaGroup, QuotaPlan};
 
     /// Keeps what it should serve.
@@ -179,7 +240,10 @@ mod tests {
             let limits = self.0.lock().unwrap();
             let found = limits.iter().find_map(|(it, limit)| match limit {
                 LeasedLimit::Bucket(bucket) if it == name => Some(Arc::clone(bucket)),
-                LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_) => None,
+                LeasedLimit::Bucket(_)
+                | LeasedLimit::Cap(_)
+                | LeasedLimit::Gate(_)
+                | LeasedLimit::Window(_) => None,
             });
             found.expect("a rate of this name")
         }
@@ -212,7 +276,11 @@ mod tests {
         let sharing = SharingOfTest::default();
         let group = QuotaGroup {
             methods: vec!["eth_*".parse().unwrap()],
-            bounds: QuotaBounds { credits: rate(5.0, 5.0), ..QuotaBounds::default() },
+            bounds: QuotaBounds {
+                credits: rate(5.0, 5.0),
+                in_flight: Some(2),
+                ..QuotaBounds::default()
+            },
         };
         let caps = Caps { day: Some(9), month: None };
         let quota =
@@ -225,6 +293,7 @@ mod tests {
             [
                 "tenant:acme:calls",
                 "tenant:acme:group-0:credits",
+                "tenant:acme:group-0:in_flight",
                 "tenant:acme:caps",
                 "key:token%3Aacme/x%3Acalls:caps",
             ]
@@ -245,6 +314,35 @@ mod tests {
         assert_eq!(take(&meters, 1_000), Ok(()));
         assert_eq!(take(&meters, 2_000).unwrap_err().limit, QuotaLimit::Day);
         assert_eq!(meters[0].ledger().on_day(at(0).day()), 6);
+    }
+
+    #[test]
+    fn places_are_those_of_all_replicas() {
+        let sharing = SharingOfTest::default();
+        let bounds = QuotaBounds { in_flight: Some(8), ..QuotaBounds::default() };
+        let meters =
+            [sharing.meter(SubjectKind::Tenant, "acme", Quota { bounds, ..Quota::default() })];
+        let LeasedLimit::Gate(gate) = sharing.0.lock().unwrap()[0].1.clone() else {
+            panic!("places are shared");
+        };
+        let enter = |ms| InFlightPlace::take(&meters, at(ms));
+        let alone: Vec<_> = (0..8).map(|_| enter(0)).collect();
+        assert!(alone.iter().all(Result::is_ok), "until it is served");
+        drop(alone);
+        gate.note_replicas(2);
+        gate.note_back();
+        let own = [enter(0), enter(0)];
+        assert!(own.iter().all(Result::is_ok), "a quarter needs no word");
+        let denied = enter(0).unwrap_err();
+        assert!(denied.is_unanswered && denied.limit == QuotaLimit::InFlight, "{denied:?}");
+        let ask = gate.ask(at(1).elapsed).expect("it wants places");
+        gate.grant(ask, GateGrant { places: 1 }, at(2).elapsed);
+        let third = enter(2).unwrap();
+        let asked = gate.ask(at(1_002).elapsed).expect("one is held");
+        gate.grant(asked, GateGrant { places: 1 }, at(1_003).elapsed);
+        assert!(!meters[0].is_idle(at(1_003).elapsed));
+        drop((own, third));
+        assert!(meters[0].is_idle(at(1_003).elapsed));
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn requests_and_the_calls_of_a_group_hold_places() {
     let groups = vec![group("trace_*", at_once(1))];
     let quota = Quota { bounds: at_once(2), groups, ..Quota::default() };
     let meters = [meter(SubjectKind::Key, Quota::default()), meter(SubjectKind::Tenant, quota)];
-    let place = || InFlightPlace::take(&meters).map_err(|denied| denied.limit);
+    let place = || InFlightPlace::take(&meters, at(0)).map_err(|denied| denied.limit);
     let trace =
         || CallCharge::take(&meters, call("trace_block", 1), at(0)).map_err(|denied| denied.limit);
     let (first, second) = (place().expect("one of two"), place().expect("two of two"));

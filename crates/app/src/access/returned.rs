@@ -41,7 +41,7 @@ pub(super) fn tell(source: KeyOrigin, followed: &FollowedKeys, counts: &Returned
         tracing::error!(
             source,
             keys = refused,
-            "keys that were revoked, or secrets that were replaced, came back: they stay as they were until wellhead restarts. Was an old copy restored?"
+            "keys that were revoked, or secrets that were replaced, came back: they are not valid. Was an old copy restored?"
         );
     }
     if used > 0 {

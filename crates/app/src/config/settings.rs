@@ -63,8 +63,8 @@ section! {
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
         /// Who may use `admin`, and for what.
         admin_access: AdminGuard = default(AdminGuard::default()),
-        /// A file that keeps the filters of clients and the daily and monthly spending, at each upstream and of
-        /// each tenant and key, across restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
+        /// A file that keeps the filters of clients, the daily and monthly spending, at each upstream and of
+        /// each tenant and key, and which keys were revoked, across restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
         /// each wellhead process needs its own file. If it is not set and an upstream
         /// or a quota has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
         /// `wellhead` in $XDG_STATE_HOME or ~/.local/state.

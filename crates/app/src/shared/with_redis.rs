@@ -109,7 +109,7 @@ impl SharingReplica {
         let alone = |limit: &LeasedLimit| match limit {
             LeasedLimit::Bucket(bucket) => bucket.taken_alone(),
             LeasedLimit::Cap(cap) => cap.taken_alone(),
-            LeasedLimit::Gate(_) => 0.0,
+            LeasedLimit::Gate(_) | LeasedLimit::Window(_) => 0.0,
         };
         self.limits.iter().map(alone).sum()
     }

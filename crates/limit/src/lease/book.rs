@@ -92,6 +92,83 @@ impl CapTerms {
     }
 }
 
+/// A sum in a window that opens with its first ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowTerms {
+    /// Thousandths of credits of one window.
+    pub credits: u64,
+    /// How long it lasts, in microseconds.
+    pub length: u64,
+}
+
+/// What a replica asks of such a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WindowAsk {
+    /// In thousandths of credits.
+    pub ask: LeaseAsk,
+    /// When the window began that something is given back of, in microseconds.
+    pub began: u64,
+}
+
+/// What the store gave of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WindowGrant {
+    /// Thousandths of a credit.
+    pub granted: u64,
+    /// Thousandths of credits that are left of it.
+    pub left: u64,
+    /// How long it still lasts; nothing if none is open.
+    pub ends_in: Duration,
+    /// When it began, in microseconds; 0 if none is open.
+    pub began: u64,
+}
+
+/// What a window of the store remembers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WindowBook {
+    /// In microseconds; 0: it was never open.
+    pub began: u64,
+    /// Thousandths of credits.
+    pub used: u64,
+}
+
+impl WindowBook {
+    /// Puts back what is of the open window, then grants what is needed, or a twentieth of what is left, divided by the
+    /// replicas, if that is more; never more than is wanted or left. Where none is open, one opens if something is
+    /// wanted.
+    pub fn lease(
+        &mut self,
+        terms: WindowTerms,
+        replicas: u32,
+        asked: WindowAsk,
+        now: u64,
+    ) -> WindowGrant {
+        let WindowAsk { ask, began } = asked;
+        // When the clock was set back, what was used still is.
+        self.began = self.began.min(now);
+        if now >= self.began + terms.length {
+            if ask.want == 0 {
+                return WindowGrant { left: terms.credits, ..WindowGrant::default() };
+            }
+            *self = Self { began: now, used: 0 };
+        }
+        if began == self.began {
+            self.used = self.used.saturating_sub(ask.back);
+        }
+        let left = terms.credits.saturating_sub(self.used);
+        // All that is left, where that is less than needed: debts are paid as far as may be.
+        let most = (left / (20 * u64::from(replicas.max(1)))).max(ask.need.min(left));
+        let granted = ask.want.min(most);
+        self.used += granted;
+        WindowGrant {
+            granted,
+            left: left - granted,
+            ends_in: Duration::from_micros(self.began + terms.length - now),
+            began: self.began,
+        }
+    }
+}
+
 /// What a replica asks of a cap on calls in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GateAsk {
@@ -222,6 +299,23 @@ mod tests {
         ] {
             assert_eq!(terms.chunk(left, replicas, wanted), chunk, "{left} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn a_window_opens_with_an_ask_and_takes_back_what_is_its_own() {
+        let terms = WindowTerms { credits: 1_000, length: 50 };
+        let mut book = WindowBook::default();
+        let mut lease = |want, back, began, now| {
+            let ask = LeaseAsk { want, need: want, back };
+            let grant = book.lease(terms, 1, WindowAsk { ask, began }, now);
+            (grant.granted, grant.left, grant.ends_in.as_micros(), grant.began)
+        };
+        assert_eq!(lease(0, 5, 0, 100), (0, 1_000, 0, 0), "nothing is wanted");
+        assert_eq!(lease(600, 0, 0, 100), (600, 400, 50, 100));
+        assert_eq!(lease(600, 0, 100, 149), (400, 0, 1, 100), "all that is left");
+        assert_eq!(lease(600, 300, 100, 149), (300, 0, 1, 100));
+        assert_eq!(lease(600, 300, 100, 150), (600, 400, 50, 150), "that window is over");
+        assert_eq!(lease(500, 0, 150, 120), (400, 0, 50, 120), "set back, it is used as before");
     }
 
     #[test]

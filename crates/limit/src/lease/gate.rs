@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::book::{GateAsk, GateGrant};
-use super::{ANSWER_WITHIN, AloneCount, Bell, LeaseShortage};
+use super::{ANSWER_WITHIN, AloneCount, Bell, LeaseShortage, WhenAway};
 use crate::{Gate, nanos};
 
 /// How often the places are divided anew while some are wanted.
@@ -28,6 +28,7 @@ pub const GATE_LIFE: Duration = Duration::from_secs(3);
 pub struct LeasedGate {
     gate: Gate,
     max: u32,
+    when_away: WhenAway,
     /// Of the places that are divided: this replica's, and until when.
     places: AtomicU32,
     expires: AtomicU64,
@@ -56,6 +57,7 @@ impl LeasedGate {
         Self {
             gate: Gate::default(),
             max,
+            when_away: WhenAway::Share,
             places: AtomicU32::new(0),
             expires: AtomicU64::new(0),
             peak: AtomicU32::new(0),
@@ -68,6 +70,13 @@ impl LeasedGate {
             bell: Bell::default(),
             state: Mutex::new(GateState::default()),
         }
+    }
+
+    /// What holds while the store is away, instead of [`WhenAway::Share`].
+    #[must_use]
+    pub fn with_when_away(mut self, when_away: WhenAway) -> Self {
+        self.when_away = when_away;
+        self
     }
 
     /// Goes in; [`Self::leave`] is to be called once for each that did.
@@ -139,8 +148,10 @@ impl LeasedGate {
     }
 
     fn enter_away(&self, replicas: u32) -> Result<(), LeaseShortage> {
-        if !self.gate.enter(self.share_of(replicas)) {
-            return Err(LeaseShortage::Refused(REBALANCE));
+        match self.when_away {
+            WhenAway::Open => self.gate.enter_anyway(),
+            WhenAway::Share if self.gate.enter(self.share_of(replicas)) => {}
+            WhenAway::Share | WhenAway::Closed => return Err(LeaseShortage::Refused(REBALANCE)),
         }
         self.alone.add(1);
         Ok(())
@@ -342,6 +353,16 @@ mod tests {
         let later = now + ANSWER_WITHIN;
         assert!((0..8).all(|_| gate.enter(later).is_ok()), "a silent store leaves the share");
         assert!(gate.enter(later).is_err());
+    }
+
+    #[test]
+    fn open_and_closed() {
+        let now = Duration::from_secs(1);
+        for (when_away, admits) in [(WhenAway::Open, 100), (WhenAway::Closed, 0)] {
+            let gate = LeasedGate::new(4).with_when_away(when_away);
+            let entered = (0..100).filter(|_| gate.enter(now).is_ok()).count();
+            assert_eq!((entered, gate.inside()), (admits, admits as u32), "{when_away:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::{LeasedBucket, LeasedCap, LeasedGate};
+use super::{LeasedBucket, LeasedCap, LeasedGate, LeasedWindow};
 
 /// A limit of this process that shares its bound with other replicas.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub enum LeasedLimit {
     Cap(Arc<LeasedCap>),
     /// Calls in flight.
     Gate(Arc<LeasedGate>),
+    /// The credits of a window that opens with its first call.
+    Window(Arc<LeasedWindow>),
 }
 
 macro_rules! each {
@@ -23,6 +25,7 @@ macro_rules! each {
             Self::Bucket($limit) => $do,
             Self::Cap($limit) => $do,
             Self::Gate($limit) => $do,
+            Self::Window($limit) => $do,
         }
     };
 }

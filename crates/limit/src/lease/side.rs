@@ -62,6 +62,8 @@ pub(super) struct LeaseSide {
     /// When the first call waited for the answer to come; 0: none does.
     waiting_since: AtomicU64,
     refused_until: AtomicU64,
+    /// Until when tokens are asked for before a call misses them.
+    ahead_until: AtomicU64,
     /// Replicas while the store is away, else 0.
     away: AtomicU32,
     /// Replicas known last.
@@ -101,6 +103,7 @@ impl LeaseSide {
             handed: AtomicBool::new(false),
             waiting_since: AtomicU64::new(0),
             refused_until: AtomicU64::new(0),
+            ahead_until: AtomicU64::new(u64::MAX),
             away: AtomicU32::new(1),
             replicas: AtomicU32::new(1),
             bell: Bell::default(),
@@ -229,6 +232,12 @@ impl LeaseSide {
         self.debt.fetch_add(price, Relaxed);
     }
 
+    /// Tokens are void, and nothing of them is given back.
+    pub(super) fn forget_tokens(&self) {
+        self.state.lock().back = 0;
+        self.pool.clear();
+    }
+
     /// Tokens are void, and so is what is owed.
     pub(super) fn void(&self) {
         let mut state = self.state.lock();
@@ -288,18 +297,34 @@ impl LeaseSide {
         LeaseAsk { want, need, back: 0 }
     }
 
+    /// From then on tokens are asked for only when a call missed some.
+    pub(super) fn ask_ahead_until(&self, until: Duration) {
+        self.ahead_until.store(nanos(until), Relaxed);
+    }
+
     /// The answer to the ask.
     pub(super) fn grant(&self, grant: LeaseGrant, now: Duration) {
+        let _asked_at = self.grant_for(grant, self.terms.life, now);
+    }
+
+    /// As [`Self::grant`], of tokens that can be spent for another time than usual. Returns when they were asked
+    /// for.
+    pub(super) fn grant_for(
+        &self,
+        grant: LeaseGrant,
+        life: Duration,
+        now: Duration,
+    ) -> Option<Duration> {
         let mut state = self.state.lock();
-        let Some(asked) = state.asked.take() else { return };
+        let asked = state.asked.take()?;
         let paid = self.lower_debt(grant.granted).min(grant.granted);
         let tokens = grant.granted - paid;
         if tokens > 0 {
-            let left = self.pool.add(tokens, asked.at + self.terms.life);
+            let left = self.pool.add(tokens, asked.at + life);
             state.back += left;
         }
         if asked.want == 0 {
-            return;
+            return Some(asked.at);
         }
         self.low.store(self.pool.held(nanos(now)) / 2, Relaxed);
         self.waiting_since.store(0, Relaxed);
@@ -311,6 +336,7 @@ impl LeaseSide {
         state.next_ask = if is_short { pause } else { now };
         let until = if is_short { nanos(state.next_ask) } else { 0 };
         self.refused_until.store(until, Relaxed);
+        Some(asked.at)
     }
 
     /// No answer came. What was to be given back may have been: it is lost.
@@ -344,6 +370,9 @@ impl LeaseSide {
     /// Whether calls of late left little. Those of earlier may have gone to another replica, and
     /// the tokens with them.
     fn is_low(&self, now: Duration) -> bool {
+        if nanos(now) >= self.ahead_until.load(Relaxed) {
+            return false;
+        }
         let since = nanos(now).saturating_sub(self.low_at.load(Relaxed));
         since <= nanos(self.terms.gap / 2) && self.pool.held(nanos(now)) <= self.low.load(Relaxed)
     }

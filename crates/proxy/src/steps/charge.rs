@@ -6,8 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
 use wellhead_access::{
@@ -18,7 +16,6 @@ use wellhead_chain::{Tag, View};
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::Call;
-use wellhead_transport::{Rest, TransportError};
 use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
@@ -33,9 +30,9 @@ use crate::state::counts::{CacheResult, CallOutcome};
 /// longer than `limit::lease::ANSWER_WITHIN`, the limit goes by its share, and says yes or no.
 const ANSWER_WAITS: [Duration; 2] = [Duration::from_millis(7), Duration::from_millis(20)];
 
-/// How often a call waits so: a silent store leaves one limit after the other to its share, and those of a
-/// key and of its tenant are three each. A store that comes back meanwhile has its time anew.
-const ANSWER_ROUNDS: usize = 6;
+/// How often a call waits so: a silent store leaves one limit after the other to its share, and a key and its
+/// tenant have four each. A store that comes back meanwhile has its time anew.
+const ANSWER_ROUNDS: usize = 8;
 
 /// What a call has taken from the limits of its caller; nothing where calls are not charged. Boxed, so that
 /// calls that are not charged do not carry the room for it.
@@ -106,7 +103,7 @@ pub(crate) async fn charge<'a>(
             let taken = match payer.take(metered) {
                 // Boxed, as it is seldom.
                 Err(denied) if denied.is_unanswered => {
-                    Box::pin(payer.take_later(metered, denied)).await
+                    Box::pin(take_later(denied, || payer.take(metered))).await
                 }
                 taken => taken,
             };
@@ -207,59 +204,57 @@ pub(crate) fn hold_subscription(request: &RequestContext<'_>) -> Result<HeldPlac
 }
 
 /// Takes the place of a request among those that its caller may have under way, or refuses it. `None` where
-/// nothing bounds them.
-pub(crate) fn take_place<'a>(
+/// nothing bounds them. Waits only for a shared limit that has no answer yet, some milliseconds.
+pub(crate) async fn take_place<'a>(
     request: &RequestContext<'a>,
 ) -> Result<Option<Box<InFlightPlace<'a>>>, Refusal> {
     let Some((caller, terms)) = request.payer() else { return Ok(None) };
-    let mut meters = caller.meters().map(|meter| &**meter).peekable();
-    if meters.peek().is_none() {
+    if caller.meters().next().is_none() {
         return Ok(None);
     }
-    let place = InFlightPlace::take(meters).map_err(|denied| terms.refuse(denied))?;
-    Ok(Some(Box::new(place)))
+    let take = || {
+        let meters = caller.meters().map(|meter| &**meter);
+        InFlightPlace::take(meters, terms.meter_time(now()))
+    };
+    let place = match take() {
+        Err(denied) if denied.is_unanswered => Box::pin(take_later(denied, take)).await,
+        taken => taken,
+    };
+    place.map(|place| Some(Box::new(place))).map_err(|denied| terms.refuse(denied))
 }
 
-/// What follows of an answer, with the places of its request.
-#[derive(Debug)]
-struct PaidRest {
-    rest: Box<dyn Rest>,
-    _places: SendingPlaces,
-}
-
-impl Rest for PaidRest {
-    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
-        self.rest.next()
-    }
-
-    fn announced(&self) -> Option<u64> {
-        self.rest.announced()
-    }
-}
-
-/// `rest`, which holds the places of its request until it is dropped: a request is under way until its answer is sent.
-pub(crate) fn hold_while_sent(
+/// The places of a request, to be held until its answer is sent: it is under way until then.
+pub(crate) fn hold_until_sent(
     request: &RequestContext<'_>,
     place: Option<Box<InFlightPlace<'_>>>,
-    rest: Box<dyn Rest>,
-) -> Box<dyn Rest> {
-    let (Some((caller, _)), Some(place)) = (request.payer(), place) else { return rest };
-    let mut places = SendingPlaces::default();
-    place.hold_while_sent(caller.meters(), &mut places);
-    paid_rest(rest, places)
+    held: &mut SendingPlaces,
+) {
+    if let (Some((caller, _)), Some(place)) = (request.payer(), place) {
+        place.hold_until_sent(caller.meters(), held);
+    }
 }
 
-fn paid_rest(rest: Box<dyn Rest>, places: SendingPlaces) -> Box<dyn Rest> {
-    if places.is_empty() { rest } else { Box::new(PaidRest { rest, _places: places }) }
+/// Tries again what had no answer, as `denied` says.
+async fn take_later<T>(
+    mut denied: LimitDenied,
+    take: impl Fn() -> Result<T, LimitDenied>,
+) -> Result<T, LimitDenied> {
+    for wait in [ANSWER_WAITS; ANSWER_ROUNDS].into_iter().flatten() {
+        sleep(wait).await;
+        match take() {
+            Err(still) if still.is_unanswered => denied = still,
+            taken => return taken,
+        }
+    }
+    Err(denied)
 }
 
 impl ChargedCall<'_> {
-    /// `rest`, which holds the places of the call's groups until it is dropped.
-    pub(crate) fn hold_while_sent(&mut self, rest: Box<dyn Rest>) -> Box<dyn Rest> {
-        let Some(paid) = &mut self.0 else { return rest };
-        let mut places = SendingPlaces::default();
-        paid.taken.hold_while_sent(paid.payer.caller.meters(), &mut places);
-        paid_rest(rest, places)
+    /// Moves the places of the call's groups to what holds them until its answer is sent.
+    pub(crate) fn hold_until_sent(&mut self, held: &mut SendingPlaces) {
+        if let Some(paid) = &mut self.0 {
+            paid.taken.hold_until_sent(paid.payer.caller.meters(), held);
+        }
     }
 
     /// Corrects the charge by what became of the call, and counts it.
@@ -317,22 +312,6 @@ impl<'a> Payer<'a> {
     fn take(&self, call: MeteredCall<'_>) -> Result<CallCharge<'a>, LimitDenied> {
         let meters = self.caller.meters().map(|meter| &**meter);
         CallCharge::take(meters, call, self.terms.meter_time(now()))
-    }
-
-    /// The first try had no answer, as `denied` says.
-    async fn take_later(
-        &self,
-        call: MeteredCall<'_>,
-        mut denied: LimitDenied,
-    ) -> Result<CallCharge<'a>, LimitDenied> {
-        for wait in [ANSWER_WAITS; ANSWER_ROUNDS].into_iter().flatten() {
-            sleep(wait).await;
-            match self.take(call) {
-                Err(still) if still.is_unanswered => denied = still,
-                taken => return taken,
-            }
-        }
-        Err(denied)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::site::{SOON, Site};
+use crate::site::{ENDLESS_BYTES, SOON, Site};
 use wellhead_server::{HttpRefusal, Settings};
 
 #[tokio::test]
@@ -26,6 +26,28 @@ async fn a_client_that_sends_on_still_reads_its_refusal() {
     let mut wire = site.connect().await;
     wire.post("/", "", &vec![b' '; 8 * 1024 * 1024]).await;
     wire.reply().await.is_refusal(413, -32600);
+}
+
+/// Also of an answer that is compressed, whose bytes are others than the handler's.
+#[tokio::test]
+async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
+    let site = Site::open(Settings::default());
+    let asked = async || {
+        let mut wire = site.connect().await;
+        wire.post("/endless", "", b"{}").await;
+        wire.bytes(1).await;
+        site.until_held(1).await;
+        wire
+    };
+    let mut reads = asked().await;
+    reads.bytes(ENDLESS_BYTES).await;
+    site.until_held(0).await;
+    let leaves = asked().await;
+    drop(leaves);
+    site.until_held(0).await;
+    let mut wire = site.connect().await;
+    wire.exchange("/big", "accept-encoding: gzip\r\n", b"{}").await;
+    site.until_held(0).await;
 }
 
 #[tokio::test]

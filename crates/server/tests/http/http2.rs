@@ -10,7 +10,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use crate::site::{GUARD, SOON, Site, big};
+use crate::site::{ENDLESS_BYTES, GUARD, SOON, Site, big};
 use wellhead_server::Settings;
 
 type Client = SendRequest<Full<Bytes>>;
@@ -82,6 +82,20 @@ async fn large_bodies_pass_both_ways() {
     let (_, body) = read(response).await;
     assert_eq!(body.len(), length);
     assert!(body == big().concat());
+}
+
+#[tokio::test]
+async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
+    let site = Site::open(Settings::default());
+    let mut client = connect(&site, 1 << 20).await;
+    let reads = send(&mut client, post("/endless", "{}")).await;
+    site.until_held(1).await;
+    assert_eq!(read(reads).await.1.len(), ENDLESS_BYTES);
+    site.until_held(0).await;
+    let leaves = send(&mut client, post("/endless", "{}")).await;
+    site.until_held(1).await;
+    drop(leaves);
+    site.until_held(0).await;
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
-    AnswerBody, ClientHead, ClientName, Drained, Handler, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, Listener, Server, ServerCounts, SessionHead, Settings, Shutdown, Tls,
+    AnswerBody, ClientHead, ClientName, Drained, Handler, HeldUntilSent, HttpAnswer, HttpRefusal,
+    HttpRequest, Identified, Listener, Server, ServerCounts, SessionHead, Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -27,6 +27,9 @@ pub(crate) fn big() -> Vec<Bytes> {
     vec!["[".into(), text.into(), "null]".into()]
 }
 
+/// What `/endless` answers: more than sockets take of an answer that its client does not read.
+pub(crate) const ENDLESS_BYTES: usize = 64 * 1024 * 1024;
+
 /// Answers by the chain named in the path; without one it echoes.
 #[derive(Debug)]
 pub(crate) struct Scripted {
@@ -38,6 +41,23 @@ pub(crate) struct Scripted {
     pub(crate) abandoned: AtomicUsize,
     /// The client of the latest request.
     pub(crate) client: Mutex<Option<(SocketAddr, Vec<ClientName>)>>,
+    /// Answers that are not sent yet, as their handler knows.
+    pub(crate) held: Arc<AtomicUsize>,
+}
+
+struct UnsentAnswer(Arc<AtomicUsize>);
+
+impl UnsentAnswer {
+    fn begin(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for UnsentAnswer {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Abandon<'a>(Option<&'a AtomicUsize>);
@@ -77,7 +97,7 @@ impl Handler for Scripted {
                 abandon.0 = None;
             }
             Some("big") => answer.body = big().into(),
-            Some("endless") => answer.body = Bytes::from(vec![b' '; 64 * 1024 * 1024]).into(),
+            Some("endless") => answer.body = Bytes::from(vec![b' '; ENDLESS_BYTES]).into(),
             Some("empty") => answer.body = AnswerBody::default(),
             Some("panic") => panic!("as the test asked"),
             Some("full") => {
@@ -98,6 +118,7 @@ impl Handler for Scripted {
             }
             Some(chain) => answer.body = Bytes::from(format!("\"{chain}\"")).into(),
         }
+        answer.held = Some(HeldUntilSent::new(UnsentAnswer::begin(&self.held)));
         answer
     }
 }
@@ -124,6 +145,7 @@ impl Site {
             gate: Semaphore::new(0),
             abandoned: AtomicUsize::new(0),
             client: Mutex::new(None),
+            held: Arc::default(),
         });
         let shutdown = Shutdown::new();
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
@@ -162,6 +184,12 @@ impl Site {
     pub(crate) async fn until_arrived(&self, requests: usize) {
         let arrived = || self.handler.arrived.load(Ordering::Relaxed);
         self.until("requests arrive", |_| arrived() >= requests).await;
+    }
+
+    /// Until the handler knows of this many answers that are not sent yet.
+    pub(crate) async fn until_held(&self, answers: usize) {
+        let held = || self.handler.held.load(Ordering::Relaxed);
+        self.until("answers are held", |_| held() == answers).await;
     }
 
     /// Begins the drain and says how it went.

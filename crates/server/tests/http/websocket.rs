@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 use wellhead_server::{Settings, WsEnd};
 
-use crate::site::{GUARD, SOON, Site, big};
+use crate::site::{ENDLESS_BYTES, GUARD, SOON, Site, big};
 
 type Client = WebSocketStream<TcpStream>;
 
@@ -339,6 +339,26 @@ async fn a_client_that_does_not_read_is_dropped() {
     site.until("it is gone", |counts| counts.connections_open == 0).await;
     let counts = site.server.counts();
     assert_eq!((counts.requests_open, counts.answers_waiting_bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
+    const HEAD_BYTES: usize = 10;
+    let site = Site::open(Settings::default());
+    let asked = async || {
+        let mut wire = site.connect().await;
+        wire.send([upgrade("/endless", "").as_bytes(), &frame(0x81, b"{}")].concat()).await;
+        assert_eq!(wire.reply().await.status, 101);
+        wire.bytes(HEAD_BYTES).await;
+        site.until_held(1).await;
+        wire
+    };
+    let mut reads = asked().await;
+    reads.bytes(ENDLESS_BYTES).await;
+    site.until_held(0).await;
+    let leaves = asked().await;
+    drop(leaves);
+    site.until_held(0).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use wellhead_limit::lease::{
     GATE_LIFE, GateAsk, GateGrant, LeaseAsk, LeaseGrant, LeasedBucket, LeasedCap, LeasedGate,
-    LeasedLimit, PageAsk,
+    LeasedLimit, LeasedWindow, PageAsk, WindowAsk, WindowGrant,
 };
 
 /// A limit that may be gone.
@@ -15,6 +15,7 @@ pub(super) enum WeakLimit {
     Bucket(Weak<LeasedBucket>),
     Cap(Weak<LeasedCap>),
     Gate(Weak<LeasedGate>),
+    Window(Weak<LeasedWindow>),
 }
 
 /// What is asked for a limit.
@@ -23,6 +24,7 @@ pub(super) enum LimitAsk {
     Bucket(LeaseAsk),
     Cap(PageAsk),
     Gate(GateAsk),
+    Window(WindowAsk),
 }
 
 impl WeakLimit {
@@ -31,6 +33,7 @@ impl WeakLimit {
             Self::Bucket(limit) => limit.upgrade().map(LeasedLimit::Bucket),
             Self::Cap(limit) => limit.upgrade().map(LeasedLimit::Cap),
             Self::Gate(limit) => limit.upgrade().map(LeasedLimit::Gate),
+            Self::Window(limit) => limit.upgrade().map(LeasedLimit::Window),
         }
     }
 
@@ -39,6 +42,7 @@ impl WeakLimit {
             Self::Bucket(limit) => limit.strong_count(),
             Self::Cap(limit) => limit.strong_count(),
             Self::Gate(limit) => limit.strong_count(),
+            Self::Window(limit) => limit.strong_count(),
         };
         holders == 0
     }
@@ -48,6 +52,7 @@ impl WeakLimit {
             LeasedLimit::Bucket(limit) => Self::Bucket(Arc::downgrade(limit)),
             LeasedLimit::Cap(limit) => Self::Cap(Arc::downgrade(limit)),
             LeasedLimit::Gate(limit) => Self::Gate(Arc::downgrade(limit)),
+            LeasedLimit::Window(limit) => Self::Window(Arc::downgrade(limit)),
         }
     }
 }
@@ -59,6 +64,7 @@ impl LimitAsk {
             LeasedLimit::Bucket(limit) => limit.ask(now).map(Self::Bucket),
             LeasedLimit::Cap(limit) => limit.ask(now, unix).map(Self::Cap),
             LeasedLimit::Gate(limit) => limit.ask(now).map(Self::Gate),
+            LeasedLimit::Window(limit) => limit.ask(now).map(Self::Window),
         }
     }
 
@@ -85,7 +91,22 @@ impl LimitAsk {
                 limit.grant(ask, GateGrant { places }, now);
                 Some(places > 0 || ask.want == 0)
             }
-            (LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_), _) => None,
+            (LeasedLimit::Window(limit), Self::Window(WindowAsk { ask, .. })) => {
+                let numbers: [i64; 4] = numbers(answer)?;
+                let mut numbers = numbers.into_iter().map(unsigned);
+                let mut next = || numbers.next().flatten();
+                let (granted, left, ends_in, began) = (next()?, next()?, next()?, next()?);
+                let ends_in = Duration::from_micros(ends_in);
+                limit.grant(WindowGrant { granted, left, ends_in, began }, now);
+                Some(granted > 0 || ask.want == 0)
+            }
+            (
+                LeasedLimit::Bucket(_)
+                | LeasedLimit::Cap(_)
+                | LeasedLimit::Gate(_)
+                | LeasedLimit::Window(_),
+                _,
+            ) => None,
         }
     }
 
@@ -117,7 +138,19 @@ impl LimitAsk {
                 call.arg(ask.places).arg(ask.want).arg(ask.inside);
                 call.arg(GATE_LIFE.as_micros() as u64);
             }
-            (LeasedLimit::Bucket(_) | LeasedLimit::Cap(_) | LeasedLimit::Gate(_), _) => {
+            (LeasedLimit::Window(limit), Self::Window(WindowAsk { ask, began })) => {
+                let terms = limit.terms();
+                call.arg(1).arg(format!("{key}:w")).arg("window").arg(*latest);
+                call.arg(terms.credits.min(EXACT)).arg(terms.length).arg(*replicas).arg(began);
+                call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
+            }
+            (
+                LeasedLimit::Bucket(_)
+                | LeasedLimit::Cap(_)
+                | LeasedLimit::Gate(_)
+                | LeasedLimit::Window(_),
+                _,
+            ) => {
                 debug_assert!(false, "an ask is of its limit");
             }
         }

@@ -1,5 +1,5 @@
 -- The store's side of limits that replicas share. What each part computes is written down, and
--- tested against this, in `limit::lease::LeaseBook`, `CapTerms` and `GateBook`: the order of
+-- tested against this, in `limit::lease::LeaseBook`, `CapTerms`, `WindowBook` and `GateBook`: the order of
 -- operations is the same, so that both round alike.
 --
 -- All amounts are thousandths of a credit, all times microseconds. The only clock is the server's.
@@ -15,6 +15,8 @@
 --   cap   KEYS[1], KEYS[2]: used in the day, month  ARGV: day cap, month cap (-1: none),
 --                                                         replicas, want, need, back
 --         answers granted, left of the day's cap, left of the month's (-1: no such cap)
+--   window KEYS[1]: when it began, and what is used  ARGV: credits, length, replicas, began, want, need, back
+--         answers granted, left, how long it lasts, when it began (0: none is open)
 --   gate  KEYS[1]: a hash, by replica               ARGV: replica, places, want, inside, keep
 --         answers places
 --   here  KEYS[1]: a sorted set of replicas         ARGV: replica, keep
@@ -102,6 +104,28 @@ function part.cap()
     told(KEYS[1], day_cap, day, keep_day),
     told(KEYS[2], month_cap, month, keep_month),
   }
+end
+
+function part.window()
+  local credits, length, replicas, of = arg[1], arg[2], arg[3], arg[4]
+  local want, need, back = arg[5], arg[6], arg[7]
+  local began, used = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%d+)$')
+  began, used = tonumber(began or 0), tonumber(used or 0)
+  -- When the clock was set back, what was used still is.
+  began = math.min(began, now)
+  if now >= began + length then
+    if want == 0 then return { '0', number(credits), '0', '0' } end
+    began, used = now, 0
+  end
+  if of == began then used = math.max(used - back, 0) end
+  local left = math.max(credits - used, 0)
+  -- All that is left, where that is less than needed: debts are paid as far as may be.
+  local most = math.max(math.floor(left / (20 * math.max(replicas, 1))), math.min(need, left))
+  local granted = math.min(want, most)
+  local ends_in = began + length - now
+  local state = number(began) .. ' ' .. number(used + granted)
+  redis.call('SET', KEYS[1], state, 'PX', number(math.ceil(ends_in / 1000)))
+  return { number(granted), number(left - granted), number(ends_in), number(began) }
 end
 
 -- An equal part of what the smaller ones leave.

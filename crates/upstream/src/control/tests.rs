@@ -1,7 +1,7 @@
 //! Bounds of one upstream, each alone and together.
 
 use wellhead_eth::MethodTable;
-use wellhead_limit::lease::{GateGrant, LeaseGrant};
+use wellhead_limit::lease::{GateGrant, LeaseGrant, WindowGrant};
 
 use super::*;
 use crate::budget::BudgetTerms;
@@ -103,6 +103,32 @@ fn caps_that_replicas_share_end_where_the_store_says() {
     check(&controls, "5:eth_call", "day/3600000ms");
     assert_eq!(controls.cap_reached(ms(5)), Some(Cap::Day));
     assert_eq!(controls.cap_reached(Duration::from_secs(3_600)), None, "tomorrow");
+}
+
+#[test]
+fn a_window_that_replicas_share_is_counted_by_the_store() {
+    let terms = BudgetTerms { plan: Some("standard"), ..terms() };
+    let mut controls = controls("fiews", &terms);
+    let mut shared = Vec::new();
+    controls.share(|word, limit| shared.push((word, limit)));
+    let [("credits", LeasedLimit::Window(window))] = &shared[..] else {
+        panic!("one limit: {shared:?}")
+    };
+    window.note_replicas(3);
+    window.note_back();
+    let ms = Duration::from_millis;
+    check(&controls, "1:eth_call", "credits/6ms");
+    let grant = |granted, left| WindowGrant { granted, left, ends_in: ms(300_250), began: 7 };
+    window.ask(ms(2)).expect("a call waits for it");
+    window.grant(grant(2_000, 0), ms(3));
+    check(&controls, "3:eth_call", "ok");
+    controls.begin(MethodTable::standard().row("eth_chainId"), ms(3));
+    check(&controls, "4:eth_call", "credits/6ms");
+    window.ask(ms(5)).expect("another waits");
+    window.grant(grant(0, 0), ms(6));
+    check(&controls, "7:eth_call", "credits/300248ms");
+    let row = MethodTable::standard().row("eth_call");
+    assert_eq!(controls.rate_wait(row, ms(7)), ms(300_248));
 }
 
 #[test]

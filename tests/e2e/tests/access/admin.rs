@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use wellhead_e2e::{HttpReply, KeyFile, Process, Rpc, WsClient, attack, binary, free_port, until};
+use wellhead_e2e::{
+    HttpReply, KeyFile, Process, Rpc, WsClient, attack, binary, free_port, guard_secret, until,
+};
 
 use crate::site::{Site, balance_call};
 
@@ -24,6 +26,7 @@ fn token(name: &str, roles: &[&str]) -> (String, String) {
     let printed = String::from_utf8(output.stdout).unwrap();
     let (first, settings) = printed.split_once("\n\n").unwrap();
     let text = first.rsplit(' ').next().unwrap().to_owned();
+    guard_secret(&text);
     (text, settings.to_owned())
 }
 
@@ -147,6 +150,7 @@ async fn from_nothing_to_a_key_that_works() {
     let made = run(&["key", "create", "--file", &file, "--tenant", "acme"]);
     let is_key = |word: &&str| word.starts_with("wh_live_");
     let key = made.split_whitespace().find(is_key).unwrap_or_else(|| panic!("{made}"));
+    guard_secret(key);
     let id = key.split('_').nth(2).unwrap();
 
     let node = attack::Upstream::start();
@@ -184,6 +188,7 @@ async fn from_nothing_to_a_key_that_works() {
     let rotated = run(&["key", "rotate", id, "--overlap", "1h", "--file", &file]);
     let new = rotated.split_whitespace().find(is_key).unwrap_or_else(|| panic!("{rotated}"));
     assert!(new != key && new.contains(id), "{rotated}");
+    guard_secret(new);
     let new_client = Rpc::new(port, &format!("/{new}"));
     let body = call.to_string();
     until(soon, || answers(&new_client, &body, 200)).await.expect("the new secret is taken");

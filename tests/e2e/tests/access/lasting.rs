@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 use wellhead_access::{KeyRecord, UnixSeconds};
-use wellhead_e2e::{KeyFile, WsClient, until};
+use wellhead_e2e::{KeyFile, Rpc, Signal, WsClient, until};
 
 use crate::site::{Site, balance_call, code, keys_in};
 
@@ -185,4 +185,32 @@ async fn a_key_that_was_revoked_does_not_come_back_with_its_file() {
     assert!(!log.contains(&revoked[17..]), "no secret");
     let pages = String::from_utf8_lossy(&pages.body).into_owned();
     assert!(pages.contains("wellhead_keys_returned_total{reason=\"revoked\"} 1"), "{pages}");
+}
+
+/// A backup of the file of keys is put back while wellhead is down.
+#[tokio::test]
+async fn a_key_that_was_revoked_does_not_come_back_with_a_restart() {
+    let mut keys = KeyFile::new();
+    let [revoked, kept] = [keys.add("acme", |_| {}), keys.add("acme", |_| {})];
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let settings = format!("{}state: \"{}\"\n", keys_in(&keys), state.display());
+    let Site { mut wellhead, proxy: _upstream } = Site::start(&settings).await;
+    let backup = std::fs::read(keys.path()).unwrap();
+    keys.revoke(&revoked);
+    let client = |key: &str| Rpc::new(wellhead.port, &format!("/{key}"));
+    let [of_revoked, of_kept] = [client(&revoked), client(&kept)];
+    let refused = || async { of_revoked.post("{}").await.ok().filter(|it| it.status == 401) };
+    until(CLOSED_WITHIN, refused).await.expect("refused in time");
+    wellhead.process.signal(Signal::Term);
+    assert_eq!(wellhead.process.exit_code(CLOSED_WITHIN).await, Some(0));
+    std::fs::write(keys.path(), backup).unwrap();
+    let wellhead = wellhead.start_again().await;
+    assert_eq!(of_revoked.post("{}").await.unwrap().status, 401, "{}", wellhead.process.log());
+    let (call, result) = balance_call(1);
+    let answer = of_kept.result("eth_getBalance", call["params"].clone()).await;
+    assert_eq!(answer.unwrap(), result);
+    let log = wellhead.process.printed();
+    let line = log.lines().find(|line| line.contains("key.return")).expect("it is told");
+    assert!(line.contains(revoked.split('_').nth(2).unwrap()) && line.contains("denied"), "{line}");
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use wellhead_e2e::attack::upstream::CHAIN_ID;
 use wellhead_e2e::{
     Fault, FaultProxy, HttpReply, KeyFile, Rpc, Tap, Upstream, Wellhead, WsClient, attack, new_key,
-    send_http2, until,
+    secret_forms, send_http2, until,
 };
 
 use crate::site::{balance_call, keys_in};
@@ -20,19 +20,6 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(20);
 /// The secret of a key: what stands between its id and its check sum.
 fn secret_of(key: &str) -> &str {
     key.split('_').nth(3).unwrap()
-}
-
-/// What a secret may look like in an output.
-fn forms(key: &str) -> Vec<String> {
-    let secret = secret_of(key);
-    let mut forms = vec![secret.to_owned(), secret.to_ascii_uppercase()];
-    // Each of the three places at which it may begin within groups of base64; the first and the last digits
-    // depend on what is beside it.
-    for before in ["", "x", "xx"] {
-        let encoded = STANDARD.encode(format!("{before}{secret}"));
-        forms.push(encoded[4..encoded.len() - 4].to_owned());
-    }
-    forms
 }
 
 /// All outputs of a run, by name.
@@ -167,7 +154,7 @@ async fn the_secret_of_a_key_is_told_to_nobody() {
     assert!(outputs.holding("\"TRACE\"").contains(&"the log"));
     assert!(outputs.holding("eth_getBalance").contains(&"what the upstream was sent"));
     for key in [&valid, &revoked, &unknown, &cut, &wrong] {
-        for form in forms(key) {
+        for form in secret_forms(secret_of(key)) {
             let holding = outputs.holding(&form);
             let lines: String = wellhead
                 .process

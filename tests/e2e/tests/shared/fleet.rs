@@ -47,11 +47,11 @@ pub(crate) struct Fleet {
 
 /// What a replica says of its sharing.
 #[derive(Debug, Clone, Copy)]
-struct Sharing {
+pub(crate) struct Sharing {
     is_away: bool,
     replicas: f64,
     /// Calls that were let through without the store.
-    alone: f64,
+    pub(crate) alone: f64,
     departures: f64,
 }
 
@@ -96,8 +96,7 @@ impl Fleet {
 
     /// Until each knows that the store is there, and of the others.
     pub(crate) async fn until_here(&self) {
-        let is_here = |it: &Sharing| !it.is_away && it.replicas == REPLICAS as f64;
-        self.until("the store is found", |sharing| sharing.iter().all(is_here)).await;
+        self.until("the store is found", |sharing| sharing.iter().all(Sharing::is_whole)).await;
     }
 
     /// Until each has missed the store in this phase; it may be back.
@@ -220,7 +219,12 @@ fn settings(store: u16, keys: &KeyFile) -> String {
 }
 
 impl Sharing {
-    async fn of(replica: &Wellhead) -> Self {
+    /// Whether the store is there, and all others too.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_away && self.replicas == REPLICAS as f64
+    }
+
+    pub(crate) async fn of(replica: &Wellhead) -> Self {
         let page = replica.admin().get("/metrics").await.unwrap().body;
         let page = String::from_utf8_lossy(&page);
         let value = |name: &str| -> f64 {

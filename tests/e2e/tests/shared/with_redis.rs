@@ -1,5 +1,7 @@
 //! What may become of the store.
 
+mod in_flight;
+
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;

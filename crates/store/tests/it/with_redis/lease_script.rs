@@ -10,7 +10,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use redis::aio::MultiplexedConnection;
 use wellhead_kit::RedisServer;
-use wellhead_limit::lease::{BucketTerms, CapTerms, GateAsk, GateBook, LeaseAsk, LeaseBook};
+use wellhead_limit::lease::{
+    BucketTerms, CapTerms, GateAsk, GateBook, LeaseAsk, LeaseBook, WindowAsk, WindowBook,
+    WindowTerms,
+};
 
 const SCRIPT: &str = include_str!("../../../src/lease/script.lua");
 
@@ -20,6 +23,7 @@ fn script() -> String {
         ("local time = redis.call('TIME')\n", ""),
         ("return tonumber(time[1]) * 1000000 + tonumber(time[2])", "return tonumber(ARGV[#ARGV])"),
         (", 'PX', number(math.ceil((full_at - now) / 1000))", ""),
+        (", 'PX', number(math.ceil(ends_in / 1000))", ""),
     ];
     replaced.into_iter().fold(SCRIPT.to_owned(), |script, (from, to)| {
         assert!(script.contains(from), "the script has another text: {from}");
@@ -95,7 +99,11 @@ async fn what_comes_too_late_is_void_and_takes_nothing() {
         args.extend(texts(&[1, 10, want, want, 0]));
         assert_eq!(trace.call(&["late".to_owned()], &args).await, expected);
     }
-    for (part, numbers) in [("cap", &[100, 100, 1, 1, 1, 0][..]), ("gate", &[1, 10, 1, 0, 1_000])] {
+    for (part, numbers) in [
+        ("cap", &[100, 100, 1, 1, 1, 0][..]),
+        ("gate", &[1, 10, 1, 0, 1_000]),
+        ("window", &[100, 1_000, 1, 0, 1, 1, 0]),
+    ] {
         for (latest, is_void) in [(now - 1, true), (now, false)] {
             let mut args = texts_of(part, latest);
             args.extend(texts(numbers));
@@ -164,6 +172,43 @@ async fn caps() {
             assert_eq!(found, told, "{terms:?} {ask:?} of {replicas}");
         }
     }
+}
+
+#[tokio::test]
+async fn windows() {
+    let mut trace = Trace::start(6).await;
+    let (mut granted, mut opened) = (0, 0);
+    for round in 0..30 {
+        let credits = trace.rng.random_range(1..10_u64.pow(9));
+        let length = 10_u64.pow(trace.rng.random_range(2..8));
+        let terms = WindowTerms { credits, length };
+        let (mut book, mut before) = (WindowBook::default(), 0);
+        for _ in 0..100 {
+            trace.step();
+            let replicas = trace.rng.random_range(1..6);
+            let want = trace.rng.random_range(0..=(credits / 10).max(1));
+            let want = if trace.rng.random_bool(0.2) { 0 } else { want };
+            let need = trace.rng.random_range(0..=want);
+            let back = if trace.rng.random_bool(0.3) { want / 3 } else { 0 };
+            // Now and then of the window before.
+            let began = if trace.rng.random_bool(0.8) { book.began } else { before };
+            let asked = WindowAsk { ask: LeaseAsk { want, need, back }, began };
+            let was = book.began;
+            let expected = book.lease(terms, replicas, asked, trace.now);
+            if book.began != was {
+                (before, opened) = (was, opened + 1);
+            }
+            let mut args = texts_of("window", ANY_TIME);
+            args.extend(texts(&[credits, length, replicas.into(), began, want, need, back]));
+            let found = trace.call(&[format!("window{round}")], &args).await;
+            let ends_in = expected.ends_in.as_micros() as u64;
+            let told = [expected.granted, expected.left, ends_in, expected.began];
+            assert_eq!(found, told.map(|it| it as i64), "{terms:?} {asked:?} of {replicas}");
+            granted += u64::from(expected.granted > 0);
+        }
+    }
+    println!("lease script: 3000 asks of windows alike, {granted} granted, {opened} opened");
+    assert!(granted > 500 && opened > 100, "both are tried");
 }
 
 #[tokio::test]
