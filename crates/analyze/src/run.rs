@@ -40,6 +40,7 @@ use crate::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
 use crate::report;
 use crate::schedule::Schedule;
+use crate::stat::bucket::TimedCall;
 use crate::stored::{self, PACKED_RECORDS, RECORDS};
 use crate::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::work::{GREETING, WorkCall};
@@ -78,14 +79,33 @@ pub enum RunError {
 /// A bound on calls. Not one more is sent, by whichever experiment.
 #[derive(Debug)]
 pub struct CallBudget {
-    max: u64,
+    /// With those of `spare` that were moved to `left`.
+    max: AtomicU64,
     left: AtomicU64,
+    spare: AtomicU64,
 }
 
 impl CallBudget {
     /// This many calls.
     pub fn new(max: u64) -> Self {
-        Self { max, left: AtomicU64::new(max) }
+        Self { max: AtomicU64::new(max), left: AtomicU64::new(max), spare: AtomicU64::new(0) }
+    }
+
+    /// With this many more, for cells that are played again because their times were doubted.
+    #[must_use]
+    pub fn with_spare(self, calls: u64) -> Self {
+        self.spare.store(calls, Relaxed);
+        self
+    }
+
+    /// Makes this many of the spare calls usable; `false`, and none, where fewer are left.
+    fn take_spare(&self, calls: u64) -> bool {
+        let taken = self.spare.fetch_update(Relaxed, Relaxed, |spare| spare.checked_sub(calls));
+        if taken.is_ok() {
+            self.max.fetch_add(calls, Relaxed);
+            self.left.fetch_add(calls, Relaxed);
+        }
+        taken.is_ok()
     }
 
     /// Takes one; `false` when none is left.
@@ -101,13 +121,13 @@ impl CallBudget {
     /// With this many that were made before.
     #[must_use]
     pub fn after(self, spent: u64) -> Self {
-        self.left.store(self.max.saturating_sub(spent), Relaxed);
+        self.left.store(self.max.load(Relaxed).saturating_sub(spent), Relaxed);
         self
     }
 
     /// Calls that were made.
     pub fn spent(&self) -> u64 {
-        self.max - self.left.load(Relaxed)
+        self.max.load(Relaxed) - self.left.load(Relaxed)
     }
 
     /// Calls that may still be made.
@@ -501,16 +521,41 @@ impl<'a> Player<'a> {
             turn.go_on(earlier, plan, &ordered)?;
             return Ok(true);
         }
+        let step = CellStep { target: turn.target, ordered: &ordered, seed, again: 0 };
         if !self.rest_before(turn, &ordered, watch).await {
             return Ok(false);
         }
-        let target = turn.target;
-        watch.begins(plan.name(), target, &ordered);
+        let Some(kept) = self.play_cell(step, plan, (goal, greeting), watch).await? else {
+            return Ok(false);
+        };
+        plan.saw(&kept.served);
+        turn.last = Some(kept.outcome);
+        let is_over = self.refusals.get(&turn.target).is_some_and(|run| run.end().is_some());
+        if is_over || !kept.is_worth_again || !self.budget.take_spare(ordered.calls_max()) {
+            return Ok(true);
+        }
+        // What is told to the plan is what came of it first: so a run that is resumed plans the same cells.
+        let again = CellStep { again: 1, ..step };
+        let rests = self.rest(ordered.rest, watch).await && !self.stop.is_set();
+        Ok(rests && self.play_cell(again, plan, (goal, greeting), watch).await?.is_some())
+    }
+
+    /// Plays one cell and keeps its records; `None` when it was not played to its end.
+    async fn play_cell(
+        &mut self,
+        step: CellStep<'_>,
+        plan: &mut dyn ExperimentPlan,
+        (goal, greeting): (&Goal, &Greeting),
+        watch: &mut dyn Watch,
+    ) -> Result<Option<KeptCell>, RunError> {
+        let CellStep { target, ordered, seed, again } = step;
+        watch.begins(plan.name(), target, ordered);
         let place = cell::CellPlace {
             experiment: plan.name(),
             version: plan.version(),
             cell: self.cells,
             part: self.part,
+            again,
             target,
             rolled: plan.rolled(),
         };
@@ -529,16 +574,16 @@ impl<'a> Player<'a> {
             cpu: self.cpu,
             refusals: self.refusals.entry(target).or_default(),
         };
-        let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
+        let played = cell::play(&mut hand, &place, ordered, &way, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
-            end => return self.leave(&end, plan.name(), target, watch).map(|()| false),
+            end => return self.leave(&end, plan.name(), target, watch).map(|()| None),
         };
-        turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
+        let kept = self.keep(played, &place, &way, watch)?;
         if let Some(why) = self.refusals.get(&target).and_then(RefusalRun::end) {
             watch.ended(plan.name(), target, why);
         }
-        Ok(true)
+        Ok(Some(kept))
     }
 
     /// Tells why a cell was not played to its end.
@@ -560,15 +605,14 @@ impl<'a> Player<'a> {
         self.save()
     }
 
-    /// Writes the records of a finished cell, and gives its outcome to the watch and to the plan.
+    /// Writes the records of a finished cell, and gives its outcome to the watch.
     fn keep(
         &mut self,
         mut played: cell::CellResult,
         place: &cell::CellPlace<'_>,
         way: &Way,
-        plan: &mut dyn ExperimentPlan,
         watch: &mut dyn Watch,
-    ) -> Result<CellOutcome, RunError> {
+    ) -> Result<KeptCell, RunError> {
         // What came of the last calls belongs to the cell as well.
         let origin = self.origin;
         let within = |at: Instant| origin.micros(at).min(played.record.ended_at);
@@ -587,11 +631,16 @@ impl<'a> Player<'a> {
             self.write(&Record::Wire(wire))?;
         }
         watch.played(place.experiment, &played.record, &played.outcome);
-        self.write(&Record::Cell(played.record))?;
+        let cell::CellResult { record, outcome, first: _, served } = played;
+        // What was refused needs no time; where calls are rolled up, other parts are sound.
+        let is_worth_again = record.load.saturated
+            && outcome.throttled == 0
+            && served.is_empty()
+            && place.rolled.is_none();
+        self.write(&Record::Cell(record))?;
         self.records.flush().map_err(|error| self.unwritten(error))?;
         self.save()?;
-        plan.saw(&played.served);
-        Ok(played.outcome)
+        Ok(KeptCell { outcome, served, is_worth_again })
     }
 
     /// Rests between cells; `false` if the run is to end instead.
@@ -672,6 +721,25 @@ pub struct PlacedPlan<'a> {
     pub goal: &'a Goal,
     /// And what it said of itself.
     pub greeting: &'a Greeting,
+}
+
+/// One cell that is to be played.
+#[derive(Clone, Copy)]
+struct CellStep<'a> {
+    target: u32,
+    ordered: &'a Ordered,
+    seed: u64,
+    /// See [`Cell::again`].
+    again: u32,
+}
+
+/// A cell that was played and written.
+struct KeptCell {
+    outcome: CellOutcome,
+    /// What became of each call, where its schedule leans on a limit.
+    served: Vec<TimedCall>,
+    /// Its times are doubted, and may be sound if it is played again.
+    is_worth_again: bool,
 }
 
 /// How far a plan is.
@@ -789,6 +857,16 @@ mod tests {
         let budget = CallBudget::new(2);
         assert!(budget.take() && budget.take() && !budget.take() && !budget.take());
         assert_eq!((budget.spent(), budget.is_over()), (2, true));
+    }
+
+    #[test]
+    fn spare_calls_are_for_what_is_played_again() {
+        let budget = CallBudget::new(2).with_spare(10);
+        assert!(budget.take_all(2) && !budget.take());
+        assert!(!budget.take_spare(11) && budget.take_spare(6) && !budget.take_spare(6));
+        assert_eq!((budget.spent(), budget.left()), (2, 6));
+        assert!(budget.take_all(6) && budget.is_over());
+        assert_eq!(budget.spent(), 8);
     }
 
     fn ordered(schedule: Schedule) -> Ordered {
