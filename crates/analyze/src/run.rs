@@ -5,6 +5,7 @@
 //! hold for every plan: [`CallBudget`], and [`StopSignal`], which the user sets with Ctrl-C.
 
 mod beat;
+mod call_budget;
 mod cell;
 mod crowd;
 mod first;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -32,6 +33,7 @@ use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
+pub use call_budget::CallBudget;
 pub use resume::{EarlierRun, ResumeError};
 pub use strain::{CpuClock, CpuTime};
 
@@ -74,71 +76,6 @@ pub enum RunError {
     /// A run that is gone on with asks for something else than it did before.
     #[error("`{0}` now plans other cells than those that were run, so it cannot be resumed")]
     Other(String),
-}
-
-/// A bound on calls. Not one more is sent, by whichever experiment.
-#[derive(Debug)]
-pub struct CallBudget {
-    /// With those of `spare` that were moved to `left`.
-    max: AtomicU64,
-    left: AtomicU64,
-    spare: AtomicU64,
-}
-
-impl CallBudget {
-    /// This many calls.
-    pub fn new(max: u64) -> Self {
-        Self { max: AtomicU64::new(max), left: AtomicU64::new(max), spare: AtomicU64::new(0) }
-    }
-
-    /// With this many more, for cells that are played again because their times were doubted.
-    #[must_use]
-    pub fn with_spare(self, calls: u64) -> Self {
-        self.spare.store(calls, Relaxed);
-        self
-    }
-
-    /// Makes this many of the spare calls usable; `false`, and none, where fewer are left.
-    fn take_spare(&self, calls: u64) -> bool {
-        let taken = self.spare.fetch_update(Relaxed, Relaxed, |spare| spare.checked_sub(calls));
-        if taken.is_ok() {
-            self.max.fetch_add(calls, Relaxed);
-            self.left.fetch_add(calls, Relaxed);
-        }
-        taken.is_ok()
-    }
-
-    /// Takes one; `false` when none is left.
-    pub fn take(&self) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    /// Takes this many at once, or none of them.
-    pub(crate) fn take_all(&self, calls: u64) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
-    }
-
-    /// With this many that were made before.
-    #[must_use]
-    pub fn after(self, spent: u64) -> Self {
-        self.left.store(self.max.load(Relaxed).saturating_sub(spent), Relaxed);
-        self
-    }
-
-    /// Calls that were made.
-    pub fn spent(&self) -> u64 {
-        self.max.load(Relaxed) - self.left.load(Relaxed)
-    }
-
-    /// Calls that may still be made.
-    pub fn left(&self) -> u64 {
-        self.left.load(Relaxed)
-    }
-
-    /// Whether nothing is left.
-    pub fn is_over(&self) -> bool {
-        self.left.load(Relaxed) == 0
-    }
 }
 
 /// Asks a run to end. What was played to the end is kept and concluded from.
@@ -851,23 +788,6 @@ fn quantity(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_budget_gives_no_more_than_it_has() {
-        let budget = CallBudget::new(2);
-        assert!(budget.take() && budget.take() && !budget.take() && !budget.take());
-        assert_eq!((budget.spent(), budget.is_over()), (2, true));
-    }
-
-    #[test]
-    fn spare_calls_are_for_what_is_played_again() {
-        let budget = CallBudget::new(2).with_spare(10);
-        assert!(budget.take_all(2) && !budget.take());
-        assert!(!budget.take_spare(11) && budget.take_spare(6) && !budget.take_spare(6));
-        assert_eq!((budget.spent(), budget.left()), (2, 6));
-        assert!(budget.take_all(6) && budget.is_over());
-        assert_eq!(budget.spent(), 8);
-    }
 
     fn ordered(schedule: Schedule) -> Ordered {
         Ordered {

@@ -36,33 +36,7 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
             groups.entry(setting).or_default().push(cell);
         }
     }
-    let mut pairs = Vec::new();
-    let most = groups.keys().map(|setting| setting.concurrency).max();
-    let busiest: Vec<&ComparedSetting> =
-        groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
-    for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
-        let same = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
-        let own = ComparedSetting { connections: setting.concurrency, ..same.clone() };
-        if groups.contains_key(&same) {
-            pairs.push((setting.clone(), same, Factor::Protocol));
-        } else if groups.contains_key(&own) {
-            pairs.push((setting.clone(), own, Factor::Protocol));
-        }
-    }
-    let ways: BTreeSet<(&str, &str)> =
-        busiest.iter().map(|setting| (setting.body.as_str(), setting.protocol.as_str())).collect();
-    for (body, protocol) in ways {
-        let of_way = || {
-            busiest.iter().filter(|setting| setting.body == body && setting.protocol == protocol)
-        };
-        let few = of_way().min_by_key(|setting| setting.connections);
-        let many = of_way().max_by_key(|setting| setting.connections);
-        if let (Some(few), Some(many)) = (few, many)
-            && few.connections < many.connections
-        {
-            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
-        }
-    }
+    let pairs = compared_pairs(&groups);
     if pairs.is_empty() {
         return vec![DraftVerdict::cannot_tell("no two cells differ in exactly one factor")];
     }
@@ -95,6 +69,41 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     let conclusion = conclusion(&told);
     found.extend(conclusion);
     found
+}
+
+/// Two settings, and in what they differ.
+type ComparedPair = (ComparedSetting, ComparedSetting, Factor);
+
+/// What is compared: the protocols first, and then few connections with many where most calls are made at a time.
+fn compared_pairs(groups: &Groups<'_>) -> Vec<ComparedPair> {
+    let mut pairs = Vec::new();
+    let most = groups.keys().map(|setting| setting.concurrency).max();
+    let busiest: Vec<&ComparedSetting> =
+        groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
+    for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
+        let same = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
+        let own = ComparedSetting { connections: setting.concurrency, ..same.clone() };
+        if groups.contains_key(&same) {
+            pairs.push((setting.clone(), same, Factor::Protocol));
+        } else if groups.contains_key(&own) {
+            pairs.push((setting.clone(), own, Factor::Protocol));
+        }
+    }
+    let ways: BTreeSet<(&str, &str)> =
+        busiest.iter().map(|setting| (setting.body.as_str(), setting.protocol.as_str())).collect();
+    for (body, protocol) in ways {
+        let of_way = || {
+            busiest.iter().filter(|setting| setting.body == body && setting.protocol == protocol)
+        };
+        let few = of_way().min_by_key(|setting| setting.connections);
+        let many = of_way().max_by_key(|setting| setting.connections);
+        if let (Some(few), Some(many)) = (few, many)
+            && few.connections < many.connections
+        {
+            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
+        }
+    }
+    pairs
 }
 
 /// What several comparisons of the protocols come to, with a line for each.

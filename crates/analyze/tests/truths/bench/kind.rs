@@ -241,9 +241,9 @@ fn faked(dials: ProviderDials, truths: Vec<Truth>) -> Case {
     Case { server: CaseServer::Fake(Box::new(dials)), plans, truths }
 }
 
-/// Where calls are refused, `throttle` has nothing to say.
+/// Where calls are refused, `throttle` has nothing to say; where the limit was not met, no call waited.
 fn announced() -> Truth {
-    Truth::new("throttle", vec![any(INCONCLUSIVE)])
+    Truth::new("throttle", vec![any(INCONCLUSIVE), any("not shaped")])
 }
 
 fn no_limits() -> Vec<Truth> {
