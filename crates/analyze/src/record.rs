@@ -294,6 +294,8 @@ pub enum CellDoubt {
     Behind,
     /// Calls waited here for each other, because all of our connections were full.
     Full,
+    /// A call was not made, or what became of it is not known.
+    Lost,
 }
 
 impl CellDoubt {
@@ -302,6 +304,15 @@ impl CellDoubt {
         match self {
             Self::Behind => "the generator fell behind",
             Self::Full => "our connections were full",
+            Self::Lost => "calls were not made, or their outcome is unknown",
+        }
+    }
+
+    /// Whether only the times of calls are doubted: what was refused was refused, however late we saw it.
+    pub(crate) fn is_of_times(self) -> bool {
+        match self {
+            Self::Behind => true,
+            Self::Full | Self::Lost => false,
         }
     }
 }
@@ -317,6 +328,9 @@ pub struct Cell {
     pub cell: u32,
     /// Which repeat of the same factors, from 0.
     pub repeat: u32,
+    /// Which time it was played again because its times were doubted; 0 for the cell itself.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub again: u32,
     /// How often the run had been gone on with when it was played.
     #[serde(default, skip_serializing_if = "is_first")]
     pub part: u32,
@@ -337,8 +351,8 @@ pub struct Cell {
     pub load: GeneratorLoad,
 }
 
-fn is_first(part: &u32) -> bool {
-    *part == 0
+fn is_first(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What became of the calls of a cell that ended within a while. Times are microseconds: `*_at`

@@ -125,6 +125,7 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
         let ProtocolTruth { http1, http2 } = truth;
         let sweep = Sweep {
             connections: vec![1, 4],
+            http1_own: false,
             at_once: vec![4],
             bodies: vec![WorkKind::Cheap],
             calls: 60,
@@ -200,6 +201,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let dials = ProviderDials { recycle_after: Some(30), ..dials() };
     let sweep = Sweep {
         connections: vec![1, 2],
+        http1_own: false,
         at_once: vec![2],
         bodies: vec![WorkKind::SmallBlocks],
         calls: 8,

@@ -62,6 +62,8 @@ const REST: Duration = Duration::from_secs(1);
 const RATE_REST: Duration = Duration::from_secs(2);
 /// For each rate, likewise.
 const RATE_LASTS: Duration = Duration::from_secs(30);
+/// Of `protocol`, over HTTP/2.
+const PROTOCOL_CONNECTIONS: [usize; 2] = [1, 4];
 /// Of `quick`.
 const QUICK_LATENCY_CALLS: u64 = 50;
 /// Of `quick`: its streams go up to here.
@@ -147,8 +149,10 @@ fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
 
 fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
     let many = |counts: &[u16]| counts.iter().map(|n| usize::from(*n)).collect();
+    let is_usual = it.connections.is_empty();
     let sweep = plan::Sweep {
-        connections: many(&it.connections),
+        connections: if is_usual { PROTOCOL_CONNECTIONS.to_vec() } else { many(&it.connections) },
+        http1_own: is_usual,
         at_once: many(&it.at_once),
         bodies: it.bodies.iter().map(|kind| work(*kind)).collect(),
         calls: it.calls,
@@ -283,6 +287,8 @@ struct ConfirmedRun {
     now: u64,
     /// Calls at most, those of the earlier run included.
     most: u64,
+    /// Calls beside these, for cells that are played again because their times were doubted.
+    spare: u64,
     earlier: Option<EarlierRun>,
 }
 
@@ -298,11 +304,19 @@ fn confirm(
         None => None,
     };
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let Some(most) = may_send(common, goals, forecasts, spent)? else { return Ok(None) };
+    let Some(CallAllowance { most, spare }) = may_send(common, goals, forecasts, spent)? else {
+        return Ok(None);
+    };
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
     let dir = named.unwrap_or_else(|| default_dir(goals, now));
-    Ok(Some(ConfirmedRun { dir, now, most, earlier }))
+    Ok(Some(ConfirmedRun { dir, now, most, spare, earlier }))
+}
+
+/// Calls that may be sent; see [`ConfirmedRun`].
+struct CallAllowance {
+    most: u64,
+    spare: u64,
 }
 
 /// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
@@ -312,14 +326,21 @@ fn may_send(
     goals: &[Goal],
     forecasts: &[Forecast],
     spent: u64,
-) -> Result<Option<u64>, CommandError> {
+) -> Result<Option<CallAllowance>, CommandError> {
     common.profile.as_deref().map_or(Ok(()), has_place)?;
     gate::check(&common.gate)?;
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING_CALLS).sum();
     let most = predicted.saturating_add(spent).min(common.max_calls);
+    let spare: u64 = forecasts.iter().map(|forecast| forecast.spare).sum();
+    let spare = spare.min(common.max_calls - most);
     complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
+    if spare > 0 {
+        complain(&format!(
+            "and at most {spare} more, where this machine is too busy to measure times"
+        ));
+    }
     if common.dry_run {
         tell(&common.gate.conditions, "nothing was sent");
         return Ok(None);
@@ -328,12 +349,12 @@ fn may_send(
         .iter()
         .zip(forecasts)
         .filter(|(goal, _)| !goal.is_private())
-        .map(|(_, forecast)| forecast.calls() + GREETING_CALLS)
+        .map(|(_, forecast)| forecast.calls() + forecast.spare + GREETING_CALLS)
         .sum();
     if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
         return Err(CommandError::Config("nothing was sent".to_owned()));
     }
-    Ok(Some(most))
+    Ok(Some(CallAllowance { most, spare }))
 }
 
 /// Whether a file can be where it is to be written in the end: hours later is late to be told.
@@ -429,10 +450,11 @@ async fn play(
     going: ExperimentRun<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
 ) -> Result<PlayedRun, CommandError> {
-    let ExperimentRun { run: ConfirmedRun { dir, now, most, earlier }, goals, ahead } = going;
+    let ExperimentRun { run, goals, ahead } = going;
+    let ConfirmedRun { dir, now, most, spare, earlier } = run;
     let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = CallBudget::new(most).after(spent);
+    let budget = CallBudget::new(most).after(spent).with_spare(spare);
     let stop = Arc::new(StopSignal::default());
     let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
     let term = std::env::var("TERM").ok();

@@ -2,8 +2,9 @@
 //! sure it is.
 //!
 //! Computed from records alone and the same each time: chance comes from the run's seed. A cell
-//! in which the generator fell behind, or our connections were full, concludes nothing, and where
-//! more than a quarter of the cells of an experiment are such, the verdict is that nothing can be
+//! in which the generator fell behind concludes nothing from times; what it counts, such as refusals, stands. One
+//! in which our connections were full, or calls were lost, concludes nothing. Two sound cells decide, with one step
+//! less of confidence where others are left out; with fewer the verdict is that nothing can be
 //! said. What each experiment writes into its cells is said at the module that reads it.
 
 mod agree;
@@ -33,7 +34,7 @@ pub use finding::{
 };
 pub use sentence::figure;
 
-use crate::record::{Record, RunRecord, Trial, trial, trials};
+use crate::record::{PlayedCell, Record, RunRecord, Trial, trial, trials};
 
 /// How a report sees calls and cells: with the same eyes as the verdicts.
 pub(crate) mod see {
@@ -141,6 +142,11 @@ pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
         }
     }
     for (target, experiment, found) in ended::ended(records) {
+        for cut in told.iter_mut().filter(|it| (it.target, &*it.experiment) == (target, experiment))
+        {
+            cut.confidence = cut.confidence.min(Confidence::Low);
+            cut.evidence.push("the sending was ended before the experiment was over".to_owned());
+        }
         told.push(found.of(experiment, target));
     }
     // Each of these is the last of its experiment and target.
@@ -150,35 +156,32 @@ pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
 
 fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerdict> {
     let (sound, left_out) = trial.sound();
-    // These look at answers, not at times.
-    let timeless = matches!(trial.experiment, "agree" | "reach");
-    // Parts of a soak say for themselves whether the generator fell behind.
-    let timeless = timeless || trial.experiment == "soak";
-    if !timeless && left_out * 4 > trial.played.len() {
-        let cells = trial.played.len();
-        let doubts = trial.doubts().into_iter();
-        let why: Vec<String> = doubts
-            .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
-            .collect();
-        return vec![DraftVerdict::cannot_tell(why.join(", "))];
+    let counted = trial.counted();
+    let (cells, cells_min) = match needs(trial.experiment) {
+        FindingNeeds::Times => (&sound, SOUND_MIN),
+        FindingNeeds::Counts | FindingNeeds::Both => (&counted, 1),
+        FindingNeeds::Neither => (&sound, 0),
+    };
+    if left_out > 0 && cells.len() < cells_min {
+        return vec![doubted(trial)];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let bounded = in_flight::bound(trial, all);
     let mut found = match trial.experiment {
         // Refusals that have another cause than a rate say nothing of one.
         _ if bounded.is_some() => bounded.into_iter().collect(),
-        "latency" => vec![latency::latency(&sound)],
-        "streams" => vec![connections::streams(&sound)],
-        "connection" => connections::connection(&sound),
-        "rate" => vec![limits::rate(&sound)],
-        "window" => vec![refill::window(&sound)],
-        "throttle" => vec![limits::throttle(&sound)],
-        "cost" => refill::cost(&sound, run.targets.get(trial.target as usize)),
-        "protocol" => comparison::protocol(&sound),
-        "bodies" => bodies::bodies(&sound, &mut rng),
+        "latency" => vec![latency::latency(cells)],
+        "streams" => vec![connections::streams(cells)],
+        "connection" => connections::connection(cells),
+        "rate" => vec![limits::rate(cells).unwrap_or_else(|| doubted(trial))],
+        "window" => vec![without_contradiction(refill::window(cells), trial, all)],
+        "throttle" => vec![limits::throttle(cells).unwrap_or_else(|| doubted(trial))],
+        "cost" => refill::cost(cells, run.targets.get(trial.target as usize)),
+        "protocol" => comparison::protocol(cells),
+        "bodies" => bodies::bodies(cells, &mut rng),
         "load" => {
             let beside = load::beside(run, trial, all, &mut rng);
-            load::load(&sound).into_iter().chain(beside).collect()
+            load::load(cells).into_iter().chain(beside).collect()
         }
         "soak" => soak::soak(&trial.rollups),
         "fresh" => vec![fresh::fresh(run, trial, all, &mut rng)],
@@ -186,10 +189,23 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         "reach" => reach::reach(trial),
         _ => Vec::new(),
     };
-    found.iter_mut().for_each(|found| in_flight::doubt(&sound, found));
-    found.extend(span_of(trial).and_then(|span| failures::of_cells(&sound, span)));
-    if left_out > 0 && !timeless {
-        for found in &mut found {
+    found.iter_mut().for_each(|found| in_flight::doubt(&counted, found));
+    // Calls that wait for too long, or are never answered for the rate's sake, are no failures at any rate.
+    let is_explained = found.iter().any(|it| {
+        let is_limit = |way| matches!(way, RefusalWay::Queued | RefusalWay::Unanswered);
+        matches!(it.finding, Finding::Rate { way, .. } if is_limit(way))
+    });
+    let span = span_of(trial).filter(|_| !is_explained);
+    found.extend(span.and_then(|span| failures::of_cells(&counted, span)));
+    let lost = trial.doubts().keys().any(|doubt| !doubt.is_of_times());
+    for found in found.iter_mut().filter(|_| left_out > 0) {
+        let touched = match needs(trial.experiment) {
+            FindingNeeds::Times => true,
+            FindingNeeds::Counts => lost,
+            FindingNeeds::Both => lost || found.finding.rests_on_times(),
+            FindingNeeds::Neither => false,
+        };
+        if touched {
             found.confidence = found.confidence.one_less();
             for (doubt, cells) in trial.doubts() {
                 found.evidence.push(format!("{cells} cells are left out: {}", doubt.words()));
@@ -197,6 +213,64 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         }
     }
     found
+}
+
+/// What a flood shows, if the rates that passed at that target do not say otherwise.
+fn without_contradiction(
+    found: DraftVerdict,
+    trial: &Trial<'_>,
+    all: &[Trial<'_>],
+) -> DraftVerdict {
+    let rates = all.iter().filter(|it| it.target == trial.target && it.experiment == "rate");
+    let cells: Vec<&PlayedCell<'_>> = rates.flat_map(|trial| trial.counted()).collect();
+    match refill::is_disproved(&found, &cells) {
+        Some(why) => DraftVerdict { evidence: found.evidence, ..DraftVerdict::cannot_tell(why) },
+        None => found,
+    }
+}
+
+/// Sound cells that decide where others are left out.
+const SOUND_MIN: usize = 2;
+
+/// What of its cells an experiment concludes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FindingNeeds {
+    /// The times of calls.
+    Times,
+    /// What became of calls, whatever time they took.
+    Counts,
+    /// Times where nothing was refused.
+    Both,
+    /// Answers, or parts that say for themselves whether the generator fell behind.
+    Neither,
+}
+
+fn needs(experiment: &str) -> FindingNeeds {
+    match experiment {
+        "agree" | "reach" | "soak" => FindingNeeds::Neither,
+        "streams" | "window" | "cost" => FindingNeeds::Counts,
+        "rate" | "throttle" | "connection" => FindingNeeds::Both,
+        _ => FindingNeeds::Times,
+    }
+}
+
+impl Finding {
+    /// Whether calls that were late here could have brought it about.
+    fn rests_on_times(&self) -> bool {
+        let is_counted = matches!(self, Self::Fails { .. } | Self::ConnectionCap { .. });
+        let is_refused = matches!(self, Self::Rate { way, .. } if *way != RefusalWay::Queued);
+        !is_counted && !is_refused
+    }
+}
+
+/// Nothing can be said, because of what the generator did.
+fn doubted(trial: &Trial<'_>) -> DraftVerdict {
+    let cells = trial.played.len();
+    let doubts = trial.doubts().into_iter();
+    let why: Vec<String> = doubts
+        .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
+        .collect();
+    DraftVerdict::cannot_tell(why.join(", "))
 }
 
 /// What the cells of an experiment differ in, where a share of failures that is the same in all of them is

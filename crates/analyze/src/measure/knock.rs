@@ -56,8 +56,8 @@ pub struct Knocker {
     passed_run: u64,
     /// Passed before the first refusal.
     first: u64,
-    /// Something was refused.
-    met: bool,
+    /// When the earliest and the latest of the calls began that were refused. Refusals may overtake calls that pass.
+    refused: Option<(Duration, Duration)>,
     /// Passed since.
     passed: u64,
     long_runs: u32,
@@ -75,7 +75,7 @@ impl Knocker {
             refused_run: 0,
             passed_run: 0,
             first: 0,
-            met: false,
+            refused: None,
             passed: 0,
             long_runs: 0,
             short_runs: 0,
@@ -106,14 +106,21 @@ impl Knocker {
 
     /// The call that began at `begun` has its answer, `now`.
     pub fn heard(&mut self, begun: Duration, now: Duration, passed: bool) {
-        if passed {
-            self.refused_run = 0;
-            self.passed_run += 1;
-            self.first += u64::from(!self.met);
-            self.passed += u64::from(self.met);
-        } else {
+        if !passed {
             self.refused_run += 1;
             self.end_run();
+            let (first, last) = self.refused.unwrap_or((begun, begun));
+            self.refused = Some((first.min(begun), last.max(begun)));
+        } else if self.refused.is_some_and(|(_, last)| begun < last) {
+            // It was overtaken, and is part of no run.
+            let was_first = self.refused.is_some_and(|(first, _)| begun < first);
+            self.first += u64::from(was_first);
+            self.passed += u64::from(!was_first);
+        } else {
+            self.refused_run = 0;
+            self.passed_run += 1;
+            self.first += u64::from(self.refused.is_none());
+            self.passed += u64::from(self.refused.is_some());
         }
         match self.phase {
             KnockPhase::Flood(since) if begun >= since && self.refused_run >= REFUSED_RUN => {
@@ -136,13 +143,12 @@ impl Knocker {
     }
 
     fn end_run(&mut self) {
-        if self.met && self.passed_run > 0 {
+        if self.refused.is_some() && self.passed_run > 0 {
             let long = (LONG_RUN * self.first as f64).max(PASSED_RUN as f64);
             let is_long = self.passed_run as f64 >= long;
             self.long_runs += u32::from(is_long);
             self.short_runs += u32::from(!is_long);
         }
-        self.met = true;
         self.passed_run = 0;
         let steady = self.long_runs == 0 && self.short_runs >= SHORT_RUNS;
         self.over |= steady && self.passed >= PASSED_ENOUGH;
@@ -199,7 +205,12 @@ mod tests {
     }
 
     /// Plays it with answers after 30 ms; what became of each call.
-    fn play(mut meter: Meter) -> Vec<TimedCall> {
+    fn play(meter: Meter) -> Vec<TimedCall> {
+        play_refusing(meter, Duration::from_millis(30))
+    }
+
+    /// Likewise, with refusals after `refusal`.
+    fn play_refusing(mut meter: Meter, refusal: Duration) -> Vec<TimedCall> {
         let terms = Knocking {
             settle: Duration::from_secs(1),
             per_second: 400.0,
@@ -211,10 +222,12 @@ mod tests {
         let mut under_way: VecDeque<(Duration, bool)> = VecDeque::new();
         let mut served = Vec::new();
         while !knocker.is_over() && (served.len() as u64) < terms.calls {
-            let answer = under_way.front().map(|(begun, _)| *begun + late);
-            if let Some(now) = answer.filter(|now| *now <= knocker.due()) {
-                let (begun, passed) = under_way.pop_front().expect("it was there");
-                knocker.heard(begun, now, passed);
+            let ends =
+                |(begun, passed): &(Duration, bool)| *begun + if *passed { late } else { refusal };
+            let next = (0..under_way.len()).min_by_key(|at| ends(&under_way[*at]));
+            if let Some(at) = next.filter(|at| ends(&under_way[*at]) <= knocker.due()) {
+                let (begun, passed) = under_way.remove(at).expect("it was there");
+                knocker.heard(begun, ends(&(begun, passed)), passed);
                 continue;
             }
             let at = knocker.due();
@@ -224,6 +237,19 @@ mod tests {
             knocker.sent();
         }
         served
+    }
+
+    #[test]
+    fn refusals_that_overtake_calls_that_pass() {
+        for (size, per_second) in [(20.0, 20.0), (30.0, 16.0), (125.0, 125.0)] {
+            let calls = play_refusing(steady(size, per_second), Duration::from_millis(1));
+            let limit = read(&[calls]).expect("it refuses");
+            assert_eq!(limit.kind, RefillKind::Steady, "{size}: {limit:?}");
+            near(limit.per_second, per_second);
+        }
+        let calls = play_refusing(fixed(200, 1.0, 0.3), Duration::from_millis(1));
+        let limit = read(&[calls]).expect("it refuses");
+        assert_eq!((limit.kind, limit.size.round() as u32), (RefillKind::Reset, 200));
     }
 
     fn found(meter: Meter) -> (RefillLimit, usize) {

@@ -134,7 +134,7 @@ impl TimedCall {
     /// What became of a call, with its time in seconds after `begun_at`, in microseconds.
     pub(crate) fn of(call: &CallRecord, begun_at: u64) -> Self {
         let at = call.begun_at.saturating_sub(begun_at) + call.queue.unwrap_or(0);
-        let passed = call.class != VerdictClass::Throttled.word();
+        let passed = !trial::denied(call);
         Self { at: Duration::from_micros(at).as_secs_f64(), passed }
     }
 }

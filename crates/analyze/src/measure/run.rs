@@ -5,6 +5,7 @@
 //! hold for every plan: [`CallBudget`], and [`StopSignal`], which the user sets with Ctrl-C.
 
 mod beat;
+mod call_budget;
 mod cell;
 mod crowd;
 mod first;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -32,6 +33,7 @@ use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
+pub use call_budget::CallBudget;
 pub use resume::{EarlierRun, ResumeError};
 pub use strain::{CpuClock, CpuTime};
 
@@ -40,6 +42,7 @@ use crate::measure::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::measure::schedule::Schedule;
 use crate::measure::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
+use crate::stat::bucket::TimedCall;
 use crate::stored::{self, PACKED_RECORDS, RECORDS, REPORT_FILES};
 use crate::work::{GREETING, WorkCall};
 
@@ -72,59 +75,6 @@ pub enum RunError {
     /// A run that is gone on with asks for something else than it did before.
     #[error("`{0}` now plans other cells than those that were run, so it cannot be resumed")]
     Other(String),
-}
-
-/// A bound on calls. Not one more is sent, by whichever experiment.
-#[derive(Debug)]
-pub struct CallBudget {
-    max: AtomicU64,
-    left: AtomicU64,
-}
-
-impl CallBudget {
-    /// This many calls.
-    pub fn new(max: u64) -> Self {
-        Self { max: AtomicU64::new(max), left: AtomicU64::new(max) }
-    }
-
-    /// Takes one; `false` when none is left.
-    pub fn take(&self) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    /// Takes this many at once, or none of them.
-    pub(crate) fn take_all(&self, calls: u64) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
-    }
-
-    /// With this many that were made before.
-    #[must_use]
-    pub fn after(self, spent: u64) -> Self {
-        self.left.store(self.max.load(Relaxed).saturating_sub(spent), Relaxed);
-        self
-    }
-
-    /// Lets this many be made from now on, whatever is left. Only while nothing is sent.
-    pub fn allow(&self, calls: u64) {
-        let spent = self.spent();
-        self.left.store(calls, Relaxed);
-        self.max.store(spent.saturating_add(calls), Relaxed);
-    }
-
-    /// Calls that were made.
-    pub fn spent(&self) -> u64 {
-        self.max.load(Relaxed) - self.left.load(Relaxed)
-    }
-
-    /// Calls that may still be made.
-    pub fn left(&self) -> u64 {
-        self.left.load(Relaxed)
-    }
-
-    /// Whether nothing is left.
-    pub fn is_over(&self) -> bool {
-        self.left.load(Relaxed) == 0
-    }
 }
 
 /// Asks a run to end. What was played to the end is kept and concluded from.
@@ -510,16 +460,41 @@ impl<'a> Player<'a> {
             turn.go_on(earlier, plan, &ordered)?;
             return Ok(true);
         }
+        let step = CellStep { target: turn.target, ordered: &ordered, seed, again: 0 };
         if !self.rest_before(turn, &ordered, watch).await {
             return Ok(false);
         }
-        let target = turn.target;
-        watch.begins(plan.name(), target, &ordered);
+        let Some(kept) = self.play_cell(step, plan, (goal, greeting), watch).await? else {
+            return Ok(false);
+        };
+        plan.saw(&kept.served);
+        turn.last = Some(kept.outcome);
+        let is_over = self.refusals.get(&turn.target).is_some_and(|run| run.end().is_some());
+        if is_over || !kept.is_worth_again || !self.budget.take_spare(ordered.calls_max()) {
+            return Ok(true);
+        }
+        // What is told to the plan is what came of it first: so a run that is resumed plans the same cells.
+        let again = CellStep { again: 1, ..step };
+        let rests = self.rest(ordered.rest, watch).await && !self.stop.is_set();
+        Ok(rests && self.play_cell(again, plan, (goal, greeting), watch).await?.is_some())
+    }
+
+    /// Plays one cell and keeps its records; `None` when it was not played to its end.
+    async fn play_cell(
+        &mut self,
+        step: CellStep<'_>,
+        plan: &mut dyn ExperimentPlan,
+        (goal, greeting): (&Goal, &Greeting),
+        watch: &mut dyn Watch,
+    ) -> Result<Option<KeptCell>, RunError> {
+        let CellStep { target, ordered, seed, again } = step;
+        watch.begins(plan.name(), target, ordered);
         let place = cell::CellPlace {
             experiment: plan.name(),
             version: plan.version(),
             cell: self.cells,
             part: self.part,
+            again,
             target,
             rolled: plan.rolled(),
         };
@@ -538,16 +513,16 @@ impl<'a> Player<'a> {
             cpu: self.cpu,
             refusals: self.refusals.entry(target).or_default(),
         };
-        let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
+        let played = cell::play(&mut hand, &place, ordered, &way, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
-            end => return self.leave(&end, plan.name(), target, watch).map(|()| false),
+            end => return self.leave(&end, plan.name(), target, watch).map(|()| None),
         };
-        turn.last = Some(self.keep(played, &place, &way, plan, watch)?);
+        let kept = self.keep(played, &place, &way, watch)?;
         if let Some(why) = self.refusals.get(&target).and_then(RefusalRun::end) {
             watch.ended(plan.name(), target, why);
         }
-        Ok(true)
+        Ok(Some(kept))
     }
 
     /// Tells why a cell was not played to its end.
@@ -569,15 +544,14 @@ impl<'a> Player<'a> {
         self.save()
     }
 
-    /// Writes the records of a finished cell, and gives its outcome to the watch and to the plan.
+    /// Writes the records of a finished cell, and gives its outcome to the watch.
     fn keep(
         &mut self,
         mut played: cell::CellResult,
         place: &cell::CellPlace<'_>,
         way: &Way,
-        plan: &mut dyn ExperimentPlan,
         watch: &mut dyn Watch,
-    ) -> Result<CellOutcome, RunError> {
+    ) -> Result<KeptCell, RunError> {
         // What came of the last calls belongs to the cell as well.
         let origin = self.origin;
         let within = |at: Instant| origin.micros(at).min(played.record.ended_at);
@@ -596,11 +570,16 @@ impl<'a> Player<'a> {
             self.write(&Record::Wire(wire))?;
         }
         watch.played(place.experiment, &played.record, &played.outcome);
-        self.write(&Record::Cell(played.record))?;
+        let cell::CellResult { record, outcome, first: _, served } = played;
+        // What was refused needs no time; where calls are rolled up, other parts are sound.
+        let is_worth_again = record.load.saturated
+            && outcome.throttled == 0
+            && served.is_empty()
+            && place.rolled.is_none();
+        self.write(&Record::Cell(record))?;
         self.records.flush().map_err(|error| self.unwritten(error))?;
         self.save()?;
-        plan.saw(&played.served);
-        Ok(played.outcome)
+        Ok(KeptCell { outcome, served, is_worth_again })
     }
 
     /// Rests between cells; `false` if the run is to end instead.
@@ -681,6 +660,25 @@ pub struct PlacedPlan<'a> {
     pub goal: &'a Goal,
     /// And what it said of itself.
     pub greeting: &'a Greeting,
+}
+
+/// One cell that is to be played.
+#[derive(Clone, Copy)]
+struct CellStep<'a> {
+    target: u32,
+    ordered: &'a Ordered,
+    seed: u64,
+    /// See [`Cell::again`].
+    again: u32,
+}
+
+/// A cell that was played and written.
+struct KeptCell {
+    outcome: CellOutcome,
+    /// What became of each call, where its schedule leans on a limit.
+    served: Vec<TimedCall>,
+    /// Its times are doubted, and may be sound if it is played again.
+    is_worth_again: bool,
 }
 
 /// How far a plan is.
@@ -792,16 +790,6 @@ fn quantity(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_budget_gives_no_more_than_it_has() {
-        let budget = CallBudget::new(2);
-        assert!(budget.take() && budget.take() && !budget.take() && !budget.take());
-        assert_eq!((budget.spent(), budget.is_over()), (2, true));
-        budget.allow(3);
-        assert!(budget.take() && !budget.take_all(3) && budget.take_all(2) && !budget.take());
-        assert_eq!((budget.spent(), budget.is_over()), (5, true));
-    }
 
     fn ordered(schedule: Schedule) -> Ordered {
         Ordered {

@@ -117,23 +117,54 @@ impl<'a> Trial<'a> {
     /// The cells that may conclude something, and the number of those that may not. One without
     /// calls is neither: where nothing was sent nothing failed.
     pub fn sound(&self) -> (Vec<&PlayedCell<'a>>, usize) {
-        let sent = |played: &&PlayedCell<'_>| played.cell.calls > 0 || !played.calls.is_empty();
-        let (doubted, sound): (Vec<_>, Vec<_>) =
-            self.played.iter().filter(sent).partition(|played| played.cell.load.saturated);
-        (sound, doubted.len())
+        let sound: Vec<_> = self.sent().filter(|played| played.is_timed()).collect();
+        (sound, self.left_out().count())
+    }
+
+    /// The cells that may conclude something from what became of calls, whatever time they took.
+    pub(crate) fn counted(&self) -> Vec<&PlayedCell<'a>> {
+        self.sent().filter(|played| played.is_counted()).collect()
     }
 
     /// Why cells may not conclude anything, and how many these are.
     pub(crate) fn doubts(&self) -> BTreeMap<CellDoubt, usize> {
         let mut doubts = BTreeMap::new();
-        for doubt in self.played.iter().filter_map(|played| played.cell.load.doubted()) {
+        for doubt in self.left_out().filter_map(|played| played.cell.load.doubted()) {
             *doubts.entry(doubt).or_default() += 1;
         }
         doubts
     }
+
+    fn sent(&self) -> impl Iterator<Item = &PlayedCell<'a>> {
+        self.played.iter().filter(|played| played.cell.calls > 0 || !played.calls.is_empty())
+    }
+
+    /// The cells that are doubted, and were not played again without doubt.
+    fn left_out(&self) -> impl Iterator<Item = &PlayedCell<'a>> {
+        let is_replaced = |cell: &Cell| {
+            self.sent().any(|other| {
+                other.is_timed()
+                    && other.cell.again > cell.again
+                    && (&other.cell.factors, other.cell.repeat) == (&cell.factors, cell.repeat)
+            })
+        };
+        self.sent().filter(move |played| {
+            !played.is_timed() && played.cell.again == 0 && !is_replaced(played.cell)
+        })
+    }
 }
 
 impl PlayedCell<'_> {
+    /// Whether its times are the target's.
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.cell.load.saturated
+    }
+
+    /// Whether all of its calls were made as they were meant to, at whatever time.
+    fn is_counted(&self) -> bool {
+        self.cell.load.doubted().is_none_or(CellDoubt::is_of_times)
+    }
+
     fn saw(&self, wire: &WireRecord) -> bool {
         let carried = || self.calls.iter().any(|call| call.connection == Some(wire.connection));
         wire.at <= self.cell.ended_at && (wire.at >= self.cell.begun_at || carried())
@@ -223,6 +254,11 @@ pub(crate) fn served(call: &CallRecord) -> bool {
 /// Whether it was refused for its rate.
 pub(crate) fn throttled(call: &CallRecord) -> bool {
     call.class == VerdictClass::Throttled.word()
+}
+
+/// Whether it was answered and not served: a limit may tell itself by any status.
+pub(crate) fn denied(call: &CallRecord) -> bool {
+    call.error.is_none() && !served(call)
 }
 
 /// From the intended start to the end, milliseconds.

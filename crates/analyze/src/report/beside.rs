@@ -73,6 +73,7 @@ fn figures(out: &mut String, cells: &[&PlayedCell<'_>]) {
         let why = match cells.first().and_then(|played| played.cell.load.doubted()) {
             Some(CellDoubt::Behind) => "fell behind",
             Some(CellDoubt::Full) => "connections full",
+            Some(CellDoubt::Lost) => "calls lost",
             None => "",
         };
         let _ = write!(out, "<td class=\"n\">{why}</td><td></td><td></td><td></td>");

@@ -62,6 +62,9 @@ pub struct FlightCeiling {
     pub refused: usize,
     /// How often the server was filled up to the bound, from at most half of it.
     pub fills: usize,
+    /// By how many times calls take longer near the bound than with few in flight, medians. Where they wait
+    /// for a pace, the bound is that of their line.
+    pub slows: f64,
 }
 
 /// Calls of one cell, each with the number of others that were in flight on the server when it arrived.
@@ -71,6 +74,8 @@ struct CountedCell {
 
 struct CountedCall {
     refused: bool,
+    /// Microseconds until its answer was whole.
+    took: u64,
     /// As the times say.
     seen: u64,
     /// What speaks most for a bound: for a refusal the most that it may have met, for a call that
@@ -102,8 +107,20 @@ fn found(cells: &[Vec<HeldCall>], more: f64) -> Option<FlightCeiling> {
             calls,
             refused,
             fills,
+            slows: slows(&cells, calls),
         })
     })
+}
+
+/// See [`FlightCeiling::slows`]; 1 where that was not seen.
+fn slows(cells: &[CountedCell], calls: u64) -> f64 {
+    let took = |is_there: &dyn Fn(u64) -> bool| {
+        let passed = cells.iter().flat_map(|cell| &cell.calls).filter(|call| !call.refused);
+        let there = passed.filter(|call| is_there(call.seen));
+        super::median(&there.map(|call| call.took as f64).collect::<Vec<_>>())
+    };
+    let (few, many) = (took(&|seen| seen <= calls / 4), took(&|seen| seen >= calls - calls / 4));
+    few.zip(many).filter(|(few, _)| *few > 0.0).map_or(1.0, |(few, many)| many / few)
 }
 
 /// Whether the refusals of the cells can be those of a bound of `calls` that was found elsewhere.
@@ -172,6 +189,7 @@ impl CountedCell {
         let (seen, most, fewest) = (count(0, 0), count(unsure, -unsure), count(-unsure, unsure));
         let one = |(at, call): (usize, &HeldCall)| CountedCall {
             refused: call.refused,
+            took: call.ended.saturating_sub(call.sent),
             seen: seen[at],
             lenient: if call.refused { most[at] } else { fewest[at] },
         };

@@ -101,6 +101,69 @@ pub fn read(floods: &[Vec<TimedCall>]) -> Option<RefillLimit> {
     Some(RefillLimit { kind, size, per_second, window, waits: runs.len() })
 }
 
+/// A flood and the silence before it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RestedFlood {
+    /// Seconds.
+    pub(crate) silence: f64,
+    /// In order of time.
+    pub(crate) calls: Vec<TimedCall>,
+}
+
+/// A silence of this many windows lets a limit become whole.
+const WHOLE: f64 = 1.05;
+
+/// Of the silences before floods those count that are so large a share of the longest.
+const LONG: f64 = 0.5;
+
+/// What the floods show that began with a whole limit, and the calls of these: those after the longest silences, if
+/// these were longer than one window. Others may show what earlier calls left in a longer window.
+pub(crate) fn read_rested(floods: &[RestedFlood]) -> Option<(RefillLimit, Vec<Vec<TimedCall>>)> {
+    let all: Vec<Vec<TimedCall>> = floods.iter().map(|it| it.calls.clone()).collect();
+    let longest = floods.iter().map(|it| it.silence).fold(0.0, f64::max);
+    let mut limit = read(&all).or_else(|| read_once(&all))?;
+    let mut rested = Vec::new();
+    // The window that these show may be longer than it seemed.
+    for _ in 0..2 {
+        let silence_min = (WHOLE * limit.window).max(LONG * longest);
+        let found = floods.iter().filter(|it| it.silence >= silence_min);
+        rested = found.map(|it| it.calls.clone()).collect();
+        if rested.len() >= 2 {
+            limit = read(&rested).or_else(|| read_once(&rested)).unwrap_or(limit);
+        }
+    }
+    Some((limit, rested))
+}
+
+/// Floods that pass as many at first differ by less than this share.
+const ALIKE: f64 = 0.1;
+
+/// Reads a window from floods of which each saw one wait and no more, if all passed as many calls at first.
+fn read_once(floods: &[Vec<TimedCall>]) -> Option<RefillLimit> {
+    let seen: Vec<Flood> = floods.iter().filter_map(|calls| flood(calls)).collect();
+    let (firsts, waits): (Vec<f64>, Vec<f64>) =
+        seen.iter().filter_map(|it| Some((it.first, it.until_again?))).unzip();
+    let (size, window) = (median(&firsts)?, waits.iter().copied().fold(0.0, f64::max));
+    // Windows that begin by a clock end at any time after the first call.
+    let is_alike = firsts.iter().all(|first| (first / size - 1.0).abs() < ALIKE)
+        && waits.iter().all(|wait| *wait > (1.0 - ALIKE) * window);
+    let ends_at_once = floods
+        .iter()
+        .all(|calls| waits_of(calls).is_some_and(|end| stretch(&calls[end..]) >= LONG_RUN * size));
+    (firsts.len() >= 2 && is_alike && ends_at_once && window > 0.0).then(|| RefillLimit {
+        kind: RefillKind::Reset,
+        size,
+        per_second: size / window,
+        window,
+        waits: firsts.len(),
+    })
+}
+
+/// Where the first wait ended.
+fn waits_of(calls: &[TimedCall]) -> Option<usize> {
+    waits(calls).first().copied()
+}
+
 /// The middle one of `values`, each counted as often as it is large.
 fn middle_by_weight(values: &[f64]) -> Option<f64> {
     let sorted = super::sorted(values);

@@ -1,10 +1,11 @@
-//! A machine that has too much to do measures itself. Whatever was planted, nothing is said then.
+//! A machine that has too much to do measures itself. Whatever was planted, nothing else is said then than on
+//! one that is idle, or nothing at all.
 
 use std::cell::Cell as Slot;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
-use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::conclude::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
     BodiesPlan, ConnectionPlan, CostPlan, ExperimentPlan, LatencyPlan, LoadPlan, ProtocolPlan,
@@ -85,6 +86,7 @@ fn closed_plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
     let throttle = ThrottlePlan::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     let sweep = Sweep {
         connections: vec![2],
+        http1_own: false,
         at_once: vec![4],
         bodies: vec![WorkKind::Cheap],
         calls: 20,
@@ -112,7 +114,12 @@ fn closed_plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
     ]
 }
 
-async fn says_nothing(plan: &mut dyn ExperimentPlan, subject: DrawnDial, cpu: CpuClock) {
+/// What is said, and whether a record says that the generator was overloaded.
+async fn said(
+    plan: &mut dyn ExperimentPlan,
+    subject: DrawnDial,
+    cpu: CpuClock,
+) -> (Vec<ExperimentVerdict>, bool) {
     let (dials, _) = drawn(5, subject);
     let provider = provider(dials);
     let (run, records) = played(&provider, plan, cpu).await;
@@ -121,55 +128,89 @@ async fn says_nothing(plan: &mut dyn ExperimentPlan, subject: DrawnDial, cpu: Cp
         Record::Rollup(rollup) => rollup.load.saturated,
         Record::Call(_) | Record::Wire(_) => false,
     });
-    assert!(marked, "{}: no record says that it was overloaded", plan.name());
-    let told = verdicts(&run, &records);
-    assert!(!told.is_empty(), "{}", plan.name());
-    for verdict in &told {
-        let silent = matches!(verdict.finding, Finding::CannotTell { .. });
-        assert!(silent && verdict.sentence.contains("fell behind"), "{}: {told:#?}", plan.name());
-    }
+    (verdicts(&run, &records), marked)
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_processor_nothing_is_said() {
-    for (mut plan, subject) in plans() {
-        says_nothing(&mut *plan, subject, busy).await;
-    }
+/// Whether what is said by a busy machine is what an idle one says, or that nothing can be said.
+fn agrees(told: &ExperimentVerdict, idle: &[ExperimentVerdict]) -> bool {
+    let is_alike = || idle.iter().any(|other| other.finding.alike(&told.finding));
+    told.confidence <= Confidence::Low || is_alike()
 }
 
-#[tokio::test(start_paused = true)]
-async fn where_others_have_the_processor_nothing_is_said() {
-    for (mut plan, subject) in plans().into_iter().chain(closed_plans()) {
-        says_nothing(&mut *plan, subject, starved).await;
-    }
-}
+/// A plan, and what is planted where it is played.
+type Played = (Box<dyn ExperimentPlan>, DrawnDial);
 
-/// The thread uses little, and waits for no processor: it is a container's share that is used up.
-#[tokio::test(start_paused = true)]
-async fn a_closed_loop_that_lags_says_nothing() {
-    for (mut plan, subject) in closed_plans() {
-        tokio::select! {
-            () = says_nothing(&mut *plan, subject, idle) => {}
-            () = hog() => unreachable!("it has no end"),
+/// Plays each of the plans on an idle machine and on one that is busy as `beside` and `cpu` say.
+async fn says_nothing_else<F: Future<Output = ()>>(
+    plans: fn() -> Vec<Played>,
+    cpu: CpuClock,
+    beside: fn() -> F,
+) {
+    for ((mut plan, subject), (mut again, _)) in plans().into_iter().zip(plans()) {
+        let name = plan.name();
+        let (idle, _) = said(&mut *plan, subject, idle).await;
+        let (told, marked) = tokio::select! {
+            said = said(&mut *again, subject, cpu) => said,
+            () = beside() => unreachable!("it has no end"),
+        };
+        assert!(marked, "{name}: no record says that it was overloaded");
+        assert!(!told.is_empty(), "{name}");
+        for verdict in &told {
+            assert!(agrees(verdict, &idle), "{name}: {verdict:#?}, and when idle: {idle:#?}");
         }
     }
 }
 
+async fn nothing() {
+    std::future::pending().await
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_short_silence_that_was_not_timed_says_nothing() {
-    let mut plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
-    tokio::select! {
-        () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
-        () = hog() => unreachable!("it has no end"),
-    }
+async fn without_a_processor_nothing_else_is_said() {
+    says_nothing_else(plans, busy, nothing).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_others_have_the_processor_nothing_else_is_said() {
+    says_nothing_else(plans, starved, nothing).await;
+    says_nothing_else(closed_plans, starved, nothing).await;
+}
+
+/// The thread uses little, and waits for no processor: it is a container's share that is used up.
+#[tokio::test(start_paused = true)]
+async fn a_closed_loop_that_lags_says_nothing_else() {
+    says_nothing_else(closed_plans, idle, hog).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_silence_that_was_not_timed_says_nothing_else() {
+    let plans = || -> Vec<Played> {
+        let plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
+        vec![(Box::new(plan), DrawnDial::Nothing)]
+    };
+    says_nothing_else(plans, idle, hog).await;
 }
 
 /// Calls that are due every 10 ms begin too late, and are known to.
 #[tokio::test(start_paused = true)]
-async fn an_open_loop_that_lags_says_nothing() {
-    let mut plan = RatePlan::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
-    tokio::select! {
-        () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
-        () = hog() => unreachable!("it has no end"),
+async fn an_open_loop_that_lags_says_nothing_else() {
+    let plans = || -> Vec<Played> {
+        let plan = RatePlan::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
+        vec![(Box::new(plan), DrawnDial::Nothing)]
+    };
+    says_nothing_else(plans, idle, hog).await;
+}
+
+/// What is refused is refused, however late it is seen.
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_by_a_busy_machine() {
+    for cpu in [busy as CpuClock, starved] {
+        let mut rate = RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND);
+        let (told, marked) = said(&mut rate, DrawnDial::Bucket, cpu).await;
+        assert!(marked && matches!(told[0].finding, Finding::Rate { .. }), "{told:#?}");
+        assert!(told[0].confidence >= Confidence::Medium, "{told:#?}");
+        let mut window = WindowPlan::new(400.0, 1_000, SECOND * 60, SECOND);
+        let (told, marked) = said(&mut window, DrawnDial::Window, cpu).await;
+        assert!(marked && matches!(told[0].finding, Finding::Bucket { .. }), "{told:#?}");
     }
 }

@@ -338,37 +338,42 @@ fn two_who_differ_are_both_told() {
     assert_eq!(told.len(), 2);
 }
 
+/// Plays an experiment and spoils the times of every `nth` cell.
+fn overloaded(dials: Dials, experiment: &str, nth: usize) -> ExperimentVerdict {
+    let mut world = World::new(7, vec![dials]);
+    world.play(experiment, 0);
+    world.overload(experiment, nth);
+    let mut told = verdicts(&world.run, &world.records);
+    assert_eq!(told.len(), 1, "{experiment}: {told:#?}");
+    told.remove(0)
+}
+
 #[test]
-fn a_generator_that_fell_behind_concludes_nothing() {
-    for experiment in ["streams", "connection", "rate", "window", "throttle", "load", "protocol"] {
-        let mut world = World::new(1, vec![shaped()]);
-        world.play(experiment, 0);
-        world.overload(experiment, 2);
-        let told = verdicts(&world.run, &world.records);
-        assert_eq!(told.len(), 1, "{experiment}");
-        let sentence = &told[0].sentence;
+fn a_generator_that_fell_behind_concludes_nothing_from_times() {
+    for experiment in ["throttle", "load", "protocol"] {
+        let told = overloaded(shaped(), experiment, 1);
         let begin = "cannot tell: the generator fell behind in ";
-        assert!(sentence.starts_with(begin), "{experiment}: {sentence}");
-        assert_eq!(told[0].confidence, Confidence::None);
+        assert!(told.sentence.starts_with(begin), "{experiment}: {}", told.sentence);
+        assert_eq!(told.confidence, Confidence::None);
     }
 }
+
 #[test]
-fn a_few_such_cells_are_left_out() {
-    let mut world = World::new(7, vec![metered()]);
-    world.play("rate", 0);
-    world.overload("rate", 6);
-    let told = verdicts(&world.run, &world.records);
-    assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "2 of 7 are too many");
-    let mut world = World::new(7, vec![metered()]);
-    world.play("rate", 0);
-    world.overload("rate", 7);
-    let told = verdicts(&world.run, &world.records);
-    assert_eq!(told[0].sentence, "125 calls/s, above that HTTP 429");
-    assert_eq!(told[0].confidence, Confidence::Medium);
-    assert_eq!(
-        told[0].evidence.last().map(String::as_str),
-        Some("1 cells are left out: the generator fell behind")
-    );
+fn what_was_refused_was_refused_however_late_it_was_seen() {
+    let told = overloaded(metered(), "rate", 1);
+    assert_eq!(told.sentence, "125 calls/s, above that HTTP 429");
+    assert_eq!(told.confidence, Confidence::High);
+    let told = overloaded(metered(), "window", 1);
+    assert!(told.sentence.starts_with("bucket of 125, filled evenly in 1 s"), "{}", told.sentence);
+}
+
+#[test]
+fn a_few_cells_are_left_out_and_the_others_decide() {
+    let told = overloaded(shaped(), "throttle", 6);
+    assert!(matches!(told.finding, Finding::Shaped { .. }), "{told:#?}");
+    assert_eq!(told.confidence, Confidence::Medium);
+    let last = told.evidence.last().map(String::as_str).unwrap_or_default();
+    assert!(last.ends_with("cells are left out: the generator fell behind"), "{told:#?}");
 }
 
 #[test]

@@ -26,17 +26,17 @@ const FLOOD_LASTS: Duration = Duration::from_secs(150);
 const AT_ONCE: [usize; 8] = [1, 5, 10, 20, 40, 80, 100, 120];
 const THROTTLE_CALLS: u64 = 300;
 
-/// Streams, rates, windows and shaping: the cheap ones first.
+/// Rates, streams, shaping and windows: the gentle ones first, for what is flooded may punish.
 pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
     let rest = rest_between_rates(goal);
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
     let auto = HttpVersion::Auto;
     vec![
-        Box::new(plan::StreamsPlan::new(8, STREAMS_MAX, REST)),
         Box::new(plan::RatePlan::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
-        Box::new(plan::WindowPlan::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
+        Box::new(plan::StreamsPlan::new(8, STREAMS_MAX, REST)),
         Box::new(plan::ThrottlePlan::new(&AT_ONCE, &[2, 4], THROTTLE_CALLS, auto, REST, &mut rng)),
+        Box::new(plan::WindowPlan::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
     ]
 }
 

@@ -163,7 +163,8 @@ async fn play(
     going: InquiryRun<'_>,
     inquiry: &Inquiry<'_>,
 ) -> Result<PlayedRun, CommandError> {
-    let InquiryRun { run: ConfirmedRun { dir, now, most, earlier }, goals, sockets } = going;
+    let InquiryRun { run: ConfirmedRun { dir, now, most, spare: _, earlier }, goals, sockets } =
+        going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(most).after(spent);
     let stop = Arc::new(StopSignal::default());

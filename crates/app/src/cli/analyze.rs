@@ -273,8 +273,8 @@ pub struct ProtocolArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Connections; over HTTP/1.1 each call in flight has its own
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Connections of both protocols; by default 1 and 4 over HTTP/2, and over HTTP/1.1 one for each concurrent call
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: Vec<u16>,
     /// Concurrent calls
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "4,50", value_parser = clap::value_parser!(u16).range(1..=1_000))]

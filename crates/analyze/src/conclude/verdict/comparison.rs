@@ -1,9 +1,11 @@
 //! Which way of calling is quicker (`protocol`).
 //!
 //! A cell is `{"protocol": "h2", "connections": "1", "concurrency": "100", "body": "large"}`. Two
-//! cells are compared where they differ in one factor alone. A repeat plays all settings, so what
+//! cells are compared where they differ in one factor alone; HTTP/1.1 with a connection for each call is compared
+//! with HTTP/2 over any number, for so both are used. A repeat plays all settings, so what
 //! is compared are the medians of the two cells of one repeat (`stat::ratio`), and all comparisons
-//! of a trial are decided together: eight of them find eight times as much by chance as one.
+//! of a trial are decided together: eight of them find eight times as much by chance as one. What they come to is
+//! told last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,30 +36,7 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
             groups.entry(setting).or_default().push(cell);
         }
     }
-    let mut pairs = Vec::new();
-    let most = groups.keys().map(|setting| setting.concurrency).max();
-    let busiest: Vec<&ComparedSetting> =
-        groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
-    for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
-        let other = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
-        if groups.contains_key(&other) {
-            pairs.push((setting.clone(), other, Factor::Protocol));
-        }
-    }
-    let ways: BTreeSet<(&str, &str)> =
-        busiest.iter().map(|setting| (setting.body.as_str(), setting.protocol.as_str())).collect();
-    for (body, protocol) in ways {
-        let of_way = || {
-            busiest.iter().filter(|setting| setting.body == body && setting.protocol == protocol)
-        };
-        let few = of_way().min_by_key(|setting| setting.connections);
-        let many = of_way().max_by_key(|setting| setting.connections);
-        if let (Some(few), Some(many)) = (few, many)
-            && few.connections < many.connections
-        {
-            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
-        }
-    }
+    let pairs = compared_pairs(&groups);
     if pairs.is_empty() {
         return vec![DraftVerdict::cannot_tell("no two cells differ in exactly one factor")];
     }
@@ -80,7 +59,113 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
             ComparisonOutcome::Ratio(_) => say(&groups, a, b, *factor, intervals.next()?, of),
         })
     });
-    found.collect()
+    let mut found: Vec<DraftVerdict> = found.collect();
+    let of_protocols =
+        pairs.iter().filter(|(_, _, factor)| matches!(factor, Factor::Protocol)).count();
+    // They come first among the pairs, and each has a verdict.
+    let of_protocols = found[..of_protocols.min(found.len())].iter();
+    let told: Vec<&DraftVerdict> =
+        of_protocols.filter(|it| !matches!(it.finding, Finding::CannotTell { .. })).collect();
+    let conclusion = conclusion(&told);
+    found.extend(conclusion);
+    found
+}
+
+/// Two settings, and in what they differ.
+type ComparedPair = (ComparedSetting, ComparedSetting, Factor);
+
+/// What is compared: the protocols first, and then few connections with many where most calls are made at a time.
+fn compared_pairs(groups: &Groups<'_>) -> Vec<ComparedPair> {
+    let mut pairs = Vec::new();
+    let most = groups.keys().map(|setting| setting.concurrency).max();
+    let busiest: Vec<&ComparedSetting> =
+        groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
+    for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
+        let same = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
+        let own = ComparedSetting { connections: setting.concurrency, ..same.clone() };
+        if groups.contains_key(&same) {
+            pairs.push((setting.clone(), same, Factor::Protocol));
+        } else if groups.contains_key(&own) {
+            pairs.push((setting.clone(), own, Factor::Protocol));
+        }
+    }
+    let ways: BTreeSet<(&str, &str)> =
+        busiest.iter().map(|setting| (setting.body.as_str(), setting.protocol.as_str())).collect();
+    for (body, protocol) in ways {
+        let of_way = || {
+            busiest.iter().filter(|setting| setting.body == body && setting.protocol == protocol)
+        };
+        let few = of_way().min_by_key(|setting| setting.connections);
+        let many = of_way().max_by_key(|setting| setting.connections);
+        if let (Some(few), Some(many)) = (few, many)
+            && few.connections < many.connections
+        {
+            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
+        }
+    }
+    pairs
+}
+
+/// What several comparisons of the protocols come to, with a line for each.
+fn conclusion(compared: &[&DraftVerdict]) -> Option<DraftVerdict> {
+    let all = compared.len();
+    if all < 2 {
+        return None;
+    }
+    let matrix: Vec<String> = compared.iter().map(|it| it.finding.to_string()).collect();
+    let quicker = |protocol: &str| {
+        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Faster { what, .. } if what == protocol);
+        compared.iter().filter(is).count()
+    };
+    let alike = compared.iter().filter(|it| matches!(it.finding, Finding::NoDifference { .. }));
+    let alike = alike.count();
+    let (h2, h1) = (quicker("h2"), quicker("http/1.1"));
+    let held = format!("in all {all} settings");
+    let sure = compared.iter().map(|it| it.confidence).min().unwrap_or(Confidence::None);
+    let finding = match (h2 == all || h1 == all, alike == all) {
+        (true, _) => common_faster(compared, held)?,
+        (false, true) => common_difference(compared, held)?,
+        (false, false) => {
+            let why = format!(
+                "it depends on the setting: h2 is faster in {h2} of {all}, http/1.1 in {h1}, and {alike} show no \
+                 difference"
+            );
+            return Some(DraftVerdict { evidence: matrix, ..DraftVerdict::cannot_tell(why) });
+        }
+    };
+    Some(DraftVerdict::new(finding, sure, matrix))
+}
+
+/// By how much one protocol is faster in all settings: the median, and the whole of the intervals.
+fn common_faster(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
+    let mut percents = Vec::new();
+    let mut ways = None;
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for it in compared {
+        let Finding::Faster { what, than, percent, low: from, high: to, .. } = &it.finding else {
+            return None;
+        };
+        ways = Some((what.clone(), than.clone()));
+        percents.push(*percent);
+        (low, high) = (low.min(*from), high.max(*to));
+    }
+    let ((what, than), percent) = (ways?, median(&percents)?);
+    Some(Finding::Faster { what, than, percent, low, high, held })
+}
+
+/// That neither is, in any.
+fn common_difference(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for it in compared {
+        let Finding::NoDifference { what, low: from, high: to, .. } = &it.finding else {
+            return None;
+        };
+        // Which of two is told first may be chance.
+        let (from, to) = if what == "h2" { (*from, *to) } else { (-*to, -*from) };
+        (low, high) = (low.min(from), high.max(to));
+    }
+    let (what, than) = ("h2".to_owned(), "http/1.1".to_owned());
+    Some(Finding::NoDifference { what, than, low, high, held })
 }
 
 /// What came of one comparison.
@@ -112,8 +197,14 @@ impl Factor {
         }
     }
 
-    fn held(self, setting: &ComparedSetting) -> String {
+    fn held(self, setting: &ComparedSetting, other: &ComparedSetting) -> String {
         let first = match self {
+            Self::Protocol if setting.connections != other.connections => {
+                let of = |it: &ComparedSetting| {
+                    format!("{} over {}", it.protocol, connections(it.connections))
+                };
+                format!("{} and {}", of(setting), of(other))
+            }
             Self::Protocol => connections(setting.connections),
             Self::Connections => setting.protocol.clone(),
         };
@@ -135,7 +226,7 @@ fn failing(groups: &Groups<'_>, settings: [&ComparedSetting; 2], factor: Factor)
         let cells = &groups[setting];
         let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
         (failed > FAILED_MAX).then(|| {
-            let (name, held) = (factor.name(setting), factor.held(setting));
+            let (name, held) = (factor.name(setting), factor.held(setting, setting));
             let percent = (failed * 100.0).round();
             format!("up to {percent} % of the calls failed with {name}, {held}")
         })
@@ -161,7 +252,7 @@ fn compare(
     b: &ComparedSetting,
     factor: Factor,
 ) -> ComparisonOutcome {
-    let held = factor.held(a);
+    let held = factor.held(a, b);
     let pairs = pairs(groups, a, b);
     match (Ratio::of_pairs(&pairs), pairs.first()) {
         (Some(ratio), _) => ComparisonOutcome::Ratio(ratio),
@@ -200,7 +291,7 @@ fn say(
         2 => Confidence::Medium,
         _ => Confidence::Low,
     };
-    let (what, than, held) = (factor.name(first), factor.name(second), factor.held(a));
+    let (what, than, held) = (factor.name(first), factor.name(second), factor.held(a, b));
     let less = |ratio: f64| (1.0 - ratio) * 100.0;
     // "Faster" is said only where the interval excludes no difference.
     let finding = if tells(&ratio) {

@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 use super::finding::{CapWay, Finding};
 use super::trial::{PlayedCell, sent_at, throttled};
 use super::{Confidence, DraftVerdict};
-use crate::record::{WireEvent, WireRecord};
+use crate::record::{CellDoubt, WireEvent, WireRecord};
 use crate::stat::median;
 use crate::stat::step::{Recycling, Tipping, TriedSize, recycling, tipping};
 
 /// The code of `REFUSED_STREAM` (RFC 9113, section 7).
 const REFUSED_STREAM: u32 = 7;
+
+/// So large a share of a silence may be ours.
+const LATE_MAX: f64 = 0.05;
 
 /// Calls that may be under way on a connection when it ends.
 const SLACK: u64 = 8;
@@ -207,8 +210,16 @@ pub(super) fn connection(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     if !requests.is_empty() {
         found.push(recycled(&requests));
     }
-    if !idle.is_empty() {
-        found.push(idled(&idle));
+    // A silence is long beside what we were late by, where the calls around it are not.
+    let is_told = |(ms, cell): &(u64, &PlayedCell<'_>)| {
+        let late_us = cell.cell.load.late_p99.max(cell.cell.load.lag_p99);
+        cell.is_timed() || late_us as f64 <= LATE_MAX * 1_000.0 * *ms as f64
+    };
+    let told: Vec<(u64, &PlayedCell<'_>)> = idle.iter().filter(|it| is_told(it)).copied().collect();
+    match (idle.is_empty(), told.is_empty()) {
+        (true, _) => {}
+        (false, true) => found.push(DraftVerdict::cannot_tell(CellDoubt::Behind.words())),
+        (false, false) => found.push(idled(&told)),
     }
     found
 }

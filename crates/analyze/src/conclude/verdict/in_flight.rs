@@ -27,6 +27,10 @@ const REFUSED_MIN: usize = 10;
 /// just that time would look like a bound on calls in flight.
 const EVEN: f64 = 1.1;
 
+/// Where calls near the bound take more than this many times as long as those with few in flight, they wait in a
+/// line for a pace, and the bound is the line's: what is limited is the rate.
+const WAITING: f64 = 2.0;
+
 /// Providers count over this time or longer: where calls take that long as well, nothing tells a window of
 /// it from a bound on calls in flight. Milliseconds.
 const WINDOW_MS: f64 = 800.0;
@@ -47,7 +51,13 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
         return None;
     }
     let (cells, _) = trial.sound();
-    shown(&cells).or_else(|| {
+    let counted = trial.counted();
+    // Late times blur how many were in flight: what shows all the same is there, but less sure.
+    let blurred = || {
+        let found = shown(&counted).filter(|_| counted.len() > cells.len())?;
+        Some(DraftVerdict { confidence: found.confidence.one_less(), ..found })
+    };
+    shown(&cells).or_else(blurred).or_else(|| {
         let others = all.iter().filter(|other| {
             other.target == trial.target
                 && other.experiment != trial.experiment
@@ -55,7 +65,7 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
         });
         let mut told =
             others.filter_map(|other| Some((other.experiment, shown(&other.sound().0)?)));
-        told.find_map(|(experiment, found)| taken_from(&cells, experiment, found))
+        told.find_map(|(experiment, found)| taken_from(&counted, experiment, found))
     })
 }
 
@@ -63,7 +73,7 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
 /// refusals, and badly measured times may be why not all.
 pub(super) fn doubt(cells: &[&PlayedCell<'_>], found: &mut DraftVerdict) {
     let (Finding::Rate { way, .. } | Finding::Bucket { way, .. }) = found.finding else { return };
-    let Some(bound) = suspected(&held(cells, way)) else { return };
+    let Some(bound) = suspected(&held(cells, way)).filter(|it| it.slows <= WAITING) else { return };
     found.confidence = found.confidence.min(Confidence::Low);
     found.evidence.push(format!(
         "most refusals came with about {} calls in flight: it may be a limit on these, and not on a rate",
@@ -122,7 +132,10 @@ fn held(cells: &[&PlayedCell<'_>], way: RefusalWay) -> Vec<Vec<HeldCall>> {
 }
 
 fn in_flight(cells: &[&PlayedCell<'_>], way: RefusalWay) -> Option<DraftVerdict> {
-    let FlightCeiling { calls, refused, fills } = ceiling(&held(cells, way))?;
+    let FlightCeiling { calls, refused, fills, slows } = ceiling(&held(cells, way))?;
+    if slows > WAITING {
+        return None;
+    }
     let took: Vec<f64> = cells
         .iter()
         .flat_map(|cell| cell.calls.iter().filter(|call| served(call)))
@@ -178,7 +191,8 @@ fn connections(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
         sorted.iter().filter(|cell| !cell.turned_away.is_empty()).collect();
     let most = met.iter().map(|cell| open_at_once(&cell.taken)).collect::<BTreeSet<usize>>();
     let (Some(connections), 1) = (most.first().copied(), most.len()) else { return None };
-    let (served, taken) = met
+    // Cells in which none is turned away show as well that connections carry many calls.
+    let (served, taken) = sorted
         .iter()
         .fold((0, 0), |(served, taken), cell| (served + cell.served, taken + cell.taken.len()));
     // As many must be open whenever one is turned away, and never more.

@@ -28,6 +28,14 @@ const FAILED_TIMES: f64 = 3.0;
 /// Where a larger share of the served calls is late, calls wait.
 const LATE_MAX: f64 = 0.1;
 
+/// So large a share of calls without an answer is a limit's, where others take no more than this many times what
+/// the quickest takes.
+const HANGING_MIN: f64 = 0.05;
+const HANGING_TIMES: f64 = 5.0;
+
+/// A call that waited for longer here left later than it was meant to, microseconds.
+const QUEUE_MAX_US: u64 = 100_000;
+
 /// Where more fail at the lowest rate nothing can be said of limits.
 const FAILED_AT_ALL_MAX: f64 = 0.1;
 
@@ -42,8 +50,12 @@ const SAME: f64 = 0.15;
 
 /// Which calls passed, in the order in which they were sent.
 pub(crate) fn order(calls: &[&CallRecord]) -> Vec<TimedCall> {
-    let one =
-        |call: &&CallRecord| TimedCall { at: seconds(sent_at(call)), passed: !throttled(call) };
+    order_by(calls, throttled)
+}
+
+/// Likewise, where `refused` tells which did not.
+pub(super) fn order_by(calls: &[&CallRecord], refused: fn(&CallRecord) -> bool) -> Vec<TimedCall> {
+    let one = |call: &&CallRecord| TimedCall { at: seconds(sent_at(call)), passed: !refused(call) };
     calls.iter().map(one).collect()
 }
 
@@ -79,7 +91,7 @@ pub(super) fn refusal_of(call: &CallRecord) -> RefusalWay {
 }
 
 /// Seconds in which calls of a cell were meant to begin.
-fn lasted(cell: &PlayedCell<'_>) -> f64 {
+pub(super) fn lasted(cell: &PlayedCell<'_>) -> f64 {
     let first = cell.calls.iter().map(|call| call.intended_at).min().unwrap_or(0);
     let last = cell.calls.iter().map(|call| call.intended_at).max().unwrap_or(0);
     let gaps = cell.calls.len().saturating_sub(1).max(1) as f64;
@@ -101,6 +113,8 @@ enum RateFate {
     Fails,
     /// Calls wait for longer and longer.
     Queued,
+    /// Nothing was refused and nothing failed; calls waited, and whether for the provider or for us is not known.
+    Untimed,
 }
 
 /// A rate that was tried.
@@ -113,37 +127,63 @@ struct TriedRate<'a, 'r> {
 
 impl<'a, 'r> TriedRate<'a, 'r> {
     fn new(rate: f64, cell: &'a PlayedCell<'r>, usual_failures: f64) -> Self {
-        let level = level_of(cell);
         let failed = cell.share(failed_otherwise);
+        let queues = || {
+            let level = level_of(cell);
+            level.is_some_and(|level| level.queues()) || late_share(cell) >= LATE_MAX
+        };
         let fate = if cell.share(throttled) >= REFUSED_MAX {
             RateFate::Refused
-        } else if level.is_some_and(|level| level.queues()) || late_share(cell) >= LATE_MAX {
+        } else if hangs(cell, usual_failures) {
+            RateFate::Fails
+        } else if cell.is_timed() && queues() {
             // Looked at before failures: calls that wait for too long time out.
             RateFate::Queued
         } else if failed > FAILED_MAX + FAILED_TIMES * usual_failures {
             RateFate::Fails
-        } else {
+        } else if cell.is_timed() || !queues() {
+            // What we were late by makes no call early: where none waits in spite of it, none does.
             RateFate::Passes
+        } else {
+            RateFate::Untimed
         };
         Self { rate, cell, fate }
+    }
+
+    fn is_limited(&self) -> bool {
+        match self.fate {
+            RateFate::Passes | RateFate::Untimed => false,
+            RateFate::Refused | RateFate::Fails | RateFate::Queued => true,
+        }
     }
 
     /// Calls a second that pass while more are sent.
     fn pace(&self) -> Option<f64> {
         match self.fate {
-            RateFate::Passes => None,
+            RateFate::Passes | RateFate::Untimed => None,
             RateFate::Queued => served_pace(self.cell),
-            RateFate::Refused => Some(pace(&order(&self.cell.calls))?.per_second),
-            RateFate::Fails => {
-                let one = |call: &&CallRecord| TimedCall {
-                    at: seconds(sent_at(call)),
-                    passed: served(call),
-                };
-                let calls: Vec<TimedCall> = self.cell.calls.iter().map(one).collect();
-                Some(pace(&calls)?.per_second)
+            // What failed otherwise did not pass either.
+            RateFate::Refused | RateFate::Fails => {
+                // Calls that are not answered keep our places: what waits for one says nothing of the rate.
+                let prompt =
+                    self.cell.calls.iter().filter(|call| call.queue.unwrap_or(0) <= QUEUE_MAX_US);
+                let calls: Vec<&CallRecord> = prompt.copied().collect();
+                Some(pace(&order_by(&calls, |call| !served(call)))?.per_second)
             }
         }
     }
+}
+
+/// Whether a part of the calls is never answered, while the others are as quick as ever: no call waits for its turn
+/// there.
+fn hangs(cell: &PlayedCell<'_>, usual_failures: f64) -> bool {
+    let unanswered = cell.share(|call| refusal_of(call) == RefusalWay::Unanswered && !served(call));
+    let wire = |call: &&&CallRecord| seconds(call.ended_at.saturating_sub(sent_at(call)));
+    let times: Vec<f64> =
+        cell.calls.iter().filter(|call| served(call)).map(|it| wire(&it)).collect();
+    let quickest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let is_quick = median(&times).is_some_and(|middle| middle <= HANGING_TIMES * quickest);
+    unanswered >= HANGING_MIN + FAILED_TIMES * usual_failures && is_quick
 }
 
 /// The share of served calls that took ten times as long as the quickest of them, and a second.
@@ -169,15 +209,30 @@ fn tried<'a, 'r>(cells: &[&'a PlayedCell<'r>]) -> (Vec<TriedRate<'a, 'r>>, f64) 
     // What fails at the lowest rate fails at any.
     let usual = rates.first().map_or(0.0, |(_, cell)| cell.share(failed_otherwise));
     let tried = rates.into_iter().map(|(rate, cell)| TriedRate::new(rate, cell, usual));
-    (tried.collect(), usual)
+    (without_leftovers(tried.collect()), usual)
 }
 
-pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
+/// Without cells of a rate that passed when it was played again: what refused them was left behind by what had been
+/// played before.
+fn without_leftovers<'a, 'r>(tried: Vec<TriedRate<'a, 'r>>) -> Vec<TriedRate<'a, 'r>> {
+    let is_left = |it: &TriedRate<'_, '_>| {
+        it.is_limited()
+            && tried.iter().any(|other| {
+                other.fate == RateFate::Passes
+                    && other.rate == it.rate
+                    && other.cell.cell.begun_at > it.cell.cell.begun_at
+            })
+    };
+    tried.iter().filter(|it| !is_left(it)).copied().collect()
+}
+
+/// `None` where the times of no cell are known, and nothing was refused.
+pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let (tried, usual_failures) = tried(cells);
     if usual_failures > FAILED_AT_ALL_MAX {
-        return DraftVerdict::cannot_tell(
+        return Some(DraftVerdict::cannot_tell(
             "calls fail at the lowest rate, for reasons other than a limit",
-        );
+        ));
     }
     let mut evidence = Vec::new();
     if usual_failures > 0.0 {
@@ -185,18 +240,28 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         evidence
             .push(format!("{percent} % of the calls fail at the lowest rate: no limit does that"));
     }
-    let breaks = tried.iter().find(|tried| tried.fate != RateFate::Passes).map(|tried| tried.rate);
-    let below = |tried: &&TriedRate<'_, '_>| breaks.is_none_or(|breaks| tried.rate < breaks);
-    let passes = tried.iter().rfind(below).map(|tried| tried.rate);
+    let breaks = tried.iter().find(|tried| tried.is_limited()).map(|tried| tried.rate);
     let Some(breaks) = breaks else {
-        let Some(passes) = passes else {
-            return DraftVerdict::cannot_tell("no cell was completed");
+        let timed: Vec<TriedRate<'_, '_>> =
+            tried.iter().filter(|tried| tried.fate == RateFate::Passes).copied().collect();
+        let passes = timed.last().map(|tried| tried.rate);
+        return match (passes, tried.is_empty()) {
+            (Some(passes), _) => Some(never_refused(passes, &timed, evidence)),
+            (None, true) => Some(DraftVerdict::cannot_tell("no cell was completed")),
+            (None, false) => None,
         };
-        return never_refused(passes, &tried, evidence);
     };
+    let passes = tried.iter().rfind(|tried| tried.rate < breaks).map(|tried| tried.rate);
     let above: Vec<TriedRate<'_, '_>> =
-        tried.iter().filter(|tried| tried.fate != RateFate::Passes).copied().collect();
-    limited(&above, breaks, passes, evidence)
+        tried.iter().filter(|tried| tried.is_limited()).copied().collect();
+    let mut found = limited(&above, breaks, passes, evidence);
+    let beyond = tried.iter().rfind(|tried| tried.fate == RateFate::Passes && tried.rate > breaks);
+    if let Some(beyond) = beyond {
+        found.confidence = found.confidence.min(Confidence::Low);
+        let passed = figure(beyond.rate);
+        found.evidence.push(format!("but all calls passed at {passed} calls/s"));
+    }
+    Some(found)
 }
 
 /// Calls did not all pass at the rates `above`, from `breaks` on; `passes` is the highest rate below at which they did.
@@ -239,7 +304,9 @@ fn limited(
     let hidden = |cell: &PlayedCell<'_>| 1.0 + LONG_WINDOW_S / lasted(cell).max(1.0);
     let most = above.iter().map(|tried| hidden(tried.cell)).fold(1.1, f64::max);
     let bracketed = passes.is_some_and(|passes| passes <= per_second * most);
-    let sure = match (paces.len(), spread < 0.1 && bracketed) {
+    // Where calls pass otherwise from rate to rate, what was left of the rates before is counted.
+    let agree = spread < 0.1 && paces.len() == above.len();
+    let sure = match (paces.len(), agree && bracketed) {
         (2.., true) => Confidence::High,
         (_, true) => Confidence::Medium,
         (_, false) => Confidence::Low,
@@ -307,14 +374,27 @@ fn without_pace(breaks: f64, above: &[&PlayedCell<'_>]) -> DraftVerdict {
     DraftVerdict::cannot_tell(format!("at {} calls/s {why}", figure(breaks)))
 }
 
-pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
+/// Sound cells that a shape is read from where the times of others are doubted.
+const TIMED_MIN: usize = 2;
+
+/// `None` where the times of too few cells are known.
+pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let refused = cells.iter().filter(|cell| cell.share(throttled) >= REFUSED_MAX).count();
     if refused > 0 {
         let cells = cells.len();
-        return DraftVerdict::cannot_tell(format!(
+        return Some(DraftVerdict::cannot_tell(format!(
             "calls were refused in {refused} of {cells} cells: an announced limit, not a silent one"
-        ));
+        )));
     }
+    let timed: Vec<&PlayedCell<'_>> =
+        cells.iter().filter(|cell| cell.is_timed()).copied().collect();
+    // What we were late by may flatten a rise, and raises nothing.
+    let rises = Some(shaping(cells)).filter(|it| matches!(it.finding, Finding::NotShaped { .. }));
+    let is_enough = timed.len() == cells.len() || timed.len() >= TIMED_MIN;
+    rises.or_else(|| is_enough.then(|| shaping(&timed)))
+}
+
+fn shaping(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let mut sweeps: BTreeMap<u64, Vec<SweepPoint>> = BTreeMap::new();
     let mut failed = 0;
     for cell in cells {
@@ -414,12 +494,10 @@ fn told(connections: u64, shape: SweepShape) -> String {
     format!("{connections}: {word} {} calls/s, R² {:.2}", figure(fit.x_max), fit.r_squared)
 }
 
-/// Whether plateaus stay when there are more connections, or grow with them.
+/// Whether plateaus stay when there are more connections, or grow with them: by all numbers of these that were played.
 fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, SweepShape)]) -> (ShapingScope, bool) {
-    let (Some((fewest, low)), Some((most, high))) = (plateaus.first(), plateaus.last()) else {
-        return (ShapingScope::Open, false);
-    };
-    if fewest == most {
+    let [(most, _), ..] = plateaus else { return (ShapingScope::Open, false) };
+    if plateaus.len() == 1 {
         // It may have risen where there were more connections, because each has its own share.
         let rises = shapes.iter().any(|(connections, shape)| {
             connections > most && matches!(shape, SweepShape::Rising(_))
@@ -430,14 +508,22 @@ fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, SweepShape)]) -> (ShapingScope
             (ShapingScope::Open, shapes.len() == 1)
         };
     }
-    let ratio = high.x_max / low.x_max;
-    let share = *most as f64 / *fewest as f64;
-    if (ratio - 1.0).abs() < SAME {
-        (ShapingScope::Account, true)
-    } else if (ratio / share - 1.0).abs() < SAME {
-        (ShapingScope::Connection, true)
-    } else {
-        (ShapingScope::Open, false)
+    let is_same = |of: &dyn Fn(&(u64, Fit)) -> f64| {
+        let values = || plateaus.iter().map(of);
+        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        high < (1.0 + SAME) * low
+    };
+    let by_account = is_same(&|(_, fit)| fit.x_max);
+    let by_connection = is_same(&|(connections, fit)| fit.x_max / *connections as f64);
+    // What all share holds back those as well that have no plateau.
+    let shared = plateaus.iter().map(|(_, fit)| fit.x_max).fold(0.0, f64::max);
+    let is_exceeded = shapes.iter().any(
+        |(_, shape)| matches!(shape, SweepShape::Rising(fit) if fit.x_max > (1.0 + SAME) * shared),
+    );
+    match (by_account && !is_exceeded, by_connection) {
+        (true, false) => (ShapingScope::Account, true),
+        (false, true) => (ShapingScope::Connection, true),
+        (true, true) | (false, false) => (ShapingScope::Open, false),
     }
 }
 

@@ -12,35 +12,42 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
 use super::finding::{Finding, Refilled, RetryAfterWorth};
-use super::limits::{failed_otherwise, order, refusal_way};
+use super::limits::{failed_otherwise, lasted, order, order_by, refusal_way};
 use super::sentence::figure;
-use super::trial::{PlayedCell, sent_at, sent_per_second, throttled};
+use super::trial::{PlayedCell, denied, seconds, sent_at, sent_per_second, served, throttled};
 use super::{Confidence, DraftVerdict};
-use crate::record::MeasuredTarget;
+use crate::record::{CallRecord, MeasuredTarget};
 use crate::stat::bucket::{TimedCall, pace};
 use crate::stat::median;
-use crate::stat::refill::{RefillKind, RefillLimit, begins_by_a_clock, flood, read};
+use crate::stat::refill::{
+    RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read, read_rested,
+};
 
 /// Other failures above this share make a cell say nothing of limits.
 const FAILED_MAX: f64 = 0.01;
 
-/// A silence of this many windows lets a limit become whole.
-const WHOLE: f64 = 1.05;
+/// A bucket that is whole lets as many pass at first each time, or nearly.
+const UNEVEN: f64 = 1.25;
 
 /// Of the last part, a window that slides lets no more pass than this.
 const SLIDING_MAX: f64 = 0.9;
 
 pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
-    let failing = cells.iter().filter(|cell| cell.share(failed_otherwise) > FAILED_MAX).count();
-    if failing > 0 {
-        let cells = cells.len();
-        return DraftVerdict::cannot_tell(format!(
-            "calls failed for reasons other than a limit in {failing} of {cells} cells"
-        ));
-    }
     let leant: Vec<&PlayedCell<'_>> =
         cells.iter().filter(|cell| cell.number("flood").is_some()).copied().collect();
-    let floods: Vec<Vec<TimedCall>> = leant.iter().map(|cell| order(&cell.calls)).collect();
+    let failing = cells.iter().filter(|cell| cell.share(failed_otherwise) > FAILED_MAX).count();
+    let refused: IsRefused = match failing {
+        0 => throttled,
+        _ if is_told_by_status(&leant) => denied,
+        _ => {
+            let cells = cells.len();
+            return DraftVerdict::cannot_tell(format!(
+                "calls failed for reasons other than a limit in {failing} of {cells} cells"
+            ));
+        }
+    };
+    let floods: Vec<Vec<TimedCall>> =
+        leant.iter().map(|cell| order_by(&cell.calls, refused)).collect();
     let most = floods.iter().map(Vec::len).max().unwrap_or(0);
     if most == 0 {
         return DraftVerdict::cannot_tell("no cell was completed");
@@ -52,7 +59,12 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
         return DraftVerdict::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
     }
-    let Some(limit) = read(&floods) else {
+    let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
+    let silences = leant.iter().map(|cell| silent(cell));
+    let of_rest = silences.zip(&floods);
+    let after_rest: Vec<RestedFlood> =
+        of_rest.map(|(silence, calls)| RestedFlood { silence, calls: calls.clone() }).collect();
+    let Some((limit, rested)) = read_rested(&after_rest) else {
         let first = floods.iter().filter_map(|calls| flood(calls)).map(|it| it.first);
         return DraftVerdict::cannot_tell(format!(
             "{} calls pass and then none, but it was not seen twice how they pass again: its \
@@ -60,31 +72,94 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
             figure(first.fold(0.0, f64::max))
         ));
     };
-    // Floods after a silence of more than one window begin with a whole limit.
-    let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
-    let is_rested = |cell: &PlayedCell<'_>| silent(cell) >= WHOLE * limit.window;
-    let rested: Vec<Vec<TimedCall>> = leant
-        .iter()
-        .zip(&floods)
-        .filter(|(cell, _)| is_rested(cell))
-        .map(|(_, calls)| calls.clone())
-        .collect();
-    let limit = if rested.len() >= 2 { read(&rested).unwrap_or(limit) } else { limit };
-    bucket(cells, &leant, &rested, &limit)
+    let limit = if are_delayed(&leant) { by_its_line(&limit, &rested) } else { limit };
+    let seen = SeenFloods { cells, leant: &leant, rested: &rested, refused };
+    bucket(&seen, &limit)
 }
 
-fn bucket(
-    cells: &[&PlayedCell<'_>],
-    leant: &[&PlayedCell<'_>],
-    rested: &[Vec<TimedCall>],
-    limit: &RefillLimit,
-) -> DraftVerdict {
+/// Whether a limit refused a call.
+type IsRefused = fn(&CallRecord) -> bool;
+
+/// Of calls that pass, half take this many times as long as the quickest where they wait for their turn.
+const DELAYED: f64 = 3.0;
+
+/// Whether calls that pass wait for their turn: then they are heard late, and knocks that pass in a row are none
+/// of a window that began anew.
+fn are_delayed(leant: &[&PlayedCell<'_>]) -> bool {
+    let passed = leant.iter().flat_map(|cell| &cell.calls).filter(|call| served(call));
+    let times: Vec<f64> =
+        passed.map(|call| seconds(call.ended_at.saturating_sub(sent_at(call)))).collect();
+    let quickest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    median(&times).is_some_and(|middle| middle > DELAYED * quickest)
+}
+
+/// A bucket that fills bit by bit, of as many calls as pass at first.
+fn by_its_line(limit: &RefillLimit, rested: &[Vec<TimedCall>]) -> RefillLimit {
+    let firsts: Vec<f64> =
+        rested.iter().filter_map(|calls| flood(calls)).map(|it| it.first).collect();
+    let size = median(&firsts).unwrap_or(limit.size);
+    RefillLimit { kind: RefillKind::Steady, size, window: size / limit.per_second, ..*limit }
+}
+
+/// So much more may pass than a limit explains.
+const EXPLAINED: f64 = 1.1;
+
+/// A bucket or a window of which a rate that passed says that it is not so.
+pub(super) fn is_disproved(found: &DraftVerdict, rates: &[&PlayedCell<'_>]) -> Option<String> {
+    let Finding::Bucket { size, refill_per_second, refill, .. } = found.finding else {
+        return None;
+    };
+    // A window may be met just before it begins anew.
+    let at_once = if refill == Refilled::Evenly { 1.0 } else { 2.0 } * size as f64;
+    let explains = |cell: &&&PlayedCell<'_>| {
+        let calls = cell.calls.len() as f64;
+        calls <= EXPLAINED * (at_once + refill_per_second * lasted(cell)) + 5.0
+    };
+    let passed = rates.iter().filter(|cell| cell.share(denied) == 0.0);
+    let against = passed.filter(|cell| !explains(cell)).max_by_key(|cell| cell.calls.len())?;
+    let rate = against.factor("rate").unwrap_or_default();
+    Some(format!(
+        "{} calls pass, and {} calls/s are restored, but {} calls at {rate} calls/s all passed: what refuses \
+         them depends on what was sent before",
+        figure(size as f64),
+        figure(refill_per_second),
+        against.calls.len()
+    ))
+}
+
+/// What leant on a limit.
+struct SeenFloods<'a, 'r> {
+    cells: &'a [&'a PlayedCell<'r>],
+    /// The floods among these.
+    leant: &'a [&'a PlayedCell<'r>],
+    /// The calls of floods that began with a whole limit.
+    rested: &'a [Vec<TimedCall>],
+    refused: IsRefused,
+}
+
+/// The chance that failures which know nothing of each other begin so late in all floods.
+const LATE_BY_CHANCE_MAX: f64 = 0.01;
+
+/// Whether a limit tells itself by a status that says nothing of limits: then calls fail only after many have
+/// passed, and hardly any passes afterwards. What fails now and then fails among the first as well.
+fn is_told_by_status(leant: &[&PlayedCell<'_>]) -> bool {
+    let is_lost = |call: &CallRecord| call.error.is_some();
+    let chance = leant.iter().map(|cell| {
+        let first = cell.calls.iter().position(|call| denied(call)).unwrap_or(0);
+        (1.0 - cell.share(denied)).powf(first as f64)
+    });
+    leant.iter().all(|cell| cell.share(is_lost) <= FAILED_MAX)
+        && chance.product::<f64>() <= LATE_BY_CHANCE_MAX
+}
+
+fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
+    let SeenFloods { cells, leant, rested, refused } = *seen;
     let (refill, how) = match limit.kind {
         RefillKind::Steady => (Refilled::Evenly, "single calls pass again, evenly".to_owned()),
-        RefillKind::Reset => at_once(cells, rested, limit),
+        RefillKind::Reset => at_once(seen, limit),
     };
-    let firsts: Vec<f64> =
-        leant.iter().filter_map(|cell| flood(&order(&cell.calls))).map(|it| it.first).collect();
+    let floods = leant.iter().filter_map(|cell| flood(&order_by(&cell.calls, refused)));
+    let firsts: Vec<f64> = floods.map(|it| it.first).collect();
     let (retry_after, told) = retry_after(cells, leant);
     let evidence = vec![
         format!(
@@ -105,6 +180,15 @@ fn bucket(
         (RefillKind::Steady, 1.., _) | (RefillKind::Reset, _, 2..) => Confidence::Medium,
         (RefillKind::Steady | RefillKind::Reset, _, _) => Confidence::Low,
     };
+    let firsts: Vec<f64> =
+        rested.iter().filter_map(|calls| flood(calls)).map(|it| it.first).collect();
+    let (low, high) = (
+        firsts.iter().copied().fold(f64::INFINITY, f64::min),
+        firsts.iter().copied().fold(0.0, f64::max),
+    );
+    // Something else is left in it, such as calls of earlier experiments in a longer window.
+    let is_uneven = limit.kind == RefillKind::Steady && high > UNEVEN * low + 2.0;
+    let sure = if is_uneven { Confidence::Low } else { sure };
     let finding = Finding::Bucket {
         size: limit.size.round() as u64,
         refill_per_second: limit.per_second,
@@ -117,15 +201,13 @@ fn bucket(
 }
 
 /// Whether the window begins by a clock, with the first call, or slides.
-fn at_once(
-    cells: &[&PlayedCell<'_>],
-    rested: &[Vec<TimedCall>],
-    limit: &RefillLimit,
-) -> (Refilled, String) {
+fn at_once(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> (Refilled, String) {
+    let SeenFloods { cells, rested, refused, .. } = *seen;
     if begins_by_a_clock(rested, limit) {
         return (Refilled::Window, "windows begin by the provider's clock".to_owned());
     }
-    let parts: Vec<(usize, usize)> = cells.iter().filter_map(|cell| last_part(cell)).collect();
+    let parts: Vec<(usize, usize)> =
+        cells.iter().filter_map(|cell| last_part(cell, refused)).collect();
     let (Some((passed, of)), 2..) = (parts.first(), rested.len()) else {
         return (Refilled::AtOnce, "many calls at once".to_owned());
     };
@@ -138,9 +220,9 @@ fn at_once(
 
 /// Calls of the last part that passed, and how many there were. `None` where those before were
 /// refused: then the limit was not whole.
-fn last_part(cell: &PlayedCell<'_>) -> Option<(usize, usize)> {
+fn last_part(cell: &PlayedCell<'_>, refused: IsRefused) -> Option<(usize, usize)> {
     let last = usize::try_from(cell.count("last_part")?).ok()?;
-    let calls = order(&cell.calls);
+    let calls = order_by(&cell.calls, refused);
     let (before, after) = calls.split_at(calls.len().checked_sub(last)?);
     let passed = |calls: &[TimedCall]| calls.iter().filter(|call| call.passed).count();
     let whole = passed(before) as f64 >= 0.95 * before.len() as f64;
@@ -370,7 +452,7 @@ fn catalogue_ratio(target: Option<&MeasuredTarget>, method: &str, base: &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CallRecord, Cell};
+    use crate::record::Cell;
 
     fn refused(at_ms: u64, pause_ms: Option<u64>) -> CallRecord {
         CallRecord {

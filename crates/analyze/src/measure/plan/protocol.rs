@@ -20,6 +20,9 @@ use crate::work::WorkKind;
 pub struct Sweep {
     /// Connections; over HTTP/1.1 a call has one for itself as long as it lasts.
     pub connections: Vec<usize>,
+    /// Over HTTP/1.1 there are as many connections as calls at a time, as clients have them, whatever
+    /// `connections` says.
+    pub http1_own: bool,
     /// Calls at a time.
     pub at_once: Vec<usize>,
     /// What is asked.
@@ -55,26 +58,34 @@ impl ProtocolPlan {
         for repeat in (0..sweep.repeats).rev() {
             let mut round = Vec::new();
             for body in &sweep.bodies {
-                for connections in &sweep.connections {
-                    for at_once in &sweep.at_once {
-                        for version in [HttpVersion::H1, HttpVersion::H2] {
-                            let (connections, at_once) = ((*connections).max(1), (*at_once).max(1));
-                            let body = *body;
-                            round.push(ProtocolSetting {
-                                version,
-                                connections,
-                                at_once,
-                                body,
-                                repeat,
-                            });
-                        }
-                    }
+                for (version, connections, at_once) in sweep.ways() {
+                    let body = *body;
+                    round.push(ProtocolSetting { version, connections, at_once, body, repeat });
                 }
             }
             round.shuffle(rng);
             cells.append(&mut round);
         }
         Self { sweep, cells, rest }
+    }
+}
+
+impl Sweep {
+    /// Protocols, connections and calls at a time.
+    fn ways(&self) -> Vec<(HttpVersion, usize, usize)> {
+        let mut ways = Vec::new();
+        for (nth, connections) in self.connections.iter().enumerate() {
+            for at_once in &self.at_once {
+                let (connections, at_once) = ((*connections).max(1), (*at_once).max(1));
+                match (self.http1_own, nth) {
+                    (false, _) => ways.push((HttpVersion::H1, connections, at_once)),
+                    (true, 0) => ways.push((HttpVersion::H1, at_once, at_once)),
+                    (true, _) => {}
+                }
+                ways.push((HttpVersion::H2, connections, at_once));
+            }
+        }
+        ways
     }
 }
 
@@ -100,9 +111,8 @@ impl ExperimentPlan for ProtocolPlan {
     }
 
     fn calls_max(&self) -> u64 {
-        let Sweep { connections, at_once, bodies, calls, repeats } = &self.sweep;
-        let cells = 2 * connections.len() * at_once.len() * bodies.len();
-        calls * u64::from(*repeats) * cells as u64
+        let Sweep { bodies, calls, repeats, .. } = &self.sweep;
+        calls * u64::from(*repeats) * (self.sweep.ways().len() * bodies.len()) as u64
     }
 
     fn work(&self) -> WorkKind {
@@ -150,6 +160,7 @@ mod tests {
     fn play(seed: u64) -> Vec<String> {
         let sweep = Sweep {
             connections: vec![1, 4],
+            http1_own: false,
             at_once: vec![10, 50],
             bodies: vec![WorkKind::Cheap, WorkKind::LargeBlocks],
             calls: 100,
@@ -174,6 +185,23 @@ mod tests {
             assert_eq!(different.len(), 16);
             assert!(round.iter().all(|cell| cell.starts_with(&format!("{repeat} "))), "{round:?}");
         }
+    }
+
+    #[test]
+    fn over_http_1_each_call_has_its_connection() {
+        let (connections, at_once) = (vec![1, 4], vec![10, 50]);
+        let bodies = vec![WorkKind::Cheap];
+        let sweep = Sweep { connections, http1_own: true, at_once, bodies, calls: 100, repeats: 1 };
+        let mut plan = ProtocolPlan::new(sweep, Duration::ZERO, &mut SmallRng::seed_from_u64(1));
+        assert_eq!(plan.calls_max(), 600);
+        let mut cells = BTreeSet::new();
+        while let Some(cell) = plan.next(None) {
+            let of = |name: &str| cell.factors[name].clone();
+            cells.insert(format!("{} {} {}", of("protocol"), of("concurrency"), of("connections")));
+        }
+        let expected =
+            ["h2 10 1", "h2 10 4", "h2 50 1", "h2 50 4", "http/1.1 10 10", "http/1.1 50 50"];
+        assert_eq!(cells.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }
 
     #[test]

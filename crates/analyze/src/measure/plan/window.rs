@@ -23,7 +23,9 @@ use crate::measure::knock::Knocking;
 use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
 use crate::stat::bucket::TimedCall;
-use crate::stat::refill::{RefillKind, RefillLimit, begins_by_a_clock, read};
+use crate::stat::refill::{
+    RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read_rested,
+};
 use crate::work::WorkKind;
 
 /// Floods in all.
@@ -34,6 +36,15 @@ pub(super) const CONNECTIONS: usize = 4;
 pub(super) const STREAMS_MAX: usize = 90;
 /// The silence before a flood, in windows. The parts over one differ by a third of a window.
 const SILENCES: [f64; 2] = [1.35, 1.68];
+/// Whole windows are added until a silence is as long as this: what earlier experiments left in a window of ten
+/// seconds would pass for a limit of its own.
+const SILENCE_MIN: Duration = Duration::from_secs(11);
+/// And likewise before two more floods, where those before show that there is a longer window.
+const LONG_SILENCE_MIN: Duration = Duration::from_secs(62);
+/// What looks like a bucket that fills in more than so many seconds may be a longer window that is not whole.
+const BUCKET_MAX_S: f64 = 10.0;
+/// Floods after as long a silence pass this much more or less at first where something else is left.
+const UNEVEN: f64 = 1.25;
 /// When the parts of the last cell begin, in windows, and how much of one window's calls they are.
 /// At twice the limit the first takes a quarter of a window, and the last ends as the second begins
 /// to be forgotten.
@@ -54,12 +65,16 @@ pub struct WindowPlan {
     calls: u64,
     within: Duration,
     settle: Duration,
-    floods: Vec<Vec<TimedCall>>,
+    floods: Vec<RestedFlood>,
+    /// The silence before the flood that is played.
+    silence: Duration,
     /// The last cell was a flood, and its calls are to come.
     flooding: bool,
     /// The longest pause that was asked for.
     pause: Option<Duration>,
     heeded: u32,
+    /// There is a longer window than it seems.
+    is_long: bool,
     over: bool,
 }
 
@@ -68,12 +83,23 @@ impl WindowPlan {
     /// silence before the first.
     pub fn new(per_second: f64, calls: u64, within: Duration, settle: Duration) -> Self {
         let floods = Vec::new();
-        let (flooding, pause, heeded, over) = (false, None, 0, false);
-        Self { per_second, calls, within, settle, floods, flooding, pause, heeded, over }
+        Self {
+            per_second,
+            calls,
+            within,
+            settle,
+            floods,
+            silence: settle,
+            flooding: false,
+            pause: None,
+            heeded: 0,
+            is_long: false,
+            over: false,
+        }
     }
 
     fn flood(&mut self, silence: Duration) -> Ordered {
-        self.flooding = true;
+        (self.flooding, self.silence) = (true, silence);
         let terms = Knocking {
             settle: silence,
             per_second: self.per_second,
@@ -154,6 +180,24 @@ impl WindowPlan {
     }
 }
 
+/// So many windows, and whole ones until it is as long as `at_least`.
+fn silence_of(windows: f64, window: f64, at_least: Duration) -> Duration {
+    let missing = (at_least.as_secs_f64() / window - windows).ceil().max(0.0);
+    Duration::from_secs_f64((windows + missing) * window)
+}
+
+/// Whether other numbers of calls pass at first, though the silence before was longer than what seems to be the
+/// window.
+fn is_uneven(floods: &[RestedFlood]) -> bool {
+    let first = |it: &RestedFlood| flood(&it.calls).map(|it| it.first);
+    let firsts: Vec<f64> = floods.iter().filter_map(first).collect();
+    let (low, high) = (
+        firsts.iter().copied().fold(f64::INFINITY, f64::min),
+        firsts.iter().copied().fold(0.0, f64::max),
+    );
+    firsts.len() >= 2 && high > UNEVEN * low + 2.0
+}
+
 impl ExperimentPlan for WindowPlan {
     fn name(&self) -> &'static str {
         "window"
@@ -164,7 +208,7 @@ impl ExperimentPlan for WindowPlan {
     }
 
     fn calls_max(&self) -> u64 {
-        let cells = FLOODS as u64 + u64::from(HEEDED_MAX) + 1;
+        let cells = (FLOODS + SILENCES.len()) as u64 + u64::from(HEEDED_MAX) + 1;
         cells * (self.calls + 3 * CONNECTIONS as u64)
     }
 
@@ -178,7 +222,8 @@ impl ExperimentPlan for WindowPlan {
 
     fn saw(&mut self, served: &[TimedCall]) {
         if std::mem::take(&mut self.flooding) {
-            self.floods.push(served.to_vec());
+            let (silence, calls) = (self.silence.as_secs_f64(), served.to_vec());
+            self.floods.push(RestedFlood { silence, calls });
         }
     }
 
@@ -193,12 +238,25 @@ impl ExperimentPlan for WindowPlan {
         if self.floods.is_empty() {
             return Some(self.flood(self.settle));
         }
-        // Nothing refused, or no wait with an end that was seen: another flood says no more.
-        let limit = read(&self.floods)?;
-        if let Some(silence) = SILENCES.get(self.floods.len() - 1) {
-            return Some(self.flood(Duration::from_secs_f64(silence * limit.window)));
+        // What fails now and then is no limit.
+        let is_rare = |last: &CellOutcome| last.throttled == 0 && last.unserved * 10 < last.calls;
+        if self.floods.len() == 1 && last.is_some_and(is_rare) {
+            return None;
         }
-        let by_a_clock = begins_by_a_clock(&self.floods[1..], &limit);
+        // Nothing refused, or no wait with an end that was seen: another flood says no more.
+        let (limit, rested) = read_rested(&self.floods)?;
+        if let Some(silence) = SILENCES.get(self.floods.len() - 1) {
+            return Some(self.flood(silence_of(*silence, limit.window, SILENCE_MIN)));
+        }
+        if self.floods.len() == FLOODS {
+            // Windows that are so long are more common than buckets.
+            let is_long = limit.kind == RefillKind::Steady && limit.window > BUCKET_MAX_S;
+            self.is_long = is_long || is_uneven(&self.floods[1..]);
+        }
+        if let Some(silence) = SILENCES.get(self.floods.len() - FLOODS).filter(|_| self.is_long) {
+            return Some(self.flood(silence_of(*silence, limit.window, LONG_SILENCE_MIN)));
+        }
+        let by_a_clock = begins_by_a_clock(&rested, &limit);
         if let Some(cell) = self.heed(&limit, by_a_clock) {
             return Some(cell);
         }

@@ -17,13 +17,14 @@ use super::crowd::Crowd;
 use super::first::First;
 use super::rollup::RollupWindow;
 use super::sample::Sample;
-use super::strain::{CpuClock, CpuShares, CpuTime, LagTicks, is_behind, next_lag};
+use super::strain::{CpuClock, CpuShares, CpuTime, LagTicks, MeasuredTimes, is_behind, next_lag};
 use super::{CallBudget, Origin, StopSignal, Watch};
 use crate::ending::{RefusalRun, SendingEnd};
 use crate::measure::knock::Knocker;
 use crate::measure::plan::{CellOutcome, Ordered};
 use crate::measure::schedule::{CellProgress, NextCall, Schedule};
 use crate::measure::way::{FinishedCall, Way};
+use crate::record::trial;
 use crate::record::{Cell, CellDoubt, Record, Writer};
 use crate::stat::bucket::TimedCall;
 use crate::stat::quantile;
@@ -41,6 +42,8 @@ pub(super) struct CellPlace<'a> {
     pub(super) version: u32,
     pub(super) cell: u32,
     pub(super) part: u32,
+    /// See [`Cell::again`].
+    pub(super) again: u32,
     pub(super) target: u32,
     /// Calls are not written one by one, but what became of them at this interval.
     pub(super) rolled: Option<Duration>,
@@ -317,13 +320,16 @@ impl PlayingCell<'_, '_> {
         let ended = Instant::now();
         let shares = CpuShares::of(cpu, (hand.cpu)(), ended - begun);
         let (late_p99, lag_p99) = tally.lateness();
-        let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
+        let measured = tally.measured(ended - begun);
+        let doubt =
+            ordered.timed.then(|| tally.doubt(&ordered.schedule, shares, measured)).flatten();
         let record = Cell {
             experiment: place.experiment.to_owned(),
             version: place.version,
             cell: place.cell,
             repeat: ordered.repeat,
             part: place.part,
+            again: place.again,
             target: place.target,
             factors: ordered.factors.clone(),
             begun_at: hand.origin.micros(begun),
@@ -438,6 +444,8 @@ struct CellTally {
     late: Vec<f64>,
     /// How late the loop saw ticks, likewise.
     lags: Sample,
+    /// Microseconds on the wire, of calls that were served, likewise.
+    times: Sample,
     crowd: Crowd,
     /// A call was not made, or what became of it is not known.
     lost: bool,
@@ -491,6 +499,9 @@ impl CellTally {
             return Ok(());
         }
         self.late.push(late);
+        if trial::served(&call) {
+            self.times.add(done.on_the_wire().as_secs_f64() * 1e6);
+        }
         self.crowd.add(done, late);
         hand.records.write(&Record::Call(call))
     }
@@ -538,18 +549,31 @@ impl CellTally {
         }
     }
 
+    fn measured(&self, lasted: Duration) -> MeasuredTimes {
+        MeasuredTimes {
+            calls: self.outcome.calls,
+            lasted_us: lasted.as_secs_f64() * 1e6,
+            p50_us: self.times.quantile(0.5).unwrap_or(0.0),
+        }
+    }
+
     /// Why times of the cell may be our own.
-    fn doubt(&self, schedule: &Schedule, shares: CpuShares) -> Option<CellDoubt> {
+    fn doubt(
+        &self,
+        schedule: &Schedule,
+        shares: CpuShares,
+        measured: MeasuredTimes,
+    ) -> Option<CellDoubt> {
         if self.lost {
-            return Some(CellDoubt::Behind);
+            return Some(CellDoubt::Lost);
         }
         // Where it is rolled up, each part says for itself whether it may be believed.
         if let Some(roll) = &self.roll {
             return roll.doubt();
         }
         let (late, lag) = self.lateness();
-        let late_max = late_max_us(schedule);
-        if late_max.is_some_and(|max| late > max) || is_behind(lag, shares) {
+        let late_max = late_max_us(schedule).map(|max| max.max(measured.own_max_us(LATE_MAX)));
+        if late_max.is_some_and(|max| late > max) || is_behind(lag, shares, measured) {
             return Some(CellDoubt::Behind);
         }
         late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| CellDoubt::Full)

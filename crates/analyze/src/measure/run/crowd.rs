@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use wellhead_transport::TransportErrorKind;
+
 use super::sample::Sample;
 use crate::measure::way::FinishedCall;
 use crate::record::trial;
@@ -26,6 +28,9 @@ pub(super) struct Crowd {
     alone: Sample,
     /// Likewise, of those that found none.
     waited: Sample,
+    /// Calls that were never answered, and the places that there are for calls.
+    unanswered: usize,
+    places: usize,
 }
 
 impl Crowd {
@@ -34,6 +39,9 @@ impl Crowd {
         let us = |length: Duration| length.as_secs_f64() * 1e6;
         let is_full = done.under_way >= done.places;
         self.late.add(late_us + if is_full { us(done.queued()) } else { 0.0 });
+        self.places = self.places.max(done.places);
+        let timeout = TransportErrorKind::Timeout.word();
+        self.unanswered += usize::from(done.call.error.as_deref() == Some(timeout));
         if !trial::served(&done.call) {
             return;
         }
@@ -54,7 +62,9 @@ impl Crowd {
             // No call waited, or none that did was served.
             (_, None) => true,
         };
-        is_late && !grown
+        // A provider that does not answer keeps the places that those calls have.
+        let is_kept = self.unanswered * 2 >= self.places.max(1);
+        is_late && !grown && !is_kept
     }
 
     /// For the next part: what a call takes alone is known from the first.
@@ -99,6 +109,24 @@ mod tests {
     #[test]
     fn full_and_slow_it_is_they() {
         assert!(!crowd(|n| n as usize, 300, |n| 200 + 10 * n).is_ours(10_000.0));
+    }
+
+    #[test]
+    fn full_of_calls_that_are_never_answered_it_is_they() {
+        let mut crowd = crowd(|n| n as usize, 300, |_| 200);
+        let begun = Instant::now();
+        for _ in 0..PLACES / 2 {
+            assert!(crowd.is_ours(10_000.0));
+            let error = Some(TransportErrorKind::Timeout.word().to_owned());
+            let call = CallRecord { error, ..CallRecord::default() };
+            let (under_way, places) = (PLACES, PLACES);
+            let ended = begun + Duration::from_secs(15);
+            crowd.add(
+                &FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places },
+                0.0,
+            );
+        }
+        assert!(!crowd.is_ours(10_000.0));
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl EarlierRun {
                 earlier.watched.insert(key.clone(), Duration::from_micros(trial.watched()));
             }
             let cells = earlier.cells.entry(key).or_default();
-            for played in &trial.played {
+            // What was played again because it was doubted is none of the plan's cells.
+            for played in trial.played.iter().filter(|played| played.cell.again == 0) {
                 let (mut outcome, mut first) = (CellOutcome::default(), First::default());
                 let mut served = Vec::new();
                 let mut calls = played.calls.clone();

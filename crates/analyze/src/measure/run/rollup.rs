@@ -10,7 +10,7 @@ use super::Origin;
 use super::cell::LATE_MAX;
 use super::crowd::Crowd;
 use super::sample::Sample;
-use super::strain::{CpuShares, CpuTime, is_behind};
+use super::strain::{CpuShares, CpuTime, MeasuredTimes, is_behind};
 use crate::measure::way::FinishedCall;
 use crate::record::trial;
 use crate::record::{CallRecord, CellDoubt, Rollup};
@@ -102,8 +102,7 @@ impl RollupWindow {
         origin: Origin,
         cpu: Option<CpuTime>,
     ) -> Option<Rollup> {
-        let late_max = LATE_MAX.as_secs_f64() * 1e6;
-        let is_full = self.is_open && self.crowd.is_ours(late_max);
+        let is_full = self.is_open && self.crowd.is_ours(LATE_MAX.as_secs_f64() * 1e6);
         let fresh = Self {
             crowd: self.crowd.rolled(),
             late_max: self.late_max,
@@ -122,7 +121,13 @@ impl RollupWindow {
         let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
         let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
         let lag_p99 = part.lags.quantile(0.99).unwrap_or(0.0);
-        let doubt = match late_p99 > late_max || is_behind(lag_p99, shares) {
+        let measured = MeasuredTimes {
+            calls: part.calls,
+            lasted_us: (now - part.begun).as_secs_f64() * 1e6,
+            p50_us: quantile_of_sorted(&times, 0.5).unwrap_or(0.0),
+        };
+        let is_late = late_p99 > measured.own_max_us(LATE_MAX);
+        let doubt = match is_late || is_behind(lag_p99, shares, measured) {
             true => Some(CellDoubt::Behind),
             false => is_full.then_some(CellDoubt::Full),
         };

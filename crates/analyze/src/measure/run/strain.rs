@@ -14,10 +14,12 @@ use crate::record::{CellDoubt, GeneratorLoad};
 
 /// Between two ticks: half of what a loop may be late, so that no such pause falls between them.
 const TICK: Duration = Duration::from_millis(5);
-/// A loop that is later than this for more than a hundredth of the time makes times its own.
+/// A loop that is later than this for more than a hundredth of the time may make times its own.
 const LAG_MAX: Duration = Duration::from_millis(10);
 /// The share of a core, used or waited for, above which the times of calls may be our own.
 const CPU_MAX: f64 = 0.7;
+/// What is ours may be so large a share of what is measured.
+const OWN_MAX: f64 = 0.1;
 
 /// What a thread has had of the processors, since some moment that stays the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -82,10 +84,37 @@ impl CpuShares {
     }
 }
 
+/// What was measured, which our own share of the times stands beside.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct MeasuredTimes {
+    /// Calls that ended.
+    pub(super) calls: u64,
+    /// From the first to the last of them, microseconds.
+    pub(super) lasted_us: f64,
+    /// The median time of those that were served, microseconds; 0 where none was.
+    pub(super) p50_us: f64,
+}
+
+impl MeasuredTimes {
+    /// Microseconds of our own that do not matter beside what is measured.
+    pub(super) fn own_max_us(self, at_least: Duration) -> f64 {
+        (at_least.as_secs_f64() * 1e6).max(OWN_MAX * self.p50_us)
+    }
+
+    /// What a call takes of our thread, and waits for it: the wait in a queue of even turns, by the formula
+    /// of Pollaczek and Khinchine. Infinite where the thread has no time left.
+    fn own_us(self, shares: CpuShares) -> f64 {
+        let busy = shares.ran + shares.waited;
+        let own = busy * self.lasted_us / self.calls.max(1) as f64;
+        if busy < 1.0 { own * (1.0 + busy / (2.0 * (1.0 - busy))) } else { f64::INFINITY }
+    }
+}
+
 /// Whether the times of calls may be our own, where the loop was so late, 99th percentile in
 /// microseconds, and its thread had such shares.
-pub(super) fn is_behind(lag_us: f64, shares: CpuShares) -> bool {
-    lag_us > LAG_MAX.as_secs_f64() * 1e6 || shares.are_too_much()
+pub(super) fn is_behind(lag_us: f64, shares: CpuShares, measured: MeasuredTimes) -> bool {
+    let own_matters = || measured.own_us(shares) > OWN_MAX * measured.p50_us;
+    lag_us > measured.own_max_us(LAG_MAX) || (shares.are_too_much() && own_matters())
 }
 
 /// Ticks that fall due in a loop, each of them however late: a pause of a second is seen two
@@ -144,6 +173,33 @@ mod tests {
         // Half a processor, all of it used.
         check(500, 450, true);
         check(100, 100, false);
+    }
+
+    /// Whether 1,000 calls of a second, half of which take this long, are doubted.
+    #[track_caller]
+    fn judged(lag_ms: f64, ran: f64, waited: f64, p50_ms: f64, doubted: bool) {
+        let measured = MeasuredTimes { calls: 1_000, lasted_us: 1e6, p50_us: p50_ms * 1e3 };
+        let shares = CpuShares { ran, waited };
+        assert_eq!(is_behind(lag_ms * 1e3, shares, measured), doubted, "{shares:?}");
+    }
+
+    #[test]
+    fn lateness_stands_beside_what_is_measured() {
+        judged(9.0, 0.1, 0.0, 20.0, false);
+        judged(11.0, 0.1, 0.0, 20.0, true);
+        judged(11.0, 0.1, 0.0, 120.0, false);
+        judged(13.0, 0.1, 0.0, 120.0, true);
+    }
+
+    #[test]
+    fn a_busy_thread_matters_where_calls_are_short() {
+        // A call takes 0.8 ms of the thread, and waits for 1.6 ms.
+        judged(0.0, 0.8, 0.0, 20.0, true);
+        judged(0.0, 0.4, 0.4, 20.0, true);
+        judged(0.0, 0.8, 0.0, 30.0, false);
+        judged(0.0, 0.6, 0.0, 1.0, false);
+        // With no time left calls wait for as long as they come.
+        judged(0.0, 0.9, 0.1, 10_000.0, true);
     }
 
     #[test]
