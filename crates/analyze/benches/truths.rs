@@ -4,6 +4,8 @@
 //! medium or high confidence is wrong, or fewer than nine of ten are right.
 
 #![allow(clippy::unwrap_used, reason = "it ends where a server does not start")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
+#![allow(clippy::disallowed_methods, reason = "it tells how long each case takes")]
 
 #[path = "../tests/truths/bench/mod.rs"]
 mod bench;
@@ -123,7 +125,7 @@ fn main() -> ExitCode {
         for _ in 0..burners {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    std::hint::spin_loop()
+                    std::hint::spin_loop();
                 }
             });
         }

@@ -162,7 +162,7 @@ async fn says_nothing_else<F: Future<Output = ()>>(
 }
 
 async fn nothing() {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -209,12 +209,12 @@ fn tried<'a, 'r>(cells: &[&'a PlayedCell<'r>]) -> (Vec<TriedRate<'a, 'r>>, f64) 
     // What fails at the lowest rate fails at any.
     let usual = rates.first().map_or(0.0, |(_, cell)| cell.share(failed_otherwise));
     let tried = rates.into_iter().map(|(rate, cell)| TriedRate::new(rate, cell, usual));
-    (without_leftovers(tried.collect()), usual)
+    (without_leftovers(&tried.collect::<Vec<_>>()), usual)
 }
 
 /// Without cells of a rate that passed when it was played again: what refused them was left behind by what had been
 /// played before.
-fn without_leftovers<'a, 'r>(tried: Vec<TriedRate<'a, 'r>>) -> Vec<TriedRate<'a, 'r>> {
+fn without_leftovers<'a, 'r>(tried: &[TriedRate<'a, 'r>]) -> Vec<TriedRate<'a, 'r>> {
     let is_left = |it: &TriedRate<'_, '_>| {
         it.is_limited()
             && tried.iter().any(|other| {

@@ -141,7 +141,7 @@ pub(crate) fn timed() -> Vec<Kind> {
 /// nginx and HAProxy.
 pub(crate) fn proxies() -> Vec<Kind> {
     vec![
-        kind("nginx: plain", |rng| nginx_plain(rng)),
+        kind("nginx: plain", nginx_plain),
         kind("nginx: limit_req, 503", |rng| nginx_req(rng, "503", true)),
         kind("nginx: limit_req, 429", |rng| nginx_req(rng, "429", true)),
         kind("nginx: limit_req with delay", |rng| nginx_req(rng, "503", false)),

@@ -87,12 +87,13 @@ async fn start(server: CaseServer) -> StartedServer {
         CaseServer::Own(behaviour) => StartedServer::Own(own(behaviour).await),
         CaseServer::Nginx { listen, http, location, behind } => {
             let behind = own(behind).await;
-            let proxy = ProxyServer::nginx(listen, &http, &location, behind.port());
+            let proxy = ProxyServer::nginx(listen, &http, &location, behind.port()).await;
             StartedServer::Proxied { proxy, _behind: behind }
         }
         CaseServer::HaProxy { bind, global, frontend, server, behind } => {
             let behind = own(behind).await;
-            let proxy = ProxyServer::haproxy((bind, &global, &frontend), &server, behind.port());
+            let proxy =
+                ProxyServer::haproxy((bind, &global, &frontend), &server, behind.port()).await;
             StartedServer::Proxied { proxy, _behind: behind }
         }
     }

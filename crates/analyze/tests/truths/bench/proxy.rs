@@ -3,10 +3,10 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
 
 /// Far more than it needs, for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ pub(crate) struct ProxyServer {
 
 impl ProxyServer {
     /// nginx on a free port, before the port `behind`.
-    pub(crate) fn nginx(listen: &str, http: &str, location: &str, behind: u16) -> Self {
+    pub(crate) async fn nginx(listen: &str, http: &str, location: &str, behind: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (port, at) = (free_port(), folder.path().display());
         let config = format!(
@@ -47,11 +47,11 @@ http {{
         fs::write(&file, config).unwrap();
         let mut command = Command::new("nginx");
         command.arg("-e").arg(folder.path().join("start")).arg("-c").arg(&file);
-        Self::start(command, port, folder)
+        Self::start(command, port, folder).await
     }
 
     /// HAProxy, likewise, with these words of `bind` and lines of `global` and of `frontend`.
-    pub(crate) fn haproxy(
+    pub(crate) async fn haproxy(
         (bind, global, frontend): (&str, &str, &str),
         server: &str,
         behind: u16,
@@ -80,10 +80,10 @@ backend own
         fs::write(&file, config).unwrap();
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(&file);
-        Self::start(command, port, folder)
+        Self::start(command, port, folder).await
     }
 
-    fn start(mut command: Command, port: u16, folder: TempDir) -> Self {
+    async fn start(mut command: Command, port: u16, folder: TempDir) -> Self {
         let log = fs::File::create(folder.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -92,7 +92,7 @@ backend own
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = proxy._folder.path().join("log");
             assert!(begun.elapsed() < READY_MAX, "{}", fs::read_to_string(log).unwrap());
-            sleep(Duration::from_millis(10));
+            sleep(Duration::from_millis(10)).await;
         }
         proxy
     }
