@@ -1,4 +1,4 @@
-//! The same ends for the charts of all targets, so that what looks longer is longer.
+//! Common ends for the charts of all targets, so that what looks longer is longer.
 //!
 //! Charts are alike where their titles are, up to a colon: a waterfall counts its calls behind one.
 
@@ -9,7 +9,7 @@ use super::scale::{even_ends, log_ends};
 
 /// The least and the greatest value of an axis that all of its charts have to hold.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct AxisExtent {
     low: f64,
     high: f64,
     /// The least above zero, for a log axis.
@@ -18,17 +18,17 @@ struct Extent {
 
 /// What charts that are alike hold.
 #[derive(Debug, Clone, Copy)]
-struct Extents {
-    x: Extent,
-    y: Extent,
+struct ChartExtents {
+    x: AxisExtent,
+    y: AxisExtent,
 }
 
 /// Gives each axis that has no ends those that hold the data of all charts that are alike.
 pub(super) fn fit<'a>(charts: impl IntoIterator<Item = &'a mut Chart>) {
     let mut charts: Vec<&mut Chart> = charts.into_iter().collect();
-    let mut held: BTreeMap<String, Extents> = BTreeMap::new();
+    let mut held: BTreeMap<String, ChartExtents> = BTreeMap::new();
     for chart in &charts {
-        let all = held.entry(kin(chart)).or_insert_with(Extents::nothing);
+        let all = held.entry(kin(chart)).or_insert_with(ChartExtents::nothing);
         all.add(chart);
     }
     for chart in &mut charts {
@@ -52,7 +52,7 @@ fn kin(chart: &Chart) -> String {
     format!("{kind} {}", title.split_once(':').map_or(title, |(before, _)| before))
 }
 
-impl Extent {
+impl AxisExtent {
     fn nothing() -> Self {
         Self { low: f64::INFINITY, high: f64::NEG_INFINITY, low_above_zero: f64::INFINITY }
     }
@@ -81,9 +81,9 @@ impl Extent {
     }
 }
 
-impl Extents {
+impl ChartExtents {
     fn nothing() -> Self {
-        Self { x: Extent::nothing(), y: Extent::nothing() }
+        Self { x: AxisExtent::nothing(), y: AxisExtent::nothing() }
     }
 
     fn add(&mut self, chart: &Chart) {

@@ -28,7 +28,7 @@ const GENTLE: [(&str, &str); 4] =
 
 /// Whether a target is fit for use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Severity {
+pub(super) enum TargetSeverity {
     /// Nothing was found that limits it.
     Sound,
     /// It can be used within limits: the settings keep to them.
@@ -39,7 +39,7 @@ pub(super) enum Severity {
     Inconclusive,
 }
 
-impl Severity {
+impl TargetSeverity {
     const ALL: [Self; 4] = [Self::Unfit, Self::Limited, Self::Sound, Self::Inconclusive];
 
     /// Its name, which is its class as well: a colour never stands alone.
@@ -81,7 +81,7 @@ impl Severity {
 ///    that differ, or a smaller share of failures was found;
 /// 3. *inconclusive* where more experiments concluded nothing than did;
 /// 4. *sound* otherwise.
-pub(super) fn severity(verdicts: &[&ExperimentVerdict]) -> Severity {
+pub(super) fn severity(verdicts: &[&ExperimentVerdict]) -> TargetSeverity {
     let has =
         |wanted: Weight| verdicts.iter().any(|it| is_sure(it) && weight(&it.finding) == wanted);
     let mut experiments: Vec<&str> = verdicts.iter().map(|it| it.experiment.as_str()).collect();
@@ -93,10 +93,10 @@ pub(super) fn severity(verdicts: &[&ExperimentVerdict]) -> Severity {
     };
     let concluded = experiments.iter().filter(is_concluded).count();
     match () {
-        () if has(Weight::Spoils) => Severity::Unfit,
-        () if has(Weight::Limits) => Severity::Limited,
-        () if concluded == 0 || concluded * 2 < experiments.len() => Severity::Inconclusive,
-        () => Severity::Sound,
+        () if has(Weight::Spoils) => TargetSeverity::Unfit,
+        () if has(Weight::Limits) => TargetSeverity::Limited,
+        () if concluded == 0 || concluded * 2 < experiments.len() => TargetSeverity::Inconclusive,
+        () => TargetSeverity::Sound,
     }
 }
 
@@ -118,10 +118,10 @@ pub(super) fn cards(
     let own = |target: usize| -> Vec<&ExperimentVerdict> {
         verdicts.iter().filter(|verdict| verdict.target as usize == target).collect()
     };
-    let all: Vec<Severity> = (0..run.targets.len()).map(|n| severity(&own(n))).collect();
+    let all: Vec<TargetSeverity> = (0..run.targets.len()).map(|n| severity(&own(n))).collect();
     if run.targets.len() > 1 {
         out.push_str("<p class=\"ranks\">");
-        for wanted in Severity::ALL {
+        for wanted in TargetSeverity::ALL {
             let those = run.targets.iter().zip(&all).filter(|(_, it)| **it == wanted);
             let names: Vec<String> = those.map(|(target, _)| escaped(&target.id)).collect();
             if !names.is_empty() {
@@ -137,7 +137,7 @@ pub(super) fn cards(
     out.push_str("</section>\n");
 }
 
-fn badge(severity: Severity) -> String {
+fn badge(severity: TargetSeverity) -> String {
     let (word, sign) = (severity.word(), severity.sign());
     format!("<b class=\"badge {word}\"><span aria-hidden=\"true\">{sign}</span> {word}</b>")
 }
@@ -149,7 +149,7 @@ struct CardSubject<'a> {
     trials: &'a [Trial<'a>],
     index: usize,
     own: Vec<&'a ExperimentVerdict>,
-    severity: Severity,
+    severity: TargetSeverity,
 }
 
 fn card(out: &mut String, it: &CardSubject<'_>) {
@@ -207,18 +207,21 @@ fn card(out: &mut String, it: &CardSubject<'_>) {
 }
 
 /// The findings that decide a severity, the weightiest first.
-fn reasons<'a>(own: &[&'a ExperimentVerdict], severity: Severity) -> Vec<&'a ExperimentVerdict> {
+fn reasons<'a>(
+    own: &[&'a ExperimentVerdict],
+    severity: TargetSeverity,
+) -> Vec<&'a ExperimentVerdict> {
     let those = |is: &dyn Fn(&ExperimentVerdict) -> bool| -> Vec<&'a ExperimentVerdict> {
         own.iter().copied().filter(|verdict| is(verdict)).collect()
     };
     let weighs = |it: &ExperimentVerdict, wanted: Weight| weight(&it.finding) == wanted;
     match severity {
-        Severity::Unfit | Severity::Limited => {
+        TargetSeverity::Unfit | TargetSeverity::Limited => {
             let mut found = those(&|it| is_sure(it) && weighs(it, Weight::Spoils));
             found.extend(those(&|it| is_sure(it) && weighs(it, Weight::Limits)));
             found
         }
-        Severity::Sound => {
+        TargetSeverity::Sound => {
             let place = |it: &&ExperimentVerdict| {
                 let known = FIRST_OF_SOUND.iter().position(|name| *name == it.experiment);
                 known.unwrap_or(FIRST_OF_SOUND.len())
@@ -230,7 +233,7 @@ fn reasons<'a>(own: &[&'a ExperimentVerdict], severity: Severity) -> Vec<&'a Exp
             found.truncate(REASONS_MAX);
             found
         }
-        Severity::Inconclusive => those(&|it| !is_sure(it)),
+        TargetSeverity::Inconclusive => those(&|it| !is_sure(it)),
     }
 }
 
@@ -302,10 +305,7 @@ fn price(it: &CardSubject<'_>) -> Vec<(&'static str, String)> {
     }
     let million = price.told(credits / calls as f64 * PRICED_CALLS);
     let mut told = vec![("Price of 1 million such calls", million)];
-    told.push((
-        "Cost of this run",
-        format!("{}, {} calls", price.told(credits), figure(calls as f64)),
-    ));
+    told.push(("This run", format!("{calls} recorded requests cost {}", price.told(credits))));
     told
 }
 

@@ -14,7 +14,7 @@ fn told(experiment: &str, finding: Finding, confidence: Confidence) -> Experimen
     }
 }
 
-fn check(expected: Severity, findings: &[(&str, Finding, Confidence)]) {
+fn check(expected: TargetSeverity, findings: &[(&str, Finding, Confidence)]) {
     let all: Vec<ExperimentVerdict> =
         findings.iter().map(|(name, finding, sure)| told(name, finding.clone(), *sure)).collect();
     let own: Vec<&ExperimentVerdict> = all.iter().collect();
@@ -58,53 +58,53 @@ fn disagrees(outvoted: u64) -> Finding {
 fn the_weightiest_sure_finding_decides() {
     use Confidence::{High, Low, Medium, None};
     let sound = ("rate", no_limit(), High);
-    check(Severity::Sound, std::slice::from_ref(&sound));
-    check(Severity::Limited, &[("rate", rate(), Medium), ("load", no_limit(), High)]);
-    check(Severity::Unfit, &[("rate", rate(), High), ("load", fails(2.0), Medium)]);
+    check(TargetSeverity::Sound, std::slice::from_ref(&sound));
+    check(TargetSeverity::Limited, &[("rate", rate(), Medium), ("load", no_limit(), High)]);
+    check(TargetSeverity::Unfit, &[("rate", rate(), High), ("load", fails(2.0), Medium)]);
     // At most 1 % of failures is a limit of its own, as the interval reaches below it.
-    check(Severity::Limited, &[sound.clone(), ("load", fails(1.1), High)]);
-    check(Severity::Unfit, &[sound.clone(), ("agree", disagrees(5), High)]);
-    check(Severity::Limited, &[sound.clone(), ("agree", disagrees(0), High)]);
+    check(TargetSeverity::Limited, &[sound.clone(), ("load", fails(1.1), High)]);
+    check(TargetSeverity::Unfit, &[sound.clone(), ("agree", disagrees(5), High)]);
+    check(TargetSeverity::Limited, &[sound.clone(), ("agree", disagrees(0), High)]);
     // What is not sure colours nothing.
-    check(Severity::Sound, &[sound.clone(), ("window", rate(), Low)]);
-    check(Severity::Inconclusive, &[]);
-    check(Severity::Inconclusive, &[("rate", open(), None)]);
-    check(Severity::Inconclusive, &[("rate", rate(), Low)]);
-    check(Severity::Sound, &[sound.clone(), ("streams", open(), None)]);
+    check(TargetSeverity::Sound, &[sound.clone(), ("window", rate(), Low)]);
+    check(TargetSeverity::Inconclusive, &[]);
+    check(TargetSeverity::Inconclusive, &[("rate", open(), None)]);
+    check(TargetSeverity::Inconclusive, &[("rate", rate(), Low)]);
+    check(TargetSeverity::Sound, &[sound.clone(), ("streams", open(), None)]);
     check(
-        Severity::Inconclusive,
+        TargetSeverity::Inconclusive,
         &[sound.clone(), ("streams", open(), None), ("window", open(), None)],
     );
     check(
-        Severity::Sound,
+        TargetSeverity::Sound,
         &[sound.clone(), ("load", no_limit(), Medium), ("streams", open(), None)],
     );
-    check(Severity::Limited, &[("rate", rate(), High), ("streams", open(), None)]);
+    check(TargetSeverity::Limited, &[("rate", rate(), High), ("streams", open(), None)]);
 }
 
 #[test]
 fn a_cap_and_a_change_count_where_they_cost_calls() {
     let high = Confidence::High;
     let cap = |way| Finding::StreamCap { streams: 99, way, seen: "3 of 3".to_owned() };
-    check(Severity::Sound, &[("streams", cap(CapWay::Announced), high)]);
-    check(Severity::Limited, &[("streams", cap(CapWay::Fatal), high)]);
-    check(Severity::Limited, &[("streams", cap(CapWay::Refused), high)]);
+    check(TargetSeverity::Sound, &[("streams", cap(CapWay::Announced), high)]);
+    check(TargetSeverity::Limited, &[("streams", cap(CapWay::Fatal), high)]);
+    check(TargetSeverity::Limited, &[("streams", cap(CapWay::Refused), high)]);
     let drift = |what, from, to| Finding::Drift { what, from, to, minutes: 60 };
-    check(Severity::Limited, &[("soak", drift(Drifting::Time, 20.0, 40.0), high)]);
-    check(Severity::Sound, &[("soak", drift(Drifting::Time, 40.0, 20.0), high)]);
-    check(Severity::Limited, &[("soak", drift(Drifting::Throughput, 40.0, 20.0), high)]);
-    check(Severity::Limited, &[("soak", drift(Drifting::Errors, 0.0, 0.5), high)]);
-    check(Severity::Unfit, &[("soak", drift(Drifting::Errors, 0.0, 5.0), high)]);
+    check(TargetSeverity::Limited, &[("soak", drift(Drifting::Time, 20.0, 40.0), high)]);
+    check(TargetSeverity::Sound, &[("soak", drift(Drifting::Time, 40.0, 20.0), high)]);
+    check(TargetSeverity::Limited, &[("soak", drift(Drifting::Throughput, 40.0, 20.0), high)]);
+    check(TargetSeverity::Limited, &[("soak", drift(Drifting::Errors, 0.0, 0.5), high)]);
+    check(TargetSeverity::Unfit, &[("soak", drift(Drifting::Errors, 0.0, 5.0), high)]);
 }
 
 #[test]
 fn each_colour_has_its_word_and_its_sign() {
     let words: std::collections::BTreeSet<&str> =
-        Severity::ALL.iter().map(|severity| severity.word()).collect();
+        TargetSeverity::ALL.iter().map(|severity| severity.word()).collect();
     let signs: std::collections::BTreeSet<char> =
-        Severity::ALL.iter().map(|severity| severity.sign()).collect();
+        TargetSeverity::ALL.iter().map(|severity| severity.sign()).collect();
     assert_eq!((words.len(), signs.len()), (4, 4));
-    for severity in Severity::ALL {
+    for severity in TargetSeverity::ALL {
         assert!(badge(severity).ends_with(&format!("{}</b>", severity.word())));
     }
 }

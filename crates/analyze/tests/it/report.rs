@@ -141,7 +141,7 @@ fn a_card_tells_the_price_where_it_is_known() {
         card.contains("<dt>Price of 1 million such calls</dt><dd>20000000 CU, 10 USD</dd>"),
         "{card}"
     );
-    assert!(card.contains("<dt>Cost of this run</dt>"), "{card}");
+    assert!(card.contains("<dt>This run</dt>"), "{card}");
 }
 
 #[test]

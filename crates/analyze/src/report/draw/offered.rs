@@ -21,7 +21,7 @@ struct LevelPoint<'a> {
 }
 
 /// All cells in the order of what they offered, and how that is told.
-struct Levels<'a> {
+struct OfferedLevels<'a> {
     points: Vec<LevelPoint<'a>>,
     by_users: bool,
 }
@@ -34,7 +34,7 @@ pub(super) fn offered(it: &DrawnTrial<'_>) -> Vec<Chart> {
     points.extend(hollow.map(|point| LevelPoint { is_doubted: true, ..point }));
     points.sort_by(|a, b| a.set.total_cmp(&b.set));
     let highest = points.last().map_or(0.0, |point| point.set);
-    let levels = Levels { points, by_users };
+    let levels = OfferedLevels { points, by_users };
     let limits = verdict_marks(it);
     let mut marks = limits.clone();
     if let Some(target) = it.run.targets.get(it.trial.target as usize).filter(|_| !by_users) {
@@ -44,7 +44,7 @@ pub(super) fn offered(it: &DrawnTrial<'_>) -> Vec<Chart> {
     charts.into_iter().chain(levels.failures()).collect()
 }
 
-impl Levels<'_> {
+impl OfferedLevels<'_> {
     fn by(&self) -> &'static str {
         if self.by_users { "users" } else { "offered rate" }
     }

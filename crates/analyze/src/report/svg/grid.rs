@@ -6,7 +6,7 @@ use super::super::chart::{Heat, Matrix};
 use super::super::scale::Scale;
 use super::WIDTH;
 use super::pen::{
-    Drawing, KeyEntry, KeyShape, LEFT, RIGHT, ROW, Span, key, px, text, x_axis, y_axis,
+    Drawing, KeyEntry, KeyShape, LEFT, PlotSpan, RIGHT, ROW, key, px, text, x_axis, y_axis,
 };
 use super::rows::short;
 use crate::verdict::figure;
@@ -94,10 +94,10 @@ pub(super) fn heat(heat: &Heat) -> Drawing {
     let top = key(&mut out, 0.0, &entries);
     text(&mut out, 0.0, top + 11.0, "soft", &heat.y.label);
     let top = top + 22.0 + STRIP;
-    let span = Span { top, bottom: top + HEAT_HIGH };
+    let span = PlotSpan { top, bottom: top + HEAT_HIGH };
     let (x, y) = (Scale::new(&heat.x, LEFT, RIGHT), Scale::new(&heat.y, span.bottom, span.top));
     y_axis(&mut out, &y);
-    let height = x_axis(&mut out, &x, &heat.x.label, Span { top: top - STRIP, ..span });
+    let height = x_axis(&mut out, &x, &heat.x.label, PlotSpan { top: top - STRIP, ..span });
     let half = match heat.xs[..] {
         [first, second, ..] => (x.at(second) - x.at(first)) / 2.0,
         _ => (RIGHT - LEFT) / 2.0,

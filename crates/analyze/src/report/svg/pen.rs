@@ -31,7 +31,7 @@ pub(super) struct Drawing {
 
 /// Where data is drawn, from top to bottom.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct PlotSpan {
     pub(super) top: f64,
     pub(super) bottom: f64,
 }
@@ -155,8 +155,8 @@ pub(super) fn rings(out: &mut String, points: &[(f64, f64)]) {
 }
 
 /// The grid and the ticks of an x axis, and its label below; where they end.
-pub(super) fn x_axis(out: &mut String, scale: &Scale, label: &str, span: Span) -> f64 {
-    let Span { top, bottom } = span;
+pub(super) fn x_axis(out: &mut String, scale: &Scale, label: &str, span: PlotSpan) -> f64 {
+    let PlotSpan { top, bottom } = span;
     let mut free = f64::NEG_INFINITY;
     for tick in scale.ticks() {
         let x = scale.at(tick);
@@ -229,7 +229,7 @@ impl PlacedMark<'_> {
     }
 
     /// Draws the line from its label, above the box, to the bottom.
-    pub(super) fn draw(&self, out: &mut String, span: Span) {
+    pub(super) fn draw(&self, out: &mut String, span: PlotSpan) {
         let y = span.top - 4.0 - ROW * self.row as f64;
         line(out, mark_class(self.mark.kind), (self.x, y - 9.0), (self.x, span.bottom));
         let (x, anchor) =

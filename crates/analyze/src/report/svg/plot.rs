@@ -6,7 +6,7 @@ use super::super::chart::{Plot, Series, Style};
 use super::super::scale::Scale;
 use super::WIDTH;
 use super::pen::{
-    Drawing, KeyEntry, KeyShape, LEFT, RIGHT, ROW, Span, class_of, dots, key, line, mark_class,
+    Drawing, KeyEntry, KeyShape, LEFT, PlotSpan, RIGHT, ROW, class_of, dots, key, line, mark_class,
     place_marks, px, rings, rows_of, text, x_axis, y_axis,
 };
 
@@ -27,7 +27,7 @@ pub(super) fn draw(plot: &Plot) -> Drawing {
     let x = Scale::new(&plot.x, LEFT, RIGHT);
     let placed = place_marks(&plot.marks, &x);
     let top = top + 22.0 + ROW * rows_of(&placed) as f64;
-    let span = Span { top, bottom: top + HIGH };
+    let span = PlotSpan { top, bottom: top + HIGH };
     let y = Scale::new(&plot.y, span.bottom, span.top);
     y_axis(&mut out, &y);
     let height = x_axis(&mut out, &x, &plot.x.label, span);

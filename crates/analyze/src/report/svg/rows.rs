@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::super::chart::{Stack, Waterfall};
 use super::super::scale::Scale;
 use super::pen::{
-    Drawing, KeyEntry, KeyShape, LEFT, RIGHT, ROW, Span, class_of_part, key, line, place_marks, px,
-    rows_of, text, x_axis,
+    Drawing, KeyEntry, KeyShape, LEFT, PlotSpan, RIGHT, ROW, class_of_part, key, line, place_marks,
+    px, rows_of, text, x_axis,
 };
 use super::{WIDTH, width_of};
 use crate::verdict::figure;
@@ -32,7 +32,7 @@ pub(super) fn stack(stack: &Stack) -> Drawing {
     let x = Scale::new(&stack.x, 4.0, RIGHT);
     let placed = place_marks(&stack.marks, &x);
     let top = top + ROW * rows_of(&placed) as f64 + 4.0;
-    let span = Span { top, bottom: top + BAR_ROW * stack.bars.len() as f64 };
+    let span = PlotSpan { top, bottom: top + BAR_ROW * stack.bars.len() as f64 };
     let height = x_axis(&mut out, &x, &stack.x.label, span);
     for (n, (name, parts)) in stack.bars.iter().enumerate() {
         let y = top + BAR_ROW * n as f64;
@@ -88,7 +88,7 @@ pub(super) fn waterfall(fall: &Waterfall) -> Drawing {
     let top = key(&mut out, 0.0, &entries) + 4.0;
     let rows = fall.begin.len().max(1) as f64;
     let row_high = (FALL_HIGH / rows).min(FALL_ROW_MAX);
-    let span = Span { top, bottom: top + row_high * rows };
+    let span = PlotSpan { top, bottom: top + row_high * rows };
     let x = Scale::new(&fall.x, LEFT, RIGHT);
     let height = x_axis(&mut out, &x, &fall.x.label, span);
     text(&mut out, LEFT - 8.0, top + 10.0, "soft end", "call 1");
