@@ -3,25 +3,35 @@
 //! All of it is made anew from the records and the same each time. The HTML needs no network:
 //! styles, scripts and data are in it, and its policy forbids everything else. What came from
 //! outside, such as a host or what a GOAWAY says, is escaped where it is written (`html`).
-//! Charts are drawn by uPlot, kept in `assets`.
+//! The first screen is a card for each target (`card`), what follows is evidence. Charts are
+//! described once (`chart`), from calls (`draw`), with the same axes for all targets (`axes`), and
+//! drawn as SVG (`svg`): in the page, and as files ([`charts`]).
 
 mod answers;
+mod axes;
 mod beside;
+mod card;
 mod chart;
 mod compare;
+mod describe;
 mod draw;
+mod files;
 mod history;
 mod html;
 mod merge;
 mod readme;
+mod scale;
 pub mod summary;
+mod svg;
 mod table;
+mod told;
 
 use crate::conclude::profile;
 use crate::conclude::verdict::{ExperimentVerdict, verdicts};
 use crate::record::{Record, RunRecord};
 
 pub use compare::{Comparison, Side, compare};
+pub use files::{ChartFile, charts};
 pub use history::{RunHistory, history};
 pub use merge::{MERGED_FILES, merge};
 

@@ -238,7 +238,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
     let drawn = charts(&play(&world, dials, plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     let phases = "phases of a small call, medians";
-    assert_eq!(titles, ["throughput of a connection", "time of a small call", phases]);
+    assert_eq!(titles, ["throughput of a connection", "latency of small calls", phases]);
 }
 
 fn dials() -> ProviderDials {

@@ -108,6 +108,9 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         Experiment::Report(it) => {
             gate::check(&it.gate)?;
             let (run, records) = report(&it.dir, it.profile.as_deref(), &it.gate.conditions)?;
+            if let Some(dir) = &it.svg {
+                write_charts(dir, &run, &records)?;
+            }
             gate::pack(&it.gate, &it.dir)?;
             let judged = JudgedRun { run: &run, records: &records, is_interrupted: false };
             gate::conclude(&it.gate, &judged)
@@ -641,6 +644,23 @@ fn report(
     }
     tell(conditions, &format!("records and report.html: {}", dir.display()));
     Ok((run, records))
+}
+
+/// Writes each chart of a run to a directory of its own, which need not exist.
+fn write_charts(
+    dir: &Path,
+    run: &record::RunRecord,
+    records: &[Record],
+) -> Result<(), CommandError> {
+    let failed = |path: &Path, error: std::io::Error| {
+        CommandError::System(format!("`{}`: {error}", path.display()))
+    };
+    fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    for file in wellhead_analyze::report::charts(run, records) {
+        let path = dir.join(file.name);
+        fs::write(&path, file.text).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
 }
 
 /// A run and its records.

@@ -247,11 +247,19 @@ async fn a_run_is_told_in_credits_money_and_a_share_of_the_month() {
     assert!(said.contains(most), "{said}");
     let (code, said) = analyze(&words);
     assert_eq!(code, Some(0), "{said}");
-    let spent = "target-1: 20 recorded requests cost 1400 CU, 0.005 % of a month of the plan `free`, \
+    let spent = "20 recorded requests cost 1400 CU, 0.005 % of a month of the plan `free`, \
                  less than 0.001 USD";
-    assert!(said.contains(spent), "{said}");
+    assert!(said.contains(&format!("target-1: {spent}")), "{said}");
     let report = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
     assert!(report.contains(spent), "the report has no costs");
+    let charts = folder.path().join("charts").display().to_string();
+    let (code, said) = analyze(&["report", &out, "--svg", &charts]);
+    assert_eq!(code, Some(0), "{said}");
+    let files = std::fs::read_dir(&charts).unwrap().flatten().map(|file| file.path());
+    let is_chart = |file: &std::path::PathBuf| {
+        std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("<svg xmlns="))
+    };
+    assert!(files.filter(is_chart).count() >= 3, "{charts}");
 }
 
 /// One node behind two URLs: its heads arrive at about the same time, none is missing and none is double.

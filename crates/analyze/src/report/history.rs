@@ -2,9 +2,10 @@
 //!
 //! Nothing is concluded here: whether two runs differ is told by `compare`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::axes;
 use super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::compare::Side;
 use super::html::{place, wrap};
@@ -165,21 +166,47 @@ fn html(runs: &[Side<'_>], trends: &BTreeMap<TrendKey, RunTrend>) -> String {
         let _ = writeln!(out, "<tr><td>{name}</td><td>{began}</td><td>{}</td></tr>", escaped(note));
     }
     out.push_str("</tbody></table></div></section>\n");
-    let mut groups: BTreeMap<(&str, &str), Vec<(&TrendKey, &RunTrend)>> = BTreeMap::new();
-    for (key, trend) in trends {
-        groups.entry((&key.target, &key.experiment)).or_default().push((key, trend));
-    }
-    for ((target, experiment), group) in groups {
-        let (target, experiment) = (escaped(target), escaped(experiment));
+    for section in sections(runs, trends) {
+        let (target, experiment) = (escaped(section.target), escaped(section.experiment));
         let _ = writeln!(
             out,
             "<section><h2>{target}: {experiment}</h2>\n<div class=\"cards\"><article \
              class=\"card all\"><div class=\"plots\">"
         );
-        place(&mut out, plots(runs, &group), &mut charts);
+        place(&mut out, section.plots, &mut charts);
         out.push_str("</div></article></div></section>\n");
     }
     wrap("runs over time", &out, &charts)
+}
+
+/// What one experiment measured at one target.
+struct TrendSection<'a> {
+    target: &'a str,
+    experiment: &'a str,
+    plots: Vec<Chart>,
+}
+
+/// All sections; the charts of an experiment have the same axes at all targets.
+fn sections<'a>(
+    runs: &[Side<'_>],
+    trends: &'a BTreeMap<TrendKey, RunTrend>,
+) -> Vec<TrendSection<'a>> {
+    let mut groups: BTreeMap<(&str, &str), Vec<(&TrendKey, &RunTrend)>> = BTreeMap::new();
+    for (key, trend) in trends {
+        groups.entry((&key.target, &key.experiment)).or_default().push((key, trend));
+    }
+    let section = |((target, experiment), group): ((&'a str, &'a str), Vec<_>)| TrendSection {
+        target,
+        experiment,
+        plots: plots(runs, &group),
+    };
+    let mut sections: Vec<TrendSection<'a>> = groups.into_iter().map(section).collect();
+    let experiments: BTreeSet<&str> = sections.iter().map(|it| it.experiment).collect();
+    for experiment in experiments {
+        let alike = sections.iter_mut().filter(|it| it.experiment == experiment);
+        axes::fit(alike.flat_map(|it| &mut it.plots));
+    }
+    sections
 }
 
 /// The percentiles in one chart, each other figure in its own.
@@ -207,8 +234,7 @@ fn plot(title: &str, unit: &str, runs: &[Side<'_>], lines: &[&(&TrendKey, &RunTr
     Chart::Plot(Plot {
         title: title.to_owned(),
         x: Axis::new(&format!("days since {}", date(begin))),
-        y: Axis::new(unit),
-        second: None,
+        y: Axis::new(&if unit.is_empty() { title.to_owned() } else { format!("{title}, {unit}") }),
         xs: runs.iter().map(|side| days(side.run.started_unix)).collect(),
         series: series.collect(),
         marks: Vec::new(),

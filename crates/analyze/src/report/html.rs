@@ -8,18 +8,16 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::chart::Chart;
+use super::draw::ExperimentCharts;
 use super::table::sentences;
-use super::{answers, beside, draw};
+use super::{answers, beside, card, draw, svg};
 use crate::conclude::profile::date;
 use crate::conclude::verdict::{Confidence, ExperimentVerdict};
-use crate::record::{CellDoubt, Record, RunRecord, Trial, WireEvent, spent, trials};
+use crate::record::{CellDoubt, Record, RunRecord, Trial, WireEvent, trials};
 use crate::text::{escaped, is_bidi_control};
 
 const STYLE: &str = include_str!("../../assets/report.css");
 const SCRIPT: &str = include_str!("../../assets/report.js");
-const UPLOT_STYLE: &str = include_str!("../../assets/uplot.min.css");
-const UPLOT: &str = include_str!("../../assets/uplot.min.js");
-const UPLOT_LICENSE: &str = include_str!("../../assets/uplot.LICENSE");
 
 /// Things that connections did that are listed.
 const EXAMPLES_MAX: usize = 20;
@@ -51,6 +49,7 @@ pub(super) fn page(run: &RunRecord, records: &[Record], verdicts: &[ExperimentVe
     let mut charts: Vec<Chart> = Vec::new();
     let mut body = String::new();
     header(&mut body, run, records);
+    card::cards(&mut body, run, records, &trials, verdicts);
     overview(&mut body, run, verdicts);
     for experiment in experiments(run, verdicts) {
         section(&mut body, run, &experiment, &trials, verdicts, &mut charts);
@@ -60,7 +59,6 @@ pub(super) fn page(run: &RunRecord, records: &[Record], verdicts: &[ExperimentVe
 
 /// The page around a body.
 pub(super) fn wrap(title: &str, body: &str, charts: &[Chart]) -> String {
-    let drawn = if charts.is_empty() { ["", "", ""] } else { [UPLOT_STYLE, UPLOT, UPLOT_LICENSE] };
     let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n");
     let _ = write!(
         out,
@@ -69,19 +67,16 @@ pub(super) fn wrap(title: &str, body: &str, charts: &[Chart]) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
          <link rel=\"icon\" href=\"data:,\">\n\
-         <title>wellhead: {}</title>\n<style>\n{}{STYLE}</style>\n</head>\n<body>\n\
-         <main>\n{body}</main>\n",
+         <title>wellhead: {}</title>\n<style id=\"chart-style\">\n{}</style>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n",
         escaped(title),
-        drawn[0],
+        svg::STYLE,
     );
     if !charts.is_empty() {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<script type=\"application/json\" id=\"charts\">{}</script>\n<!--\n{}-->\n\
-             <script>{}</script>\n",
+            "<script type=\"application/json\" id=\"charts\">{}</script>",
             embedded(&charts),
-            drawn[2],
-            drawn[1],
         );
     }
     let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
@@ -89,7 +84,7 @@ pub(super) fn wrap(title: &str, body: &str, charts: &[Chart]) -> String {
 }
 
 /// Those of the run, in its order, then any others that verdicts name.
-fn experiments(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<String> {
+pub(super) fn experiments(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let known = run
         .experiments
@@ -131,9 +126,6 @@ fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
         escaped(&note),
         run.seed,
     );
-    for line in spent(run, records) {
-        let _ = writeln!(out, "<p class=\"facts\">{}</p>", escaped(&line));
-    }
     if behind > 0 {
         let _ = writeln!(
             out,
@@ -153,7 +145,7 @@ fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
 /// The targets side by side.
 fn overview(out: &mut String, run: &RunRecord, verdicts: &[ExperimentVerdict]) {
     out.push_str(
-        "<section id=\"overview\">\n<div class=\"wide\"><table class=\"overview\">\n\
+        "<section id=\"overview\">\n<h2>All verdicts, side by side</h2>\n<div class=\"wide\"><table class=\"overview\">\n\
          <thead><tr><th></th>",
     );
     for target in &run.targets {
@@ -209,37 +201,27 @@ fn section(
         "<section id=\"{name}\">\n<h2>{name}</h2>\n<p class=\"question\">{}</p>\n",
         question(experiment)
     );
-    let together = draw::of_all(run, experiment, trials);
+    let ExperimentCharts { together, of_targets } =
+        draw::of_experiment(run, experiment, trials, verdicts);
     if !together.is_empty() {
         out.push_str("<div class=\"cards\"><article class=\"card all\">\n<div class=\"plots\">\n");
         place(out, together, charts);
         out.push_str("</div>\n</article></div>\n");
     }
     out.push_str("<div class=\"cards\">\n");
-    for (index, target) in run.targets.iter().enumerate() {
+    for (index, own_charts) in of_targets.into_iter().enumerate() {
         let own: Vec<&ExperimentVerdict> = sentences(verdicts, experiment, index).collect();
         if own.is_empty() {
             continue;
         }
-        let _ = writeln!(out, "<article class=\"card\">\n<h3>{}</h3>", escaped(&target.id));
-        for verdict in &own {
-            say(out, verdict);
-        }
+        let id = escaped(&run.targets[index].id);
+        let _ = writeln!(out, "<article class=\"card\">\n<h3>{id}</h3>");
+        own.iter().for_each(|verdict| say(out, verdict));
+        place_own(out, own_charts, charts);
         let of_target = trials
             .iter()
             .find(|trial| trial.experiment == experiment && trial.target as usize == index);
         if let Some(trial) = of_target {
-            // Facets first: a column for each protocol, a row for each number of connections.
-            let (facets, others): (Vec<Chart>, Vec<Chart>) = draw::of_trial(run, trial, &own)
-                .into_iter()
-                .partition(|chart| matches!(chart, Chart::Waterfall(_)));
-            for (class, group) in [("facets", facets), ("plots", others)] {
-                if !group.is_empty() {
-                    let _ = writeln!(out, "<div class=\"{class}\">");
-                    place(out, group, charts);
-                    out.push_str("</div>\n");
-                }
-            }
             wires(out, trial);
             answers::of_target(out, run, trial, trials);
         }
@@ -249,6 +231,19 @@ fn section(
     answers::of_all(out, run, experiment, trials);
     beside::table(out, run, experiment, trials);
     out.push_str("</section>\n");
+}
+
+/// Facets first: a column for each protocol, a row for each number of connections.
+fn place_own(out: &mut String, own: Vec<Chart>, charts: &mut Vec<Chart>) {
+    let (facets, others): (Vec<Chart>, Vec<Chart>) =
+        own.into_iter().partition(|chart| matches!(chart, Chart::Waterfall(_)));
+    for (class, group) in [("facets", facets), ("plots", others)] {
+        if !group.is_empty() {
+            let _ = writeln!(out, "<div class=\"{class}\">");
+            place(out, group, charts);
+            out.push_str("</div>\n");
+        }
+    }
 }
 
 /// The sentence, how sure it is, and behind a click what it rests on.
@@ -273,17 +268,18 @@ fn say(out: &mut String, verdict: &ExperimentVerdict) {
     out.push_str("</div>\n");
 }
 
-/// Leaves room for each chart; the script draws it there.
+/// Draws each chart; the script adds its table and files.
 pub(super) fn place(out: &mut String, new: Vec<Chart>, charts: &mut Vec<Chart>) {
     for chart in new {
-        let class = match &chart {
-            Chart::Plot(_) => "plot",
-            Chart::Waterfall(_) => "plot waterfall",
-            Chart::Stack(_) => "stack",
-            Chart::Matrix(_) => "matrix",
-        };
-        let _ =
-            writeln!(out, "<figure class=\"{class}\" data-chart=\"{}\"></figure>", charts.len());
+        let class = if matches!(chart, Chart::Matrix(_)) { " class=\"matrix\"" } else { "" };
+        let n = charts.len();
+        let _ = writeln!(
+            out,
+            "<figure{class} data-chart=\"{n}\"><figcaption>{}</figcaption>\
+             <div class=\"canvas\">{}</div></figure>",
+            escaped(chart.title()),
+            svg::inline(&chart, &format!("chart-{n}")),
+        );
         charts.push(chart);
     }
 }

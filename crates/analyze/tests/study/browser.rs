@@ -22,22 +22,45 @@ const PROBE: &str = r#"<script>
   addEventListener("unhandledrejection", (event) => errors.push(String(event.reason)));
   addEventListener("securitypolicyviolation", (event) => errors.push(event.violatedDirective));
   for (const level of ["error", "warn"]) console[level] = (...words) => errors.push(words.join(" "));
-  const inked = (canvas) => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    for (let at = 3; at < data.length; at += 4) if (data[at]) return true;
-    return false;
+  const saved = [];
+  HTMLAnchorElement.prototype.click = function () {
+    saved.push(`${this.download.split(".").pop()} ${this.href.split(/[;,]/)[0]} ${this.href.length > 60}`);
+  };
+  // Text that leaves its chart, and texts of a chart that cover each other.
+  const crossed = (svg) => {
+    const boxes = [...svg.querySelectorAll("text")].map((node) => [node.textContent, node.getBBox()]);
+    const found = [];
+    const { width, height } = svg.viewBox.baseVal;
+    boxes.forEach(([words, box], i) => {
+      if (box.x < -1 || box.x + box.width > width + 1 || box.y < -1 || box.y + box.height > height + 1) {
+        found.push(`cut off: ${words}`);
+      }
+      for (const [other, it] of boxes.slice(i + 1)) {
+        const wide = Math.min(box.x + box.width, it.x + it.width) - Math.max(box.x, it.x);
+        const high = Math.min(box.y + box.height, it.y + it.height) - Math.max(box.y, it.y);
+        if (wide > 1 && high > 5) found.push(`${words} over ${other}`);
+      }
+    });
+    return found.map((it) => `${svg.querySelector("title").textContent}: ${it}`);
   };
   const look = () => {
     const root = document.documentElement;
     const figures = [...document.querySelectorAll("figure[data-chart]")];
-    const shown = (figure) => figure.querySelector(".canvas")?.childElementCount > 0;
-    const empty = figures.filter((figure) => {
-      const canvas = figure.querySelector("canvas");
-      return !shown(figure) || (canvas && !inked(canvas));
+    const inks = "path.line, path.dots, path.bar, path.fill, path.dashed, circle";
+    const inked = (node) => {
+      const box = node.getBBox();
+      return box.width > 0 || box.height > 0;
+    };
+    const shown = (figure) => [...figure.querySelectorAll(inks)].some(inked);
+    const empty = figures.filter((figure) => !shown(figure));
+    const texts = figures.flatMap((figure) => crossed(figure.querySelector("svg")));
+    const small = figures.filter((figure) => {
+      const svg = figure.querySelector("svg");
+      return (svg.getBoundingClientRect().width / svg.viewBox.baseVal.width) * 12 < 9;
     });
     const wide = [...document.body.querySelectorAll("*")].filter((node) => {
       const box = node.getBoundingClientRect();
-      return box.width > 0 && box.right > innerWidth + 1 && !node.closest(".wide, .rows, .u-wrap");
+      return box.width > 0 && box.right > innerWidth + 1 && !node.closest(".wide, .rows, .matrix, svg, pre");
     });
     const overflow = root.scrollWidth > innerWidth ? [`${root.scrollWidth} of ${innerWidth}`] : [];
     const seen = {
@@ -45,6 +68,9 @@ const PROBE: &str = r#"<script>
       width: innerWidth,
       overflow: overflow.concat(overflow.length ? wide.slice(0, 5).map((it) => it.outerHTML.slice(0, 120)) : []),
       empty: empty.map((figure) => figure.innerText.slice(0, 80)),
+      texts,
+      small: small.map((figure) => figure.innerText.slice(0, 80)),
+      saved,
       charts: figures.filter(shown).length,
       planned: JSON.parse(document.getElementById("charts").textContent).length,
       is_dark: root.dataset.theme === "dark",
@@ -52,7 +78,10 @@ const PROBE: &str = r#"<script>
     };
     parent.postMessage(JSON.stringify(seen), "*");
   };
-  addEventListener("load", () => setTimeout(look, 300));
+  addEventListener("load", () => {
+    document.querySelectorAll("figure[data-chart]:first-of-type .save").forEach((it, n) => n < 3 && it.click());
+    setTimeout(look, 600);
+  });
 })();
 </script>"#;
 
@@ -67,6 +96,12 @@ pub(crate) struct Seen {
     pub(crate) overflow: Vec<String>,
     /// Charts with nothing drawn.
     pub(crate) empty: Vec<String>,
+    /// Text of charts that is cut off or covered.
+    pub(crate) texts: Vec<String>,
+    /// Charts whose letters are too small to be read.
+    pub(crate) small: Vec<String>,
+    /// Files that were saved when the buttons of a chart were pressed.
+    pub(crate) saved: Vec<String>,
     /// Charts that are drawn.
     pub(crate) charts: usize,
     /// Charts that are in the data.
@@ -74,17 +109,14 @@ pub(crate) struct Seen {
     pub(crate) is_dark: bool,
     /// Of the whole page, pixels.
     height: u32,
-    /// The whole page, beside it.
-    #[serde(skip)]
-    pub(crate) picture: PathBuf,
 }
 
-/// Looks at `page` in a window of `width`, and takes its picture.
+/// Looks at `page` in a window of `width`; its picture is kept beside it if one is wanted.
 ///
 /// # Panics
 ///
 /// Where there is no Chromium, or it does not show the page.
-pub(crate) fn look(page: &Path, name: &str, width: u32, is_dark: bool) -> Seen {
+pub(crate) fn look(page: &Path, name: &str, width: u32, is_dark: bool, is_kept: bool) -> Seen {
     let dir = page.parent().unwrap();
     let text = fs::read_to_string(page).unwrap();
     let probed = text.replacen("<head>", &format!("<head>{PROBE}"), 1);
@@ -104,14 +136,15 @@ pub(crate) fn look(page: &Path, name: &str, width: u32, is_dark: bool) -> Seen {
     let shown = frame(900);
     let dom = chromium(dir, &shown, width.max(600), 900, is_dark, &["--dump-dom"]);
     let (_, rest) = dom.split_once("data-seen=\"").unwrap_or_else(|| panic!("no look: {dom}"));
-    let seen = rest.split_once('"').unwrap().0.replace("&quot;", "\"").replace("&amp;", "&");
+    let seen = rest.split_once('"').unwrap().0.replace("&quot;", "\"");
+    let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     let seen: Seen = serde_json::from_str(&seen).unwrap();
-    let picture = dir.join(format!("{name}.png"));
-    let shot = format!("--screenshot={}", picture.display());
-    let high = frame(seen.height);
-    chromium(dir, &high, width.max(600), seen.height, is_dark, &[&shot]);
-    assert!(picture.exists(), "a picture");
-    Seen { picture, ..seen }
+    if is_kept {
+        let shot = format!("--screenshot={}", dir.join(format!("{name}.png")).display());
+        let high = frame(seen.height);
+        chromium(dir, &high, width.max(600), seen.height, is_dark, &[&shot]);
+    }
+    seen
 }
 
 fn chromium(

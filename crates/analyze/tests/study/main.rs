@@ -6,6 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
 mod browser;
+#[path = "../it/synthetic.rs"]
+#[expect(dead_code, reason = "the tests of whole runs use all of it")]
+mod synthetic;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,13 +101,9 @@ impl Study {
     }
 }
 
-/// Keeps a copy where `WELLHEAD_STUDY` names a directory, to be looked at.
-fn keep(study: &Study, files: &[&Path]) {
-    let Some(dir) = std::env::var_os("WELLHEAD_STUDY").map(PathBuf::from) else { return };
-    fs::create_dir_all(&dir).unwrap();
-    for file in files.iter().copied().chain([study.page().as_path()]) {
-        fs::copy(file, dir.join(file.file_name().unwrap())).unwrap();
-    }
+/// Where pages and pictures are kept to be looked at: the directory in `WELLHEAD_STUDY`, if any.
+fn kept() -> Option<PathBuf> {
+    std::env::var_os("WELLHEAD_STUDY").map(PathBuf::from)
 }
 
 /// The study: refusals after about 40 calls at once, taken for 12 calls a second. It is 125.
@@ -166,26 +165,92 @@ async fn the_findings_of_the_study_are_told() {
 }
 
 mod with_chromium {
+    use wellhead_analyze::report::{Side, history, merge};
+
+    use super::synthetic::{self, elastic, metered, shaped};
     use super::*;
 
-    /// In light and dark, on a screen and on a phone.
-    #[tokio::test(start_paused = true)]
-    async fn the_report_is_whole_in_a_browser() {
-        let study = Study::play().await;
-        let mut pictures = Vec::new();
-        for (name, width, is_dark) in
-            [("light", 1_280, false), ("dark", 1_280, true), ("phone", 390, false)]
+    /// On a screen and on a phone.
+    const WIDTHS: [u32; 2] = [1_280, 390];
+
+    /// Nothing of a page is missing, cut off, covered or too small, in light and dark, on a screen
+    /// and on a phone.
+    fn check(page: &Path, name: &str, charts_min: usize) {
+        for (width, is_dark) in WIDTHS.into_iter().flat_map(|width| [(width, false), (width, true)])
         {
-            let seen = browser::look(&study.page(), name, width, is_dark);
+            let name = format!("{name}-{width}-{}", if is_dark { "dark" } else { "light" });
+            let seen = browser::look(page, &name, width, is_dark, kept().is_some());
             assert_eq!(seen.errors, Vec::<String>::new(), "{name}");
             assert_eq!(seen.width, width, "{name}: the window is not as wide as asked");
             assert_eq!(seen.overflow, Vec::<String>::new(), "{name}");
             assert_eq!(seen.empty, Vec::<String>::new(), "{name}");
+            assert_eq!(seen.texts, Vec::<String>::new(), "{name}");
+            assert_eq!(seen.small, Vec::<String>::new(), "{name}");
+            assert_eq!(
+                seen.saved,
+                [
+                    "csv data:text/csv true",
+                    "svg data:image/svg+xml true",
+                    "png data:image/png true"
+                ],
+                "{name}"
+            );
             assert_eq!((seen.charts, seen.planned), (seen.planned, seen.planned), "{name}");
-            assert!(seen.planned >= 3 * 7, "{name}: {} charts", seen.planned);
+            assert!(seen.planned >= charts_min, "{name}: {} charts", seen.planned);
             assert_eq!(seen.is_dark, is_dark, "{name}");
-            pictures.push(seen.picture);
         }
-        keep(&study, &pictures.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        let Some(dir) = kept() else { return };
+        fs::create_dir_all(&dir).unwrap();
+        for file in fs::read_dir(page.parent().unwrap()).unwrap().flatten() {
+            if file.file_name().to_string_lossy().starts_with(name) {
+                fs::copy(file.path(), dir.join(file.file_name())).unwrap();
+            }
+        }
+        fs::copy(page, dir.join(format!("{name}.html"))).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_report_on_the_study_is_whole_in_a_browser() {
+        let study = Study::play().await;
+        check(&study.page(), "study", 3 * 7);
+    }
+
+    fn world(count: usize) -> synthetic::World {
+        let dials = [metered, shaped, elastic, shaped, metered, elastic, metered, elastic];
+        let ids =
+            ["a", "b", "c", "a-name-that-is-longer-than-most-names-of-targets", "e", "f", "g", "h"];
+        let dials = dials.iter().zip(ids).take(count);
+        let dials = dials.map(|(dials, id)| synthetic::Dials { id, ..dials() });
+        let mut world = synthetic::World::new(7, dials.collect());
+        world.play_all();
+        world
+    }
+
+    #[test]
+    fn reports_on_one_and_on_eight_targets_are_whole_in_a_browser() {
+        for (count, name) in [(1, "one"), (8, "eight")] {
+            let (dir, world) = (TempDir::new().unwrap(), world(count));
+            let page = dir.path().join("report.html");
+            fs::write(&page, &report(&world.run, &world.records)[0].text).unwrap();
+            check(&page, name, 20 * count);
+        }
+    }
+
+    #[test]
+    fn runs_over_time_and_of_several_places_are_whole_in_a_browser() {
+        let (first, mut second) = (world(3), world(3));
+        second.run.started_unix += 86_400;
+        second.run.machine.note = Some("Frankfurt".to_owned());
+        let sides = [("first", &first), ("second", &second)].map(|(name, it)| Side {
+            name,
+            run: &it.run,
+            records: &it.records,
+        });
+        let dir = TempDir::new().unwrap();
+        let page = dir.path().join("page.html");
+        fs::write(&page, history(&sides).html).unwrap();
+        check(&page, "history", 30);
+        fs::write(&page, &merge(&sides)[0].text).unwrap();
+        check(&page, "merged", 60);
     }
 }

@@ -462,6 +462,9 @@ pub struct ReportDir {
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+    /// Also write each chart as an SVG file to a directory
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
     /// Conditions for CI, and the run to compare with.
     #[command(flatten)]
     pub gate: GateArgs,

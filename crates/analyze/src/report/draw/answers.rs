@@ -109,8 +109,7 @@ pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
         title: "blocks behind the highest other".to_owned(),
         x: Axis::new("seconds since the start"),
         y: Axis::new("blocks"),
-        second: None,
-        // Kept apart however long it lasts: uPlot wants them in order.
+        // Kept apart however long it lasts.
         xs: times.iter().map(|at| ((at - begin) / 1e3).round() / 1e3).collect(),
         series,
         marks: Vec::new(),

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
-use super::{cdf, ms, phases};
-use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
+use super::super::told::DrawnFigure;
+use super::{cdf, figure_of, ms, phases};
+use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{CallRecord, PlayedCell};
 use crate::stat::median;
 
 pub(super) fn connection(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
-    requests(cells).into_iter().chain(silence(cells, verdicts)).collect()
+    requests(cells, verdicts).into_iter().chain(silence(cells, verdicts)).collect()
 }
 
 /// Requests that each connection bore.
-fn requests(cells: &[&PlayedCell<'_>]) -> Option<Chart> {
+fn requests(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option<Chart> {
     let tried = cells.iter().filter(|cell| cell.count("requests").is_some());
     let bar = |(n, cell): (usize, &&PlayedCell<'_>)| {
         let borne = match see::first_end(cell) {
@@ -23,12 +24,15 @@ fn requests(cells: &[&PlayedCell<'_>]) -> Option<Chart> {
         (format!("connection {}", n + 1), borne)
     };
     let bars: Vec<(String, Vec<f64>)> = tried.enumerate().map(bar).collect();
+    let ends = figure_of(verdicts, DrawnFigure::Requests).into_iter();
     (!bars.is_empty()).then(|| {
         Chart::Stack(Stack {
             title: "requests served by a connection".to_owned(),
+            x: Axis::new("requests"),
             unit: "requests",
             parts: vec!["then it ended".to_owned(), "and it went on".to_owned()],
             bars,
+            marks: ends.map(|at| ChartMark::x(at, format!("ends after {}", figure(at)))).collect(),
         })
     })
 }
@@ -47,27 +51,25 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
         return None;
     }
     let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
-    let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::IdleClose { after_ms } = verdict.finding else { return None };
-        Some(ChartMark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
-    });
+    let closes = figure_of(verdicts, DrawnFigure::Idle).into_iter();
+    let mark =
+        |ms: f64| ChartMark::x(ms / 1_000.0, format!("closed after {} s", figure(ms / 1_000.0)));
     Some(Chart::Plot(Plot {
         title: "connections found closed on reuse".to_owned(),
-        x: Axis::log("silent for, s"),
-        y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% closed") },
-        second: None,
+        x: Axis::log("idle for, s"),
+        y: Axis::percent("closed, %"),
         xs: reused.keys().map(|idle| ms(*idle)).collect(),
         series: vec![Series::new(
-            "% closed",
-            Style::Step,
+            "found closed",
+            Style::Line,
             Ink::Bad,
             reused.values().map(mean).collect(),
         )],
-        marks: marks.collect(),
+        marks: closes.map(mark).collect(),
     }))
 }
 
-pub(super) fn bodies(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
+pub(super) fn bodies(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
     let kind = |cell: &&&PlayedCell<'_>| (cell.count("large").unwrap_or(0), cell.count("small"));
     let mut kinds: BTreeMap<(u64, Option<u64>), Vec<&PlayedCell<'_>>> = BTreeMap::new();
     for cell in cells {
@@ -88,19 +90,22 @@ pub(super) fn bodies(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
         };
         rounded(median(&cells.iter().filter_map(of).collect::<Vec<_>>()).unwrap_or(0.0))
     };
+    let pace = figure_of(verdicts, DrawnFigure::Pace).into_iter().map(|bytes| bytes / 1e6);
     let rates = kinds.iter().filter(|(kind, _)| kind.0 > 0);
     let mut charts = vec![Chart::Stack(Stack {
         title: "throughput of a connection".to_owned(),
+        x: Axis::new("MB/s"),
         unit: "MB/s",
         parts: vec!["all answers".to_owned()],
         bars: rates.map(|(kind, cells)| (name(kind), vec![delivered(cells)])).collect(),
+        marks: pace.map(|at| ChartMark::x(at, format!("pace {} MB/s", figure(at)))).collect(),
     })];
     let small = kinds.iter().filter(|((_, small), _)| *small == Some(1));
     let groups: Vec<(String, Vec<&CallRecord>)> =
         small.map(|(kind, cells)| (name(kind), small_calls(cells))).collect();
     let times = |calls: &Vec<&CallRecord>| calls.iter().map(|call| see::took_ms(call)).collect();
     let times = groups.iter().map(|(name, calls)| (name.clone(), times(calls)));
-    charts.extend(cdf("time of a small call", "time, ms", times.collect()));
+    charts.extend(cdf("latency of small calls", "latency, ms", times.collect()));
     charts.push(phases("phases of a small call, medians", &groups));
     charts
 }

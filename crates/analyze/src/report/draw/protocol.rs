@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::super::chart::{Axis, Chart, Ink, Plot, Series, Stack, Style, Waterfall, rounded};
+use super::super::chart::{
+    Axis, Chart, ChartMark, Ink, MarkKind, Plot, Series, Stack, Style, Waterfall, rounded,
+};
 use super::{FACETS_MAX, ms};
-use crate::conclude::verdict::see;
+use crate::conclude::verdict::{figure, see};
 use crate::record::{CallRecord, PlayedCell};
 use crate::stat::{median, quantile_of_sorted};
 
 /// Rows of a waterfall; more cannot be told apart on a screen.
 const ROWS_MAX: usize = 240;
 
-/// Figures along a distribution.
-const STEPS: usize = 80;
+/// Steps of all distributions of a chart, and of each of them at least.
+const STEPS_MAX: usize = 600;
+const STEPS_MIN: usize = 40;
+
+/// Percentiles that are marked.
+const MARKED: [(f64, &str); 3] = [(0.5, "p50"), (0.95, "p95"), (0.99, "p99")];
 
 pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
     let most = cells.iter().filter_map(|cell| cell.count("concurrency")).max();
@@ -37,9 +43,8 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
         .take(FACETS_MAX)
         .filter_map(|(key, cells)| Some((name(key), *cells.first()?)))
         .collect();
-    let until = firsts.iter().map(|(_, cell)| lasts_ms(cell)).fold(0.0, f64::max);
     let mut charts: Vec<Chart> =
-        firsts.iter().map(|(title, cell)| waterfall(title, cell, until)).collect();
+        firsts.iter().map(|(title, cell)| waterfall(title, cell)).collect();
     let groups: Vec<(String, Vec<&CallRecord>)> = facets
         .iter()
         .take(FACETS_MAX)
@@ -50,7 +55,7 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
         .iter()
         .take(FACETS_MAX)
         .map(|(key, cells)| (name(key), cells.iter().flat_map(|cell| cell.times()).collect()));
-    charts.extend(cdf("time of a call", "time, ms", times.collect()));
+    charts.extend(cdf("latency", "latency, ms", times.collect()));
     charts
 }
 
@@ -58,13 +63,7 @@ fn served<'a>(cell: &PlayedCell<'a>) -> Vec<&'a CallRecord> {
     cell.calls.iter().copied().filter(|call| see::served(call)).collect()
 }
 
-fn lasts_ms(cell: &PlayedCell<'_>) -> f64 {
-    let begin = cell.calls.iter().map(|call| call.begun_at).min().unwrap_or(0);
-    let end = cell.calls.iter().map(|call| call.ended_at).max().unwrap_or(0);
-    ms(end.saturating_sub(begin))
-}
-
-fn waterfall(title: &str, cell: &PlayedCell<'_>, until: f64) -> Chart {
+fn waterfall(title: &str, cell: &PlayedCell<'_>) -> Chart {
     let start = cell.calls.iter().map(|call| call.begun_at).min().unwrap_or(0);
     let every = cell.calls.len().div_ceil(ROWS_MAX).max(1);
     let mut calls: Vec<&CallRecord> = cell.calls.iter().copied().step_by(every).collect();
@@ -75,7 +74,7 @@ fn waterfall(title: &str, cell: &PlayedCell<'_>, until: f64) -> Chart {
     let shown = if every > 1 { format!(", {} shown", calls.len()) } else { String::new() };
     Chart::Waterfall(Waterfall {
         title: format!("{title}: {all} calls, {failed} failed{shown}"),
-        until,
+        x: Axis::new("ms since the first call"),
         begin: calls.iter().map(|call| since(call.begun_at)).collect(),
         steps: calls.iter().map(|call| steps(call, start)).collect(),
         parts: PHASES.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -139,39 +138,67 @@ pub(super) fn phases(title: &str, groups: &[(String, Vec<&CallRecord>)]) -> Char
         })
         .collect();
     let parts = PHASES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    Chart::Stack(Stack { title: title.to_owned(), unit: "ms", parts, bars })
+    Chart::Stack(Stack {
+        title: title.to_owned(),
+        x: Axis::new("ms"),
+        unit: "ms",
+        parts,
+        bars,
+        marks: Vec::new(),
+    })
 }
 
-/// The share of samples at or below each time, on one row of times for all.
+/// The share of samples at or below each time, as the steps that it has, with p50, p95 and p99.
 pub(super) fn cdf(title: &str, label: &str, groups: Vec<(String, Vec<f64>)>) -> Vec<Chart> {
     let groups: Vec<(String, Vec<f64>)> = groups
         .into_iter()
         .map(|(name, samples)| (name, crate::stat::sorted(&samples)))
         .filter(|(_, samples)| !samples.is_empty())
         .collect();
-    let end = |q: f64| groups.iter().filter_map(move |(_, all)| quantile_of_sorted(all, q));
-    let high = end(1.0).fold(0.0, f64::max).max(0.01);
-    // A time of nothing has no place on a log axis.
-    let low = end(0.0).fold(f64::INFINITY, f64::min).clamp(high / 2_000.0, high / 1.01);
     if groups.is_empty() {
         return Vec::new();
     }
-    let at = |step: usize| low * (high / low).powf(step as f64 / STEPS as f64);
-    let xs: Vec<f64> = (0..=STEPS).map(|step| rounded(at(step))).collect();
+    let each = (STEPS_MAX / groups.len()).max(STEPS_MIN);
+    let mut xs: Vec<f64> =
+        groups.iter().flat_map(|(_, all)| steps_of(all, each)).map(rounded).collect();
+    // A time of nothing has no place on a log axis.
+    let low = xs.iter().copied().fold(0.0, f64::max).max(0.01) / 2_000.0;
+    xs.iter_mut().for_each(|x| *x = x.max(low));
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
     let share = |all: &[f64], x: f64| {
         Some(100.0 * all.partition_point(|sample| *sample <= x * 1.000_1) as f64 / all.len() as f64)
     };
     let series = groups.iter().enumerate().map(|(n, (name, all))| {
         let data = xs.iter().map(|x| share(all, *x)).collect();
-        Series::new(name, Style::Line, Ink::Nth(n), data)
+        Series::new(&format!("{name}: {}", percentiles(all)), Style::Step, Ink::Nth(n), data)
     });
+    let guide = |(q, name): (f64, &str)| ChartMark {
+        kind: MarkKind::Guide,
+        ..ChartMark::y(100.0 * q, name)
+    };
     vec![Chart::Plot(Plot {
         title: title.to_owned(),
         x: Axis::log(label),
-        y: Axis::percent("% within"),
-        second: None,
+        y: Axis::percent("calls within, %"),
         series: series.collect(),
         xs,
-        marks: Vec::new(),
+        marks: MARKED.map(guide).to_vec(),
     })]
+}
+
+/// `p50 4.7, p95 6.8, p99 9.1`, in the unit of the axis.
+fn percentiles(all: &[f64]) -> String {
+    let told = MARKED.map(|(q, name)| {
+        let at = quantile_of_sorted(all, q).unwrap_or(0.0);
+        format!("{name} {}", figure(at))
+    });
+    told.join(", ")
+}
+
+/// The samples at which a distribution has its steps; of many, evenly many of them, with both ends.
+fn steps_of(all: &[f64], most: usize) -> impl Iterator<Item = f64> + '_ {
+    let last = all.len() - 1;
+    let count = all.len().min(most);
+    (0..count).map(move |n| all[n * last / (count - 1).max(1)])
 }

@@ -1,0 +1,150 @@
+//! What a report takes out of a finding beside its sentence: how it colours a card, and what a
+//! chart draws of it. The only place of the report that knows kinds of findings.
+
+use crate::conclude::verdict::{CapWay, Drifting, Finding};
+
+/// Percent of failing calls from which on a target is unfit: at one in a hundred a page of a
+/// hundred calls fails more often than not, and retries become a load of their own.
+const UNFIT_PERCENT: f64 = 1.0;
+
+/// What a finding means for the user of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// Nothing was concluded.
+    Open,
+    /// It limits nothing.
+    Harmless,
+    /// It limits what can be sent, or when.
+    Limits,
+    /// Calls fail or are answered wrongly, whatever is sent.
+    Spoils,
+}
+
+/// How a finding weighs. A limit limits, whatever its figure is: it was found below what the run
+/// offered, and what a run offers is what its user needs.
+pub(super) fn weight(finding: &Finding) -> Weight {
+    match finding {
+        Finding::CannotTell { .. } => Weight::Open,
+        Finding::Fails { low, .. } if *low > UNFIT_PERCENT => Weight::Spoils,
+        // Most others have another answer; without a majority nothing shows which one is right.
+        Finding::Disagrees { outvoted: 1.., .. } => Weight::Spoils,
+        Finding::Drift { what: Drifting::Errors, to, .. }
+        | Finding::Step { what: Drifting::Errors, to, .. }
+            if *to > UNFIT_PERCENT =>
+        {
+            Weight::Spoils
+        }
+        Finding::Drift { what: Drifting::Throughput, from, to, .. }
+        | Finding::Step { what: Drifting::Throughput, from, to, .. } => limits_if(to < from),
+        Finding::Drift { from, to, .. } | Finding::Step { from, to, .. } => limits_if(to > from),
+        // What is announced is waited for by any client; other caps cost calls.
+        Finding::StreamCap { way, .. } => limits_if(*way != CapWay::Announced),
+        Finding::Recycle { orderly, .. } => limits_if(!orderly),
+        // Stale: half of the time a block or more behind.
+        Finding::Lag { blocks, .. } => limits_if(*blocks > 0),
+        Finding::Fails { .. }
+        | Finding::Disagrees { .. }
+        | Finding::Rate { .. }
+        | Finding::InFlight { .. }
+        | Finding::ConnectionCap { .. }
+        | Finding::Bucket { .. }
+        | Finding::Shaped { .. }
+        | Finding::Capacity { .. }
+        | Finding::Ended { .. } => Weight::Limits,
+        Finding::Takes { .. }
+        | Finding::NoStreamCap { .. }
+        | Finding::NoRecycle { .. }
+        | Finding::IdleClose { .. }
+        | Finding::NoIdleClose { .. }
+        | Finding::NoRateLimit { .. }
+        | Finding::NoBucket { .. }
+        | Finding::NotShaped { .. }
+        | Finding::Faster { .. }
+        | Finding::NoDifference { .. }
+        | Finding::BodyPace { .. }
+        | Finding::NoBodyPace { .. }
+        | Finding::SmallWait { .. }
+        | Finding::SmallFlow { .. }
+        | Finding::Cost { .. }
+        | Finding::NoLag { .. }
+        | Finding::Agrees { .. }
+        | Finding::Reach { .. }
+        | Finding::Methods { .. }
+        | Finding::WebSocket { .. }
+        | Finding::NoCapacityLimit { .. }
+        | Finding::Users { .. }
+        | Finding::Held { .. }
+        | Finding::Adds { .. }
+        | Finding::NoDrift { .. } => Weight::Harmless,
+    }
+}
+
+fn limits_if(is_worse: bool) -> Weight {
+    if is_worse { Weight::Limits } else { Weight::Harmless }
+}
+
+/// A finding as a chart draws it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Drawn<'a> {
+    /// A line at a figure.
+    At(DrawnFigure, f64),
+    /// What a bucket lets pass.
+    Bucket { size: f64, refill_per_second: f64 },
+    /// The median time is another at the end, milliseconds: along a line, or from a moment on.
+    Change { from: f64, to: f64, after_minutes: Option<f64> },
+    /// A method counts so many times as much as another.
+    Multiple { method: &'a str, base: &'a str, ratio: f64 },
+}
+
+/// What the figure of a line is; each is on the axis of one chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DrawnFigure {
+    /// Calls a second that pass.
+    Rate,
+    /// Calls a second that are sustained.
+    Capacity,
+    /// Streams of a connection.
+    Streams,
+    /// Calls in flight that are taken.
+    InFlight,
+    /// Calls at a time from which on more only take longer.
+    Knee,
+    /// Milliseconds of silence.
+    Idle,
+    /// Requests of a connection.
+    Requests,
+    /// Bytes a second.
+    Pace,
+}
+
+/// What a chart draws of a finding, if anything.
+pub(super) fn drawn(finding: &Finding) -> Option<Drawn<'_>> {
+    Some(match finding {
+        Finding::Rate { per_second, .. } => Drawn::At(DrawnFigure::Rate, *per_second),
+        Finding::Capacity { per_second, .. } => Drawn::At(DrawnFigure::Capacity, *per_second),
+        Finding::StreamCap { streams, .. } => Drawn::At(DrawnFigure::Streams, (*streams).into()),
+        Finding::InFlight { calls, .. } => Drawn::At(DrawnFigure::InFlight, *calls as f64),
+        Finding::Shaped { knee, .. } => Drawn::At(DrawnFigure::Knee, *knee),
+        Finding::IdleClose { after_ms } => Drawn::At(DrawnFigure::Idle, *after_ms as f64),
+        Finding::Recycle { after_calls, .. } => {
+            Drawn::At(DrawnFigure::Requests, *after_calls as f64)
+        }
+        Finding::BodyPace { bytes_per_second, .. } => {
+            Drawn::At(DrawnFigure::Pace, *bytes_per_second)
+        }
+        Finding::Bucket { size, refill_per_second, .. } => {
+            Drawn::Bucket { size: *size as f64, refill_per_second: *refill_per_second }
+        }
+        Finding::Drift { what: Drifting::Time, from, to, .. } => {
+            Drawn::Change { from: *from, to: *to, after_minutes: None }
+        }
+        Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {
+            let after_minutes = Some(*after_minutes as f64);
+            Drawn::Change { from: *from, to: *to, after_minutes }
+        }
+        Finding::Cost { method, base, observed_ratio, .. } => {
+            Drawn::Multiple { method, base, ratio: *observed_ratio }
+        }
+        _ => return None,
+    })
+}
