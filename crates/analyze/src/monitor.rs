@@ -30,6 +30,8 @@
 //! down, before they are sent. [`RUNS_MAX`](saved) runs of at most 50,000 calls each are kept, packed. Each study begins a
 //! run of its own, so that the records of one run know one limit.
 //!
+//! One monitor at a time uses a directory.
+//!
 //! **A restart** keeps what was spent, the verdicts and the counts (`watch.json`). A probe that had contradicted is
 //! forgotten, and played again.
 //!
@@ -44,7 +46,7 @@ mod target;
 mod terms;
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -184,6 +186,8 @@ pub struct Monitor<'a> {
     profile_at: u64,
     /// The run gave a target up.
     gave_up: bool,
+    /// Held as long as the monitor lives.
+    _lock: File,
 }
 
 impl fmt::Debug for Monitor<'_> {
@@ -208,6 +212,7 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         fs::create_dir_all(dir).map_err(write)?;
+        let lock = saved::lock(dir).map_err(write)?;
         let measured: Vec<_> = goals.iter().map(|goal| goal.target.clone()).collect();
         let targets = saved::load(dir, &measured).map_err(write)?;
         let (begun, now) = (Instant::now(), play.run.started_unix);
@@ -223,6 +228,7 @@ impl<'a> Monitor<'a> {
             fresh_at: now,
             profile_at: now,
             gave_up: false,
+            _lock: lock,
         })
     }
 

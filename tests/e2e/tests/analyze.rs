@@ -135,7 +135,7 @@ async fn an_endpoint_that_asks_for_a_client_certificate() {
     let files = format!("ca_file: {ca}, client_cert_file: {cert}, client_key_file: {key}");
     let upstream = Upstream::new("inner", &url).with(&files);
     let wellhead = Wellhead::start(31337, &[upstream]).await;
-    let params = json!(["latest", false]);
+    let params = json!(["0x0", false]);
     let block = wellhead.rpc().result("eth_getBlockByNumber", params).await.unwrap();
     assert_eq!(block["number"], "0x0", "{block}");
 }

@@ -81,7 +81,7 @@ async fn a_limit_that_nginx_changes_is_followed() {
     let profile = folder.path().join("profile.yaml");
     let words = format!(
         "analyze watch a=http://127.0.0.1:{} --out {} --profile {} --metrics 127.0.0.1:{port} --otlp \
-         http://127.0.0.1:{}/v1/metrics --every 5 --seconds 2 --calls-per-hour 60000 --calls-per-day 100000",
+         http://127.0.0.1:{}/v1/metrics --every 5 --seconds 2 --calls-per-hour 60000 --calls-per-day 1000000",
         nginx.port,
         folder.path().join("watch").display(),
         profile.display(),

@@ -1,6 +1,6 @@
 //! What a monitor keeps on the disk: `watch.json`, and the runs beside it.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,20 @@ pub(super) const RUNS_MAX: usize = 30;
 struct SavedMonitor {
     version: u32,
     targets: Vec<MonitoredTarget>,
+}
+
+/// Takes the directory for one monitor, as long as the file is open: two would each spend the whole budget.
+///
+/// # Errors
+///
+/// If another one has it, or the file cannot be made.
+pub(super) fn lock(dir: &Path) -> io::Result<File> {
+    let file = File::create(dir.join("watch.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other("another `watch` uses it")),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// The targets, each as it was left, if it was watched here before.
@@ -118,11 +132,21 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_has_one_monitor() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = lock(dir.path()).expect("it is free");
+        let told = lock(dir.path()).map_err(|error| error.to_string());
+        assert_eq!(told.err().as_deref(), Some("another `watch` uses it"));
+        drop(first);
+        assert!(lock(dir.path()).is_ok());
+    }
+
+    #[test]
     fn what_cannot_be_read_is_no_empty_ledger() {
         let dir = tempfile::tempdir().expect("a directory");
         let target = |id: &str| MeasuredTarget { id: id.to_owned(), ..MeasuredTarget::default() };
         let (a, b) = (target("a"), target("b"));
-        let mut targets = load(dir.path(), &[a.clone()]).expect("nothing is there");
+        let mut targets = load(dir.path(), std::slice::from_ref(&a)).expect("nothing is there");
         targets[0].charge(70, 60);
         save(dir.path(), &targets).expect("saved");
         let again = load(dir.path(), &[b, a]).expect("it was saved so");

@@ -30,7 +30,7 @@ fn provider(per_second: f64) -> FakeProvider {
     let latency = LatencyDial::even(Duration::from_millis(20), Duration::ZERO);
     let buckets = vec![bucket(per_second)];
     let dials = ProviderDials { latency, buckets, ..ProviderDials::default() };
-    FakeProvider::start("provider", world, dials).unwrap()
+    FakeProvider::start("provider", world, dials).expect("a free port")
 }
 
 /// What a monitor told, and when.
@@ -121,7 +121,7 @@ async fn watch(
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
-    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
     let goals = [support::goal(&provider.url())];
     let mut told = Told::new();
     let (fall, rise) = (MINUTE * 20, MINUTE * 40);
@@ -151,7 +151,7 @@ async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_knows_the_limit_and_what_was_spent() {
-    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
     let goals = [support::goal(&provider.url())];
     let mut told = Told::new();
     watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
@@ -166,7 +166,7 @@ async fn a_restart_knows_the_limit_and_what_was_spent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_without_a_limit_costs_little() {
-    let (dir, provider) = (TempDir::new().unwrap(), provider(30.0));
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
     provider.turn(|dials| dials.buckets.clear());
     let goals = [support::goal(&provider.url())];
     let mut told = Told::new();
