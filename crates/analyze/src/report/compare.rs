@@ -395,7 +395,7 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     let mut out = format!(
         "<header>\n<h1>Two runs compared</h1>\n<p class=\"facts\">{first} and {second}</p>\n\
          <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n\
-         <section><div class=\"wide\"><table class=\"overview\"><thead><tr><th></th><th></th>\
+         <section><div class=\"wide\"><table class=\"overview plain\"><thead><tr><th></th><th></th>\
          <th>{first}</th><th>{second}</th></tr></thead><tbody>\n"
     );
     for row in rows {
@@ -414,7 +414,7 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
          of the medians of cells. A change is marked where its interval excludes none, all settings \
          decided together; of a setting that was played once in a run only a difference above a \
          third is told.</p>\n\
-         <div class=\"wide\"><table class=\"overview\"><thead><tr><th>target</th>\
+         <div class=\"wide\"><table class=\"overview plain\"><thead><tr><th>target</th>\
          <th>setting</th><th>before, ms</th>\
          <th>after, ms</th><th>change</th></tr></thead><tbody>\n",
     );

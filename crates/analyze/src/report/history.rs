@@ -157,7 +157,7 @@ fn html(runs: &[Side<'_>], trends: &BTreeMap<TrendKey, RunTrend>) -> String {
     let mut out = String::from(
         "<header>\n<h1>Runs over time</h1>\n\
          <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n\
-         <section><div class=\"wide\"><table class=\"overview\"><thead><tr><th>run</th><th>began, \
+         <section><div class=\"wide\"><table class=\"overview plain\"><thead><tr><th>run</th><th>began, \
          UTC</th><th>note</th></tr></thead><tbody>\n",
     );
     for side in runs {
