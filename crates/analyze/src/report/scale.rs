@@ -76,7 +76,7 @@ pub(super) fn log_ends(low: f64, high: f64) -> (f64, f64) {
         return (1.0, 10.0);
     }
     let low = low.max(high / SPAN_MAX);
-    let (from, to) = (round_down(low * 1.001), round_up(high * 0.999));
+    let (from, to) = (round_down(low), round_up(high));
     let to = if to > from { to } else { round_up(from * 1.5) };
     match (to / from).log10() > DECADES_OF_POWERS {
         true => (power_below(from), power_above(to)),

@@ -11,6 +11,13 @@ fn axis(low: f64, high: f64, log: bool) -> Axis {
     Axis { label: String::new(), log, range: Some(ends) }
 }
 
+/// A value just beyond a round number stood beyond the end.
+#[test]
+fn a_log_axis_holds_what_is_just_beyond_a_round_number() {
+    assert_eq!(log_ends(440_749.7, 500_265.1), (200_000.0, 1_000_000.0));
+    assert_eq!(log_ends(0.999_5, 5.0), (0.5, 5.0));
+}
+
 proptest! {
     #[test]
     fn a_fitted_axis_holds_its_values(a in 1e-3..1e6_f64, b in 1e-3..1e6_f64, log in any::<bool>()) {
