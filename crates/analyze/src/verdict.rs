@@ -165,7 +165,9 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         FindingNeeds::Neither => (&sound, 0),
     };
     if left_out > 0 && cells.len() < cells_min {
-        return vec![doubted(trial)];
+        // Failures are counted, whatever time they took.
+        let failures = span_of(trial).and_then(|span| failures::of_cells(&counted, span));
+        return [doubted(trial)].into_iter().chain(failures).collect();
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let bounded = in_flight::bound(trial, all);
