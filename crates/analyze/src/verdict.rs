@@ -194,12 +194,7 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         _ => Vec::new(),
     };
     found.iter_mut().for_each(|found| in_flight::doubt(&counted, found));
-    // Calls that wait for too long, or are never answered for the rate's sake, are no failures at any rate.
-    let is_explained = found.iter().any(|it| {
-        let is_limit = |way| matches!(way, RefusalWay::Queued | RefusalWay::Unanswered);
-        matches!(it.finding, Finding::Rate { way, .. } if is_limit(way))
-    });
-    let span = span_of(trial).filter(|_| !is_explained);
+    let span = span_of(trial).filter(|_| !found.iter().any(|it| it.finding.explains_failures()));
     found.extend(span.and_then(|span| failures::of_cells(&counted, span)));
     let lost = trial.doubts().keys().any(|doubt| !doubt.is_of_times());
     for found in found.iter_mut().filter(|_| left_out > 0) {
@@ -259,6 +254,12 @@ fn needs(experiment: &str) -> FindingNeeds {
 }
 
 impl Finding {
+    /// Whether calls fail because they wait for too long, or are never answered, above a rate: then they fail at that
+    /// rate, and not at any.
+    fn explains_failures(&self) -> bool {
+        matches!(self, Self::Rate { way: RefusalWay::Queued | RefusalWay::Unanswered, .. })
+    }
+
     /// Whether calls that were late here could have brought it about.
     fn rests_on_times(&self) -> bool {
         let is_counted = matches!(self, Self::Fails { .. } | Self::ConnectionCap { .. });
