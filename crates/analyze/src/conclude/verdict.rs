@@ -163,7 +163,9 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         FindingNeeds::Neither => (&sound, 0),
     };
     if left_out > 0 && cells.len() < cells_min {
-        return vec![doubted(trial)];
+        // Failures are counted, whatever time they took.
+        let failures = span_of(trial).and_then(|span| failures::of_cells(&counted, span));
+        return [doubted(trial)].into_iter().chain(failures).collect();
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let bounded = in_flight::bound(trial, all);
@@ -190,12 +192,7 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         _ => Vec::new(),
     };
     found.iter_mut().for_each(|found| in_flight::doubt(&counted, found));
-    // Calls that wait for too long, or are never answered for the rate's sake, are no failures at any rate.
-    let is_explained = found.iter().any(|it| {
-        let is_limit = |way| matches!(way, RefusalWay::Queued | RefusalWay::Unanswered);
-        matches!(it.finding, Finding::Rate { way, .. } if is_limit(way))
-    });
-    let span = span_of(trial).filter(|_| !is_explained);
+    let span = span_of(trial).filter(|_| !found.iter().any(|it| it.finding.explains_failures()));
     found.extend(span.and_then(|span| failures::of_cells(&counted, span)));
     let lost = trial.doubts().keys().any(|doubt| !doubt.is_of_times());
     for found in found.iter_mut().filter(|_| left_out > 0) {
@@ -255,6 +252,12 @@ fn needs(experiment: &str) -> FindingNeeds {
 }
 
 impl Finding {
+    /// Whether calls fail because they wait for too long, or are never answered, above a rate: then they fail at that
+    /// rate, and not at any.
+    fn explains_failures(&self) -> bool {
+        matches!(self, Self::Rate { way: RefusalWay::Queued | RefusalWay::Unanswered, .. })
+    }
+
     /// Whether calls that were late here could have brought it about.
     fn rests_on_times(&self) -> bool {
         let is_counted = matches!(self, Self::Fails { .. } | Self::ConnectionCap { .. });

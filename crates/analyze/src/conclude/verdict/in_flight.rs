@@ -52,12 +52,14 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
     }
     let (cells, _) = trial.sound();
     let counted = trial.counted();
-    // Late times blur how many were in flight: what shows all the same is there, but less sure.
+    // Late times blur how many were in flight: what shows all the same may be there.
+    let is_whole = counted.len() == cells.len();
     let blurred = || {
-        let found = shown(&counted).filter(|_| counted.len() > cells.len())?;
-        Some(DraftVerdict { confidence: found.confidence.one_less(), ..found })
+        let found = shown(&counted).filter(|_| !is_whole)?;
+        Some(DraftVerdict { confidence: found.confidence.min(Confidence::Low), ..found })
     };
-    shown(&cells).or_else(blurred).or_else(|| {
+    let shown_here = shown(&cells).filter(|found| is_whole || is_borne_out(found, &counted));
+    shown_here.or_else(blurred).or_else(|| {
         let others = all.iter().filter(|other| {
             other.target == trial.target
                 && other.experiment != trial.experiment
@@ -84,6 +86,14 @@ pub(super) fn doubt(cells: &[&PlayedCell<'_>], found: &mut DraftVerdict) {
 /// What the cells show by themselves.
 fn shown(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     connections(cells).or_else(|| ways(cells).into_iter().find_map(|way| in_flight(cells, way)))
+}
+
+/// Whether a bound on calls in flight that some cells show explains the refusals of all.
+fn is_borne_out(found: &DraftVerdict, cells: &[&PlayedCell<'_>]) -> bool {
+    match found.finding {
+        Finding::InFlight { calls, way } => fits(&held(cells, way), calls),
+        _ => true,
+    }
 }
 
 /// What another experiment showed for sure, where the refusals in `cells` are explained by it.
