@@ -15,11 +15,13 @@ mod failures;
 mod finding;
 mod fresh;
 mod in_flight;
+mod kind;
 mod latency;
 mod limits;
 mod load;
 mod reach;
 mod refill;
+mod samples;
 mod sentence;
 mod soak;
 
@@ -28,9 +30,18 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
-    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
+    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, EndReason, Extent,
+    FailedCalls, FailureSpan, FailureWay, Faster, Finding, FindingBound, IdleClose, LoadCapacity,
+    NoBlockLag, NoBodyPace, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit,
+    NoRecycle, NoStreamLimit, NoTokenLimit, NotShaped, PacedFlow, Recycle, Refilled, RefusalWay,
+    RefusedRate, RetryAfterWorth, ServedUsers, Shaped, ShapingScope, SmallFlow, SmallWait,
+    StreamLimit, TokenLimit,
 };
+pub use kind::{
+    Better, FINDING_KINDS, FigureBound, FigureTerms, FindingKind, Unit, VerdictFigure,
+    figure_words, figures,
+};
+pub use samples::{sample_findings, sentences_page};
 pub use sentence::figure;
 
 use crate::record::{Record, RunRecord, Trial, trial, trials};
@@ -99,6 +110,16 @@ pub struct ExperimentVerdict {
     pub evidence: Vec<String>,
 }
 
+impl ExperimentVerdict {
+    /// How sure it is, to follow the sentence: ` (high confidence)`; empty where nothing was found.
+    pub fn confidence_note(&self) -> String {
+        match self.confidence {
+            Confidence::None => String::new(),
+            sure => format!(" ({} confidence)", sure.word()),
+        }
+    }
+}
+
 /// A finding on its way to a verdict.
 struct DraftVerdict {
     finding: Finding,
@@ -160,7 +181,8 @@ fn judge(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<DraftVerd
         let why: Vec<String> = doubts
             .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
             .collect();
-        return vec![DraftVerdict::cannot_tell(why.join(", "))];
+        let why = why.join(", ");
+        return vec![DraftVerdict::cannot_tell(format!("too few sound samples ({why})"))];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let bounded = in_flight::bound(trial, all);

@@ -13,7 +13,10 @@ use wellhead_upstream::{Provider, Tariff};
 use self::connection::{bodies, connection};
 use self::protocol::{cdf, phases, protocol};
 use super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
-use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
+use crate::conclude::verdict::{
+    ExperimentVerdict, Finding, FindingBound, LoadCapacity, RefusedRate, Shaped, StreamLimit,
+    figure, see,
+};
 use crate::record::{MeasuredTarget, PlayedCell, RunRecord, Trial};
 use crate::stat::median;
 
@@ -105,7 +108,10 @@ fn failures(
     let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
     let data = shares.values().map(mean).collect();
     let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::StreamCap { streams, .. } = &verdict.finding else { return None };
+        let Finding::StreamCap(FindingBound::Found(StreamLimit { streams, .. })) = &verdict.finding
+        else {
+            return None;
+        };
         Some(ChartMark::x(f64::from(*streams), format!("{streams}")))
     });
     Chart::Plot(Plot {
@@ -188,8 +194,12 @@ fn level_points<'a>(cells: &[&'a PlayedCell<'a>], by_users: bool) -> Vec<LevelPo
 /// Where a verdict puts the limit.
 fn mark_of(verdict: &ExperimentVerdict) -> Option<ChartMark> {
     let (at, word) = match verdict.finding {
-        Finding::Rate { per_second, .. } => (per_second, "measured"),
-        Finding::Capacity { per_second, .. } => (per_second, "sustains"),
+        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
+            (per_second, "measured")
+        }
+        Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) => {
+            (per_second, "sustains")
+        }
         _ => return None,
     };
     Some(ChartMark::x(at, format!("{word} {}", figure(at))))
@@ -313,7 +323,9 @@ fn flattening(
         }
     }
     let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::Shaped { knee, .. } = verdict.finding else { return None };
+        let Finding::Shaping(FindingBound::Found(Shaped { knee, .. })) = verdict.finding else {
+            return None;
+        };
         Some(ChartMark::x(knee, format!("knee {}", figure(knee))))
     });
     Chart::Plot(Plot {

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::Finding;
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{Faster, Finding, NoDifference};
 use super::trial::{PlayedCell, served};
 use super::{Confidence, DraftVerdict};
 use crate::stat::bootstrap::Interval;
@@ -205,10 +206,10 @@ fn say(
     // "Faster" is said only where the interval excludes no difference.
     let finding = if tells(&ratio) {
         let (percent, low, high) = (less(ratio.point), less(ratio.high), less(ratio.low));
-        Finding::Faster { what, than, percent, low, high, held }
+        Finding::Comparison(Found(Faster { what, than, percent, low, high, held }))
     } else {
         let (low, high) = (less(ratio.high), less(ratio.low));
-        Finding::NoDifference { what, than, low, high, held }
+        Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held }))
     };
     DraftVerdict::new(finding, sure, evidence)
 }

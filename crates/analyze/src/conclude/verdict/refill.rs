@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
-use super::finding::{Finding, Refilled, RetryAfterWorth};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{Finding, NoTokenLimit, Refilled, RetryAfterWorth, TokenLimit};
 use super::limits::{failed_otherwise, order, refusal_way};
 use super::sentence::figure;
 use super::trial::{PlayedCell, sent_at, sent_per_second, throttled};
@@ -50,7 +51,11 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        return DraftVerdict::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
+        return DraftVerdict::new(
+            Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 })),
+            sure,
+            evidence,
+        );
     }
     let Some(limit) = read(&floods) else {
         let first = floods.iter().filter_map(|calls| flood(calls)).map(|it| it.first);
@@ -105,14 +110,14 @@ fn bucket(
         (RefillKind::Steady, 1.., _) | (RefillKind::Reset, _, 2..) => Confidence::Medium,
         (RefillKind::Steady | RefillKind::Reset, _, _) => Confidence::Low,
     };
-    let finding = Finding::Bucket {
+    let finding = Finding::Bucket(Found(TokenLimit {
         size: limit.size.round() as u64,
         refill_per_second: limit.per_second,
         window_s: limit.window,
         refill,
         way: refusal_way(leant),
         retry_after,
-    };
+    }));
     DraftVerdict::new(finding, sure, evidence)
 }
 

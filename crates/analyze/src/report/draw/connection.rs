@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::{cdf, ms, phases};
-use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
+use crate::conclude::verdict::{ExperimentVerdict, Finding, FindingBound, IdleClose, figure, see};
 use crate::record::{CallRecord, PlayedCell};
 use crate::stat::median;
 
@@ -48,7 +48,10 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
     }
     let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
     let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::IdleClose { after_ms } = verdict.finding else { return None };
+        let Finding::IdleClose(FindingBound::Found(IdleClose { after_ms })) = verdict.finding
+        else {
+            return None;
+        };
         Some(ChartMark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
     });
     Some(Chart::Plot(Plot {

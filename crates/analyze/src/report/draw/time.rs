@@ -2,7 +2,9 @@
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
 use super::opt;
-use crate::conclude::verdict::{Drifting, ExperimentVerdict, Finding, see};
+use crate::conclude::verdict::{
+    Drift, Drifting, ExperimentVerdict, Finding, FindingBound, TokenLimit, see,
+};
 use crate::record::{PlayedCell, Rollup};
 use crate::stat::median;
 
@@ -38,7 +40,10 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         .collect();
     let mut marks = Vec::new();
     for verdict in verdicts {
-        if let Finding::Bucket { size, refill_per_second, .. } = verdict.finding {
+        if let Finding::Bucket(FindingBound::Found(TokenLimit {
+            size, refill_per_second, ..
+        })) = verdict.finding
+        {
             let long = xs.iter().map(|x| size as f64 + refill_per_second * x);
             series.push(Series::new(
                 "size + rate x time",
@@ -109,7 +114,10 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Char
         Series::new("99 % within", Style::Line, Ink::Nth(1), middle(|it| it.p99)),
     ];
     for verdict in verdicts {
-        if let Finding::Drift { what: Drifting::Time, from, to, .. } = verdict.finding {
+        if let Finding::Drift(FindingBound::Found(Drift {
+            what: Drifting::Time, from, to, ..
+        })) = verdict.finding
+        {
             let end = xs.last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE);
             let line = xs.iter().map(|x| from + (to - from) * x / end);
             series.push(Series::new("drift of the median", Style::Dashed, Ink::Quiet, opt(line)));
