@@ -1,7 +1,7 @@
 //! The tasks of the house that need more than a shell: `cargo xtask TASK`.
 //!
 //! `tidy` holds the rules that no lint knows, `pages` the documents that are
-//! written from the code, `dashboards` and `log_events` some of them, `simulate` the way to the simulation's runner.
+//! written from the code, `dashboards`, `log_events` and `sentences` some of them, `simulate` the way to the simulation's runner.
 //! Nothing else here builds or tests the product: that is cargo's work, and `scripts/` puts the two
 //! together.
 
@@ -10,6 +10,7 @@
 mod dashboards;
 mod log_events;
 mod pages;
+mod sentences;
 mod simulate;
 mod tidy;
 

@@ -14,6 +14,7 @@ struct GeneratedPage {
 }
 
 const PAGES: &[GeneratedPage] = &[
+    GeneratedPage { path: "docs/analyze-sentences.md", text: crate::sentences::page },
     GeneratedPage { path: "docs/config.md", text: wellhead_app::config::docs::page },
     GeneratedPage { path: "docs/logging.md", text: crate::log_events::page },
     GeneratedPage { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },

@@ -6,4 +6,5 @@
 //! `cargo xtask tidy` keeps it so.
 
 pub mod profile;
+pub mod setting;
 pub mod verdict;

@@ -8,14 +8,12 @@
 mod condition;
 mod document;
 mod evaluate;
-mod figure;
 mod junit;
 mod measure;
 
 pub use condition::{ConditionError, GateCondition};
 pub use document::{BaselineReport, DOCUMENT_SCHEMA, GateDecision, RunDocument, document};
 pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
-pub use figure::{Better, FigureBound, Unit, VerdictFigure, figures};
 pub use junit::junit;
 pub(crate) use measure::MEASURES;
 pub use measure::{Measure, MeasuredFigure, MeasuredRun};

@@ -680,11 +680,8 @@ fn concluded(run: &record::RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<Str
     let names = summary::names(&run.targets);
     for verdict in verdicts {
         let name = names.get(verdict.target as usize).map_or("?", String::as_str);
-        let sure = verdict.confidence.word();
-        lines.push(format!(
-            "{name} {}: {} (confidence: {sure})",
-            verdict.experiment, verdict.sentence
-        ));
+        let sure = verdict.confidence_note();
+        lines.push(format!("{name} {}: {}{sure}", verdict.experiment, verdict.sentence));
         lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
     }
     lines
@@ -692,7 +689,7 @@ fn concluded(run: &record::RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use wellhead_analyze::conclude::verdict::{Confidence, Finding};
+    use wellhead_analyze::conclude::verdict::{Confidence, Finding, FindingBound, NoStreamLimit};
 
     use super::*;
 
@@ -755,7 +752,7 @@ mod tests {
         assert!(told.starts_with("h.example: "), "{told}");
         let targets = goals.into_iter().map(|goal| goal.target).collect();
         let run = record::RunRecord { targets, ..record::RunRecord::default() };
-        let finding = Finding::NoStreamCap { up_to: 128 };
+        let finding = Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 128 }));
         let verdict = ExperimentVerdict {
             experiment: "streams".to_owned(),
             target: 0,

@@ -5,6 +5,7 @@
 pub mod analyze;
 pub mod key;
 pub mod man;
+pub mod sentences;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

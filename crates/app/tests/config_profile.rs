@@ -9,6 +9,7 @@ const PROFILE: &str = r#"measured: "2026-11-22 10:15"
 upstreams:
   - host: eth.example
     http: "1.1"
+    connections_max: 60
     connection: { streams_max: 93, requests_max: 900, idle: 48s }
     budget: { calls_per_second: 125, calls_window: 10s, calls_burst: 1000, in_flight: 40 }
     history: { state: 128, range_max: 10_000 }
@@ -18,8 +19,9 @@ upstreams:
 "#;
 
 fn load(dir: &Path, upstream: &str) -> Result<Loaded, ProblemReport> {
-    let text =
-        format!("chains:\n  a:\n    upstreams:\n      - url: https://eth.example/v2/k\n{upstream}");
+    let text = format!(
+        "chains:\n  a:\n    upstreams:\n      - url: https://eth.example/v2/k\n{upstream}\nworkers: 4\n"
+    );
     let file = dir.join("wellhead.yaml");
     std::fs::write(&file, text).expect("a file");
     config::load(&file, &|_| None, Overrides::default())
@@ -46,6 +48,7 @@ fn what_was_measured_counts_where_nothing_is_said() {
     let found = upstream(&loaded);
     let same = "
         http: \"1.1\"
+        connections_max: 15
         connection: { streams_max: 93, requests_max: 900, idle: 48s }
         budget: { calls_per_second: 125, calls_window: 10s, calls_burst: 1000, in_flight: 40 }
         history: { state: 128, range_max: 10_000 }
@@ -57,7 +60,7 @@ fn what_was_measured_counts_where_nothing_is_said() {
     let profile = found.profile.as_ref().expect("it is named");
     assert_eq!(profile.file, dir.path().join("profiles/p.yaml"));
     let keys = &profile.taken.as_ref().expect("it was read").keys;
-    assert_eq!(keys.len(), 11, "{keys:?}");
+    assert_eq!(keys.len(), 12, "{keys:?}");
     let measured = profile.measured("connection.idle").map(ToString::to_string);
     assert_eq!(measured.as_deref(), Some("2026-11-22 10:15"));
     assert_eq!(profile.measured("budget.credits_per_day"), None);
@@ -85,6 +88,7 @@ fn what_the_upstream_says_itself_goes_first() {
     assert_eq!(
         *keys,
         [
+            "connections_max",
             "connection.streams_max",
             "connection.requests_max",
             "budget.in_flight",
@@ -100,7 +104,10 @@ fn check_tells_what_was_taken_and_when() {
     let loaded = load(dir.path(), NAMED).unwrap_or_else(|report| panic!("{report}"));
     let rendered = loaded.settings.render();
     let line = rendered.lines().find(|line| line.contains("profile: ")).expect("a line");
-    assert!(line.contains("# measured 2026-11-22 10:15 UTC: http, connection."), "{line}");
+    assert!(
+        line.contains("# measured 2026-11-22 10:15 UTC: http, connections_max, connection."),
+        "{line}"
+    );
     assert!(rendered.contains("calls_per_second: 125\n"), "{rendered}");
     // And it is still a config.
     let again = config::parse("again", &rendered, &|_| None, Overrides::default());

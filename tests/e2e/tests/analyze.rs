@@ -68,7 +68,7 @@ async fn an_endpoint_behind_an_authority_a_password_and_a_header() {
 
     let (code, said) = analyze(&[&load[..], &common].concat());
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("20 calls, 0 throttled, 0 failed"), "{said}");
     let kept = said + &files(Path::new(&out));
     assert!(!kept.contains("PASSKEY1") && !kept.contains("TEAMKEY2"), "{kept}");
 
@@ -190,13 +190,13 @@ async fn websocket_batches_calls_of_ones_own_and_recorded_traffic() {
 
     let (said, records) = run("ws", &[&["load", &node.ws_url()], &rate[..]].concat());
     assert!(said.contains(": WebSocket, chain 31337"), "{said}");
-    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("20 calls, 0 throttled, 0 failed"), "{said}");
     assert_eq!(records.matches(r#""protocol":"ws""#).count(), 20, "{records}");
 
     let (said, records) =
         run("batch", &[&["load", "--batch", "7", &node.url()], &rate[..]].concat());
     assert!(said.contains("at most 152 calls"), "{said}");
-    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("20 calls, 0 throttled, 0 failed"), "{said}");
     assert_eq!(records.matches(r#""rule":"batch-whole""#).count(), 20, "{records}");
 
     let own = file(
@@ -206,7 +206,7 @@ async fn websocket_batches_calls_of_ones_own_and_recorded_traffic() {
     );
     let (said, records) =
         run("own", &[&["load", "--calls-from", &own, &node.url()], &rate[..]].concat());
-    assert!(said.contains("work listed: 20 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("work listed: 20 calls, 0 throttled, 0 failed"), "{said}");
     let methods = ["eth_getBalance", "web3_sha3"].map(|name| records.matches(name).count());
     assert!(methods.iter().all(|count| *count > 2) && methods.iter().sum::<usize>() == 20);
 
@@ -225,7 +225,7 @@ async fn websocket_batches_calls_of_ones_own_and_recorded_traffic() {
     let log = file("log.jsonl", &log.concat());
     let (said, records) = run("replay", &["replay", "--from", &log, "--speed", "4", &node.url()]);
     assert!(said.contains("3 calls; 1 lines of the log are left out"), "{said}");
-    assert!(said.contains("replay speed 4: 3 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("replay speed 4: 3 calls, 0 throttled, 0 failed"), "{said}");
     let order = ["eth_blockNumber", "eth_call", "eth_getBalance"].map(|name| records.find(name));
     assert!(order.is_sorted() && order[0].is_some(), "{records}");
 }
@@ -302,7 +302,7 @@ async fn the_log_of_the_proxy_is_replayed() {
     let (code, said) =
         analyze(&["replay", "--from", &log, "--speed", "10", &node.url(), "--out", &out]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("calls, 0 throttled, 0 failed"), "{said}");
     let records = std::fs::read_to_string(Path::new(&out).join("records.jsonl")).unwrap();
     // In their order; which of them ends first is not decided here.
     assert!(records.contains(r#""n":0,"method":"eth_blockNumber""#), "{records}");

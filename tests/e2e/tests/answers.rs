@@ -152,7 +152,7 @@ mod with_geth {
         // Two honest ones, one of which goes on.
         let ran = agree(&urls[..2], &[]).await;
         for target in 0..2 {
-            assert_eq!(ran.verdict(target)["finding"], "agrees", "{}", ran.verdict(target));
+            assert_eq!(ran.verdict(target)["bound"], "not_up_to", "{}", ran.verdict(target));
             let compared = ran.of(target).filter(|it| it["digest"].is_string()).count();
             assert!(compared > 60, "{compared} answers of {}", ran.of(target).count());
         }
@@ -190,13 +190,13 @@ mod with_geth {
             ];
             assert_eq!(found, planted);
             let accused = ran.verdict(liar);
-            assert_eq!(accused["finding"], "disagrees", "{accused}");
+            assert_eq!(accused["bound"], "found", "{accused}");
             assert_eq!(accused["calls"], calls, "{accused}");
             let outvoted = if urls.len() == 3 { calls } else { 0 };
             assert_eq!(accused["outvoted"], outvoted, "{accused}");
-            let expected = if urls.len() == 3 { "agrees" } else { "disagrees" };
+            let expected = if urls.len() == 3 { "not_up_to" } else { "found" };
             for target in 0..liar {
-                assert_eq!(ran.verdict(target)["finding"], expected, "{}", ran.verdict(target));
+                assert_eq!(ran.verdict(target)["bound"], expected, "{}", ran.verdict(target));
             }
             let line = "do curl -s \"$url\" -H 'content-type: application/json' -d '{";
             assert!(ran.text.contains(line), "a line to see it oneself");
@@ -275,7 +275,7 @@ mod with_geth {
         other.set(Fault::Rewritten(in_other_words()));
         let ran = agree(&[node.url(), other.url()], &[]).await;
         for target in 0..2 {
-            assert_eq!(ran.verdict(target)["finding"], "agrees", "{}", ran.verdict(target));
+            assert_eq!(ran.verdict(target)["bound"], "not_up_to", "{}", ran.verdict(target));
         }
         let evidence = ran.verdict(1)["evidence"].to_string();
         for member in [
@@ -310,7 +310,7 @@ mod with_geth {
             let differing: Vec<&Value> = ran.of(1).filter(|it| it["path"].is_string()).collect();
             assert!(differing.is_empty(), "{differing:#?}");
             for target in 0..2 {
-                assert_eq!(ran.verdict(target)["finding"], "agrees", "{}", ran.verdict(target));
+                assert_eq!(ran.verdict(target)["bound"], "not_up_to", "{}", ran.verdict(target));
             }
             let compared = ran.of(1).filter(|it| it["digest"].is_string()).count();
             assert!(compared > 60, "{compared} answers");

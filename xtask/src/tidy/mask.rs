@@ -32,6 +32,19 @@ pub(crate) fn mask(text: &str) -> Masked {
     masked
 }
 
+/// The strings of `text` as written, quotes and all, each with where it begins.
+pub(crate) fn strings(text: &str) -> Vec<(usize, &str)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < text.len() {
+        let (kind, length) = next_piece(&text[at..]);
+        if kind == PieceKind::Text {
+            found.push((at, &text[at..at + length]));
+        }
+        at += length;
+    }
+    found
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum PieceKind {
     Code,

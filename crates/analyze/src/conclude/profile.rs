@@ -8,14 +8,17 @@
 //! Rates are written as they were measured: the proxy keeps a twentieth below them. Of what ends a
 //! connection less is written, because the other side counts otherwise than we do.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
+use crate::conclude::setting::ProfileKey;
+use crate::conclude::verdict::FindingBound::{Found, NotUpTo};
 use crate::conclude::verdict::{
-    CapWay, Confidence, ExperimentVerdict, Extent, Finding, Refilled, RefusalWay, ShapingScope,
-    figure,
+    CapWay, Confidence, ExperimentVerdict, Extent, Faster, Finding, NoDifference, Refilled,
+    RefusalWay, ShapingScope, TokenLimit, figure,
 };
 use crate::record::{MeasuredTarget, RunRecord};
 use crate::text::is_bidi_control;
@@ -54,33 +57,35 @@ pub fn profile(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> String {
     out
 }
 
+/// What a setting is set to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ProfileValue {
+    Count(u64),
+    Milliseconds(u64),
+    Word(&'static str),
+    List(Vec<String>),
+}
+
 /// What a target's verdicts come to.
 struct Settings<'a> {
     provider: Option<&'a Provider>,
-    http: Option<ProfileLine>,
     /// HTTP/1.1 is quicker in every setting in which it was compared with HTTP/2.
     quicker_h1: bool,
-    connection: Vec<(&'static str, ProfileLine)>,
-    budget: Vec<(&'static str, ProfileLine)>,
-    history: Vec<(&'static str, ProfileLine)>,
-    deny: Option<(Vec<String>, String)>,
+    set: BTreeMap<ProfileKey, ProfileLine>,
     comments: Vec<String>,
 }
 
+/// A value, and what it rests on.
 struct ProfileLine {
-    value: String,
+    value: ProfileValue,
     why: String,
 }
 
 fn upstream(out: &mut String, target: &MeasuredTarget, verdicts: &[&ExperimentVerdict]) {
     let mut settings = Settings {
         provider: target.provider.as_deref().and_then(Provider::named),
-        http: None,
         quicker_h1: verdicts.iter().all(|verdict| leaves_http1(verdict)),
-        connection: Vec::new(),
-        budget: Vec::new(),
-        history: Vec::new(),
-        deny: None,
+        set: BTreeMap::new(),
         comments: Vec::new(),
     };
     for verdict in verdicts {
@@ -101,65 +106,51 @@ impl Settings<'_> {
     fn add(&mut self, verdict: &ExperimentVerdict) {
         let why = format!("{}: {}", verdict.experiment, plain(&verdict.sentence));
         if verdict.confidence <= Confidence::Low {
-            self.comments.push(format!("{why} (confidence {})", verdict.confidence.word()));
-            return;
+            return self.comments.push(format!("{why}{}", verdict.confidence_note()));
         }
         match &verdict.finding {
-            Finding::Rate { per_second, way } => self.refused_rate(*per_second, *way, &why),
-            Finding::Bucket { size, refill_per_second, window_s, refill, .. } => {
-                self.bucket(*refill_per_second, *size, *window_s, *refill, why);
-            }
+            Finding::Rate(Found(it)) => self.refused_rate(it.per_second, it.way, &why),
+            Finding::Bucket(Found(it)) => self.bucket(*it, why),
             Finding::InFlight { calls, .. } => self.in_flight(*calls, why),
-            Finding::ConnectionCap { connections, .. } => self.connections(*connections, &why),
-            Finding::Shaped { scope, knee, .. } => self.knee(*scope, *knee, &why),
-            Finding::StreamCap { streams, way, .. } => self.streams(*streams, *way, why),
-            Finding::Recycle { after_calls, .. } => self.requests_max(*after_calls, &why),
-            Finding::IdleClose { after_ms } => self.idle(*after_ms, why),
-            Finding::Faster { what, .. } => self.faster(what, why),
+            Finding::ConnectionCap { connections, .. } => {
+                let most = (*connections).clamp(1, 65_536);
+                self.least(ProfileKey::ConnectionsMax, most, why);
+            }
+            Finding::Shaping(Found(it)) => self.knee(it.scope, it.knee, &why),
+            Finding::StreamCap(Found(it)) => self.streams(it.streams, it.way, why),
+            Finding::Recycle(Found(it)) => {
+                let most = (it.after_calls * REQUESTS_PERCENT / 100).max(1);
+                let why = format!("nine tenths, {why}");
+                self.put(ProfileKey::RequestsMax, ProfileValue::Count(most), why);
+            }
+            Finding::IdleClose(Found(it)) => self.idle(it.after_ms, why),
+            Finding::Comparison(Found(it)) => self.faster(&it.what, why),
             Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } if *up_to > 0 => {
-                self.reach(*what, *up_to, why);
+                match key(*what) {
+                    Some(key) => self.put(key, ProfileValue::Count(*up_to), why),
+                    None => self.comments.push(why),
+                }
             }
             Finding::Methods { missing, .. } if !missing.is_empty() => {
-                self.deny = Some((missing.clone(), why));
+                let deny = missing.iter().take(DENIED_MAX).cloned().collect();
+                self.put(ProfileKey::Deny, ProfileValue::List(deny), why);
             }
-            Finding::Takes { .. }
-            | Finding::NoStreamCap { .. }
-            | Finding::NoRecycle { .. }
-            | Finding::NoIdleClose { .. }
-            | Finding::NoRateLimit { .. }
-            | Finding::NoBucket { .. }
-            | Finding::NotShaped { .. }
-            | Finding::NoDifference { .. }
-            | Finding::BodyPace { .. }
-            | Finding::NoBodyPace { .. }
-            | Finding::SmallWait { .. }
-            | Finding::SmallFlow { .. }
-            | Finding::Cost { .. }
-            | Finding::Lag { .. }
-            | Finding::NoLag { .. }
-            | Finding::Disagrees { .. }
-            | Finding::Agrees { .. }
-            | Finding::Reach { .. }
-            | Finding::Methods { .. }
-            | Finding::WebSocket { .. }
-            | Finding::Capacity { .. }
-            | Finding::NoCapacityLimit { .. }
-            | Finding::Users { .. }
-            | Finding::Held { .. }
-            | Finding::Drift { .. }
-            | Finding::Step { .. }
-            | Finding::Fails { .. }
-            | Finding::Ended { .. }
-            | Finding::NoDrift { .. }
-            | Finding::Adds { .. }
-            | Finding::CannotTell { .. } => self.comments.push(why),
+            // `FindingKind::settings` says from which kinds a setting may follow.
+            _ => self.comments.push(why),
         }
     }
 
-    fn requests_max(&mut self, after_calls: u64, why: &str) {
-        let value = (after_calls * REQUESTS_PERCENT / 100).max(1).to_string();
-        let why = format!("nine tenths, {why}");
-        set(&mut self.connection, "requests_max", ProfileLine { value, why }, true);
+    /// Sets a key, whatever was there.
+    fn put(&mut self, key: ProfileKey, value: ProfileValue, why: String) {
+        self.set.insert(key, ProfileLine { value, why });
+    }
+
+    /// Sets a key to the least that anything asks for.
+    fn least(&mut self, key: ProfileKey, count: u64, why: String) {
+        match self.set.get(&key).map(|line| &line.value) {
+            Some(ProfileValue::Count(known)) if *known <= count => {}
+            _ => self.put(key, ProfileValue::Count(count), why),
+        }
     }
 
     fn idle(&mut self, after_ms: u64, why: String) {
@@ -168,21 +159,17 @@ impl Settings<'_> {
         if ms < 100 {
             return self.comments.push(why);
         }
-        let (value, why) = (duration(ms), format!("four fifths, {why}"));
-        set(&mut self.connection, "idle", ProfileLine { value, why }, true);
+        let why = format!("four fifths, {why}");
+        self.put(ProfileKey::Idle, ProfileValue::Milliseconds(ms), why);
     }
 
     /// HTTP/2 needs no setting: the proxy takes it where it is offered.
     fn faster(&mut self, what: &str, why: String) {
-        match what == HTTP1 && self.quicker_h1 && self.http.is_none() {
-            true => self.http = Some(ProfileLine { value: "\"1.1\"".to_owned(), why }),
+        let is_first = !self.set.contains_key(&ProfileKey::Http);
+        match what == HTTP1 && self.quicker_h1 && is_first {
+            true => self.put(ProfileKey::Http, ProfileValue::Word("1.1"), why),
             false => self.comments.push(why),
         }
-    }
-
-    fn reach(&mut self, what: Extent, up_to: u64, why: String) {
-        let Some(key) = key(what) else { return self.comments.push(why) };
-        set(&mut self.history, key, ProfileLine { value: up_to.to_string(), why }, true);
     }
 
     fn refused_rate(&mut self, per_second: f64, way: RefusalWay, why: &str) {
@@ -204,16 +191,17 @@ impl Settings<'_> {
 
     /// What a long test passed (`direct`) goes before what a burst's refill suggests.
     fn rate(&mut self, per_second: f64, why: &str, direct: bool) {
-        let (name, value, why) = match self.credits() {
+        let (key, value, why) = match self.credits() {
             // What was asked to find it is one method; others cost more or less.
             Some((unit, each)) => {
                 let (value, each) = ((per_second * each).floor(), figure(each));
-                ("credits_per_second", value, format!("at {each} {} a call, {why}", plain(unit)))
+                let why = format!("at {each} {} a call, {why}", plain(unit));
+                (ProfileKey::CreditsPerSecond, value, why)
             }
-            None => ("calls_per_second", per_second.floor(), why.to_owned()),
+            None => (ProfileKey::CallsPerSecond, per_second.floor(), why.to_owned()),
         };
-        if value >= 1.0 {
-            set(&mut self.budget, name, ProfileLine { value: value.to_string(), why }, direct);
+        if value >= 1.0 && (direct || !self.set.contains_key(&key)) {
+            self.put(key, ProfileValue::Count(value as u64), why);
         }
     }
 
@@ -232,25 +220,20 @@ impl Settings<'_> {
     }
 
     /// How the calls of a rate are counted; of credits the catalogue knows that.
-    fn bucket(&mut self, per_second: f64, size: u64, window_s: f64, refill: Refilled, why: String) {
-        self.rate(per_second, &why, false);
-        if per_second < 1.0 || self.credits().is_some() {
+    fn bucket(&mut self, it: TokenLimit, why: String) {
+        self.rate(it.refill_per_second, &why, false);
+        if it.refill_per_second < 1.0 || self.credits().is_some() {
             return self.comments.push(why);
         }
-        let steady = refill == Refilled::Evenly && size >= 1;
-        if window_s > WINDOW_SECONDS {
-            let value = duration((window_s.min(86_400.0) * 1_000.0).round() as u64);
-            set(&mut self.budget, "calls_window", ProfileLine { value, why: why.clone() }, true);
+        let steady = it.refill == Refilled::Evenly && it.size >= 1;
+        if it.window_s > WINDOW_SECONDS {
+            let ms = (it.window_s.min(86_400.0) * 1_000.0).round() as u64;
+            self.put(ProfileKey::CallsWindow, ProfileValue::Milliseconds(ms), why.clone());
         } else if !steady {
             self.comments.push(why.clone());
         }
         if steady {
-            set(
-                &mut self.budget,
-                "calls_burst",
-                ProfileLine { value: size.to_string(), why },
-                true,
-            );
+            self.put(ProfileKey::CallsBurst, ProfileValue::Count(it.size), why);
         }
     }
 
@@ -270,10 +253,7 @@ impl Settings<'_> {
 
     /// Calls at once on one connection: the fewest that anything asks for.
     fn at_once(&mut self, calls: u32, why: String) {
-        let known = self.connection.iter().find(|(name, _)| *name == "streams_max");
-        let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u32::MAX);
-        let line = ProfileLine { value: calls.clamp(1, 1_000).to_string(), why };
-        set(&mut self.connection, "streams_max", line, calls < known);
+        self.least(ProfileKey::StreamsMax, u64::from(calls).clamp(1, 1_000), why);
     }
 
     fn knee(&mut self, scope: ShapingScope, knee: f64, why: &str) {
@@ -287,42 +267,33 @@ impl Settings<'_> {
         }
     }
 
-    /// A profile has no setting for that: the upstream's counts for each worker.
-    fn connections(&mut self, connections: u64, why: &str) {
-        self.comments.push(format!(
-            "{why}: set `connections_max` of the upstream to {connections} or less, divided by `workers`"
-        ));
-    }
-
     /// Calls in flight, over all connections: the fewest that anything asks for.
     fn in_flight(&mut self, calls: u64, why: String) {
-        let known = self.budget.iter().find(|(name, _)| *name == "in_flight");
-        let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u64::MAX);
-        let line = ProfileLine { value: calls.clamp(1, 65_536).to_string(), why };
-        set(&mut self.budget, "in_flight", line, calls < known);
+        self.least(ProfileKey::InFlight, calls.clamp(1, 65_536), why);
     }
 
     fn write(&self, out: &mut String) {
-        // Where it is not quicker in every setting, the load decides: see the comments.
-        if let Some(line) = &self.http {
-            let _ = writeln!(out, "    http: {} # {}", line.value, line.why);
-        }
-        let groups = [
-            ("connection", &self.connection),
-            ("budget", &self.budget),
-            ("history", &self.history),
-        ];
-        for (group, lines) in groups.into_iter().filter(|(_, lines)| !lines.is_empty()) {
-            let _ = writeln!(out, "    {group}:");
-            for (name, line) in lines {
-                let _ = writeln!(out, "      {name}: {} # {}", line.value, line.why);
+        let mut group = "";
+        for (key, ProfileLine { value, why }) in &self.set {
+            let (its, name) = key.path().split_once('.').unwrap_or(("", key.path()));
+            if its != group {
+                group = its;
+                let _ = writeln!(out, "    {group}:");
             }
-        }
-        if let Some((methods, why)) = &self.deny {
-            let _ = writeln!(out, "    methods: # {why}\n      deny:");
-            for method in methods.iter().take(DENIED_MAX) {
-                let _ = writeln!(out, "        - {}", quoted(method));
-            }
+            let indent = if group.is_empty() { "    " } else { "      " };
+            let value = match value {
+                ProfileValue::Count(count) => count.to_string(),
+                ProfileValue::Milliseconds(ms) => duration(*ms),
+                ProfileValue::Word(word) => quoted(word),
+                ProfileValue::List(items) => {
+                    let _ = writeln!(out, "{indent}{name}: # {why}");
+                    for item in items {
+                        let _ = writeln!(out, "{indent}  - {}", quoted(item));
+                    }
+                    continue;
+                }
+            };
+            let _ = writeln!(out, "{indent}{name}: {value} # {why}");
         }
         if !self.comments.is_empty() {
             out.push_str("    # Measured, and no setting:\n");
@@ -339,39 +310,25 @@ const HTTP1: &str = "http/1.1";
 /// it. A comparison that was not made may have failed.
 fn leaves_http1(verdict: &ExperimentVerdict) -> bool {
     match &verdict.finding {
-        Finding::Faster { what, than, .. } | Finding::NoDifference { what, than, .. }
-            if what == HTTP1 || than == HTTP1 =>
-        {
-            let faster = matches!(verdict.finding, Finding::Faster { .. });
-            faster && what == HTTP1 && verdict.confidence > Confidence::Low
+        Finding::Comparison(
+            Found(Faster { what, than, .. }) | NotUpTo(NoDifference { what, than, .. }),
+        ) if what == HTTP1 || than == HTTP1 => {
+            let is_faster = !verdict.finding.is_unmet();
+            is_faster && what == HTTP1 && verdict.confidence > Confidence::Low
         }
         Finding::CannotTell { .. } => verdict.experiment != "protocol",
         _ => true,
     }
 }
 
-/// Sets a line; one that is there gives way only where `over`.
-fn set(
-    lines: &mut Vec<(&'static str, ProfileLine)>,
-    name: &'static str,
-    line: ProfileLine,
-    over: bool,
-) {
-    match lines.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, known)) if over => *known = line,
-        Some(_) => {}
-        None => lines.push((name, line)),
-    }
-}
-
 /// The setting below `history`, where there is one.
-fn key(what: Extent) -> Option<&'static str> {
+fn key(what: Extent) -> Option<ProfileKey> {
     match what {
-        Extent::State => Some("state"),
-        Extent::Blocks => Some("blocks"),
-        Extent::Logs => Some("logs"),
-        Extent::Traces => Some("traces"),
-        Extent::Range => Some("range_max"),
+        Extent::State => Some(ProfileKey::State),
+        Extent::Blocks => Some(ProfileKey::Blocks),
+        Extent::Logs => Some(ProfileKey::Logs),
+        Extent::Traces => Some(ProfileKey::Traces),
+        Extent::Range => Some(ProfileKey::RangeMax),
         Extent::Batch => None,
     }
 }
@@ -409,6 +366,63 @@ pub(crate) fn date(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::conclude::verdict::sample_findings;
+
+    #[test]
+    fn settings_follow_from_the_kinds_that_the_table_names() {
+        let mut reached = BTreeSet::new();
+        for finding in sample_findings() {
+            let Some(kind) = finding.kind() else { continue };
+            let verdict = ExperimentVerdict {
+                experiment: "x".to_owned(),
+                target: 0,
+                sentence: finding.to_string(),
+                finding,
+                confidence: Confidence::High,
+                evidence: Vec::new(),
+            };
+            let mut settings = Settings {
+                provider: None,
+                quicker_h1: true,
+                set: BTreeMap::new(),
+                comments: Vec::new(),
+            };
+            settings.add(&verdict);
+            for key in settings.set.keys() {
+                assert!(kind.settings.contains(key), "{} sets {key:?}", kind.word);
+                reached.insert((kind.word, *key));
+            }
+        }
+        for kind in &crate::conclude::verdict::FINDING_KINDS {
+            // Only the catalogue knows of credits.
+            let keys = kind.settings.iter().filter(|key| **key != ProfileKey::CreditsPerSecond);
+            for key in keys {
+                assert!(reached.contains(&(kind.word, *key)), "{} never sets {key:?}", kind.word);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cap_on_connections_is_a_setting() {
+        let finding = Finding::ConnectionCap { connections: 10, way: RefusalWay::Unanswered };
+        let verdict = ExperimentVerdict {
+            experiment: "rate".to_owned(),
+            target: 0,
+            sentence: finding.to_string(),
+            finding,
+            confidence: Confidence::High,
+            evidence: Vec::new(),
+        };
+        let run = RunRecord { targets: vec![MeasuredTarget::default()], ..RunRecord::default() };
+        let text = profile(&run, &[verdict]);
+        let line = "    connections_max: 10 # rate: At most 10 connections per client address; \
+                    excess gets no response\n";
+        assert!(text.contains(line), "{text}");
+    }
+
     #[test]
     fn a_line_moves_no_cursor_and_is_one() {
         assert_eq!(super::plain("a\u{1b}[2Jb\nc\u{202e}d\u{9b}e"), "a [2Jb c d e");

@@ -16,11 +16,13 @@ mod failures;
 mod finding;
 mod fresh;
 mod in_flight;
+mod kind;
 mod latency;
 mod limits;
 mod load;
 mod reach;
 mod refill;
+mod samples;
 mod sentence;
 mod soak;
 
@@ -29,9 +31,18 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
-    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
+    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, EndReason, Extent,
+    FailedCalls, FailureSpan, FailureWay, Faster, Finding, FindingBound, IdleClose, LoadCapacity,
+    NoBlockLag, NoBodyPace, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit,
+    NoRecycle, NoStreamLimit, NoTokenLimit, NotShaped, PacedFlow, Recycle, Refilled, RefusalWay,
+    RefusedRate, RetryAfterWorth, ServedUsers, Shaped, ShapingScope, SmallFlow, SmallWait,
+    StreamLimit, TokenLimit,
 };
+pub use kind::{
+    Better, FINDING_KINDS, FigureBound, FigureTerms, FindingKind, Unit, VerdictFigure,
+    figure_words, figures,
+};
+pub use samples::{sample_findings, sentences_page};
 pub use sentence::figure;
 
 use crate::record::{PlayedCell, Record, RunRecord, Trial, trial, trials};
@@ -98,6 +109,16 @@ pub struct ExperimentVerdict {
     pub confidence: Confidence,
     /// What it rests on, a line each.
     pub evidence: Vec<String>,
+}
+
+impl ExperimentVerdict {
+    /// How sure it is, to follow the sentence: ` (high confidence)`; empty where nothing was found.
+    pub fn confidence_note(&self) -> String {
+        match self.confidence {
+            Confidence::None => String::new(),
+            sure => format!(" ({} confidence)", sure.word()),
+        }
+    }
 }
 
 /// A finding on its way to a verdict.
@@ -255,13 +276,19 @@ impl Finding {
     /// Whether calls fail because they wait for too long, or are never answered, above a rate: then they fail at that
     /// rate, and not at any.
     fn explains_failures(&self) -> bool {
-        matches!(self, Self::Rate { way: RefusalWay::Queued | RefusalWay::Unanswered, .. })
+        matches!(
+            self,
+            Self::Rate(FindingBound::Found(RefusedRate {
+                way: RefusalWay::Queued | RefusalWay::Unanswered,
+                ..
+            }))
+        )
     }
 
     /// Whether calls that were late here could have brought it about.
     fn rests_on_times(&self) -> bool {
         let is_counted = matches!(self, Self::Fails { .. } | Self::ConnectionCap { .. });
-        let is_refused = matches!(self, Self::Rate { way, .. } if *way != RefusalWay::Queued);
+        let is_refused = matches!(self, Self::Rate(FindingBound::Found(RefusedRate { way, .. })) if *way != RefusalWay::Queued);
         !is_counted && !is_refused
     }
 }
@@ -273,7 +300,7 @@ fn doubted(trial: &Trial<'_>) -> DraftVerdict {
     let why: Vec<String> = doubts
         .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
         .collect();
-    DraftVerdict::cannot_tell(why.join(", "))
+    DraftVerdict::cannot_tell(format!("too few sound samples ({})", why.join(", ")))
 }
 
 /// What the cells of an experiment differ in, where a share of failures that is the same in all of them is

@@ -14,8 +14,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::figure::{Unit, WORDS};
 use super::measure::{MEASURES, Measure};
+use crate::conclude::verdict::{Unit, figure_words};
 
 /// Experiments that a condition can name.
 const EXPERIMENTS: [&str; 14] = [
@@ -186,7 +186,7 @@ fn subject(
         };
         let after = at + experiment.len() + 1;
         let experiment = known(cursor, at, experiment, "experiment", &EXPERIMENTS)?;
-        let figure = known(cursor, after, figure, "figure of a verdict", &WORDS)?;
+        let figure = known(cursor, after, figure, "figure of a verdict", &figure_words())?;
         return Ok((ConditionSubject::Verdict { experiment, figure }, None));
     }
     let (experiment, at, name) = match name.split_once('.') {

@@ -3,9 +3,8 @@
 use serde::Serialize;
 
 use super::evaluate::{ConditionResult, GateOutcome};
-use super::figure::{VerdictFigure, figures};
 use super::measure::{MEASURES, Measure, MeasuredRun};
-use crate::conclude::verdict::{Confidence, ExperimentVerdict};
+use crate::conclude::verdict::{Confidence, ExperimentVerdict, VerdictFigure, figures};
 use crate::record::RunRecord;
 
 /// The JSON Schema (draft 2020-12) of a [`RunDocument`].

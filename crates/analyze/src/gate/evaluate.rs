@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::condition::{ComparisonSign, ConditionSubject, GateCondition};
-use super::figure::{FigureBound, Unit, VerdictFigure, figures};
 use super::measure::MeasuredRun;
-use crate::conclude::verdict::{Confidence, ExperimentVerdict};
+use crate::conclude::verdict::{
+    Better, Confidence, ExperimentVerdict, FigureBound, Unit, VerdictFigure, figures,
+};
 
 /// What a run comes to, from the conditions, the baseline and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -123,7 +124,7 @@ fn figure_of(
     match &condition.subject {
         ConditionSubject::Calls { experiment, measure } => {
             let found = run.figure(target, *experiment, *measure)?;
-            let better = super::figure::Better::Neither;
+            let better = Better::Neither;
             let bound = FigureBound::Exactly;
             Ok(VerdictFigure { word: "", value: found.value, bound, unit: found.unit, better })
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::figure::Unit;
+use crate::conclude::verdict::Unit;
 use crate::conclude::verdict::see;
 use crate::record::{Record, RunRecord, Trial, trials};
 use crate::stat::quantile;

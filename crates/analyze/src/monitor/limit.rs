@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::conclude::verdict::{Confidence, ExperimentVerdict, Finding, Refilled};
+use crate::conclude::verdict::{
+    Confidence, ExperimentVerdict, Finding, FindingBound, NoRateLimit, Refilled, RefusedRate,
+    TokenLimit,
+};
 use crate::measure::plan::{CellOutcome, ProbeCell, ProbePlan, RatePlan};
 use crate::record::Cell;
 
@@ -68,17 +71,21 @@ impl TrackedLimit {
     pub fn of(verdicts: &[ExperimentVerdict]) -> Self {
         let sure = || verdicts.iter().filter(|it| it.confidence >= Confidence::Medium);
         let bucket = sure().find_map(|verdict| match verdict.finding {
-            Finding::Bucket { size, refill, .. } => Some((size as f64, refill)),
+            Finding::Bucket(FindingBound::Found(TokenLimit { size, refill, .. })) => {
+                Some((size as f64, refill))
+            }
             _ => None,
         });
         let rate = sure().find_map(|verdict| match verdict.finding {
-            Finding::Rate { per_second, .. } => {
+            Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
                 let (size, is_even) = bucket.map_or((None, false), |(size, refill)| {
                     (Some(size), refill == Refilled::Evenly)
                 });
                 Some(Self::Limited(RateBound { per_second, size, is_even }))
             }
-            Finding::NoRateLimit { up_to_per_second, .. } => Some(Self::NoneUpTo(up_to_per_second)),
+            Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second, .. })) => {
+                Some(Self::NoneUpTo(up_to_per_second))
+            }
             Finding::InFlight { .. } | Finding::ConnectionCap { .. } => Some(Self::Concurrency),
             _ => None,
         });

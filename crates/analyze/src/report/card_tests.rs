@@ -1,7 +1,10 @@
 //! The rule of the colours, case by case.
 
 use super::*;
-use crate::conclude::verdict::{CapWay, Drifting, FailureSpan, FailureWay, Finding, RefusalWay};
+use crate::conclude::verdict::{
+    AnswersDiffer, CapWay, Drift, Drifting, FailureSpan, FailureWay, Finding, FindingBound,
+    NoRateLimit, RefusalWay, RefusedRate, StreamLimit,
+};
 
 fn told(experiment: &str, finding: Finding, confidence: Confidence) -> ExperimentVerdict {
     ExperimentVerdict {
@@ -32,11 +35,14 @@ fn fails(percent: f64) -> Finding {
 }
 
 fn no_limit() -> Finding {
-    Finding::NoRateLimit { up_to_per_second: 160.0, kept_s: 6.0 }
+    Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second: 160.0, kept_s: 6.0 }))
 }
 
 fn rate() -> Finding {
-    Finding::Rate { per_second: 125.0, way: RefusalWay::Status429 }
+    Finding::Rate(FindingBound::Found(RefusedRate {
+        per_second: 125.0,
+        way: RefusalWay::Status429,
+    }))
 }
 
 fn open() -> Finding {
@@ -44,14 +50,14 @@ fn open() -> Finding {
 }
 
 fn disagrees(outvoted: u64) -> Finding {
-    Finding::Disagrees {
+    Finding::Answers(FindingBound::Found(AnswersDiffer {
         calls: 5,
         of: 200,
         outvoted,
         method: "eth_getLogs".to_owned(),
         params: "[]".to_owned(),
         difference: None,
-    }
+    }))
 }
 
 #[test]
@@ -85,11 +91,18 @@ fn the_weightiest_sure_finding_decides() {
 #[test]
 fn a_cap_and_a_change_count_where_they_cost_calls() {
     let high = Confidence::High;
-    let cap = |way| Finding::StreamCap { streams: 99, way, seen: "3 of 3".to_owned() };
+    let cap = |way| {
+        Finding::StreamCap(FindingBound::Found(StreamLimit {
+            streams: 99,
+            way,
+            seen: "3 of 3".to_owned(),
+        }))
+    };
     check(TargetSeverity::Sound, &[("streams", cap(CapWay::Announced), high)]);
     check(TargetSeverity::Limited, &[("streams", cap(CapWay::Fatal), high)]);
     check(TargetSeverity::Limited, &[("streams", cap(CapWay::Refused), high)]);
-    let drift = |what, from, to| Finding::Drift { what, from, to, minutes: 60 };
+    let drift =
+        |what, from, to| Finding::Drift(FindingBound::Found(Drift { what, from, to, minutes: 60 }));
     check(TargetSeverity::Limited, &[("soak", drift(Drifting::Time, 20.0, 40.0), high)]);
     check(TargetSeverity::Sound, &[("soak", drift(Drifting::Time, 40.0, 20.0), high)]);
     check(TargetSeverity::Limited, &[("soak", drift(Drifting::Throughput, 40.0, 20.0), high)]);

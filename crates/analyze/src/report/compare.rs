@@ -12,8 +12,9 @@ use std::fmt::Write as _;
 use super::html::wrap;
 use super::table::{cell, sentences};
 use crate::conclude::profile::date;
-use crate::conclude::verdict::{Confidence, ExperimentVerdict, figure, see, verdicts};
-use crate::gate::{VerdictFigure, figures};
+use crate::conclude::verdict::{
+    Confidence, ExperimentVerdict, VerdictFigure, figure, figures, see, verdicts,
+};
 use crate::record::{Record, RunRecord, trials};
 use crate::stat::bootstrap::Interval;
 use crate::stat::median;

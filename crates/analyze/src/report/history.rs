@@ -10,8 +10,8 @@ use super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::compare::Side;
 use super::html::{place, wrap};
 use crate::conclude::profile::date;
-use crate::conclude::verdict::{Confidence, figure, verdicts};
-use crate::gate::{FigureBound, MEASURES, MeasuredRun, Unit, figures};
+use crate::conclude::verdict::{Confidence, FigureBound, Unit, figure, figures, verdicts};
+use crate::gate::{MEASURES, MeasuredRun};
 use crate::text::escaped;
 
 /// Runs in a line of the terminal: the newest.

@@ -255,11 +255,8 @@ fn say(out: &mut String, verdict: &ExperimentVerdict) {
         escaped(&verdict.sentence)
     );
     if !verdict.evidence.is_empty() {
-        let _ = write!(
-            out,
-            "<details><summary>confidence {}; why</summary><ul>",
-            verdict.confidence.word()
-        );
+        let _ =
+            write!(out, "<details><summary>evidence{}</summary><ul>", verdict.confidence_note());
         for line in &verdict.evidence {
             let _ = write!(out, "<li>{}</li>", escaped(line));
         }

@@ -79,7 +79,7 @@ fn part(rollup: &Rollup) -> String {
     let ms = |us: u64| us as f64 / 1_000.0;
     let times = match (rollup.p50, rollup.p99) {
         (Some(p50), Some(p99)) => {
-            format!(", median {:.1} ms, 99 % within {:.1} ms", ms(p50), ms(p99))
+            format!(", p50 {:.1} ms, p99 {:.1} ms", ms(p50), ms(p99))
         }
         (_, _) => String::new(),
     };
@@ -94,27 +94,27 @@ fn part(rollup: &Rollup) -> String {
 }
 
 /// One cell. Times are those of calls that were served, from when they should have begun; what was
-/// neither served nor refused has failed, whether an answer came or not.
+/// neither served nor throttled has failed, whether an answer came or not.
 fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
     let took: Vec<f64> = calls
         .iter()
         .filter(|call| trial::served(call))
         .map(|call| call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0)
         .collect();
-    let refused = calls.iter().filter(|call| trial::throttled(call)).count();
-    let failed = calls.len() - took.len() - refused;
+    let throttled = calls.iter().filter(|call| trial::throttled(call)).count();
+    let failed = calls.len() - took.len() - throttled;
     let factors: Vec<String> =
         cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
     if calls.is_empty() {
         return format!("{} {}: {} calls", cell.experiment, factors.join(", "), cell.calls);
     }
     let times = match (quantile(&took, 0.5), quantile(&took, 0.95)) {
-        (Some(p50), Some(p95)) => format!(", median {p50:.1} ms, 95 % within {p95:.1} ms"),
+        (Some(p50), Some(p95)) => format!(", p50 {p50:.1} ms, p95 {p95:.1} ms"),
         (_, _) => String::new(),
     };
     let doubt = left_out(cell.load.doubted());
     format!(
-        "{} {}: {} calls, {refused} refused, {failed} failed{times}{doubt}",
+        "{} {}: {} calls, {throttled} throttled, {failed} failed{times}{doubt}",
         cell.experiment,
         factors.join(", "),
         calls.len()
@@ -202,7 +202,7 @@ mod tests {
             lines(&run, &records),
             [
                 "a  h  chain not told  provider not known",
-                "  rate rate 10: 5 calls, 1 refused, 2 failed, median 15.0 ms, 95 % within \
+                "  rate rate 10: 5 calls, 1 throttled, 2 failed, p50 15.0 ms, p95 \
                  19.5 ms, the generator fell behind: left out",
             ]
         );

@@ -118,9 +118,7 @@ pub(super) fn markdown(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> Strin
             let own = sentences(verdicts, experiment, target).map(|verdict| {
                 let sure = match verdict.confidence {
                     Confidence::None | Confidence::High => String::new(),
-                    Confidence::Low | Confidence::Medium => {
-                        format!(" ({} confidence)", verdict.confidence.word())
-                    }
+                    Confidence::Low | Confidence::Medium => verdict.confidence_note(),
                 };
                 format!("{}{sure}", cell(&verdict.sentence))
             });

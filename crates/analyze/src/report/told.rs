@@ -1,7 +1,10 @@
 //! What a report takes out of a finding beside its sentence: how it colours a card, and what a
 //! chart draws of it. The only place of the report that knows kinds of findings.
 
-use crate::conclude::verdict::{CapWay, Drifting, Finding};
+use crate::conclude::verdict::{
+    AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, Finding, FindingBound, IdleClose,
+    LoadCapacity, Recycle, RefusedRate, Shaped, StreamLimit, TokenLimit,
+};
 
 /// Percent of failing calls from which on a target is unfit: at one in a hundred a page of a
 /// hundred calls fails more often than not, and retries become a load of their own.
@@ -27,55 +30,62 @@ pub(super) fn weight(finding: &Finding) -> Weight {
         Finding::CannotTell { .. } => Weight::Open,
         Finding::Fails { low, .. } if *low > UNFIT_PERCENT => Weight::Spoils,
         // Most others have another answer; without a majority nothing shows which one is right.
-        Finding::Disagrees { outvoted: 1.., .. } => Weight::Spoils,
-        Finding::Drift { what: Drifting::Errors, to, .. }
+        Finding::Answers(FindingBound::Found(AnswersDiffer { outvoted: 1.., .. })) => {
+            Weight::Spoils
+        }
+        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Errors, to, .. }))
         | Finding::Step { what: Drifting::Errors, to, .. }
             if *to > UNFIT_PERCENT =>
         {
             Weight::Spoils
         }
-        Finding::Drift { what: Drifting::Throughput, from, to, .. }
+        Finding::Drift(FindingBound::Found(Drift {
+            what: Drifting::Throughput, from, to, ..
+        }))
         | Finding::Step { what: Drifting::Throughput, from, to, .. } => limits_if(to < from),
-        Finding::Drift { from, to, .. } | Finding::Step { from, to, .. } => limits_if(to > from),
+        Finding::Drift(FindingBound::Found(Drift { from, to, .. }))
+        | Finding::Step { from, to, .. } => limits_if(to > from),
         // What is announced is waited for by any client; other caps cost calls.
-        Finding::StreamCap { way, .. } => limits_if(*way != CapWay::Announced),
-        Finding::Recycle { orderly, .. } => limits_if(!orderly),
+        Finding::StreamCap(FindingBound::Found(StreamLimit { way, .. })) => {
+            limits_if(*way != CapWay::Announced)
+        }
+        Finding::Recycle(FindingBound::Found(Recycle { orderly, .. })) => limits_if(!orderly),
         // Stale: half of the time a block or more behind.
-        Finding::Lag { blocks, .. } => limits_if(*blocks > 0),
+        Finding::Lag(FindingBound::Found(BlockLag { blocks, .. })) => limits_if(*blocks > 0),
         Finding::Fails { .. }
-        | Finding::Disagrees { .. }
-        | Finding::Rate { .. }
+        | Finding::Answers(FindingBound::Found(_))
+        | Finding::Rate(FindingBound::Found(_))
         | Finding::InFlight { .. }
         | Finding::ConnectionCap { .. }
-        | Finding::Bucket { .. }
-        | Finding::Shaped { .. }
-        | Finding::Capacity { .. }
+        | Finding::Bucket(FindingBound::Found(_))
+        | Finding::Shaping(FindingBound::Found(_))
+        | Finding::Capacity(FindingBound::Found(_))
         | Finding::Ended { .. } => Weight::Limits,
         Finding::Takes { .. }
-        | Finding::NoStreamCap { .. }
-        | Finding::NoRecycle { .. }
-        | Finding::IdleClose { .. }
-        | Finding::NoIdleClose { .. }
-        | Finding::NoRateLimit { .. }
-        | Finding::NoBucket { .. }
-        | Finding::NotShaped { .. }
-        | Finding::Faster { .. }
-        | Finding::NoDifference { .. }
-        | Finding::BodyPace { .. }
-        | Finding::NoBodyPace { .. }
-        | Finding::SmallWait { .. }
-        | Finding::SmallFlow { .. }
+        | Finding::StreamCap(FindingBound::NotUpTo(_))
+        | Finding::Recycle(FindingBound::NotUpTo(_))
+        | Finding::IdleClose(FindingBound::Found(_))
+        | Finding::IdleClose(FindingBound::NotUpTo(_))
+        | Finding::Rate(FindingBound::NotUpTo(_))
+        | Finding::Bucket(FindingBound::NotUpTo(_))
+        | Finding::Shaping(FindingBound::NotUpTo(_))
+        | Finding::Comparison(FindingBound::Found(_))
+        | Finding::Comparison(FindingBound::NotUpTo(_))
+        | Finding::BodyPace(FindingBound::Found(_))
+        | Finding::BodyPace(FindingBound::NotUpTo(_))
+        | Finding::SmallWait(FindingBound::Found(_))
+        | Finding::SmallWait(FindingBound::NotUpTo(_))
         | Finding::Cost { .. }
-        | Finding::NoLag { .. }
-        | Finding::Agrees { .. }
+        | Finding::Lag(FindingBound::NotUpTo(_))
+        | Finding::Answers(FindingBound::NotUpTo(_))
         | Finding::Reach { .. }
         | Finding::Methods { .. }
         | Finding::WebSocket { .. }
-        | Finding::NoCapacityLimit { .. }
+        | Finding::Capacity(FindingBound::NotUpTo(_))
         | Finding::Users { .. }
         | Finding::Held { .. }
         | Finding::Adds { .. }
-        | Finding::NoDrift { .. } => Weight::Harmless,
+        | Finding::Drift(FindingBound::NotUpTo(_)) => Weight::Harmless,
     }
 }
 
@@ -120,22 +130,32 @@ pub(super) enum DrawnFigure {
 /// What a chart draws of a finding, if anything.
 pub(super) fn drawn(finding: &Finding) -> Option<Drawn<'_>> {
     Some(match finding {
-        Finding::Rate { per_second, .. } => Drawn::At(DrawnFigure::Rate, *per_second),
-        Finding::Capacity { per_second, .. } => Drawn::At(DrawnFigure::Capacity, *per_second),
-        Finding::StreamCap { streams, .. } => Drawn::At(DrawnFigure::Streams, (*streams).into()),
+        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
+            Drawn::At(DrawnFigure::Rate, *per_second)
+        }
+        Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) => {
+            Drawn::At(DrawnFigure::Capacity, *per_second)
+        }
+        Finding::StreamCap(FindingBound::Found(StreamLimit { streams, .. })) => {
+            Drawn::At(DrawnFigure::Streams, (*streams).into())
+        }
         Finding::InFlight { calls, .. } => Drawn::At(DrawnFigure::InFlight, *calls as f64),
-        Finding::Shaped { knee, .. } => Drawn::At(DrawnFigure::Knee, *knee),
-        Finding::IdleClose { after_ms } => Drawn::At(DrawnFigure::Idle, *after_ms as f64),
-        Finding::Recycle { after_calls, .. } => {
+        Finding::Shaping(FindingBound::Found(Shaped { knee, .. })) => {
+            Drawn::At(DrawnFigure::Knee, *knee)
+        }
+        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms })) => {
+            Drawn::At(DrawnFigure::Idle, *after_ms as f64)
+        }
+        Finding::Recycle(FindingBound::Found(Recycle { after_calls, .. })) => {
             Drawn::At(DrawnFigure::Requests, *after_calls as f64)
         }
-        Finding::BodyPace { bytes_per_second, .. } => {
+        Finding::BodyPace(FindingBound::Found(BodyPace { bytes_per_second, .. })) => {
             Drawn::At(DrawnFigure::Pace, *bytes_per_second)
         }
-        Finding::Bucket { size, refill_per_second, .. } => {
+        Finding::Bucket(FindingBound::Found(TokenLimit { size, refill_per_second, .. })) => {
             Drawn::Bucket { size: *size as f64, refill_per_second: *refill_per_second }
         }
-        Finding::Drift { what: Drifting::Time, from, to, .. } => {
+        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Time, from, to, .. })) => {
             Drawn::Change { from: *from, to: *to, after_minutes: None }
         }
         Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {

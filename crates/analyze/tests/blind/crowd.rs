@@ -1,7 +1,9 @@
 //! Connections of ours that are full: there are as many as a rate needs, and where there cannot be,
 //! nothing is said of the provider but what its own slowness proves.
 
-use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::conclude::verdict::{
+    Finding, FindingBound, LoadCapacity, NoLoadCapacity, verdicts,
+};
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
     CostPlan, ExperimentPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage, WindowPlan,
@@ -34,7 +36,10 @@ fn load(rate: f64) -> LoadPlan {
 async fn over_http_1_there_are_as_many_as_the_rate_needs() {
     // 80 are under way at a time.
     let told = only(concluded(ProviderDials { http2: false, ..far() }, load(400.0)).await);
-    let Finding::NoCapacityLimit { up_to_per_second, p99_ms, .. } = told.finding else {
+    let Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity {
+        up_to_per_second, p99_ms, ..
+    })) = told.finding
+    else {
         panic!("{told:#?}");
     };
     near(up_to_per_second, 400.0, &told);
@@ -83,6 +88,9 @@ async fn who_grows_slow_is_the_bound() {
     let waited = records.iter().filter_map(Record::call).filter_map(|call| call.queue).max();
     assert!(waited > Some(100_000), "all places were taken: {waited:?}");
     let told = only(verdicts(&run, &records));
-    let Finding::Capacity { per_second, .. } = told.finding else { panic!("{told:#?}") };
+    let Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) = told.finding
+    else {
+        panic!("{told:#?}")
+    };
     near(per_second, 40.0, &told);
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use wellhead_analyze::conclude::profile::profile;
-use wellhead_analyze::conclude::verdict::{Confidence, Finding, RefusalWay, verdicts};
+use wellhead_analyze::conclude::verdict::{
+    Confidence, Finding, FindingBound, RefusalWay, RefusedRate, verdicts,
+};
 use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan, ThrottlePlan, WindowPlan};
 use wellhead_net::HttpVersion;
 use wellhead_sim::ProviderDials;
@@ -83,7 +85,9 @@ async fn where_calls_wait_it_is_what_is_served() {
     let mut plan = plans(calls, takes).remove(0);
     let (run, records) = played(&provider, &mut *plan, idle).await;
     let told = only(verdicts(&run, &records));
-    let Finding::Rate { per_second, way: RefusalWay::Queued } = told.finding else {
+    let Finding::Rate(FindingBound::Found(RefusedRate { per_second, way: RefusalWay::Queued })) =
+        told.finding
+    else {
         panic!("{told:#?}");
     };
     crate::harness::near(per_second, calls as f64 / takes.as_secs_f64(), &told);

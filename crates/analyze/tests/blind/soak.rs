@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::sleep;
-use wellhead_analyze::conclude::verdict::{Drifting, ExperimentVerdict, Finding, verdicts};
+use wellhead_analyze::conclude::verdict::{
+    Drift, Drifting, ExperimentVerdict, Finding, FindingBound, NoDrift, verdicts,
+};
 use wellhead_analyze::measure::plan::{SoakLoad, SoakPlan};
 use wellhead_analyze::record::Record;
 use wellhead_analyze::work::WorkKind;
@@ -80,7 +82,7 @@ async fn soaked(seed: u64, life: Life, pace: SoakLoad) -> (Vec<ExperimentVerdict
 
 fn drifts(told: &[ExperimentVerdict]) -> Vec<(Drifting, f64, f64)> {
     let drift = |verdict: &ExperimentVerdict| match verdict.finding {
-        Finding::Drift { what, from, to, .. } => Some((what, from, to)),
+        Finding::Drift(FindingBound::Found(Drift { what, from, to, .. })) => Some((what, from, to)),
         _ => None,
     };
     told.iter().filter_map(drift).collect()
@@ -93,8 +95,12 @@ async fn found(seeds: std::ops::Range<u64>) {
         assert!(matches!(told[0].finding, Finding::Held { .. }), "seed {seed}: {told:#?}");
         match (life, drifts(&told).as_slice()) {
             (Life::Even, []) => {
-                let is_even =
-                    |it: &ExperimentVerdict| matches!(it.finding, Finding::NoDrift { minutes: 10 });
+                let is_even = |it: &ExperimentVerdict| {
+                    matches!(
+                        it.finding,
+                        Finding::Drift(FindingBound::NotUpTo(NoDrift { minutes: 10 }))
+                    )
+                };
                 assert!(told.iter().any(is_even), "seed {seed}: {told:#?}");
             }
             (Life::Slower(by), [(Drifting::Time, from, to)]) => {
@@ -170,7 +176,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
         matches!(told[0].finding, Finding::Held { parts: 10.., with_errors: 0, .. }),
         "{told:#?}"
     );
-    assert!(matches!(told[1].finding, Finding::NoDrift { .. }), "{told:#?}");
+    assert!(matches!(told[1].finding, Finding::Drift(FindingBound::NotUpTo(_))), "{told:#?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,8 @@
 //! `streams`: the cap to the stream and its way, also where calls are metered besides.
 
-use wellhead_analyze::conclude::verdict::{CapWay, ExperimentVerdict, Finding};
+use wellhead_analyze::conclude::verdict::{
+    CapWay, ExperimentVerdict, Finding, FindingBound, NoStreamLimit, StreamLimit,
+};
 use wellhead_analyze::measure::plan::StreamsPlan;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamWay, Truth};
@@ -15,7 +17,8 @@ async fn told(dials: ProviderDials) -> ExperimentVerdict {
 #[track_caller]
 fn is_told(seed: u64, truth: &Truth, told: &ExperimentVerdict) {
     let Truth::Streams(cap) = truth else { panic!("seed {seed} draws {truth:?}") };
-    let Finding::StreamCap { streams, way, .. } = told.finding else {
+    let Finding::StreamCap(FindingBound::Found(StreamLimit { streams, way, .. })) = told.finding
+    else {
         panic!("seed {seed}, {cap:?}: {told:#?}");
     };
     let planted = match cap.way {
@@ -39,7 +42,13 @@ async fn no_cap_where_there_is_none() {
     for seed in 0..5 {
         let (dials, _) = drawn(seed, DrawnDial::Nothing);
         let told = told(dials).await;
-        assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
+        assert!(
+            matches!(
+                told.finding,
+                Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 256 }))
+            ),
+            "{told:#?}"
+        );
     }
 }
 
@@ -58,7 +67,13 @@ async fn caps_of_providers_that_meter() {
     let (mut dials, _) = drawn(1, DrawnDial::Nothing);
     dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
-    assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
+    assert!(
+        matches!(
+            told.finding,
+            Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 256 }))
+        ),
+        "{told:#?}"
+    );
     assert!(told.evidence.iter().any(|line| line.contains("refused because of their rate")));
 }
 
@@ -70,6 +85,9 @@ async fn an_end_after_some_requests_is_no_cap() {
         dials.recycle_after = Some(requests);
         dials.recycle_abruptly = seed % 2 == 0;
         let told = told(dials).await;
-        assert!(!matches!(told.finding, Finding::StreamCap { .. }), "{requests}: {told:#?}");
+        assert!(
+            !matches!(told.finding, Finding::StreamCap(FindingBound::Found(_))),
+            "{requests}: {told:#?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! `throttle`: the pace that is kept in silence, and for whom.
 
-use wellhead_analyze::conclude::verdict::{Finding, ShapingScope as Whose};
+use wellhead_analyze::conclude::verdict::{Finding, FindingBound, Shaped, ShapingScope as Whose};
 use wellhead_analyze::measure::plan::ThrottlePlan;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
@@ -18,7 +18,9 @@ async fn shaped(seeds: std::ops::Range<u64>) {
         let (dials, truth) = drawn(seed, DrawnDial::Shaping);
         let told = only(concluded(dials, plan(seed)).await);
         let Truth::Shaping(shaping) = truth else { panic!("seed {seed} draws {truth:?}") };
-        let Finding::Shaped { calls_per_second, scope, .. } = told.finding else {
+        let Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) =
+            told.finding
+        else {
             panic!("seed {seed}, {shaping:?}: {told:#?}");
         };
         let planted = match shaping.scope {
@@ -46,7 +48,10 @@ async fn no_shaping_where_there_is_none() {
         let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(seed)).await);
-        assert!(matches!(told.finding, Finding::NotShaped { .. }), "seed {seed}: {told:#?}");
+        assert!(
+            matches!(told.finding, Finding::Shaping(FindingBound::NotUpTo(_))),
+            "seed {seed}: {told:#?}"
+        );
     }
 }
 
@@ -60,7 +65,12 @@ async fn shaping_over_http_1() {
         shaping.scope = LimitScope::Account;
         let planted = shaping.per_second;
         let told = only(concluded(dials, plan(seed)).await);
-        let Finding::Shaped { calls_per_second, scope: Whose::Open, .. } = told.finding else {
+        let Finding::Shaping(FindingBound::Found(Shaped {
+            calls_per_second,
+            scope: Whose::Open,
+            ..
+        })) = told.finding
+        else {
             panic!("seed {seed}: {told:#?}");
         };
         near(calls_per_second, planted, &(seed, &told));

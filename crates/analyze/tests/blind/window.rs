@@ -1,6 +1,8 @@
 //! `window`: size, length and kind of what refills, and what a `Retry-After` is worth.
 
-use wellhead_analyze::conclude::verdict::{Finding, Refilled, RefusalWay, RetryAfterWorth};
+use wellhead_analyze::conclude::verdict::{
+    Finding, FindingBound, NoTokenLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
+};
 use wellhead_analyze::measure::plan::WindowPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
@@ -33,8 +35,14 @@ async fn found(seeds: std::ops::Range<u64>) {
         let told = only(concluded(dials, plan()).await);
         let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         let about = (seed, &bucket, &told);
-        let Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after } =
-            told.finding
+        let Finding::Bucket(FindingBound::Found(TokenLimit {
+            size,
+            refill_per_second,
+            window_s,
+            refill,
+            way,
+            retry_after,
+        })) = told.finding
         else {
             panic!("{about:#?}");
         };
@@ -72,7 +80,13 @@ async fn none_where_there_is_none() {
         let (dials, _) = drawn(seed, DrawnDial::Nothing);
         let plan = WindowPlan::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
-        assert!(matches!(told.finding, Finding::NoBucket { up_to: 800 }), "{told:#?}");
+        assert!(
+            matches!(
+                told.finding,
+                Finding::Bucket(FindingBound::NotUpTo(NoTokenLimit { up_to: 800 }))
+            ),
+            "{told:#?}"
+        );
     }
 }
 

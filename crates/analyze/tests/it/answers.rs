@@ -11,7 +11,8 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{
-    Confidence, ExperimentVerdict, Extent, Finding, verdicts,
+    AnswersAgree, AnswersDiffer, BlockLag, Confidence, ExperimentVerdict, Extent, Finding,
+    FindingBound, NoBlockLag, verdicts,
 };
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
@@ -181,13 +182,25 @@ async fn every_lie_is_found_and_no_honest_target_is_accused() {
             let found = played.of(target as u32);
             let accused = lies > 0 && (target == liar || targets == 2);
             match (accused, found[0]) {
-                (true, Finding::Disagrees { calls, of, outvoted, method, params, .. }) => {
+                (
+                    true,
+                    Finding::Answers(FindingBound::Found(AnswersDiffer {
+                        calls,
+                        of,
+                        outvoted,
+                        method,
+                        params,
+                        ..
+                    })),
+                ) => {
                     assert_eq!(*of, compared, "seed {seed}");
                     assert_eq!(*calls, lies, "seed {seed}");
                     assert_eq!(*outvoted, if targets > 2 { lies } else { 0 }, "seed {seed}");
                     assert!(is_a_lie(node, &dials, method, params), "seed {seed}: {found:?}");
                 }
-                (false, Finding::Agrees { calls }) => assert_eq!(*calls, compared),
+                (false, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls }))) => {
+                    assert_eq!(*calls, compared);
+                }
                 (_, other) => panic!("seed {seed}, {target} of {targets}, {lies} lies: {other:?}"),
             }
         }
@@ -223,7 +236,10 @@ async fn what_one_does_not_tell_is_no_difference() {
     let terms = agree::AgreeTerms { asks: 200, ..agree::AgreeTerms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;
     for verdict in &played.verdicts {
-        assert!(matches!(verdict.finding, Finding::Agrees { calls } if calls > 100), "{verdict:?}");
+        assert!(
+            matches!(verdict.finding, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls })) if calls > 100),
+            "{verdict:?}"
+        );
     }
     let notes = played.verdicts[1].evidence.join("\n");
     for class in ["(unsupported)", "(missing_data)"] {
@@ -242,7 +258,7 @@ async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
         let played = play(&providers, Inquiry::Agree(terms)).await;
         assert!(providers[1].counts().refusals > 0, "it did refuse");
         for verdict in &played.verdicts {
-            let agrees = matches!(verdict.finding, Finding::Agrees { calls } if calls > 50);
+            let agrees = matches!(verdict.finding, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls })) if calls > 50);
             assert!(agrees, "{verdict:?}");
         }
     }
@@ -255,8 +271,9 @@ async fn a_target_that_bars_all_calls_is_not_compared() {
     let providers = start(busy(), dials);
     let terms = agree::AgreeTerms { asks: 40, ..agree::AgreeTerms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;
-    let kinds: Vec<bool> =
-        (0..3).map(|n| matches!(played.of(n)[0], Finding::Agrees { .. })).collect();
+    let kinds: Vec<bool> = (0..3)
+        .map(|n| matches!(played.of(n)[0], Finding::Answers(FindingBound::NotUpTo(_))))
+        .collect();
     assert_eq!(kinds, [true, true, false]);
     assert!(matches!(played.of(2)[0], Finding::CannotTell { .. }), "{:?}", played.verdicts);
 }
@@ -320,12 +337,17 @@ async fn a_lag_is_found_and_whose_it_is() {
         let planted = dials.lag_blocks as f64 * block_time.as_secs_f64() * 1_000.0;
         for target in 0..targets {
             match (target == late, played.of(target as u32)[0]) {
-                (true, Finding::Lag { ms, low_ms, high_ms, blocks, .. }) => {
+                (
+                    true,
+                    Finding::Lag(FindingBound::Found(BlockLag {
+                        ms, low_ms, high_ms, blocks, ..
+                    })),
+                ) => {
                     near(*ms, planted, &format!("seed {seed}"));
                     assert!(low_ms <= ms && ms <= high_ms, "{played:?}", played = played.verdicts);
                     assert_eq!(*blocks, dials.lag_blocks, "seed {seed}");
                 }
-                (false, Finding::NoLag { within_ms, .. }) => {
+                (false, Finding::Lag(FindingBound::NotUpTo(NoBlockLag { within_ms, .. }))) => {
                     assert!(*within_ms < block_time.as_secs_f64() * 500.0, "seed {seed}");
                 }
                 (_, other) => panic!("seed {seed}: {target}, late is {late}: {other:?}"),
@@ -340,7 +362,10 @@ async fn where_no_target_lags_no_lag_is_found() {
         let all = (0..3).map(|n| draw(seed * 3 + n, Matter::Nothing).1).collect();
         let (_, played) = watch(seed, all, 24).await;
         for verdict in &played.verdicts {
-            assert!(matches!(verdict.finding, Finding::NoLag { .. }), "seed {seed}: {verdict:?}");
+            assert!(
+                matches!(verdict.finding, Finding::Lag(FindingBound::NotUpTo(_))),
+                "seed {seed}: {verdict:?}"
+            );
         }
         assert_eq!(played.verdicts.len(), 3);
     }
@@ -379,7 +404,8 @@ async fn who_stands_still_is_told_by_its_distance() {
     };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     mining.abort();
-    let Finding::Lag { blocks, seen: 0, .. } = played.of(1)[0] else {
+    let Finding::Lag(FindingBound::Found(BlockLag { blocks, seen: 0, .. })) = played.of(1)[0]
+    else {
         panic!("{:?}", played.verdicts)
     };
     assert!((13..=16).contains(blocks), "half of the 30 that came: {blocks}");

@@ -96,7 +96,7 @@ async fn what_a_second_target_takes_more_is_told_stage_by_stage() {
     assert_eq!(than, "target-1");
     assert!((*ms - 6.0).abs() < 1.0 && low < ms && ms < high, "{verdict:?}");
     assert_eq!(verdict.evidence.len(), 3, "{verdict:?}");
-    assert!(verdict.sentence.contains("ms more than target-1"), "{verdict:?}");
+    assert!(verdict.sentence.contains("ms slower than target-1, 95 % CI "), "{verdict:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn where_both_take_as_long_nothing_is_claimed() {
     let (_, verdicts) = play([20, 20], three).await;
     let verdict = added(&verdicts);
     let told = &verdict.sentence;
-    assert!(told.starts_with("takes no more or less time than target-1 ("), "{told}");
+    assert!(told.starts_with("No significant difference from target-1, "), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

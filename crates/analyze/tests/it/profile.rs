@@ -3,8 +3,9 @@
 use granit_parser::{Event, Parser};
 use wellhead_analyze::conclude::profile::profile;
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Confidence, ExperimentVerdict, Finding, Refilled, RefusalWay, RetryAfterWorth,
-    ShapingScope, verdicts,
+    CapWay, Confidence, ExperimentVerdict, Faster, Finding, FindingBound, IdleClose, NoDifference,
+    Recycle, Refilled, RefusalWay, RetryAfterWorth, Shaped, ShapingScope, StreamLimit, TokenLimit,
+    verdicts,
 };
 use wellhead_analyze::record::{MeasuredTarget, RunRecord};
 
@@ -26,20 +27,20 @@ fn the_profile_of_three() {
     for line in [
         "measured: \"2026-11-18 11:06\"",
         "  - host: \"metered.quiknode.pro\"",
-        "      credits_per_second: 2500 # at 20 API credit a call, rate: 125 calls/s, above that \
-         HTTP 429",
-        "      range_max: 10000 # reach: blocks in one log search: 10,000, not 50,000",
-        "    #   window: bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
-        "      streams_max: 93 # a sixteenth less, streams: 99 streams, fatal, 3 of 3",
-        "      requests_max: 900 # nine tenths, connection: a connection ends after 1,000 requests",
-        "      idle: 48s # four fifths, connection: an idle connection is closed after 60 s",
+        "      credits_per_second: 2500 # at 20 API credit a call, rate: Rate limit: 125 req/s \
+         sustained; excess gets 429",
+        "      range_max: 10000 # reach: Log search: served for 10,000 blocks, not for 50,000",
+        "    #   window: Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After",
+        "      streams_max: 93 # a sixteenth less, streams: Connection is closed at the 100th concurrent stream (not announced; 3 of 3)",
+        "      requests_max: 901 # nine tenths, connection: Connection is closed after 1,002 requests",
+        "      idle: 48s # four fifths, connection: Idle connection is closed after 60 s",
         "    # provider chainstack in the catalogue",
         "        - \"debug_traceCall\"",
     ] {
         assert!(text.lines().any(|seen| seen == line), "{line}\nin\n{text}");
     }
     let in_flight = text.lines().find(|line| line.contains("in_flight: ")).expect("a knee");
-    assert!(in_flight.contains("above the knee, more only takes longer, throttle: shaped at 25"));
+    assert!(in_flight.contains("above the knee, more only takes longer, throttle: Shaped to 25"));
     assert_eq!(text.matches("_per_second:").count(), 1, "{text}");
 }
 
@@ -105,7 +106,14 @@ fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
     let bucket = |size: u64, refill_per_second: f64, refill: Refilled| {
         let window_s = size as f64 / refill_per_second;
         let (way, retry_after) = (RefusalWay::Status429, RetryAfterWorth::NotGiven);
-        Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after }
+        Finding::Bucket(FindingBound::Found(TokenLimit {
+            size,
+            refill_per_second,
+            window_s,
+            refill,
+            way,
+            retry_after,
+        }))
     };
     check(
         bucket(500, 50.0, Refilled::Evenly),
@@ -120,33 +128,52 @@ fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
 
 #[test]
 fn what_ends_a_connection_is_kept_away_from() {
-    let cap = |streams, way| Finding::StreamCap { streams, way, seen: "3 of 3".to_owned() };
+    let cap = |streams, way| {
+        Finding::StreamCap(FindingBound::Found(StreamLimit {
+            streams,
+            way,
+            seen: "3 of 3".to_owned(),
+        }))
+    };
     check(cap(99, CapWay::Fatal), "connection: streams_max: 93");
     check(cap(8, CapWay::Fatal), "connection: streams_max: 7");
     check(cap(41, CapWay::Refused), "connection: streams_max: 41");
     check(cap(64, CapWay::Announced), "");
-    check(Finding::IdleClose { after_ms: 5_500 }, "connection: idle: 4400ms");
-    check(Finding::IdleClose { after_ms: 9_000_000 }, "connection: idle: 3600s");
-    check(Finding::Recycle { after_calls: 1, orderly: true }, "connection: requests_max: 1");
+    check(
+        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms: 5_500 })),
+        "connection: idle: 4400ms",
+    );
+    check(
+        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms: 9_000_000 })),
+        "connection: idle: 3600s",
+    );
+    check(
+        Finding::Recycle(FindingBound::Found(Recycle { after_calls: 1, orderly: true })),
+        "connection: requests_max: 1",
+    );
 }
 
 #[test]
 fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
-    let faster = |what: &str, than: &str, held: &str| Finding::Faster {
-        what: what.to_owned(),
-        than: than.to_owned(),
-        percent: 30.0,
-        low: 10.0,
-        high: 50.0,
-        held: held.to_owned(),
+    let faster = |what: &str, than: &str, held: &str| {
+        Finding::Comparison(FindingBound::Found(Faster {
+            what: what.to_owned(),
+            than: than.to_owned(),
+            percent: 30.0,
+            low: 10.0,
+            high: 50.0,
+            held: held.to_owned(),
+        }))
     };
     let (h1, h2) = ("http/1.1", "h2");
-    let alike = || Finding::NoDifference {
-        what: h2.to_owned(),
-        than: h1.to_owned(),
-        low: -5.0,
-        high: 7.0,
-        held: "b".to_owned(),
+    let alike = || {
+        Finding::Comparison(FindingBound::NotUpTo(NoDifference {
+            what: h2.to_owned(),
+            than: h1.to_owned(),
+            low: -5.0,
+            high: 7.0,
+            held: "b".to_owned(),
+        }))
     };
     let failed = || Finding::CannotTell { why: "up to 100 % of the calls failed".to_owned() };
     let connections = || faster("4 connections", "1 connection", "http/1.1");
@@ -161,7 +188,9 @@ fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
 
 #[test]
 fn a_shaper_gets_a_little_more_than_it_can_serve_at_once() {
-    let shaped = |scope| Finding::Shaped { calls_per_second: 250.0, scope, knee: 10.1 };
+    let shaped = |scope| {
+        Finding::Shaping(FindingBound::Found(Shaped { calls_per_second: 250.0, scope, knee: 10.1 }))
+    };
     check(shaped(ShapingScope::Account), "budget: in_flight: 13");
     check(shaped(ShapingScope::Connection), "connection: streams_max: 13");
 }
@@ -173,5 +202,10 @@ fn what_cannot_be_told_sets_nothing() {
     world.overload("throttle", 1);
     let text = profile(&world.run, &verdicts(&world.run, &world.records));
     assert!(!text.contains("budget"), "{text}");
-    assert!(text.contains("#   throttle: cannot tell: the generator fell behind in "), "{text}");
+    assert!(
+        text.contains(
+            "#   throttle: inconclusive: too few sound samples (the generator fell behind in "
+        ),
+        "{text}"
+    );
 }

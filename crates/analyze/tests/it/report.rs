@@ -49,13 +49,13 @@ fn the_names_of_all_files_are_known() {
 fn every_question_has_its_sentence() {
     let page = text("report.html");
     for sentence in [
-        "99 streams, fatal, 3 of 3",
-        "125 calls/s, above that HTTP 429",
-        "bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
-        " calls/s for the whole account",
-        "no limit up to 244 calls/s",
-        "5 of 200 answers differ from most others",
-        "cannot tell: up to 100 % of the calls failed with h2, 1 connection",
+        "Connection is closed at the 100th concurrent stream (not announced; 3 of 3)",
+        "Rate limit: 125 req/s sustained; excess gets 429",
+        "Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After",
+        " req/s per account; excess waits",
+        "No rate limit up to 244 req/s",
+        "5 of 200 answers differ from most targets",
+        "inconclusive: up to 100 % of the calls failed with h2, 1 connection",
     ] {
         assert!(page.contains(sentence), "{sentence}");
     }
@@ -421,7 +421,7 @@ fn a_table_for_a_pull_request() {
     assert!(table.contains("| | metered | shaped | elastic |\n|---|---|---|---|\n"), "{table}");
     assert!(
         table.contains(
-            "| window | bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After | "
+            "| window | Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After | "
         ),
         "{table}"
     );

@@ -12,7 +12,9 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
-use wellhead_analyze::conclude::verdict::{ExperimentVerdict, Extent, Finding, verdicts};
+use wellhead_analyze::conclude::verdict::{
+    BlockLag, ExperimentVerdict, Extent, Finding, FindingBound, verdicts,
+};
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal,
@@ -463,13 +465,24 @@ async fn a_gap_is_no_lag() {
     for case @ (seed, cut, kill, gap) in all {
         let dir = watched(seed, cut, kill, gap).await;
         let told = said(dir.path());
-        let Finding::Lag { ms, blocks, p95_blocks, p95_ms, seen, .. } = told[1].finding else {
+        let Finding::Lag(FindingBound::Found(BlockLag {
+            ms,
+            blocks,
+            p95_blocks,
+            p95_ms,
+            seen,
+            ..
+        })) = told[1].finding
+        else {
             panic!("{case:?}: {told:?}");
         };
         let off = (ms / planted - 1.0).abs();
         assert!(off < 0.1 && (2, true) == (blocks, p95_blocks <= 3), "{case:?}: {told:?}");
         assert!(p95_ms < planted * 1.2 && seen >= 16, "{case:?}: {told:?}");
-        assert!(matches!(told[0].finding, Finding::NoLag { .. }), "{case:?}: {told:?}");
+        assert!(
+            matches!(told[0].finding, Finding::Lag(FindingBound::NotUpTo(_))),
+            "{case:?}: {told:?}"
+        );
         // No block that was new after the gap is counted across it.
         let cells = cells(dir.path());
         let longest = cells.iter().filter(|cell| cell.factors.contains_key("block"));

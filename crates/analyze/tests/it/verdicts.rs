@@ -1,7 +1,8 @@
 //! What is said of providers whose truth is known.
 
 use wellhead_analyze::conclude::verdict::{
-    Confidence, ExperimentVerdict, Finding, Refilled, verdicts,
+    AnswersDiffer, BlockLag, Confidence, ExperimentVerdict, Faster, Finding, FindingBound,
+    LoadCapacity, NoLoadCapacity, Refilled, RefusedRate, Shaped, TokenLimit, verdicts,
 };
 use wellhead_analyze::record::Record;
 
@@ -28,20 +29,38 @@ fn near(seen: f64, expected: f64) {
 
 #[test]
 fn a_cap_that_is_fatal() {
-    says("streams", &shaped(), &["99 streams, fatal, 3 of 3"]);
+    says(
+        "streams",
+        &shaped(),
+        &["Connection is closed at the 100th concurrent stream (not announced; 3 of 3)"],
+    );
 }
 #[test]
 fn a_cap_above_which_streams_are_refused() {
     let dials = Dials { refused_above: Some(98), ..elastic() };
-    says("streams", &dials, &["98 streams, refused above, 3 of 3"]);
+    says(
+        "streams",
+        &dials,
+        &[
+            "At most 98 concurrent streams per connection; more are rejected (not announced; 3 of 3)",
+        ],
+    );
 }
 #[test]
 fn a_cap_that_is_announced() {
-    says("streams", &elastic(), &["128 streams, announced, 3 of 3"]);
+    says(
+        "streams",
+        &elastic(),
+        &["At most 128 concurrent streams per connection (announced; 3 of 3)"],
+    );
 }
 #[test]
 fn no_cap() {
-    says("streams", &Dials { announced: None, ..elastic() }, &["no cap on streams up to 512"]);
+    says(
+        "streams",
+        &Dials { announced: None, ..elastic() },
+        &["No limit up to 512 concurrent streams per connection"],
+    );
 }
 #[test]
 fn what_the_other_side_said_is_evidence() {
@@ -62,14 +81,14 @@ fn connections_that_end_and_those_that_do_not() {
     says(
         "connection",
         &shaped(),
-        &["a connection ends after 1,000 requests", "an idle connection is closed after 60 s"],
+        &["Connection is closed after 1,000 requests", "Idle connection is closed after 60 s"],
     );
     says(
         "connection",
         &elastic(),
         &[
-            "a connection serves at least 20,000 requests",
-            "an idle connection stays open for at least 5 min",
+            "Connection serves at least 20,000 requests",
+            "Idle connection stays open for at least 5 min",
         ],
     );
 }
@@ -78,23 +97,31 @@ fn connections_that_end_and_those_that_do_not() {
 fn a_rate() {
     for seed in 0..5 {
         let told = played("rate", &metered(), seed);
-        let Finding::Rate { per_second, .. } = told[0].finding else { panic!("{told:?}") };
+        let Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) = told[0].finding
+        else {
+            panic!("{told:?}")
+        };
         near(per_second, 125.0);
     }
-    says("rate", &metered(), &["125 calls/s, above that HTTP 429"]);
+    says("rate", &metered(), &["Rate limit: 125 req/s sustained; excess gets 429"]);
     let in_body = Dials { in_body: true, ..metered() };
-    says("rate", &in_body, &["125 calls/s, above that an error in the body"]);
+    says("rate", &in_body, &["Rate limit: 125 req/s sustained; excess gets an error in the body"]);
 }
 #[test]
 fn no_rate() {
-    says("rate", &elastic(), &["no limit up to 244 calls/s, sustained for 12 s"]);
+    says("rate", &elastic(), &["No rate limit up to 244 req/s, sustained for 12 s"]);
 }
 
 #[test]
 fn a_bucket() {
     for seed in 0..3 {
         let told = played("window", &metered(), seed);
-        let Finding::Bucket { size, window_s, refill: Refilled::Evenly, .. } = told[0].finding
+        let Finding::Bucket(FindingBound::Found(TokenLimit {
+            size,
+            window_s,
+            refill: Refilled::Evenly,
+            ..
+        })) = told[0].finding
         else {
             panic!("{told:?}");
         };
@@ -103,13 +130,16 @@ fn a_bucket() {
     }
     let slow = Dials { bucket: Some((200.0, 20.0)), ..metered() };
     let told = played("window", &slow, 1);
-    let Finding::Bucket { size, window_s, .. } = told[0].finding else { panic!("{told:?}") };
+    let Finding::Bucket(FindingBound::Found(TokenLimit { size, window_s, .. })) = told[0].finding
+    else {
+        panic!("{told:?}")
+    };
     near(size as f64, 200.0);
     near(window_s, 10.0);
 }
 #[test]
 fn no_bucket() {
-    says("window", &elastic(), &["a burst of 1,000 calls passes without a refusal"]);
+    says("window", &elastic(), &["Burst of 1,000 requests is served without throttling"]);
 }
 
 #[test]
@@ -122,7 +152,9 @@ fn shaping_of_an_account_and_of_each_connection() {
             ..shaped()
         };
         let told = played("throttle", &dials, 3);
-        let Finding::Shaped { calls_per_second, scope, .. } = &told[0].finding else {
+        let Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) =
+            &told[0].finding
+        else {
             panic!("{told:?}");
         };
         near(*calls_per_second, limit);
@@ -130,13 +162,13 @@ fn shaping_of_an_account_and_of_each_connection() {
         assert_eq!(scope, if per_connection { "connection" } else { "account" }, "{told:?}");
     }
     let told = played("throttle", &shaped(), 3);
-    assert!(told[0].sentence.ends_with(" calls/s for the whole account"), "{}", told[0].sentence);
+    assert!(told[0].sentence.ends_with(" req/s per account; excess waits"), "{}", told[0].sentence);
 }
 #[test]
 fn no_shaping() {
     for seed in 0..5 {
         let told = played("throttle", &elastic(), seed);
-        assert!(matches!(told[0].finding, Finding::NotShaped { .. }), "{told:?}");
+        assert!(matches!(told[0].finding, Finding::Shaping(FindingBound::NotUpTo(_))), "{told:?}");
     }
 }
 
@@ -150,20 +182,22 @@ fn what_methods_count() {
     assert_eq!(catalogue_ratio, Some(1.0));
     // A limit of the method alone would look the same.
     assert_eq!(told[0].confidence, Confidence::Medium);
-    assert!(told[0].sentence.contains("), or has its own limit; "), "{}", told[0].sentence);
-    says("cost", &elastic(), &["cannot tell: no call was refused, so no cost can be measured"]);
+    assert!(told[0].sentence.contains("), or has a limit of its own; "), "{}", told[0].sentence);
+    says("cost", &elastic(), &["inconclusive: no call was refused, so no cost can be measured"]);
 }
 
 #[test]
 fn which_protocol_is_quicker() {
     let told = played("protocol", &elastic(), 1);
-    let Finding::Faster { what, than, percent, low, high, .. } = &told[0].finding else {
+    let Finding::Comparison(FindingBound::Found(Faster { what, than, percent, low, high, .. })) =
+        &told[0].finding
+    else {
         panic!("{told:?}");
     };
     assert_eq!((what.as_str(), than.as_str()), ("h2", "http/1.1"));
     assert!((low < percent) && (percent < high) && (55.0..65.0).contains(percent), "{told:?}");
     let same = played("protocol", &Dials { h2_share: 1.0, ..elastic() }, 1);
-    assert!(matches!(same[0].finding, Finding::NoDifference { .. }), "{same:?}");
+    assert!(matches!(same[0].finding, Finding::Comparison(FindingBound::NotUpTo(_))), "{same:?}");
 }
 #[test]
 fn failures_are_not_compared() {
@@ -171,10 +205,10 @@ fn failures_are_not_compared() {
         "protocol",
         &Dials { h2_share: 1.0, shaped: None, ..shaped() },
         &[
-            "cannot tell: up to 100 % of the calls failed with h2, 1 connection, 100 at a time, \
+            "inconclusive: up to 100 % of the calls failed with h2, 1 connection, 100 at a time, \
              large bodies",
             &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[1].sentence,
-            "cannot tell: up to 100 % of the calls failed with 1 connection, h2, 100 at a time, \
+            "inconclusive: up to 100 % of the calls failed with 1 connection, h2, 100 at a time, \
              large bodies",
             &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[3].sentence,
         ],
@@ -184,9 +218,17 @@ fn failures_are_not_compared() {
 #[test]
 fn what_load_is_borne() {
     let told = played("load", &shaped(), 1);
-    assert!(matches!(told[0].finding, Finding::Capacity { per_second: 200.0, .. }), "{told:?}");
+    assert!(
+        matches!(
+            told[0].finding,
+            Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 200.0, .. }))
+        ),
+        "{told:?}"
+    );
     let told = played("load", &elastic(), 1);
-    let Finding::NoCapacityLimit { up_to_per_second, .. } = told[0].finding else {
+    let Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity { up_to_per_second, .. })) =
+        told[0].finding
+    else {
         panic!("{told:?}");
     };
     assert_eq!(up_to_per_second, 400.0);
@@ -210,11 +252,17 @@ fn one_failure_among_hundreds_is_no_break() {
         verdicts(&world.run, &world.records).remove(0)
     };
     let told = fail(1_000);
-    assert!(matches!(told.finding, Finding::NoCapacityLimit { .. }), "{told:?}");
+    assert!(matches!(told.finding, Finding::Capacity(FindingBound::NotUpTo(_))), "{told:?}");
     assert!(told.evidence.iter().any(|line| line.starts_with("1 of ")), "{told:?}");
     // Four of 500 are more than chance, but rates above that are borne: it was a moment's.
     let told = fail(125);
-    assert!(matches!(told.finding, Finding::Capacity { per_second: 50.0, .. }), "{told:?}");
+    assert!(
+        matches!(
+            told.finding,
+            Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 50.0, .. }))
+        ),
+        "{told:?}"
+    );
     assert_eq!(told.confidence, Confidence::Low);
 }
 
@@ -240,11 +288,11 @@ fn headlines_of_load_carry_what_failed() {
     let mut world = World::new(1, vec![elastic()]);
     world.play("load", 0);
     let told = verdicts(&world.run, &world.records).remove(0).sentence;
-    assert!(told.ends_with("; none failed"), "{told}");
+    assert!(told.ends_with("; no call failed"), "{told}");
     let told = headline(None);
-    assert!(told.ends_with(" % failed, all of them answered"), "{told}");
+    assert!(told.ends_with(" % of calls failed, all with a response"), "{told}");
     let told = headline(Some("timeout"));
-    assert!(told.ends_with(" % failed without an answer"), "{told}");
+    assert!(told.ends_with(" % of calls failed, all without a response"), "{told}");
 }
 
 #[test]
@@ -265,7 +313,13 @@ fn a_break_in_the_last_stage_alone_is_not_sure() {
         let share = calls.len() / (2 * failing);
         calls.iter_mut().step_by(share).for_each(|call| call.class = "fault".to_owned());
         let told = verdicts(&world.run, &world.records).remove(0);
-        assert!(matches!(told.finding, Finding::Capacity { per_second: 300.0, .. }), "{told:?}");
+        assert!(
+            matches!(
+                told.finding,
+                Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 300.0, .. }))
+            ),
+            "{told:?}"
+        );
         assert_eq!(told.confidence, confidence, "{failing}: {told:?}");
     }
 }
@@ -286,7 +340,7 @@ fn users_show_no_capacity() {
     let sentence = &told[0].sentence;
     assert!(sentence.starts_with("25 users: 2"), "{sentence}");
     assert!(
-        sentence.ends_with("; and one more stage") && !sentence.contains("sustains"),
+        sentence.ends_with("; and 1 more stage") && !sentence.contains("Sustains"),
         "{sentence}"
     );
 }
@@ -304,23 +358,25 @@ fn answers_of_three() {
         let its = told.iter().filter(|v| v.experiment == experiment && v.target == target);
         its.map(|verdict| verdict.sentence.as_str()).collect()
     };
-    assert_eq!(of("agree", 0), ["all 200 answers agree"]);
-    assert_eq!(
-        of("agree", 1),
-        ["5 of 200 answers differ from most others, eth_getLogs among them"]
-    );
+    assert_eq!(of("agree", 0), ["All 200 answers agree with the other targets"]);
+    assert_eq!(of("agree", 1), ["5 of 200 answers differ from most targets (such as eth_getLogs)"]);
     let lag = told.iter().find(|v| v.experiment == "fresh" && v.target == 1).expect("a lag");
-    let Finding::Lag { ms, .. } = lag.finding else { panic!("{lag:?}") };
+    let Finding::Lag(FindingBound::Found(BlockLag { ms, .. })) = lag.finding else {
+        panic!("{lag:?}")
+    };
     near(ms, 400.0);
-    assert!(of("fresh", 2)[0].starts_with("shows blocks no later than the others"), "{told:?}");
+    assert!(
+        of("fresh", 2)[0].starts_with("New blocks appear no later than at the other targets"),
+        "{told:?}"
+    );
     assert_eq!(
         of("reach", 2),
         [
-            "calls in a batch: 1,000 and more",
-            "blocks in one log search: 100,000 and more",
-            "newest blocks with state: 128, not 10,000",
-            "1 of 3 methods are served, not debug_traceCall, trace_block",
-            "no calls over WebSocket",
+            "Batch: served for at least 1,000 calls",
+            "Log search: served for at least 100,000 blocks",
+            "State: served for the newest 128 blocks, not for 10,000",
+            "1 of 3 methods are served; missing: debug_traceCall, trace_block",
+            "Calls over WebSocket are not served",
         ]
     );
 }
@@ -332,7 +388,15 @@ fn two_who_differ_are_both_told() {
     let told = verdicts(&world.run, &world.records);
     for verdict in &told {
         let finding = &verdict.finding;
-        assert!(matches!(finding, Finding::Disagrees { calls: 3, of: 100, outvoted: 0, .. }));
+        assert!(matches!(
+            finding,
+            Finding::Answers(FindingBound::Found(AnswersDiffer {
+                calls: 3,
+                of: 100,
+                outvoted: 0,
+                ..
+            }))
+        ));
         assert_eq!(verdict.confidence, Confidence::Medium);
     }
     assert_eq!(told.len(), 2);
@@ -352,7 +416,7 @@ fn overloaded(dials: Dials, experiment: &str, nth: usize) -> ExperimentVerdict {
 fn a_generator_that_fell_behind_concludes_nothing_from_times() {
     for experiment in ["throttle", "load", "protocol"] {
         let told = overloaded(shaped(), experiment, 1);
-        let begin = "cannot tell: the generator fell behind in ";
+        let begin = "inconclusive: too few sound samples (the generator fell behind in ";
         assert!(told.sentence.starts_with(begin), "{experiment}: {}", told.sentence);
         assert_eq!(told.confidence, Confidence::None);
     }
@@ -361,16 +425,20 @@ fn a_generator_that_fell_behind_concludes_nothing_from_times() {
 #[test]
 fn what_was_refused_was_refused_however_late_it_was_seen() {
     let told = overloaded(metered(), "rate", 1);
-    assert_eq!(told.sentence, "125 calls/s, above that HTTP 429");
+    assert_eq!(told.sentence, "Rate limit: 125 req/s sustained; excess gets 429");
     assert_eq!(told.confidence, Confidence::High);
     let told = overloaded(metered(), "window", 1);
-    assert!(told.sentence.starts_with("bucket of 125, filled evenly in 1 s"), "{}", told.sentence);
+    assert!(
+        told.sentence.starts_with("Token bucket: 125 req/s sustained, burst 125"),
+        "{}",
+        told.sentence
+    );
 }
 
 #[test]
 fn a_few_cells_are_left_out_and_the_others_decide() {
     let told = overloaded(shaped(), "throttle", 6);
-    assert!(matches!(told.finding, Finding::Shaped { .. }), "{told:#?}");
+    assert!(matches!(told.finding, Finding::Shaping(FindingBound::Found(_))), "{told:#?}");
     assert_eq!(told.confidence, Confidence::Medium);
     let last = told.evidence.last().map(String::as_str).unwrap_or_default();
     assert!(last.ends_with("cells are left out: the generator fell behind"), "{told:#?}");
@@ -387,7 +455,7 @@ fn a_cell_in_which_nothing_was_sent_bears_nothing() {
         }
     }
     let told = verdicts(&world.run, &world.records);
-    assert_eq!(told[0].sentence, "cannot tell: no cell was completed");
+    assert_eq!(told[0].sentence, "inconclusive: no cell was completed");
 }
 
 #[test]
@@ -421,7 +489,10 @@ fn a_connection_that_was_opened_before_its_cell_counts() {
         }
     }
     let told = verdicts(&world.run, &world.records);
-    assert_eq!(told[0].sentence, "128 streams, announced, 3 of 3");
+    assert_eq!(
+        told[0].sentence,
+        "At most 128 concurrent streams per connection (announced; 3 of 3)"
+    );
 }
 
 #[test]

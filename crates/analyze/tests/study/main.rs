@@ -109,13 +109,16 @@ fn kept() -> Option<PathBuf> {
 /// The study: refusals after about 40 calls at once, taken for 12 calls a second. It is 125.
 fn the_metered_one(study: &Study) {
     let of = |experiment| study.of(Preset::PerSecond125, experiment);
-    assert_eq!(of("streams"), ["128 streams, announced, 3 of 3"]);
+    assert_eq!(
+        of("streams"),
+        ["At most 128 concurrent streams per connection (announced; 3 of 3)"]
+    );
     let [rate] = of("rate")[..] else { panic!("{:?}", of("rate")) };
-    assert!(is_near(rate, 125.0) && rate.ends_with(" calls/s, above that HTTP 429"), "{rate}");
+    assert!(is_near(rate, 125.0) && rate.ends_with(" req/s sustained; excess gets 429"), "{rate}");
     let [window] = of("window")[..] else { panic!("{:?}", of("window")) };
-    let number = window.strip_prefix("bucket of ").unwrap_or_default();
+    let number = window.strip_prefix("Token bucket: ").unwrap_or_default();
     assert!(is_near(number, 125.0), "{window}");
-    assert!(window.ends_with(", filled evenly in 1 s; above that HTTP 429, no Retry-After"));
+    assert!(window.ends_with("; excess gets 429 without Retry-After"));
     assert!(
         of("throttle")[0].contains("an announced limit, not a silent one"),
         "{:?}",
@@ -127,22 +130,28 @@ fn the_metered_one(study: &Study) {
 /// and it shapes in silence, all connections together.
 fn the_silent_one(study: &Study) {
     let of = |experiment| study.of(Preset::SilentWithFatalCap99, experiment);
-    assert_eq!(of("streams"), ["99 streams, fatal, 3 of 3"]);
-    assert_eq!(of("rate"), ["no limit up to 160 calls/s, sustained for 6 s"]);
-    assert_eq!(of("window"), ["a burst of 800 calls passes without a refusal"]);
+    assert_eq!(
+        of("streams"),
+        ["Connection is closed at the 100th concurrent stream (not announced; 3 of 3)"]
+    );
+    assert_eq!(of("rate"), ["No rate limit up to 160 req/s, sustained for 6 s"]);
+    assert_eq!(of("window"), ["Burst of 800 requests is served without throttling"]);
     let [shaped] = of("throttle")[..] else { panic!("{:?}", of("throttle")) };
-    let number = shaped.strip_prefix("shaped at ").unwrap_or_default();
-    assert!(is_near(number, 250.0) && shaped.ends_with("for the whole account"), "{shaped}");
+    let number = shaped.strip_prefix("Shaped to ").unwrap_or_default();
+    assert!(is_near(number, 250.0) && shaped.ends_with("per account; excess waits"), "{shaped}");
 }
 
 /// The study: slow answers now and then, no limit. So it is.
 fn the_elastic_one(study: &Study) {
     let of = |experiment| study.of(Preset::Elastic, experiment);
-    assert_eq!(of("streams"), ["128 streams, announced, 3 of 3"]);
-    assert_eq!(of("rate"), ["no limit up to 160 calls/s, sustained for 6 s"]);
-    assert_eq!(of("window"), ["a burst of 800 calls passes without a refusal"]);
-    assert!(of("throttle")[0].starts_with("not shaped up to "), "{:?}", of("throttle"));
-    assert!(of("soak")[1].starts_with("no drift"), "{:?}", of("soak"));
+    assert_eq!(
+        of("streams"),
+        ["At most 128 concurrent streams per connection (announced; 3 of 3)"]
+    );
+    assert_eq!(of("rate"), ["No rate limit up to 160 req/s, sustained for 6 s"]);
+    assert_eq!(of("window"), ["Burst of 800 requests is served without throttling"]);
+    assert!(of("throttle")[0].starts_with("No shaping up to "), "{:?}", of("throttle"));
+    assert!(of("soak")[1].starts_with("No drift"), "{:?}", of("soak"));
 }
 
 /// Whether a text begins with a number within a tenth.

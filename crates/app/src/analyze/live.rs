@@ -232,7 +232,7 @@ impl Watch for Live<'_> {
             cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let doubt = cell.load.doubted().map(|why| format!(", {}: left out", why.words()));
         let line = format!(
-            "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
+            "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} throttled, {} failed{}",
             self.budget.spent(),
             self.ahead.calls,
             self.name(cell.target),

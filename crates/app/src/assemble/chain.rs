@@ -156,6 +156,8 @@ impl UpstreamReach {
         let settings = ClientSettings {
             connect_timeout: terms.connect,
             connections_max: terms.connections_max,
+            h2_connections_min: usual.h2_connections_min.min(terms.connections_max),
+            h2_connections_max: usual.h2_connections_max.min(terms.connections_max),
             answer_bytes_max: config::ByteSize(terms.answer_bytes).as_usize(),
             compression: terms.gzip,
             propagate_trace: terms.propagate_trace,

@@ -277,7 +277,8 @@ section! {
         /// Limits of one connection to it.
         connection: Connection = default(Connection::default()),
         /// HTTP/1.1 connections open at one time, for each worker. Logs, traces and batches use at
-        /// most half of them. If none is free, a call goes to another upstream or waits.
+        /// most half of them. If none is free, a call goes to another upstream or waits. HTTP/2
+        /// connections are at most 8, and at most this many.
         connections_max: usize = default(256).within(1, 65_536),
         /// Certificates (PEM) of the authorities to trust for this upstream, instead of the
         /// public ones.

@@ -145,6 +145,8 @@ section! {
         chain_id: Option<ChainId> = derived("not known"),
         /// Which HTTP to speak.
         http: Option<HttpVersion> = derived("not measured"),
+        /// Connections that it accepts from one address. Each worker gets its share.
+        connections_max: Option<usize> = derived("not measured").if_given_within(1, 65_536),
         /// What one connection bears.
         connection: Connection = derived("not measured"),
         /// Its limits and what it may cost.
@@ -195,6 +197,7 @@ impl Settings {
         base: &FilePath,
         problems: &mut Vec<Problem>,
     ) {
+        let workers = self.workers.unwrap_or_else(cores);
         for (name, chain) in &mut self.chains.0 {
             let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
             let chain_id = chain.id;
@@ -217,7 +220,7 @@ impl Settings {
                             let steps = key.split('.');
                             tree.has(&steps.fold(path.clone(), |path, step| path.key(step)))
                         };
-                        let keys = take(upstream, found, &given);
+                        let keys = take(upstream, found, workers, &given);
                         if keys.is_empty() {
                             let message = "`profile` has no effect: nothing is taken from it";
                             let hint = "the config sets all of its settings itself, or the profile has none";
@@ -240,6 +243,11 @@ impl Settings {
             }
         }
     }
+}
+
+/// Workers where the config does not tell how many.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A profile as written, or what is wrong with it: each continues the name of the file.
@@ -365,8 +373,22 @@ fn several(
     )
 }
 
+/// Sets each optional setting that was measured and that is free.
+macro_rules! options {
+    ($free:ident: $($own:expr, $measured:expr, $key:literal;)+) => {
+        $(if $free($key, $measured.is_some()) {
+            $own = $measured;
+        })+
+    };
+}
+
 /// Takes what the upstream does not give itself; the keys that were taken.
-fn take(upstream: &mut Upstream, found: Found, given: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
+fn take(
+    upstream: &mut Upstream,
+    found: Found,
+    workers: usize,
+    given: &dyn Fn(&str) -> bool,
+) -> Vec<&'static str> {
     let mut keys = Vec::new();
     let mut free = |key: &'static str, is_measured: bool| {
         let is_free = is_measured && !given(key);
@@ -375,43 +397,42 @@ fn take(upstream: &mut Upstream, found: Found, given: &dyn Fn(&str) -> bool) -> 
         }
         is_free
     };
-    let Found { host: _, id: _, chain_id: _, http, connection, budget, history, methods } = found;
+    let Found { http, connections_max, connection, budget, history, methods, .. } = found;
     if let Some(http) = http
         && free("http", true)
     {
         upstream.http = http;
     }
-    macro_rules! options {
-        ($($own:expr, $measured:expr, $key:literal;)+) => {
-            $(if free($key, $measured.is_some()) {
-                $own = $measured;
-            })+
-        };
+    if let Some(most) = connections_max
+        && free("connections_max", true)
+    {
+        // The setting counts for each worker, and the upstream counts all of them.
+        upstream.connections_max = (most / workers.max(1)).max(1);
     }
     let Connection { streams_max, requests_max, idle } = connection;
     let own = &mut upstream.connection;
     options! {
-        own.streams_max, streams_max, "connection.streams_max";
+        free: own.streams_max, streams_max, "connection.streams_max";
         own.requests_max, requests_max, "connection.requests_max";
         own.idle, idle, "connection.idle";
     }
     let own: &mut Budget = &mut upstream.budget;
     options! {
-        own.credits_per_second, budget.credits_per_second, "budget.credits_per_second";
+        free: own.credits_per_second, budget.credits_per_second, "budget.credits_per_second";
         own.in_flight, budget.in_flight, "budget.in_flight";
     }
     // Window and burst belong to their rate.
     if free("budget.calls_per_second", budget.calls_per_second.is_some()) {
         own.calls_per_second = budget.calls_per_second;
         options! {
-            own.calls_window, budget.calls_window, "budget.calls_window";
+            free: own.calls_window, budget.calls_window, "budget.calls_window";
             own.calls_burst, budget.calls_burst, "budget.calls_burst";
         }
     }
     let History { state, blocks, logs, traces, range_max } = history;
     let own = &mut upstream.history;
     options! {
-        own.state, state, "history.state";
+        free: own.state, state, "history.state";
         own.blocks, blocks, "history.blocks";
         own.logs, logs, "history.logs";
         own.traces, traces, "history.traces";
@@ -421,4 +442,48 @@ fn take(upstream: &mut Upstream, found: Found, given: &dyn Fn(&str) -> bool) -> 
         upstream.methods.deny = methods.deny;
     }
     keys
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_analyze::conclude::setting::ProfileKey;
+
+    use super::*;
+    use crate::config::read::Setting;
+
+    /// The settings below a section, as paths.
+    fn paths(shape: ValueShape, above: &str, out: &mut Vec<String>) {
+        let ValueShape::Section(table) = shape else {
+            return out.push(above.to_owned());
+        };
+        for row in table.rows {
+            let dot = if above.is_empty() { "" } else { "." };
+            paths(row.shape, &format!("{above}{dot}{}", row.key), out);
+        }
+    }
+
+    fn all<T: Setting>() -> Vec<String> {
+        let mut out = Vec::new();
+        paths(T::shape(), "", &mut out);
+        out.sort();
+        out
+    }
+
+    #[test]
+    fn what_the_analyser_writes_is_what_a_profile_takes() {
+        let mut written: Vec<String> =
+            ProfileKey::ALL.iter().map(|key| key.path().to_owned()).collect();
+        // What tells for which upstream an entry is.
+        written.extend(["host", "id", "chain_id"].map(str::to_owned));
+        written.sort();
+        assert_eq!(all::<Found>(), written);
+    }
+
+    #[test]
+    fn what_the_analyser_writes_is_a_setting_of_an_upstream() {
+        let known = all::<Upstream>();
+        for key in ProfileKey::ALL {
+            assert!(known.iter().any(|path| path == key.path()), "{}", key.path());
+        }
+    }
 }

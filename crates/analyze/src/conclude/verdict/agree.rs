@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::Finding;
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{AnswersAgree, AnswersDiffer, Finding};
 use super::trial::{PlayedCell, Trial};
 use super::{Confidence, DraftVerdict};
 use crate::difference::known_differences;
@@ -221,21 +222,25 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
             FEW.. => Confidence::Medium,
             _ => Confidence::Low,
         };
-        return DraftVerdict::new(Finding::Agrees { calls: of }, sure, notes);
+        return DraftVerdict::new(
+            Finding::Answers(NotUpTo(AnswersAgree { calls: of })),
+            sure,
+            notes,
+        );
     };
     let mut evidence = differences(run, trial.target, &differing);
     evidence.append(&mut notes);
     let outvoted = differing.iter().filter(|question| question.majority().is_some()).count();
     let sure = if outvoted == differing.len() { Confidence::High } else { Confidence::Medium };
     let (_, method, params) = smallest.size(trial.target);
-    let finding = Finding::Disagrees {
+    let finding = Finding::Answers(Found(AnswersDiffer {
         calls: differing.len() as u64,
         of,
         outvoted: outvoted as u64,
         method,
         params,
         difference: smallest.shown(trial.target).map(|shown| shown.text(run)),
-    };
+    }));
     DraftVerdict::new(finding, sure, evidence)
 }
 

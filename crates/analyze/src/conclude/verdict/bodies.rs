@@ -6,7 +6,8 @@
 use rand::Rng;
 use wellhead_net::STREAM_WINDOW;
 
-use super::finding::{Finding, PacedFlow};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{BodyPace, Finding, NoBodyPace, PacedFlow, SmallFlow, SmallWait};
 use super::sentence::bytes;
 use super::trial::{PlayedCell, served, took_ms};
 use super::{Confidence, DraftVerdict};
@@ -79,16 +80,16 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
             alone.iter().map(|call| call.bytes_in as f64 * 1_000.0 / took_ms(call)).collect();
         let up_to_bytes_per_second = median(&whole).unwrap_or(0.0);
         evidence.push(format!("half were over {TRANSFER_MS_MIN} ms after they began"));
-        return DraftVerdict::new(Finding::NoBodyPace { up_to_bytes_per_second }, sure, evidence);
+        let finding = Finding::BodyPace(NotUpTo(NoBodyPace { up_to_bytes_per_second }));
+        return DraftVerdict::new(finding, sure, evidence);
     }
     let paces: Vec<f64> = alone
         .iter()
         .filter_map(|call| Some(call.bytes_in as f64 / transfer_s(call).filter(|s| *s > 0.0)?))
         .collect();
     let bytes_per_second = median(&paces).unwrap_or(0.0);
-    if let Some(bound) =
-        window_bound(&alone, size).filter(|it| bytes_per_second > WINDOW_SHARE * it)
-    {
+    let bound = window_bound(&alone, size);
+    if let Some(bound) = bound.filter(|it| bytes_per_second > WINDOW_SHARE * it) {
         let why = format!(
             "large answers arrive at {}/s, and our own window over HTTP/2 lets no more than {}/s \
              through",
@@ -102,12 +103,8 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     };
     let at_once = many.iter().filter_map(|cell| cell.count("large")).max().unwrap_or(1) as f64;
     let gain = by_many / by_one;
-    evidence.push(format!(
-        "{} at a time: {}/s in total, one by one {}/s",
-        at_once,
-        bytes(by_many),
-        bytes(by_one)
-    ));
+    let (all, single) = (bytes(by_many), bytes(by_one));
+    evidence.push(format!("{at_once} at a time: {all}/s in total, one by one {single}/s"));
     let of = if gain >= EACH_MIN * at_once {
         PacedFlow::Each
     } else if gain <= TOGETHER_MAX {
@@ -117,7 +114,7 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
             format!("{at_once} concurrent answers arrived {gain:.1} times as fast as single ones");
         return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     };
-    DraftVerdict::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
+    DraftVerdict::new(Finding::BodyPace(Found(BodyPace { bytes_per_second, of })), sure, evidence)
 }
 
 /// What our window lets through at least, bytes a second, where it is smaller than the answers: it
@@ -191,9 +188,9 @@ fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rn
     let (low, high) = (longer.low, longer.high);
     // As with "faster": only where chance is excluded, and where a user would notice.
     let finding = if low > 0.0 && longer.point > WAIT_MS_MIN.max(WAIT_MIN * alone_ms) {
-        Finding::SmallWait { ms: longer.point, low, high, alone_ms }
+        Finding::SmallWait(Found(SmallWait { ms: longer.point, low, high, alone_ms }))
     } else {
-        Finding::SmallFlow { low, high }
+        Finding::SmallWait(NotUpTo(SmallFlow { low, high }))
     };
     DraftVerdict::new(finding, sure, evidence)
 }
@@ -239,23 +236,20 @@ mod tests {
 
     #[test]
     fn a_pace_is_each_answers_or_the_connections() {
-        assert_eq!(
-            said(100_000, 20, 500, 3.9),
-            "large answers arrive at 200 kB/s each, at any concurrency"
-        );
+        assert_eq!(said(100_000, 20, 500, 3.9), "Large responses are limited to 200 kB/s each");
         assert_eq!(
             said(100_000, 20, 500, 1.05),
-            "large answers arrive at 200 kB/s for all answers on a connection together"
+            "Large responses on one connection are limited to 200 kB/s together"
         );
-        let unclear = "cannot tell: 4 concurrent answers arrived 2.2 times as fast as single ones";
+        let unclear = "inconclusive: 4 concurrent answers arrived 2.2 times as fast as single ones";
         assert_eq!(said(100_000, 20, 500, 2.2), unclear);
     }
 
     #[test]
     fn what_is_too_quick_or_too_small_has_no_pace() {
         let sentence = said(100_000, 20, 1, 1.0);
-        assert!(sentence.starts_with("large answers are not paced up to 4.76 MB/s"));
-        assert!(said(500, 20, 50, 1.0).starts_with("cannot tell: no answer was large enough"));
+        assert!(sentence.starts_with("No bandwidth limit on large responses up to 4.76 MB/s"));
+        assert!(said(500, 20, 50, 1.0).starts_with("inconclusive: no answer was large enough"));
     }
 
     /// What is said of small calls that take this long alone, and this long beside large ones.
@@ -281,19 +275,19 @@ mod tests {
 
     #[test]
     fn small_calls_wait_or_do_not() {
-        assert!(waited(20, 300, 100_000).starts_with("small calls wait for large ones"));
-        assert!(waited(20, 20, 100_000).starts_with("small calls do not wait"));
+        assert!(waited(20, 300, 100_000).starts_with("Small calls wait 28"));
+        assert!(waited(20, 20, 100_000).starts_with("Small calls do not wait"));
         // That is our own time as likely as theirs.
-        assert!(waited(1, 2, 100_000).starts_with("small calls do not wait"));
-        assert!(waited(20, 300, 700).starts_with("cannot tell: no answer was large enough"));
+        assert!(waited(1, 2, 100_000).starts_with("Small calls do not wait"));
+        assert!(waited(20, 300, 700).starts_with("inconclusive: no answer was large enough"));
     }
 
     #[test]
     fn our_own_window_is_not_taken_for_theirs() {
         // 512 KiB each 100 ms.
         let sentence = said(5_000_000, 100, 1_000, 1.0);
-        assert!(sentence.starts_with("cannot tell: large answers arrive at 5 MB/s"), "{sentence}");
+        assert!(sentence.starts_with("inconclusive: large answers arrive at 5 MB/s"), "{sentence}");
         let slower = said(5_000_000, 100, 2_000, 1.0);
-        assert!(slower.starts_with("large answers arrive at 2.5 MB/s for all"), "{slower}");
+        assert!(slower.ends_with("limited to 2.5 MB/s together"), "{slower}");
     }
 }

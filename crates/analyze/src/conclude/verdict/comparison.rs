@@ -9,7 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::Finding;
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{Faster, Finding, FindingBound, NoDifference};
 use super::trial::{PlayedCell, served};
 use super::{Confidence, DraftVerdict};
 use crate::stat::bootstrap::Interval;
@@ -114,10 +115,12 @@ fn conclusion(compared: &[&DraftVerdict]) -> Option<DraftVerdict> {
     }
     let matrix: Vec<String> = compared.iter().map(|it| it.finding.to_string()).collect();
     let quicker = |protocol: &str| {
-        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Faster { what, .. } if what == protocol);
+        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Comparison(FindingBound::Found(Faster { what, .. })) if what == protocol);
         compared.iter().filter(is).count()
     };
-    let alike = compared.iter().filter(|it| matches!(it.finding, Finding::NoDifference { .. }));
+    let alike = compared
+        .iter()
+        .filter(|it| matches!(it.finding, Finding::Comparison(FindingBound::NotUpTo(_))));
     let alike = alike.count();
     let (h2, h1) = (quicker("h2"), quicker("http/1.1"));
     let held = format!("in all {all} settings");
@@ -142,7 +145,15 @@ fn common_faster(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
     let mut ways = None;
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for it in compared {
-        let Finding::Faster { what, than, percent, low: from, high: to, .. } = &it.finding else {
+        let Finding::Comparison(FindingBound::Found(Faster {
+            what,
+            than,
+            percent,
+            low: from,
+            high: to,
+            ..
+        })) = &it.finding
+        else {
             return None;
         };
         ways = Some((what.clone(), than.clone()));
@@ -150,14 +161,20 @@ fn common_faster(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
         (low, high) = (low.min(*from), high.max(*to));
     }
     let ((what, than), percent) = (ways?, median(&percents)?);
-    Some(Finding::Faster { what, than, percent, low, high, held })
+    Some(Finding::Comparison(FindingBound::Found(Faster { what, than, percent, low, high, held })))
 }
 
 /// That neither is, in any.
 fn common_difference(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for it in compared {
-        let Finding::NoDifference { what, low: from, high: to, .. } = &it.finding else {
+        let Finding::Comparison(FindingBound::NotUpTo(NoDifference {
+            what,
+            low: from,
+            high: to,
+            ..
+        })) = &it.finding
+        else {
             return None;
         };
         // Which of two is told first may be chance.
@@ -165,7 +182,7 @@ fn common_difference(compared: &[&DraftVerdict], held: String) -> Option<Finding
         (low, high) = (low.min(from), high.max(to));
     }
     let (what, than) = ("h2".to_owned(), "http/1.1".to_owned());
-    Some(Finding::NoDifference { what, than, low, high, held })
+    Some(Finding::Comparison(FindingBound::NotUpTo(NoDifference { what, than, low, high, held })))
 }
 
 /// What came of one comparison.
@@ -296,10 +313,10 @@ fn say(
     // "Faster" is said only where the interval excludes no difference.
     let finding = if tells(&ratio) {
         let (percent, low, high) = (less(ratio.point), less(ratio.high), less(ratio.low));
-        Finding::Faster { what, than, percent, low, high, held }
+        Finding::Comparison(Found(Faster { what, than, percent, low, high, held }))
     } else {
         let (low, high) = (less(ratio.high), less(ratio.low));
-        Finding::NoDifference { what, than, low, high, held }
+        Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held }))
     };
     DraftVerdict::new(finding, sure, evidence)
 }

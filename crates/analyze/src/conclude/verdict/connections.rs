@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::finding::{CapWay, Finding};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{
+    CapWay, Finding, IdleClose, NoIdleClose, NoRecycle, NoStreamLimit, Recycle, StreamLimit,
+};
 use super::trial::{PlayedCell, sent_at, throttled};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CellDoubt, WireEvent, WireRecord};
@@ -77,7 +80,8 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     };
     let streams = u32::try_from(holds).unwrap_or(u32::MAX);
     let seen = format!("{repeats} of {repeats}");
-    DraftVerdict::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
+    let finding = Finding::StreamCap(Found(StreamLimit { streams, way, seen }));
+    DraftVerdict::new(finding, confidence, evidence)
 }
 
 /// What the settings announce, and which cells were metered or left out, for people.
@@ -141,9 +145,9 @@ fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String
         // We keep to what is announced: above it, calls wait.
         Some(streams) if streams <= up_to => {
             let seen = format!("{repeats} of {repeats}");
-            Finding::StreamCap { streams, way: CapWay::Announced, seen }
+            Finding::StreamCap(Found(StreamLimit { streams, way: CapWay::Announced, seen }))
         }
-        Some(_) | None => Finding::NoStreamCap { up_to },
+        Some(_) | None => Finding::StreamCap(NotUpTo(NoStreamLimit { up_to })),
     };
     DraftVerdict::new(finding, confidence, evidence)
 }
@@ -245,15 +249,19 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     let orderly = lost == 0;
     let agreed = if ended.len() >= 3 { Confidence::High } else { Confidence::Medium };
     match recycling(&ended, &held, SLACK) {
-        Recycling::After(after_calls) => {
-            DraftVerdict::new(Finding::Recycle { after_calls, orderly }, agreed, evidence)
-        }
-        Recycling::Once(after_calls) => {
-            DraftVerdict::new(Finding::Recycle { after_calls, orderly }, Confidence::Low, evidence)
-        }
+        Recycling::After(after_calls) => DraftVerdict::new(
+            Finding::Recycle(Found(Recycle { after_calls, orderly })),
+            agreed,
+            evidence,
+        ),
+        Recycling::Once(after_calls) => DraftVerdict::new(
+            Finding::Recycle(Found(Recycle { after_calls, orderly })),
+            Confidence::Low,
+            evidence,
+        ),
         Recycling::Never(up_to) => {
             let sure = if held.len() >= 2 { Confidence::High } else { Confidence::Medium };
-            DraftVerdict::new(Finding::NoRecycle { up_to }, sure, evidence)
+            DraftVerdict::new(Finding::Recycle(NotUpTo(NoRecycle { up_to })), sure, evidence)
         }
         Recycling::Irregular(ended) => {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
@@ -336,7 +344,11 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
         let up_to_ms = found.holds.unwrap_or(0);
         let evidence = vec![format!("silent for {up_to_ms} ms and then used again")];
         let sure = if found.odd == 0 { Confidence::High } else { Confidence::Low };
-        return DraftVerdict::new(Finding::NoIdleClose { up_to_ms }, sure, evidence);
+        return DraftVerdict::new(
+            Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms })),
+            sure,
+            evidence,
+        );
     };
     let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
     let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);
@@ -353,7 +365,7 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
         (0, 2) => Confidence::Medium,
         (_, _) => Confidence::Low,
     };
-    DraftVerdict::new(Finding::IdleClose { after_ms }, sure, evidence)
+    DraftVerdict::new(Finding::IdleClose(Found(IdleClose { after_ms })), sure, evidence)
 }
 
 /// How long the first connection had been silent when the other side ended it, where that was
@@ -399,7 +411,7 @@ mod tests {
     #[test]
     fn refused_calls_are_streams_where_they_were_at_once() {
         let found = told(0, 10);
-        assert_eq!(found.finding, Finding::NoStreamCap { up_to: 64 });
+        assert_eq!(found.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 64 })));
         assert!(found.evidence.iter().any(|line| line.contains("refused because of their rate")));
     }
 
@@ -427,7 +439,9 @@ mod tests {
 
     #[test]
     fn who_ends_connections_after_some_requests_shows_no_cap() {
-        let Finding::StreamCap { streams: 1, .. } = capped(1) else { panic!("one is borne") };
+        let Finding::StreamCap(Found(StreamLimit { streams: 1, .. })) = capped(1) else {
+            panic!("one is borne")
+        };
         let Finding::CannotTell { why } = capped(8) else { panic!("nothing is known") };
         assert!(why.contains("`connection` measures"), "{why}");
     }

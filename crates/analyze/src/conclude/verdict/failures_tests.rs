@@ -56,7 +56,7 @@ fn a_share_at_any_rate_is_told_with_its_interval() {
         assert!((1.2..2.9).contains(&percent) && low < percent && percent < high, "seed {seed}");
         assert_eq!(found.confidence, Confidence::High);
         let sentence = found.finding.to_string();
-        assert!(sentence.ends_with(" % of calls fail with HTTP 500, at any rate"), "{sentence}");
+        assert!(sentence.ends_with(" % of calls fail with 500, at any rate"), "{sentence}");
     }
     // That a share is no share is said once in a hundred times.
     assert!(missed <= 4, "{missed}");
@@ -67,11 +67,11 @@ fn how_they_fail_is_told() {
     let rate = FailureSpan::AnyRate;
     for (ending, when, words) in [
         (Ending::Body, rate, " % of calls fail with an error in the body, at any rate"),
-        (Ending::Timeout, rate, " % of calls are not answered (timeout), at any rate"),
+        (Ending::Timeout, rate, " % of calls get no response (timeout), at any rate"),
         (
             Ending::Status(502),
             FailureSpan::AnyConcurrency,
-            " % of calls fail with HTTP 502, at any concurrency",
+            " % of calls fail with 502, at any concurrency",
         ),
     ] {
         let found = told(&[0.1; 3], ending, when, 1).expect("a tenth fails");

@@ -1,7 +1,10 @@
-//! What can be found. The sentence for each is in `sentence`.
+//! What can be found: a kind, and whether a limit was found or none up to what was tried. What all
+//! kinds have in common is one table in `kind`; the sentence for each is in `sentence`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use self::FindingBound::{Found, NotUpTo};
 
 /// How a connection bears no more streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,7 +198,293 @@ pub struct FailedCalls {
     pub unanswered: u64,
 }
 
-/// What was found.
+/// What came of trying more and more of something, or of looking for a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "bound", rename_all = "snake_case")]
+pub enum FindingBound<F, N> {
+    /// The limit, or the difference, was found.
+    Found(F),
+    /// There is none up to what was tried.
+    NotUpTo(N),
+}
+
+/// One connection bears this many streams at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StreamLimit {
+    /// Streams.
+    pub streams: u32,
+    /// What happens above.
+    pub way: CapWay,
+    /// How often of how often, such as `3 of 3`.
+    pub seen: String,
+}
+
+/// It bears all that were tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoStreamLimit {
+    /// Streams.
+    pub up_to: u32,
+}
+
+/// A connection ends after this many requests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Recycle {
+    /// Requests.
+    pub after_calls: u64,
+    /// Whether nothing that it carried is lost.
+    pub orderly: bool,
+}
+
+/// It bears all that were tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoRecycle {
+    /// Requests.
+    pub up_to: u64,
+}
+
+/// A connection that carries nothing is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct IdleClose {
+    /// After this long.
+    pub after_ms: u64,
+}
+
+/// It stays open.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoIdleClose {
+    /// As long as was tried.
+    pub up_to_ms: u64,
+}
+
+/// This many calls a second pass.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RefusedRate {
+    /// Calls.
+    pub per_second: f64,
+    /// How others are refused.
+    pub way: RefusalWay,
+}
+
+/// All pass.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoRateLimit {
+    /// As many as were tried.
+    pub up_to_per_second: f64,
+    /// For this long, seconds: a limit that counts over longer does not show.
+    pub kept_s: f64,
+}
+
+/// This many calls pass at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TokenLimit {
+    /// Calls.
+    pub size: u64,
+    /// Calls a second that pass for ever.
+    pub refill_per_second: f64,
+    /// Size / refill, seconds.
+    pub window_s: f64,
+    /// How they pass again.
+    pub refill: Refilled,
+    /// How others are refused.
+    pub way: RefusalWay,
+    /// Whether they are told when to come again.
+    pub retry_after: RetryAfterWorth,
+}
+
+/// A burst passes whole.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoTokenLimit {
+    /// As many calls as were tried.
+    pub up_to: u64,
+}
+
+/// More at a time only takes longer, and nothing says so.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Shaped {
+    /// Calls a second, whatever is sent.
+    pub calls_per_second: f64,
+    /// What is counted.
+    pub scope: ShapingScope,
+    /// Calls at a time from which on it shows.
+    pub knee: f64,
+}
+
+/// More at a time is served as quickly.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NotShaped {
+    /// Calls a second that were reached.
+    pub up_to: f64,
+}
+
+/// Calls take less time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Faster {
+    /// One way.
+    pub what: String,
+    /// The other.
+    pub than: String,
+    /// By this many percent of the other's median.
+    pub percent: f64,
+    /// The interval of 95 %.
+    pub low: f64,
+    /// Likewise.
+    pub high: f64,
+    /// What was held.
+    pub held: String,
+}
+
+/// The interval of 95 % holds zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NoDifference {
+    /// One way.
+    pub what: String,
+    /// The other.
+    pub than: String,
+    /// Percent of the other's median.
+    pub low: f64,
+    /// Likewise.
+    pub high: f64,
+    /// What was held.
+    pub held: String,
+}
+
+/// Large answers come at a pace.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BodyPace {
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Of what.
+    pub of: PacedFlow,
+}
+
+/// Large answers come as quickly as can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoBodyPace {
+    /// Bytes a second that were reached at least.
+    pub up_to_bytes_per_second: f64,
+}
+
+/// Small calls beside large ones on the same connection take longer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SmallWait {
+    /// By so much, milliseconds.
+    pub ms: f64,
+    /// The interval of 95 %.
+    pub low: f64,
+    /// Likewise.
+    pub high: f64,
+    /// What they take without large ones beside them.
+    pub alone_ms: f64,
+}
+
+/// They do not.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SmallFlow {
+    /// The interval of 95 % of what they take longer, milliseconds.
+    pub low: f64,
+    /// Likewise.
+    pub high: f64,
+}
+
+/// A new block is shown so much later than by the quickest other target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlockLag {
+    /// The median, milliseconds.
+    pub ms: f64,
+    /// The interval of 95 % of the median.
+    pub low_ms: f64,
+    /// Likewise.
+    pub high_ms: f64,
+    /// The 95th percentile of single blocks.
+    pub p95_ms: f64,
+    /// Blocks below the highest other target, half of the time or more.
+    pub blocks: u64,
+    /// Blocks, 95 % of the time or more.
+    pub p95_blocks: u64,
+    /// Blocks that came here and there.
+    pub seen: u64,
+    /// The quickest target.
+    pub behind: String,
+}
+
+/// A new block is shown when the others show it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoBlockLag {
+    /// Less than so much later, milliseconds.
+    pub within_ms: f64,
+    /// Blocks that came here and there.
+    pub seen: u64,
+}
+
+/// Answers differ from those of the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AnswersDiffer {
+    /// That many.
+    pub calls: u64,
+    /// Of this many.
+    pub of: u64,
+    /// Of those that differ: where most targets agree on something else.
+    pub outvoted: u64,
+    /// The smallest call that shows it.
+    pub method: String,
+    /// Its parameters.
+    pub params: String,
+    /// Where the answers differ.
+    pub difference: Option<String>,
+}
+
+/// All answers are those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AnswersAgree {
+    /// This many.
+    pub calls: u64,
+}
+
+/// The highest load that is borne.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LoadCapacity {
+    /// Calls a second.
+    pub per_second: f64,
+    /// There, from the intended start.
+    pub p99_ms: f64,
+    /// There.
+    #[serde(default)]
+    pub failed: FailedCalls,
+}
+
+/// All load that was tried is borne.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoLoadCapacity {
+    /// Calls a second.
+    pub up_to_per_second: f64,
+    /// There, from the intended start.
+    pub p99_ms: f64,
+    /// There.
+    #[serde(default)]
+    pub failed: FailedCalls,
+}
+
+/// Something rose or fell in a long time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// What.
+    pub what: Drifting,
+    /// At the begin, by a straight line.
+    pub from: f64,
+    /// At the end.
+    pub to: f64,
+    /// Minutes that were watched.
+    pub minutes: u64,
+}
+
+/// Nothing rose or fell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoDrift {
+    /// Minutes that were watched.
+    pub minutes: u64,
+}
+
+/// What was found: its kind, by its figures and its words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
@@ -206,56 +495,14 @@ pub enum Finding {
         /// The 95th percentile.
         p95_ms: f64,
     },
-    /// One connection bears this many streams at once.
-    StreamCap {
-        /// Streams.
-        streams: u32,
-        /// What happens above.
-        way: CapWay,
-        /// How often of how often, such as `3 of 3`.
-        seen: String,
-    },
-    /// It bears all that were tried.
-    NoStreamCap {
-        /// Streams.
-        up_to: u32,
-    },
-    /// A connection ends after this many requests.
-    Recycle {
-        /// Requests.
-        after_calls: u64,
-        /// Whether nothing that it carried is lost.
-        orderly: bool,
-    },
-    /// It bears all that were tried.
-    NoRecycle {
-        /// Requests.
-        up_to: u64,
-    },
-    /// A connection that carries nothing is closed.
-    IdleClose {
-        /// After this long.
-        after_ms: u64,
-    },
-    /// It stays open.
-    NoIdleClose {
-        /// As long as was tried.
-        up_to_ms: u64,
-    },
-    /// This many calls a second pass.
-    Rate {
-        /// Calls.
-        per_second: f64,
-        /// How others are refused.
-        way: RefusalWay,
-    },
-    /// All pass.
-    NoRateLimit {
-        /// As many as were tried.
-        up_to_per_second: f64,
-        /// For this long, seconds: a limit that counts over longer does not show.
-        kept_s: f64,
-    },
+    /// Streams that one connection bears at once.
+    StreamCap(FindingBound<StreamLimit, NoStreamLimit>),
+    /// Requests after which a connection ends.
+    Recycle(FindingBound<Recycle, NoRecycle>),
+    /// How long a connection that carries nothing stays open.
+    IdleClose(FindingBound<IdleClose, NoIdleClose>),
+    /// Calls a second that pass for long.
+    Rate(FindingBound<RefusedRate, NoRateLimit>),
     /// No more calls than this are taken at a time.
     InFlight {
         /// Calls.
@@ -270,98 +517,16 @@ pub enum Finding {
         /// How calls on others are refused.
         way: RefusalWay,
     },
-    /// This many calls pass at once.
-    Bucket {
-        /// Calls.
-        size: u64,
-        /// Calls a second that pass for ever.
-        refill_per_second: f64,
-        /// Size / refill, seconds.
-        window_s: f64,
-        /// How they pass again.
-        refill: Refilled,
-        /// How others are refused.
-        way: RefusalWay,
-        /// Whether they are told when to come again.
-        retry_after: RetryAfterWorth,
-    },
-    /// A burst passes whole.
-    NoBucket {
-        /// As many calls as were tried.
-        up_to: u64,
-    },
-    /// More at a time only takes longer, and nothing says so.
-    Shaped {
-        /// Calls a second, whatever is sent.
-        calls_per_second: f64,
-        /// What is counted.
-        scope: ShapingScope,
-        /// Calls at a time from which on it shows.
-        knee: f64,
-    },
-    /// More at a time is served as quickly.
-    NotShaped {
-        /// Calls a second that were reached.
-        up_to: f64,
-    },
-    /// Calls take less time.
-    Faster {
-        /// One way.
-        what: String,
-        /// The other.
-        than: String,
-        /// By this many percent of the other's median.
-        percent: f64,
-        /// The interval of 95 %.
-        low: f64,
-        /// Likewise.
-        high: f64,
-        /// What was held.
-        held: String,
-    },
-    /// The interval of 95 % holds zero.
-    NoDifference {
-        /// One way.
-        what: String,
-        /// The other.
-        than: String,
-        /// Percent of the other's median.
-        low: f64,
-        /// Likewise.
-        high: f64,
-        /// What was held.
-        held: String,
-    },
-    /// Large answers come at a pace.
-    BodyPace {
-        /// Bytes a second.
-        bytes_per_second: f64,
-        /// Of what.
-        of: PacedFlow,
-    },
-    /// Large answers come as quickly as can be told.
-    NoBodyPace {
-        /// Bytes a second that were reached at least.
-        up_to_bytes_per_second: f64,
-    },
-    /// Small calls beside large ones on the same connection take longer.
-    SmallWait {
-        /// By so much, milliseconds.
-        ms: f64,
-        /// The interval of 95 %.
-        low: f64,
-        /// Likewise.
-        high: f64,
-        /// What they take without large ones beside them.
-        alone_ms: f64,
-    },
-    /// They do not.
-    SmallFlow {
-        /// The interval of 95 % of what they take longer, milliseconds.
-        low: f64,
-        /// Likewise.
-        high: f64,
-    },
+    /// Calls that pass at once, and how they pass again.
+    Bucket(FindingBound<TokenLimit, NoTokenLimit>),
+    /// Calls a second above which more at a time only takes longer, and nothing says so.
+    Shaping(FindingBound<Shaped, NotShaped>),
+    /// Which of two ways takes less time.
+    Comparison(FindingBound<Faster, NoDifference>),
+    /// The pace at which large answers come.
+    BodyPace(FindingBound<BodyPace, NoBodyPace>),
+    /// How small calls fare beside large ones on the same connection.
+    SmallWait(FindingBound<SmallWait, SmallFlow>),
     /// What a method counts against the rate.
     Cost {
         /// The method.
@@ -377,52 +542,10 @@ pub enum Finding {
         /// By the catalogue, where it knows the provider.
         catalogue_ratio: Option<f64>,
     },
-    /// A new block is shown so much later than by the quickest other target.
-    Lag {
-        /// The median, milliseconds.
-        ms: f64,
-        /// The interval of 95 % of the median.
-        low_ms: f64,
-        /// Likewise.
-        high_ms: f64,
-        /// The 95th percentile of single blocks.
-        p95_ms: f64,
-        /// Blocks below the highest other target, half of the time or more.
-        blocks: u64,
-        /// Blocks, 95 % of the time or more.
-        p95_blocks: u64,
-        /// Blocks that came here and there.
-        seen: u64,
-        /// The quickest target.
-        behind: String,
-    },
-    /// A new block is shown when the others show it.
-    NoLag {
-        /// Less than so much later, milliseconds.
-        within_ms: f64,
-        /// Blocks that came here and there.
-        seen: u64,
-    },
-    /// Answers differ from those of the others.
-    Disagrees {
-        /// That many.
-        calls: u64,
-        /// Of this many.
-        of: u64,
-        /// Of those that differ: where most targets agree on something else.
-        outvoted: u64,
-        /// The smallest call that shows it.
-        method: String,
-        /// Its parameters.
-        params: String,
-        /// Where the answers differ.
-        difference: Option<String>,
-    },
-    /// All answers are those of the others.
-    Agrees {
-        /// This many.
-        calls: u64,
-    },
+    /// How much later a new block is shown than by the quickest other target.
+    Lag(FindingBound<BlockLag, NoBlockLag>),
+    /// Whether answers are those of the other targets.
+    Answers(FindingBound<AnswersDiffer, AnswersAgree>),
     /// How far it reaches.
     Reach {
         /// In what.
@@ -448,25 +571,7 @@ pub enum Finding {
         served: bool,
     },
     /// The highest load that is borne.
-    Capacity {
-        /// Calls a second.
-        per_second: f64,
-        /// There, from the intended start.
-        p99_ms: f64,
-        /// There.
-        #[serde(default)]
-        failed: FailedCalls,
-    },
-    /// All load that was tried is borne.
-    NoCapacityLimit {
-        /// Calls a second.
-        up_to_per_second: f64,
-        /// There, from the intended start.
-        p99_ms: f64,
-        /// There.
-        #[serde(default)]
-        failed: FailedCalls,
-    },
+    Capacity(FindingBound<LoadCapacity, NoLoadCapacity>),
     /// What users were served. They offer no more than that, so it is no capacity.
     Users {
         /// In the order in which they were played.
@@ -499,17 +604,8 @@ pub enum Finding {
         /// The 99th percentile, likewise.
         p99_ms: f64,
     },
-    /// Something rose or fell in a long time.
-    Drift {
-        /// What.
-        what: Drifting,
-        /// At the begin, by a straight line.
-        from: f64,
-        /// At the end.
-        to: f64,
-        /// Minutes that were watched.
-        minutes: u64,
-    },
+    /// What rose or fell in a long time.
+    Drift(FindingBound<Drift, NoDrift>),
     /// Something is another from one moment on.
     Step {
         /// What.
@@ -535,11 +631,6 @@ pub enum Finding {
         how: FailureWay,
         /// Where that is so.
         when: FailureSpan,
-    },
-    /// Nothing rose or fell.
-    NoDrift {
-        /// Minutes that were watched.
-        minutes: u64,
     },
     /// The target was asked no more.
     Ended {
@@ -570,23 +661,26 @@ impl Finding {
     /// they differ from one minute to the next, and no two runs met the same minutes.
     pub fn alike(&self, other: &Self) -> bool {
         if let (Some((held, one)), Some((held_2, two))) = (self.ratio(), other.ratio()) {
-            return held == held_2 && one.0 <= two.1 && two.0 <= one.1;
+            return held == held_2 && one.overlaps(two);
         }
         match (self, other) {
-            (Self::SmallFlow { .. }, Self::SmallFlow { .. })
-            | (Self::Takes { .. }, Self::Takes { .. }) => true,
-            (
-                Self::SmallWait { low, high, .. },
-                Self::SmallWait { low: low_2, high: high_2, .. },
-            ) => low <= high_2 && low_2 <= high,
+            (Self::SmallWait(NotUpTo(_)), Self::SmallWait(NotUpTo(_)))
+            | (Self::Takes { .. }, Self::Takes { .. })
+            | (Self::Lag(NotUpTo(_)), Self::Lag(NotUpTo(_))) => true,
+            (Self::SmallWait(Found(one)), Self::SmallWait(Found(two))) => {
+                ConfidenceSpan(one.low, one.high).overlaps(ConfidenceSpan(two.low, two.high))
+            }
             (
                 Self::Adds { than, held, low, high, .. },
                 Self::Adds { than: than_2, held: held_2, low: low_2, high: high_2, .. },
-            ) => than == than_2 && held == held_2 && low <= high_2 && low_2 <= high,
-            (Self::Lag { ms, .. }, Self::Lag { ms: other, .. }) => {
-                (ms - other).abs() < ALIKE_MS.max(ALIKE * ms.max(*other))
+            ) => {
+                than == than_2
+                    && held == held_2
+                    && ConfidenceSpan(*low, *high).overlaps(ConfidenceSpan(*low_2, *high_2))
             }
-            (Self::NoLag { .. }, Self::NoLag { .. }) => true,
+            (Self::Lag(Found(one)), Self::Lag(Found(two))) => {
+                (one.ms - two.ms).abs() < ALIKE_MS.max(ALIKE * one.ms.max(two.ms))
+            }
             // Where the first refusal came depends on what was sent before.
             (Self::Ended { reason, .. }, Self::Ended { reason: other, .. }) => {
                 std::mem::discriminant(reason) == std::mem::discriminant(other)
@@ -594,7 +688,11 @@ impl Finding {
             (
                 Self::Fails { how, when, low, high, .. },
                 Self::Fails { how: how_2, when: when_2, low: low_2, high: high_2, .. },
-            ) => how == how_2 && when == when_2 && low <= high_2 && low_2 <= high,
+            ) => {
+                how == how_2
+                    && when == when_2
+                    && ConfidenceSpan(*low, *high).overlaps(ConfidenceSpan(*low_2, *high_2))
+            }
             (one, other) => match (serde_json::to_value(one), serde_json::to_value(other)) {
                 (Ok(one), Ok(other)) => alike(&one, &other),
                 (Err(_), _) | (_, Err(_)) => false,
@@ -604,86 +702,61 @@ impl Finding {
 
     /// Whether it says that `what` is another at the end than at the begin.
     pub(super) fn moves(&self, what: Drifting) -> bool {
-        let (Self::Drift { what: moved, .. } | Self::Step { what: moved, .. }) = self else {
-            return false;
-        };
-        *moved == what
+        match self {
+            Self::Drift(Found(Drift { what: moved, .. })) | Self::Step { what: moved, .. } => {
+                *moved == what
+            }
+            _ => false,
+        }
     }
 
     /// What a comparison held and compared, and the interval of the time of the way that comes
     /// first in the order of names over that of the other. Which of two is told first may be
     /// chance.
-    fn ratio(&self) -> Option<(Named<'_>, (f64, f64))> {
-        let (Self::Faster { what, than, low, high, held, .. }
-        | Self::NoDifference { what, than, low, high, held }) = self
-        else {
-            return None;
-        };
+    fn ratio(&self) -> Option<(Named<'_>, ConfidenceSpan)> {
+        let Self::Comparison(compared) = self else { return None };
+        let (Found(Faster { what, than, low, high, held, .. })
+        | NotUpTo(NoDifference { what, than, low, high, held })) = compared;
         let (low, high) = (1.0 - high / 100.0, 1.0 - low / 100.0);
         Some(match what <= than {
-            true => ((held, what, than), (low, high)),
-            false => ((held, than, what), (1.0 / high, 1.0 / low)),
+            true => ((held, what, than), ConfidenceSpan(low, high)),
+            false => ((held, than, what), ConfidenceSpan(1.0 / high, 1.0 / low)),
         })
     }
 
-    /// With six figures in each number: more were never measured, and this many come back from
-    /// JSON as they were.
-    pub(super) fn rounded(mut self) -> Self {
-        for number in self.numbers() {
-            *number = format!("{number:.5e}").parse().unwrap_or(*number);
-        }
-        self
+    /// With six figures in each number that was computed: more were never measured, and this many
+    /// come back from JSON as they were. What was counted stays as it is.
+    pub(super) fn rounded(self) -> Self {
+        let rounded = serde_json::to_value(&self).map(|mut value| {
+            round(&mut value);
+            value
+        });
+        // A number that JSON does not have leaves the finding as it is.
+        rounded.and_then(serde_json::from_value).unwrap_or(self)
     }
+}
 
-    /// The numbers that were computed; what was counted or set stays as it is.
-    fn numbers(&mut self) -> Vec<&mut f64> {
-        match self {
-            Self::Rate { per_second: a, .. }
-            | Self::NotShaped { up_to: a }
-            | Self::BodyPace { bytes_per_second: a, .. }
-            | Self::NoBodyPace { up_to_bytes_per_second: a }
-            | Self::NoLag { within_ms: a, .. } => vec![a],
-            Self::Bucket { refill_per_second: a, window_s: b, .. }
-            | Self::NoRateLimit { up_to_per_second: a, kept_s: b }
-            | Self::Drift { from: a, to: b, .. }
-            | Self::Step { from: a, to: b, .. }
-            | Self::Takes { p50_ms: a, p95_ms: b }
-            | Self::Shaped { calls_per_second: a, knee: b, .. }
-            | Self::NoDifference { low: a, high: b, .. }
-            | Self::SmallFlow { low: a, high: b }
-            | Self::Capacity { per_second: a, p99_ms: b, .. }
-            | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b, .. }
-            | Self::Held { p50_ms: a, p99_ms: b, .. } => vec![a, b],
-            Self::Adds { ms: a, low: b, high: c, .. }
-            | Self::Fails { percent: a, low: b, high: c, .. }
-            | Self::Faster { percent: a, low: b, high: c, .. } => vec![a, b, c],
-            Self::Lag { ms: a, low_ms: b, high_ms: c, p95_ms: d, .. }
-            | Self::SmallWait { ms: a, low: b, high: c, alone_ms: d } => vec![a, b, c, d],
-            Self::Cost { observed_ratio, low, high, catalogue_ratio, .. } => {
-                [observed_ratio, low, high].into_iter().chain(catalogue_ratio).collect()
+/// An interval, from its lower end to the upper one.
+#[derive(Debug, Clone, Copy)]
+struct ConfidenceSpan(f64, f64);
+
+impl ConfidenceSpan {
+    fn overlaps(self, other: Self) -> bool {
+        self.0 <= other.1 && other.0 <= self.1
+    }
+}
+
+fn round(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let rounded = number.as_f64().and_then(|it| format!("{it:.5e}").parse().ok());
+            if let Some(rounded) = rounded.and_then(serde_json::Number::from_f64) {
+                *number = rounded;
             }
-            Self::Users { stages } => stages
-                .iter_mut()
-                .flat_map(|stage| [&mut stage.per_second, &mut stage.p99_ms])
-                .collect(),
-            Self::StreamCap { .. }
-            | Self::NoStreamCap { .. }
-            | Self::Recycle { .. }
-            | Self::NoRecycle { .. }
-            | Self::IdleClose { .. }
-            | Self::NoIdleClose { .. }
-            | Self::NoBucket { .. }
-            | Self::InFlight { .. }
-            | Self::ConnectionCap { .. }
-            | Self::Disagrees { .. }
-            | Self::Agrees { .. }
-            | Self::Reach { .. }
-            | Self::Methods { .. }
-            | Self::WebSocket { .. }
-            | Self::NoDrift { .. }
-            | Self::Ended { .. }
-            | Self::CannotTell { .. } => Vec::new(),
         }
+        Value::Array(list) => list.iter_mut().for_each(round),
+        Value::Object(fields) => fields.values_mut().for_each(round),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

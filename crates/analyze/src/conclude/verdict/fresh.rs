@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use rand::Rng;
 
-use super::finding::Finding;
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{BlockLag, Finding, NoBlockLag};
 use super::trial::Trial;
 use super::{Confidence, DraftVerdict};
 use crate::record::RunRecord;
@@ -241,9 +242,10 @@ pub(super) fn fresh(
     if low_ms <= 0.0 || ms < blind * POLLS_MIN {
         // What chance alone would bring about is no lag either.
         let within_ms = high_ms.max(blind * POLLS_MIN);
-        return DraftVerdict::new(Finding::NoLag { within_ms, seen }, sure, evidence);
+        let finding = Finding::Lag(NotUpTo(NoBlockLag { within_ms, seen }));
+        return DraftVerdict::new(finding, sure, evidence);
     }
-    let finding = Finding::Lag {
+    let finding = Finding::Lag(Found(BlockLag {
         ms,
         low_ms,
         high_ms,
@@ -252,7 +254,7 @@ pub(super) fn fresh(
         p95_blocks: behind.p95,
         seen,
         behind: name.to_owned(),
-    };
+    }));
     DraftVerdict::new(finding, sure, evidence)
 }
 
@@ -323,7 +325,7 @@ fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdi
         "none of its new blocks was new to the others: its distance in blocks, times the {pace:.0} \
          ms from block to block"
     )];
-    let finding = Finding::Lag {
+    let finding = Finding::Lag(Found(BlockLag {
         ms,
         low_ms: (behind.median as f64 - 1.0) * pace,
         high_ms: (behind.p95 as f64 + 1.0) * pace,
@@ -332,6 +334,6 @@ fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdi
         p95_blocks: behind.p95,
         seen: 0,
         behind: "the others".to_owned(),
-    };
+    }));
     DraftVerdict::new(finding, Confidence::Low, evidence)
 }

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{Finding, RefusalWay};
+use super::finding::FindingBound::Found;
+use super::finding::{Finding, RefusalWay, RefusedRate, TokenLimit};
 use super::limits::{refusal_of, ways_of};
 use super::sentence::figure;
 use super::trial::{PlayedCell, Trial, sent_at, served};
@@ -74,7 +75,11 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
 /// Takes the confidence from a rate or a window where a bound on calls in flight explains most of the
 /// refusals, and badly measured times may be why not all.
 pub(super) fn doubt(cells: &[&PlayedCell<'_>], found: &mut DraftVerdict) {
-    let (Finding::Rate { way, .. } | Finding::Bucket { way, .. }) = found.finding else { return };
+    let (Finding::Rate(Found(RefusedRate { way, .. }))
+    | Finding::Bucket(Found(TokenLimit { way, .. }))) = found.finding
+    else {
+        return;
+    };
     let Some(bound) = suspected(&held(cells, way)).filter(|it| it.slows <= WAITING) else { return };
     found.confidence = found.confidence.min(Confidence::Low);
     found.evidence.push(format!(

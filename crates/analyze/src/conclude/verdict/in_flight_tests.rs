@@ -163,11 +163,11 @@ fn where_neither_is_counted_nothing_is_told() {
 fn sentences() {
     let way = RefusalWay::Status429;
     for (finding, sentence) in [
-        (Finding::InFlight { calls: 20, way }, "at most 20 calls in flight, above that HTTP 429"),
-        (Finding::InFlight { calls: 1, way }, "at most 1 call in flight, above that HTTP 429"),
+        (Finding::InFlight { calls: 20, way }, "At most 20 concurrent requests; excess gets 429"),
+        (Finding::InFlight { calls: 1, way }, "At most 1 concurrent request; excess gets 429"),
         (
             Finding::ConnectionCap { connections: 10, way: RefusalWay::Unanswered },
-            "at most 10 connections per address, above that no answer",
+            "At most 10 connections per client address; excess gets no response",
         ),
     ] {
         assert_eq!(finding.to_string(), sentence);

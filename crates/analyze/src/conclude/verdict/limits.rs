@@ -7,7 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::{Finding, RefusalWay, ShapingScope};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{
+    Finding, FindingBound, NoRateLimit, NotShaped, RefusalWay, RefusedRate, Shaped, ShapingScope,
+};
 use super::load::level_of;
 use super::sentence::figure;
 use super::trial::{PlayedCell, seconds, sent_at, sent_per_second, served, throttled};
@@ -311,7 +314,7 @@ fn limited(
         (_, true) => Confidence::Medium,
         (_, false) => Confidence::Low,
     };
-    DraftVerdict::new(Finding::Rate { per_second, way }, sure, evidence)
+    DraftVerdict::new(Finding::Rate(Found(RefusedRate { per_second, way })), sure, evidence)
 }
 
 /// What becomes of calls above the limit.
@@ -358,7 +361,11 @@ fn never_refused(
         true => Confidence::High,
         false => Confidence::Medium,
     };
-    DraftVerdict::new(Finding::NoRateLimit { up_to_per_second, kept_s }, sure, evidence)
+    DraftVerdict::new(
+        Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s })),
+        sure,
+        evidence,
+    )
 }
 
 /// Calls were refused at `breaks` calls a second, but no pace can be read from the refusals.
@@ -389,7 +396,8 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let timed: Vec<&PlayedCell<'_>> =
         cells.iter().filter(|cell| cell.is_timed()).copied().collect();
     // What we were late by may flatten a rise, and raises nothing.
-    let rises = Some(shaping(cells)).filter(|it| matches!(it.finding, Finding::NotShaped { .. }));
+    let rises = Some(shaping(cells))
+        .filter(|it| matches!(it.finding, Finding::Shaping(FindingBound::NotUpTo(_))));
     let is_enough = timed.len() == cells.len() || timed.len() >= TIMED_MIN;
     rises.or_else(|| is_enough.then(|| shaping(&timed)))
 }
@@ -437,7 +445,8 @@ fn shaping(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     };
     let w0 = of(|(_, fit)| fit.w0);
     evidence.push(format!("a call takes {} ms at low load", figure(w0 * 1_000.0)));
-    let finding = Finding::Shaped { calls_per_second, scope, knee: calls_per_second * w0 };
+    let finding =
+        Finding::Shaping(Found(Shaped { calls_per_second, scope, knee: calls_per_second * w0 }));
     let sure = if certain { Confidence::High } else { Confidence::Medium };
     DraftVerdict::new(finding, sure, evidence)
 }
@@ -452,7 +461,7 @@ fn without_plateau(
         return DraftVerdict { evidence, ..found };
     }
     let up_to = cells.iter().filter_map(|cell| sustained(cell)).fold(0.0, f64::max);
-    DraftVerdict::new(Finding::NotShaped { up_to }, Confidence::High, evidence)
+    DraftVerdict::new(Finding::Shaping(NotUpTo(NotShaped { up_to })), Confidence::High, evidence)
 }
 
 /// `None` where calls failed: that is no silent limit.

@@ -6,7 +6,8 @@
 
 use rand::Rng;
 
-use super::finding::{FailedCalls, Finding, ServedUsers};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{FailedCalls, Finding, LoadCapacity, NoLoadCapacity, ServedUsers};
 use super::sentence::figure;
 use super::trial::{PlayedCell, Trial, seconds, served};
 use super::{Confidence, DraftVerdict};
@@ -102,7 +103,8 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     };
     let Some(breaks) = found.breaks else {
         let (up_to_per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
-        let finding = Finding::NoCapacityLimit { up_to_per_second, p99_ms, failed };
+        let finding =
+            Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, p99_ms, failed }));
         return DraftVerdict::new(finding, Confidence::High, evidence);
     };
     let at_break = || levels.iter().map(|it| it.0).filter(|level| level.offered == breaks);
@@ -118,7 +120,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
         ));
     }
     let (per_second, (p99_ms, failed)) = (holds, borne_at(levels, holds));
-    let finding = Finding::Capacity { per_second, p99_ms, failed };
+    let finding = Finding::Capacity(Found(LoadCapacity { per_second, p99_ms, failed }));
     // A level above that is borne again says that the break was a moment's.
     let again = levels.iter().any(|(level, _)| level.offered > breaks && level.holds());
     let broken = levels.iter().filter(|(level, _)| !level.holds()).count();

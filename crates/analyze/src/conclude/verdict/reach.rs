@@ -177,8 +177,8 @@ fn extent(what: Extent, tried: &[SizeTry<'_>]) -> DraftVerdict {
     if let Some(open) = of(TryFate::Open).next() {
         let class = open.played.calls.last().map_or("no answer", |call| call.class.as_str());
         if largest.is_none() && refused_at.is_none() {
-            let about = what.about();
-            return DraftVerdict::cannot_tell(format!("{about} the first try failed ({class})"));
+            let about = what.subject();
+            return DraftVerdict::cannot_tell(format!("{about}: the first try failed ({class})"));
         }
         evidence.push(format!("{} failed for another reason: {class}", open.size));
         sure = Confidence::Low;

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
-use super::finding::{Finding, Refilled, RetryAfterWorth};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{Finding, FindingBound, NoTokenLimit, Refilled, RetryAfterWorth, TokenLimit};
 use super::limits::{failed_otherwise, lasted, order, order_by, refusal_way};
 use super::sentence::figure;
 use super::trial::{PlayedCell, denied, seconds, sent_at, sent_per_second, served, throttled};
@@ -57,7 +58,11 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        return DraftVerdict::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
+        return DraftVerdict::new(
+            Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 })),
+            sure,
+            evidence,
+        );
     }
     let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
     let silences = leant.iter().map(|cell| silent(cell));
@@ -106,7 +111,10 @@ const EXPLAINED: f64 = 1.1;
 
 /// A bucket or a window of which a rate that passed says that it is not so.
 pub(super) fn is_disproved(found: &DraftVerdict, rates: &[&PlayedCell<'_>]) -> Option<String> {
-    let Finding::Bucket { size, refill_per_second, refill, .. } = found.finding else {
+    let Finding::Bucket(FindingBound::Found(TokenLimit {
+        size, refill_per_second, refill, ..
+    })) = found.finding
+    else {
         return None;
     };
     // A window may be met just before it begins anew.
@@ -189,14 +197,14 @@ fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
     // Something else is left in it, such as calls of earlier experiments in a longer window.
     let is_uneven = limit.kind == RefillKind::Steady && high > UNEVEN * low + 2.0;
     let sure = if is_uneven { Confidence::Low } else { sure };
-    let finding = Finding::Bucket {
+    let finding = Finding::Bucket(Found(TokenLimit {
         size: limit.size.round() as u64,
         refill_per_second: limit.per_second,
         window_s: limit.window,
         refill,
         way: refusal_way(leant),
         retry_after,
-    };
+    }));
     DraftVerdict::new(finding, sure, evidence)
 }
 

@@ -1,257 +1,446 @@
-//! A plain sentence for each finding, and how figures are told.
+//! What verdicts say: a sentence for each kind of findings, and how figures are written in it.
+//!
+//! One word for one thing: a call above a limit on a rate is *throttled*, one that is not served for
+//! its size or its number is *rejected*, a connection that ends under a call is *reset*, and a call
+//! without the rights is *unauthorized*. `docs/analyze-sentences.md` shows every sentence.
 
 use std::fmt;
 
+use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{
-    CapWay, Drifting, EndReason, Extent, FailedCalls, FailureSpan, FailureWay, Finding, PacedFlow,
-    Refilled, RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope,
+    AnswersDiffer, BlockLag, BodyPace, CapWay, Drifting, EndReason, Extent, FailedCalls,
+    FailureSpan, FailureWay, Faster, Finding, NoDifference, NoLoadCapacity, PacedFlow, Refilled,
+    RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope, SmallWait, StreamLimit, TokenLimit,
 };
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentence = match self {
+            Self::Takes { p50_ms, p95_ms } => {
+                format!("p50 {}, p95 {}", time(*p50_ms), time(*p95_ms))
+            }
+            Self::StreamCap(_) | Self::Recycle(_) | Self::IdleClose(_) => self.of_connections(),
+            Self::Rate(_)
+            | Self::InFlight { .. }
+            | Self::ConnectionCap { .. }
+            | Self::Bucket(_)
+            | Self::Shaping(_) => self.of_limits(),
+            Self::Comparison(_)
+            | Self::BodyPace(_)
+            | Self::SmallWait(_)
+            | Self::Cost { .. }
+            | Self::Adds { .. } => self.of_comparisons(),
+            Self::Lag(_)
+            | Self::Answers(_)
+            | Self::Reach { .. }
+            | Self::Methods { .. }
+            | Self::WebSocket { .. } => self.of_answers(),
+            Self::Capacity(_)
+            | Self::Users { .. }
+            | Self::Held { .. }
+            | Self::Drift(_)
+            | Self::Step { .. }
+            | Self::Fails { .. } => self.of_loads(),
+            Self::Ended { after_calls, reason } => {
+                let after = counted(*after_calls, "served call");
+                format!("Sending stopped after {after}: {}", reason.words())
+            }
+            Self::CannotTell { why } => format!("inconclusive: {why}"),
+        };
+        f.write_str(&sentence)
+    }
+}
+
+impl Finding {
+    fn of_connections(&self) -> String {
         match self {
-            Self::Takes { p50_ms, p95_ms } => write!(
-                f,
-                "one call at a time takes {}, 95 % within {}",
-                time(*p50_ms),
-                time(*p95_ms)
+            Self::StreamCap(Found(it)) => it.sentence(),
+            Self::StreamCap(NotUpTo(it)) => {
+                format!("No limit up to {} per connection", streams(it.up_to.into()))
+            }
+            Self::Recycle(Found(it)) => {
+                let lost = if it.orderly { "" } else { "; requests in flight are lost" };
+                format!("Connection is closed after {}{lost}", counted(it.after_calls, "request"))
+            }
+            Self::Recycle(NotUpTo(it)) => {
+                format!("Connection serves at least {}", counted(it.up_to, "request"))
+            }
+            Self::IdleClose(Found(it)) => {
+                format!("Idle connection is closed after {}", time(it.after_ms as f64))
+            }
+            Self::IdleClose(NotUpTo(it)) => {
+                format!("Idle connection stays open for at least {}", time(it.up_to_ms as f64))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn of_limits(&self) -> String {
+        match self {
+            Self::Rate(Found(it)) => {
+                format!(
+                    "Rate limit: {} req/s sustained; {}",
+                    figure(it.per_second),
+                    it.way.excess()
+                )
+            }
+            Self::Rate(NotUpTo(it)) => format!(
+                "No rate limit up to {} req/s, sustained for {}",
+                figure(it.up_to_per_second),
+                time(it.kept_s * 1_000.0)
             ),
-            Self::StreamCap { streams, way, seen } => {
-                write!(f, "{} streams, {}, {seen}", figure(f64::from(*streams)), way.word())
+            Self::InFlight { calls, way } => {
+                format!("At most {}; {}", counted(*calls, "concurrent request"), way.excess())
             }
-            Self::NoStreamCap { up_to } => {
-                write!(f, "no cap on streams up to {}", figure(f64::from(*up_to)))
-            }
-            Self::Recycle { after_calls, orderly: true } => {
-                write!(f, "a connection ends after {} requests", whole(*after_calls))
-            }
-            Self::Recycle { after_calls, orderly: false } => write!(
-                f,
-                "a connection ends after {} requests, and requests in flight are lost",
-                whole(*after_calls)
-            ),
-            Self::NoRecycle { up_to } => {
-                write!(f, "a connection serves at least {} requests", whole(*up_to))
-            }
-            Self::BodyPace { bytes_per_second, of } => {
-                write!(f, "large answers arrive at {}/s {}", bytes(*bytes_per_second), of.about())
-            }
-            Self::NoBodyPace { up_to_bytes_per_second } => {
-                let reached = bytes(*up_to_bytes_per_second);
-                write!(f, "large answers are not paced up to {reached}/s")
-            }
-            Self::SmallWait { ms, low, high, alone_ms } => write!(
-                f,
-                "small calls wait for large ones on their connection: they take {} longer ({} to {}), alone {}",
-                time(*ms),
-                time(*low),
-                time(*high),
-                time(*alone_ms)
-            ),
-            Self::SmallFlow { low, high } => write!(
-                f,
-                "small calls do not wait for large ones on their connection ({} to {} longer)",
-                time(*low),
-                time(*high)
-            ),
-            Self::IdleClose { after_ms } => {
-                write!(f, "an idle connection is closed after {}", time(*after_ms as f64))
-            }
-            Self::NoIdleClose { up_to_ms } => {
-                write!(f, "an idle connection stays open for at least {}", time(*up_to_ms as f64))
-            }
-            Self::Rate { per_second, way } => {
-                write!(f, "{} calls/s, above that {}", figure(*per_second), way.word())
-            }
-            Self::NoRateLimit { up_to_per_second, kept_s } => write!(
-                f,
-                "no limit up to {} calls/s, sustained for {}",
-                figure(*up_to_per_second),
-                time(kept_s * 1_000.0)
-            ),
-            Self::InFlight { calls, way } => at_most(f, *calls, "calls in flight", *way),
             Self::ConnectionCap { connections, way } => {
-                at_most(f, *connections, "connections per address", *way)
+                let most = counted(*connections, "connection");
+                format!("At most {most} per client address; {}", way.excess())
             }
-            Self::Bucket { size, window_s, refill, way, retry_after, .. } => write!(
-                f,
-                "{}; above that {}, {}",
-                refill.sentence(*size, *window_s),
-                way.word(),
-                retry_after.word()
+            Self::Bucket(Found(it)) => it.sentence(),
+            Self::Bucket(NotUpTo(it)) => {
+                format!("Burst of {} is served without throttling", counted(it.up_to, "request"))
+            }
+            Self::Shaping(Found(it)) => format!(
+                "Shaped to {} req/s {}; excess waits",
+                figure(it.calls_per_second),
+                it.scope.about()
             ),
-            Self::NoBucket { up_to } => {
-                write!(f, "a burst of {} calls passes without a refusal", whole(*up_to))
+            Self::Shaping(NotUpTo(it)) => format!("No shaping up to {} req/s", figure(it.up_to)),
+            _ => String::new(),
+        }
+    }
+
+    fn of_comparisons(&self) -> String {
+        match self {
+            Self::Comparison(Found(it)) => it.sentence(),
+            Self::Comparison(NotUpTo(it)) => it.sentence(),
+            Self::BodyPace(Found(it)) => it.sentence(),
+            Self::BodyPace(NotUpTo(it)) => {
+                let reached = bytes(it.up_to_bytes_per_second);
+                format!("No bandwidth limit on large responses up to {reached}/s")
             }
-            Self::Shaped { calls_per_second, scope, knee: _ } => {
-                write!(f, "shaped at {} calls/s {}", figure(*calls_per_second), scope.about())
-            }
-            Self::NotShaped { up_to } => write!(f, "not shaped up to {} calls/s", figure(*up_to)),
-            Self::Faster { what, than, percent, low, high, held } => write!(
-                f,
-                "{what} takes {} % less time than {than} ({} to {} %){}",
-                round(*percent),
-                round(*low),
-                round(*high),
-                held_by(held)
-            ),
-            Self::NoDifference { what, than, low, high, held } => write!(
-                f,
-                "no significant difference between {what} and {than} ({} to {} %){}",
-                round(*low),
-                round(*high),
-                held_by(held)
+            Self::SmallWait(Found(it)) => it.sentence(),
+            Self::SmallWait(NotUpTo(it)) => format!(
+                "Small calls do not wait for large responses on their connection (95 % CI {} to {})",
+                time(it.low),
+                time(it.high)
             ),
             Self::Cost { method, base, observed_ratio, low, high, catalogue_ratio } => {
-                cost(f, [method, base], *observed_ratio, [*low, *high])?;
-                catalogued(f, *catalogue_ratio)
+                let cost = cost([method, base], *observed_ratio, [*low, *high]);
+                format!("{cost}; {}", catalogued(*catalogue_ratio))
             }
-            Self::Lag { ms, low_ms, high_ms, p95_ms, blocks, p95_blocks, seen: _, behind } => {
-                write!(f, "shows a block {} after {behind}", time(*ms))?;
-                write!(f, " ({} to {}), ", time(low_ms.max(0.0)), time(*high_ms))?;
-                write!(f, "95 % within {}; ", time(*p95_ms))?;
-                write!(f, "{} blocks behind, 95 % of the time {p95_blocks} or fewer", blocks)
-            }
-            Self::NoLag { within_ms, seen } => write!(
-                f,
-                "shows blocks no later than the others, to within {} ({} blocks)",
-                time(*within_ms),
-                whole(*seen)
-            ),
-            Self::Disagrees { calls, of, outvoted, method, params: _, difference: _ } => {
-                write!(f, "{} of {} answers differ from ", whole(*calls), whole(*of))?;
-                match *outvoted {
-                    0 => {
-                        write!(f, "the others, {method} among them; which one is right is unknown")
+            Self::Adds { than, ms, low, high, held } => {
+                let interval = |low, high| format!("95 % CI {} to {}", time(low), time(high));
+                let (held, usual) = (held_by(held), interval(*low, *high));
+                match (*low > 0.0, *high < 0.0) {
+                    (true, _) => format!("{} slower than {than}, {usual}{held}", time(*ms)),
+                    (_, true) => {
+                        let usual = interval(-high, -low);
+                        format!("{} faster than {than}, {usual}{held}", time(-ms))
                     }
-                    all if all == *calls => write!(f, "most others, {method} among them"),
-                    some => write!(
-                        f,
-                        "the others, {} of them from most, {method} among them",
-                        whole(some)
-                    ),
+                    (_, _) => format!("No significant difference from {than}, {usual}{held}"),
                 }
             }
-            Self::Agrees { calls } => write!(f, "all {} answers agree", whole(*calls)),
+            _ => String::new(),
+        }
+    }
+
+    fn of_answers(&self) -> String {
+        match self {
+            Self::Lag(Found(it)) => it.sentence(),
+            Self::Lag(NotUpTo(it)) => format!(
+                "New blocks appear no later than at the other targets, within {} ({})",
+                time(it.within_ms),
+                counted(it.seen, "block")
+            ),
+            Self::Answers(Found(it)) => it.sentence(),
+            Self::Answers(NotUpTo(it)) => {
+                format!("All {} agree with the other targets", counted(it.calls, "answer"))
+            }
             Self::Reach { what, up_to, refused_at, whole } => {
-                write!(f, "{} {}", what.about(), reached(*up_to, *refused_at, *whole))
+                what.sentence(*up_to, *refused_at, *whole)
             }
             Self::Methods { served, missing } if missing.is_empty() => {
-                write!(f, "all {} methods are served", whole(*served))
+                format!("All {} are served", counted(*served, "method"))
             }
-            Self::Methods { served, missing } => write!(
-                f,
-                "{} of {} methods are served, not {}",
-                whole(*served),
-                whole(*served + missing.len() as u64),
-                listed(missing)
+            Self::Methods { served, missing } => {
+                let all = counted(*served + missing.len() as u64, "method");
+                format!("{} of {all} are served; missing: {}", whole(*served), listed(missing))
+            }
+            Self::WebSocket { served: true } => "Calls over WebSocket are served".to_owned(),
+            Self::WebSocket { served: false } => "Calls over WebSocket are not served".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn of_loads(&self) -> String {
+        match self {
+            Self::Capacity(Found(it)) => format!(
+                "Sustains at most {} req/s, at p99 {}; {}",
+                figure(it.per_second),
+                time(it.p99_ms),
+                it.failed
             ),
-            Self::WebSocket { served: true } => write!(f, "calls go over WebSocket"),
-            Self::WebSocket { served: false } => write!(f, "no calls over WebSocket"),
-            Self::Adds { than, ms, low, high, held } => write!(
-                f,
-                "takes {} than {than} ({} to {} ms){}",
-                added(*ms, *low, *high),
-                figure(*low),
-                figure(*high),
-                held_by(held)
-            ),
-            Self::Capacity { per_second, p99_ms, failed } => write!(
-                f,
-                "sustains {} calls/s with 99 % within {}, and no more; {failed}",
-                figure(*per_second),
-                time(*p99_ms)
-            ),
-            Self::NoCapacityLimit { up_to_per_second, p99_ms, failed } => write!(
-                f,
-                "sustains the whole offered load, {} calls/s with 99 % within {}; {failed}",
-                figure(*up_to_per_second),
-                time(*p99_ms)
-            ),
-            Self::Users { stages } => users(f, stages),
-            Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
-                f,
-                "{}, {} of {} parts with errors; median {}, 99 % within {}",
+            Self::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, p99_ms, failed })) => {
+                let (most, p99) = (figure(*up_to_per_second), time(*p99_ms));
+                format!("Sustains the whole offered load, {most} req/s at p99 {p99}; {failed}")
+            }
+            Self::Users { stages } => users(stages),
+            Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => format!(
+                "p50 {}, p99 {} over {}; errors in {} of {}",
+                time(*p50_ms),
+                time(*p99_ms),
                 watched(*minutes),
                 whole(*with_errors),
-                whole(*parts),
-                time(*p50_ms),
-                time(*p99_ms)
+                counted(*parts, "interval")
+            ),
+            Self::Drift(Found(it)) => {
+                let moves = if it.to > it.from { "rises" } else { "falls" };
+                let change = it.what.change(it.from, it.to);
+                format!("{} {moves} {change} in {}", it.what.subject(), watched(it.minutes))
+            }
+            Self::Drift(NotUpTo(it)) => format!(
+                "No drift or step in latency, errors or throughput in {}",
+                watched(it.minutes)
             ),
             Self::Step { what, from, to, after_minutes, minutes } => {
-                steps(f, *what, Moved { from: *from, to: *to }, *after_minutes, *minutes)
+                let moves = if to > from { "jumps" } else { "drops" };
+                let (after, all) = (whole(*after_minutes), counted(*minutes, "minute"));
+                let change = what.change(*from, *to);
+                format!("{} {moves} {change} after {after} of {all}", what.subject())
             }
             Self::Fails { percent, how, when, .. } => {
-                write!(f, "{} % of calls {}, {}", figure(*percent), how.words(), when.words())
+                format!("{} % of calls {}, {}", figure(*percent), how.words(), when.words())
             }
-            Self::Drift { what, from, to, minutes } => {
-                drifts(f, *what, Moved { from: *from, to: *to }, *minutes)
-            }
-            Self::NoDrift { minutes } => even(f, *minutes),
-            Self::Ended { after_calls, reason } => {
-                let (after, why) = (whole(*after_calls), reason.words());
-                write!(f, "sending was ended after {after} served calls: {why}")
-            }
-            Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
+            _ => String::new(),
         }
     }
 }
 
-impl Refilled {
-    fn sentence(self, size: u64, window_s: f64) -> String {
-        let (size, window) = (whole(size), time(window_s * 1_000.0));
+fn streams(n: u64) -> String {
+    counted(n, "concurrent stream")
+}
+
+impl StreamLimit {
+    fn sentence(&self) -> String {
+        let (most, seen) = (u64::from(self.streams), &self.seen);
+        match self.way {
+            CapWay::Announced => {
+                format!("At most {} per connection (announced; {seen})", streams(most))
+            }
+            CapWay::Refused => format!(
+                "At most {} per connection; more are rejected (not announced; {seen})",
+                streams(most)
+            ),
+            CapWay::Fatal => format!(
+                "Connection is closed at the {} concurrent stream (not announced; {seen})",
+                ordinal(most + 1)
+            ),
+        }
+    }
+}
+
+impl TokenLimit {
+    fn sentence(&self) -> String {
+        let (size, window) = (counted(self.size, "request"), time(self.window_s * 1_000.0));
+        let limit = match self.refill {
+            Refilled::Evenly => format!(
+                "Token bucket: {} req/s sustained, burst {}",
+                figure(self.refill_per_second),
+                whole(self.size)
+            ),
+            Refilled::Window => format!("Fixed window: {size} per {window}"),
+            Refilled::Sliding => format!("Sliding window: {size} per {window}"),
+            Refilled::AtOnce => format!("Window, fixed or sliding: {size} per {window}"),
+        };
+        let retry_after = match self.way {
+            RefusalWay::Status429 | RefusalWay::InBody | RefusalWay::OtherStatus(_) => {
+                self.retry_after.word()
+            }
+            RefusalWay::Unanswered | RefusalWay::Queued => "",
+        };
+        format!("{limit}; {}{retry_after}", self.way.excess())
+    }
+}
+
+impl RefusalWay {
+    /// What becomes of a call above a limit.
+    fn excess(self) -> String {
         match self {
-            Self::Evenly => format!("bucket of {size}, filled evenly in {window}"),
-            Self::Window => format!("{size} in each window of {window}"),
-            Self::Sliding => format!("{size} in a sliding window of {window}"),
-            Self::AtOnce => format!("{size} per {window}, restored all at once"),
+            Self::Queued => "excess waits".to_owned(),
+            Self::Status429 | Self::InBody | Self::OtherStatus(_) | Self::Unanswered => {
+                format!("excess gets {}", self.word())
+            }
+        }
+    }
+
+    /// For people.
+    pub fn word(self) -> String {
+        match self {
+            Self::Status429 => "429".to_owned(),
+            Self::InBody => "an error in the body".to_owned(),
+            Self::OtherStatus(status) => status.to_string(),
+            Self::Unanswered => "no response".to_owned(),
+            Self::Queued => "a wait".to_owned(),
         }
     }
 }
 
-fn at_most(f: &mut fmt::Formatter<'_>, most: u64, of: &str, way: RefusalWay) -> fmt::Result {
-    let of = if most == 1 { of.replacen('s', "", 1) } else { of.to_owned() };
-    write!(f, "at most {} {of}, above that {}", whole(most), way.word())
+impl RetryAfterWorth {
+    fn word(self) -> &'static str {
+        match self {
+            Self::NotGiven => " without Retry-After",
+            Self::Holds => " with a correct Retry-After",
+            Self::TooShort => " with a Retry-After that is too short",
+            Self::Untried => " with an untested Retry-After",
+        }
+    }
 }
 
-/// Where a figure was, and where it is.
-#[derive(Debug, Clone, Copy)]
-struct Moved {
-    from: f64,
-    to: f64,
+impl ShapingScope {
+    fn about(self) -> &'static str {
+        match self {
+            Self::Connection => "per connection",
+            Self::Account => "per account",
+            Self::Open => "(per connection or per account: one number of connections was tried)",
+        }
+    }
 }
 
-fn drifts(f: &mut fmt::Formatter<'_>, what: Drifting, moved: Moved, minutes: u64) -> fmt::Result {
-    let subject = what.subject();
-    let moves = if moved.to > moved.from { "rise" } else { "fall" };
-    let s = if what.is_plural() { "" } else { "s" };
-    write!(f, "{subject} {moves}{s} {} in {}", change(what, moved), watched(minutes))
+impl Faster {
+    fn sentence(&self) -> String {
+        let Self { what, than, percent, low, high, held } = self;
+        let (percent, low, high) = (round(*percent), round(*low), round(*high));
+        let held = held_by(held);
+        format!("{what} takes {percent} % less time than {than}, 95 % CI {low} to {high} %{held}")
+    }
 }
 
-fn steps(
-    f: &mut fmt::Formatter<'_>,
-    what: Drifting,
-    moved: Moved,
-    after: u64,
-    minutes: u64,
-) -> fmt::Result {
-    let (after, minutes) = (whole(after), whole(minutes));
-    let moves = if moved.to > moved.from { "jump" } else { "drop" };
-    let s = if what.is_plural() { "" } else { "s" };
-    write!(f, "{} {moves}{s} {}", what.subject(), change(what, moved))?;
-    write!(f, " after {after} of {minutes} minutes")
+impl NoDifference {
+    fn sentence(&self) -> String {
+        let Self { what, than, low, high, held } = self;
+        let (low, high, held) = (round(*low), round(*high), held_by(held));
+        format!(
+            "No significant difference between {what} and {than}, 95 % CI {low} to {high} %{held}"
+        )
+    }
 }
 
-fn even(f: &mut fmt::Formatter<'_>, minutes: u64) -> fmt::Result {
-    write!(f, "no drift or step of times, errors or throughput in {}", watched(minutes))
+impl BodyPace {
+    fn sentence(&self) -> String {
+        let pace = bytes(self.bytes_per_second);
+        match self.of {
+            PacedFlow::Each => format!("Large responses are limited to {pace}/s each"),
+            PacedFlow::Together => {
+                format!("Large responses on one connection are limited to {pace}/s together")
+            }
+        }
+    }
 }
 
-fn change(what: Drifting, moved: Moved) -> String {
-    let Moved { from, to } = moved;
-    match what {
-        Drifting::Time | Drifting::Tail => format!("from {} to {}", time(from), time(to)),
-        Drifting::Errors => format!("from {} to {} %", figure(from), figure(to)),
-        Drifting::Throughput => format!("from {} to {} calls/s", figure(from), figure(to)),
+impl SmallWait {
+    fn sentence(&self) -> String {
+        format!(
+            "Small calls wait {} for large responses on their connection, 95 % CI {} to {}; alone they take {}",
+            time(self.ms),
+            time(self.low),
+            time(self.high),
+            time(self.alone_ms)
+        )
+    }
+}
+
+fn cost([method, base]: [&str; 2], ratio: f64, [low, high]: [f64; 2]) -> String {
+    let most = figure(high);
+    if ratio == 0.0 {
+        return format!("{method} was never throttled: it costs less than {most} times {base}");
+    }
+    let own = if low > 1.0 { ", or has a limit of its own" } else { "" };
+    let (ratio, low) = (figure(ratio), figure(low));
+    let times = if ratio == "1" { "as much as".to_owned() } else { format!("{ratio} times") };
+    format!("{method} costs {times} {base} ({low} to {most}){own}")
+}
+
+fn catalogued(ratio: Option<f64>) -> String {
+    match ratio {
+        Some(ratio) => format!("catalogue: {}", figure(ratio)),
+        None => "not in the catalogue".to_owned(),
+    }
+}
+
+impl BlockLag {
+    fn sentence(&self) -> String {
+        let (p50, p95) = (time(self.ms), time(self.p95_ms));
+        let (low, high) = (time(self.low_ms.max(0.0)), time(self.high_ms));
+        format!(
+            "New blocks appear {p50} later than at {}, 95 % CI {low} to {high}, p95 {p95}; {} behind at p50, {} at p95",
+            self.behind,
+            counted(self.blocks, "block"),
+            whole(self.p95_blocks)
+        )
+    }
+}
+
+impl AnswersDiffer {
+    fn sentence(&self) -> String {
+        let (calls, of) = (whole(self.calls), counted(self.of, "answer"));
+        let (verb, method) = (if self.calls == 1 { "differs" } else { "differ" }, &self.method);
+        match self.outvoted {
+            0 => format!(
+                "{calls} of {of} {verb} from the other targets (such as {method}); which is right is unknown"
+            ),
+            all if all == self.calls => {
+                format!("{calls} of {of} {verb} from most targets (such as {method})")
+            }
+            some => format!(
+                "{calls} of {of} {verb} from the other targets, {} from most of them (such as {method})",
+                whole(some)
+            ),
+        }
+    }
+}
+
+impl Extent {
+    /// What is tried at growing sizes.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Self::State => "State",
+            Self::Blocks => "Blocks",
+            Self::Logs => "Logs and receipts",
+            Self::Traces => "Traces",
+            Self::Range => "Log search",
+            Self::Batch => "Batch",
+        }
+    }
+
+    /// A size of it.
+    fn size(self, n: u64) -> String {
+        match self {
+            Self::State | Self::Blocks | Self::Logs | Self::Traces => match n {
+                1 => "the newest block".to_owned(),
+                _ => format!("the newest {} blocks", whole(n)),
+            },
+            Self::Range => counted(n, "block"),
+            Self::Batch => counted(n, "call"),
+        }
+    }
+
+    fn sentence(self, up_to: Option<u64>, refused_at: Option<u64>, is_all: bool) -> String {
+        let subject = self.subject();
+        match (up_to, refused_at) {
+            (Some(up_to), None) if is_all => match self {
+                Self::Batch => format!("{subject}: served up to {}", self.size(up_to)),
+                Self::State | Self::Blocks | Self::Logs | Self::Traces | Self::Range => {
+                    format!("{subject}: served for all {}", counted(up_to, "block"))
+                }
+            },
+            (Some(up_to), Some(at)) => {
+                format!("{subject}: served for {}, not for {}", self.size(up_to), whole(at))
+            }
+            (Some(up_to), None) => format!("{subject}: served for at least {}", self.size(up_to)),
+            (None, Some(at)) => format!("{subject}: not served, not even for {}", self.size(at)),
+            (None, None) => format!("{subject}: not tried"),
+        }
     }
 }
 
@@ -259,26 +448,42 @@ impl fmt::Display for FailedCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { failed, of, unanswered } = *self;
         if failed == 0 {
-            return write!(f, "none failed");
+            return write!(f, "no call failed");
         }
         let percent = figure(100.0 * failed as f64 / of.max(1) as f64);
-        write!(f, "{percent} % failed")?;
+        write!(f, "{percent} % of calls failed")?;
         match unanswered {
-            0 => write!(f, ", all of them answered"),
-            some if some == failed => write!(f, " without an answer"),
-            some => write!(f, ", {} of {} without an answer", whole(some), whole(failed)),
+            0 => write!(f, ", all with a response"),
+            some if some == failed => write!(f, ", all without a response"),
+            some => write!(f, ", {} of {} without a response", whole(some), whole(failed)),
         }
     }
+}
+
+fn users(stages: &[ServedUsers]) -> String {
+    let shown = stages.len().min(LISTED_MAX);
+    let one = |stage: &ServedUsers| {
+        let (users, served) = (counted(stage.users, "user"), figure(stage.per_second));
+        format!("{users}: {served} req/s, p99 {}, {}", time(stage.p99_ms), stage.failed)
+    };
+    let mut parts: Vec<String> = stages[..shown].iter().map(one).collect();
+    match stages.len() - shown {
+        0 => {}
+        more => parts.push(format!("and {}", counted(more as u64, "more stage"))),
+    }
+    parts.join("; ")
 }
 
 impl EndReason {
     fn words(self) -> String {
         let long = |seconds: u64| time(seconds as f64 * 1_000.0);
         match self {
-            Self::LongPause { seconds } => format!("refusals ask for a pause of {}", long(seconds)),
-            Self::Spent => "refusals say that the quota is spent".to_owned(),
+            Self::LongPause { seconds } => {
+                format!("throttled with a Retry-After of {}", long(seconds))
+            }
+            Self::Spent => "the quota is spent".to_owned(),
             Self::Refused { seconds } => format!(
-                "every call was refused for {}, by a ban, a spent quota or a long window",
+                "every call was throttled or unauthorized for {} (a ban, a spent quota or a long window)",
                 long(seconds)
             ),
         }
@@ -289,10 +494,12 @@ impl FailureWay {
     fn words(&self) -> String {
         match self {
             Self::Refused(RefusalWay::Unanswered | RefusalWay::Queued) => {
-                "are not answered".to_owned()
+                "get no response".to_owned()
             }
             Self::Refused(way) => format!("fail with {}", way.word()),
-            Self::Transport(error) => format!("are not answered ({})", error.replace('_', " ")),
+            Self::Transport(error) => format!("get no response ({})", error.replace('_', " ")),
+            Self::Class(class) if class == "auth" => "are unauthorized".to_owned(),
+            Self::Class(class) if class == "throttled" => "are throttled".to_owned(),
             Self::Class(class) => format!("fail ({})", class.replace('_', " ")),
         }
     }
@@ -303,7 +510,7 @@ impl FailureSpan {
         match self {
             Self::AnyRate => "at any rate",
             Self::AnyConcurrency => "at any concurrency",
-            Self::AnyTime => "from the beginning to the end",
+            Self::AnyTime => "throughout the run",
         }
     }
 }
@@ -312,149 +519,44 @@ impl Drifting {
     /// What it is, for people.
     pub(super) fn subject(self) -> &'static str {
         match self {
-            Self::Time => "the median time",
-            Self::Tail => "the 99th percentile",
-            Self::Errors => "calls that are not served",
-            Self::Throughput => "throughput",
+            Self::Time => "p50",
+            Self::Tail => "p99",
+            Self::Errors => "Error rate",
+            Self::Throughput => "Throughput",
         }
     }
 
-    fn is_plural(self) -> bool {
-        self == Self::Errors
-    }
-}
-
-fn cost(
-    f: &mut fmt::Formatter<'_>,
-    [method, base]: [&str; 2],
-    ratio: f64,
-    [low, high]: [f64; 2],
-) -> fmt::Result {
-    let most = figure(high);
-    if ratio == 0.0 {
-        return write!(f, "{method} was never refused: less than {most} times {base}");
-    }
-    write!(f, "{method} counts {} times {base} ({} to {most})", figure(ratio), figure(low))?;
-    if low > 1.0 { write!(f, ", or has its own limit") } else { Ok(()) }
-}
-
-fn reached(up_to: Option<u64>, refused_at: Option<u64>, is_all: bool) -> String {
-    match (up_to, refused_at) {
-        (Some(up_to), None) if is_all => format!("all {}", whole(up_to)),
-        (Some(up_to), Some(at)) => format!("{}, not {}", whole(up_to), whole(at)),
-        (Some(up_to), None) => format!("{} and more", whole(up_to)),
-        (None, Some(at)) => format!("none, not even {}", whole(at)),
-        (None, None) => "not tried".to_owned(),
-    }
-}
-
-fn added(ms: f64, low: f64, high: f64) -> String {
-    match (low > 0.0, high < 0.0) {
-        (true, _) => format!("{} ms more", figure(ms)),
-        (_, true) => format!("{} ms less", figure(-ms)),
-        (false, false) => "no more or less time".to_owned(),
-    }
-}
-
-fn users(f: &mut fmt::Formatter<'_>, stages: &[ServedUsers]) -> fmt::Result {
-    let shown = stages.len().min(LISTED_MAX);
-    for (at, stage) in stages[..shown].iter().enumerate() {
-        let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
-        let (users, served) = (whole(stage.users), figure(stage.per_second));
-        let word = if stage.users == 1 { "user" } else { "users" };
-        let failed = stage.failed;
-        write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}, {failed}")?;
-    }
-    match stages.len() - shown {
-        0 => Ok(()),
-        1 => write!(f, "; and one more stage"),
-        more => write!(f, "; and {more} more stages"),
-    }
-}
-
-impl PacedFlow {
-    fn about(self) -> &'static str {
+    fn change(self, from: f64, to: f64) -> String {
         match self {
-            Self::Each => "each, at any concurrency",
-            Self::Together => "for all answers on a connection together",
+            Self::Time | Self::Tail => format!("from {} to {}", time(from), time(to)),
+            Self::Errors => format!("from {} to {} %", figure(from), figure(to)),
+            Self::Throughput => format!("from {} to {} req/s", figure(from), figure(to)),
         }
-    }
-}
-
-fn catalogued(f: &mut fmt::Formatter<'_>, ratio: Option<f64>) -> fmt::Result {
-    match ratio {
-        Some(ratio) => write!(f, "; in the catalogue: {}", figure(ratio)),
-        None => write!(f, "; not in the catalogue"),
     }
 }
 
 fn watched(minutes: u64) -> String {
     match minutes {
         0 => "less than a minute".to_owned(),
-        1 => "1 minute".to_owned(),
-        more => format!("{} minutes", whole(more)),
+        some => counted(some, "minute"),
     }
 }
 
-impl RetryAfterWorth {
-    /// For people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::NotGiven => "no Retry-After",
-            Self::Holds => "a correct Retry-After",
-            Self::TooShort => "a Retry-After that is too short",
-            Self::Untried => "an untested Retry-After",
-        }
-    }
+/// A number of things, such as `1 call` and `1,000 calls`.
+fn counted(n: u64, thing: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", whole(n))
 }
 
-impl Extent {
-    pub(super) fn about(self) -> &'static str {
-        match self {
-            Self::State => "newest blocks with state:",
-            Self::Blocks => "newest blocks served:",
-            Self::Logs => "newest blocks with logs:",
-            Self::Traces => "newest blocks with traces:",
-            Self::Range => "blocks in one log search:",
-            Self::Batch => "calls in a batch:",
-        }
-    }
-}
-
-impl CapWay {
-    /// For people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Announced => "announced",
-            Self::Refused => "refused above",
-            Self::Fatal => "fatal",
-        }
-    }
-}
-
-impl RefusalWay {
-    /// For people.
-    pub fn word(self) -> String {
-        match self {
-            Self::Status429 => "HTTP 429".to_owned(),
-            Self::InBody => "an error in the body".to_owned(),
-            Self::OtherStatus(status) => format!("HTTP {status}"),
-            Self::Unanswered => "no answer".to_owned(),
-            Self::Queued => "calls wait".to_owned(),
-        }
-    }
-}
-
-impl ShapingScope {
-    fn about(self) -> &'static str {
-        match self {
-            Self::Connection => "per connection",
-            Self::Account => "for the whole account",
-            Self::Open => {
-                "(per account or per connection: only one number of connections was tried)"
-            }
-        }
-    }
+fn ordinal(n: u64) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        (_, _) => "th",
+    };
+    format!("{}{suffix}", whole(n))
 }
 
 /// Names that a sentence has room for.
@@ -463,11 +565,11 @@ const LISTED_MAX: usize = 5;
 fn listed(names: &[String]) -> String {
     let more = names.len().saturating_sub(LISTED_MAX);
     let shown = names[..names.len() - more].join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
+    if more == 0 { shown } else { format!("{shown} and {} more", whole(more as u64)) }
 }
 
 fn held_by(held: &str) -> String {
-    if held.is_empty() { String::new() } else { format!(", {held}") }
+    if held.is_empty() { String::new() } else { format!(" ({held})") }
 }
 
 /// A whole percentage, without a negative zero.

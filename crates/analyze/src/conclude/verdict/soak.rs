@@ -6,7 +6,8 @@
 //! for a step; of those that are there, the one that leaves less is told.
 
 use super::failures;
-use super::finding::{Drifting, Finding};
+use super::finding::FindingBound::{Found, NotUpTo};
+use super::finding::{Drift, Drifting, Finding, NoDrift};
 use super::sentence::figure;
 use super::trial::watched;
 use super::{Confidence, DraftVerdict};
@@ -156,7 +157,7 @@ impl PartMovement {
                 let after_minutes = after.round() as u64;
                 Finding::Step { what, from, to, after_minutes, minutes }
             }
-            None => Finding::Drift { what, from, to, minutes },
+            None => Finding::Drift(Found(Drift { what, from, to, minutes })),
         };
         DraftVerdict::new(finding, Confidence::High, vec![self.told])
     }
@@ -212,7 +213,7 @@ fn movements(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
     // In a short row nothing but a straight line would be sure.
     let sure = if parts >= SURE_MIN { Confidence::High } else { Confidence::Medium };
     let evidence = all.into_iter().map(|it| it.told).collect();
-    vec![DraftVerdict::new(Finding::NoDrift { minutes }, sure, evidence)]
+    vec![DraftVerdict::new(Finding::Drift(NotUpTo(NoDrift { minutes })), sure, evidence)]
 }
 
 fn told(trend: &Trend) -> String {

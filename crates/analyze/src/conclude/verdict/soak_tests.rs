@@ -61,11 +61,11 @@ fn check(course: impl Fn(u32) -> Minute + Copy, expected: &[&str]) {
 fn a_step_is_no_drift() {
     check(
         |at| if at < 23 { USUAL } else { Minute { p50: 31.0, p99: 113.0, ..USUAL } },
-        &["the median time jumps from 1"],
+        &["p50 jumps from 1"],
     );
     check(
         |at| if at < 50 { Minute { p50: 31.0, p99: 113.0, ..USUAL } } else { USUAL },
-        &["the median time drops from 3"],
+        &["p50 drops from 3"],
     );
     let parts = hour(3, |at| if at < 23 { USUAL } else { Minute { p50: 31.0, ..USUAL } });
     let told = told(&parts);
@@ -74,32 +74,26 @@ fn a_step_is_no_drift() {
 
 #[test]
 fn each_figure_has_its_own_step() {
-    check(
-        |at| if at < 30 { USUAL } else { Minute { p99: 90.0, ..USUAL } },
-        &["the 99th percentile jumps from "],
-    );
+    check(|at| if at < 30 { USUAL } else { Minute { p99: 90.0, ..USUAL } }, &["p99 jumps from "]);
     check(
         |at| if at < 40 { USUAL } else { Minute { failing: 0.04, ..USUAL } },
-        &["calls that are not served jump from 0 to "],
+        &["Error rate jumps from 0 to "],
     );
     check(
         |at| if at < 20 { USUAL } else { Minute { calls: 420.0, ..USUAL } },
-        &["throughput drops from "],
+        &["Throughput drops from "],
     );
 }
 
 #[test]
 fn a_slope_is_a_drift_and_no_step() {
     let rising = |at: u32| Minute { p50: 11.0 + f64::from(at) / 6.0, ..USUAL };
-    check(
-        |at| Minute { p99: 40.0 * rising(at).p50 / 11.0, ..rising(at) },
-        &["the median time rises from 1"],
-    );
+    check(|at| Minute { p99: 40.0 * rising(at).p50 / 11.0, ..rising(at) }, &["p50 rises from 1"]);
 }
 
 #[test]
 fn nothing_moves() {
-    let even = "no drift or step of times, errors or throughput in 60 minutes";
+    let even = "No drift or step in latency, errors or throughput in 60 minutes";
     check(|_| USUAL, &[even]);
     // A spell, and a wave that comes back.
     check(|at| if (30..34).contains(&at) { Minute { p50: 31.0, ..USUAL } } else { USUAL }, &[even]);
@@ -112,12 +106,9 @@ fn a_share_that_stays_is_told_by_itself() {
         |_| Minute { failing: 0.02, ..USUAL },
         &[
             " % of calls fail (fault)",
-            "no drift or step of times, errors or throughput in 60 minutes",
+            "No drift or step in latency, errors or throughput in 60 minutes",
         ],
     );
     let told = told(&hour(1, |_| Minute { failing: 0.02, ..USUAL }));
-    assert!(
-        told[0].0.ends_with(" % of calls fail (fault), from the beginning to the end"),
-        "{told:?}"
-    );
+    assert!(told[0].0.ends_with(" % of calls fail (fault), throughout the run"), "{told:?}");
 }

@@ -1,6 +1,8 @@
 //! How figures are told, and what a run without records says. Verdicts on whole runs are in
 //! `tests/it`.
 
+use super::finding::FindingBound::Found;
+use super::finding::{Drift, TokenLimit};
 use super::*;
 
 #[test]
@@ -15,24 +17,32 @@ fn windows_read_as_they_are_meant() {
     let bucket = |window_s: f64, refill, retry_after| {
         let way = RefusalWay::Status429;
         let (size, refill_per_second) = (125, 125.0);
-        Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after }.to_string()
+        Finding::Bucket(Found(TokenLimit {
+            size,
+            refill_per_second,
+            window_s,
+            refill,
+            way,
+            retry_after,
+        }))
+        .to_string()
     };
     for (told, expected) in [
         (
             bucket(0.98, Refilled::Evenly, RetryAfterWorth::NotGiven),
-            "bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
+            "Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After",
         ),
         (
             bucket(10.2, Refilled::Window, RetryAfterWorth::TooShort),
-            "125 in each window of 10 s; above that HTTP 429, a Retry-After that is too short",
+            "Fixed window: 125 requests per 10 s; excess gets 429 with a Retry-After that is too short",
         ),
         (
             bucket(0.25, Refilled::Sliding, RetryAfterWorth::Holds),
-            "125 in a sliding window of 250 ms; above that HTTP 429, a correct Retry-After",
+            "Sliding window: 125 requests per 250 ms; excess gets 429 with a correct Retry-After",
         ),
         (
             bucket(300.0, Refilled::AtOnce, RetryAfterWorth::NotGiven),
-            "125 per 5 min, restored all at once; above that HTTP 429, no Retry-After",
+            "Window, fixed or sliding: 125 requests per 5 min; excess gets 429 without Retry-After",
         ),
     ] {
         assert_eq!(told, expected);
@@ -41,10 +51,12 @@ fn windows_read_as_they_are_meant() {
 
 #[test]
 fn drifts_for_people() {
-    let time = Finding::Drift { what: Drifting::Time, from: 20.0, to: 31.0, minutes: 60 };
-    assert_eq!(time.to_string(), "the median time rises from 20 ms to 31 ms in 60 minutes");
-    let errors = Finding::Drift { what: Drifting::Errors, from: 4.0, to: 0.0, minutes: 60 };
-    assert_eq!(errors.to_string(), "calls that are not served fall from 4 to 0 % in 60 minutes");
+    let time =
+        Finding::Drift(Found(Drift { what: Drifting::Time, from: 20.0, to: 31.0, minutes: 60 }));
+    assert_eq!(time.to_string(), "p50 rises from 20 ms to 31 ms in 60 minutes");
+    let errors =
+        Finding::Drift(Found(Drift { what: Drifting::Errors, from: 4.0, to: 0.0, minutes: 60 }));
+    assert_eq!(errors.to_string(), "Error rate falls from 4 to 0 % in 60 minutes");
 }
 
 #[test]

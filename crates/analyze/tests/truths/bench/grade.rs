@@ -1,7 +1,9 @@
 //! What a verdict says, in a word and a figure, and whether that is so.
 
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Confidence, Drifting, EndReason, ExperimentVerdict, Finding, Refilled, ShapingScope,
+    CapWay, Confidence, Drift, Drifting, EndReason, ExperimentVerdict, Finding, FindingBound,
+    IdleClose, LoadCapacity, NoLoadCapacity, NoRateLimit, Recycle, Refilled, RefusedRate, Shaped,
+    ShapingScope, StreamLimit, TokenLimit,
 };
 
 /// What a finding says.
@@ -19,7 +21,7 @@ pub(crate) fn read(finding: &Finding) -> Reading {
     let bare = |kind| Reading { kind, figure: None };
     match finding {
         Finding::Takes { p50_ms, .. } => of("latency", *p50_ms),
-        Finding::StreamCap { streams, way, .. } => of(
+        Finding::StreamCap(FindingBound::Found(StreamLimit { streams, way, .. })) => of(
             match way {
                 CapWay::Announced => "streams announced",
                 CapWay::Refused => "streams refused",
@@ -27,16 +29,24 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             f64::from(*streams),
         ),
-        Finding::NoStreamCap { .. } => bare("no stream cap"),
-        Finding::Recycle { after_calls, .. } => of("recycle", *after_calls as f64),
-        Finding::NoRecycle { .. } => bare("no recycle"),
-        Finding::IdleClose { after_ms } => of("idle", *after_ms as f64),
-        Finding::NoIdleClose { .. } => bare("no idle close"),
-        Finding::Rate { per_second, .. } => of("rate", *per_second),
-        Finding::NoRateLimit { up_to_per_second, .. } => of("no rate limit", *up_to_per_second),
+        Finding::StreamCap(FindingBound::NotUpTo(_)) => bare("no stream cap"),
+        Finding::Recycle(FindingBound::Found(Recycle { after_calls, .. })) => {
+            of("recycle", *after_calls as f64)
+        }
+        Finding::Recycle(FindingBound::NotUpTo(_)) => bare("no recycle"),
+        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms })) => {
+            of("idle", *after_ms as f64)
+        }
+        Finding::IdleClose(FindingBound::NotUpTo(_)) => bare("no idle close"),
+        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
+            of("rate", *per_second)
+        }
+        Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second, .. })) => {
+            of("no rate limit", *up_to_per_second)
+        }
         Finding::InFlight { calls, .. } => of("in flight", *calls as f64),
         Finding::ConnectionCap { connections, .. } => of("connections", *connections as f64),
-        Finding::Bucket { refill_per_second, refill, .. } => of(
+        Finding::Bucket(FindingBound::Found(TokenLimit { refill_per_second, refill, .. })) => of(
             match refill {
                 Refilled::Evenly => "token bucket",
                 Refilled::Window => "fixed window",
@@ -45,8 +55,8 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             *refill_per_second,
         ),
-        Finding::NoBucket { .. } => bare("no bucket"),
-        Finding::Shaped { calls_per_second, scope, .. } => of(
+        Finding::Bucket(FindingBound::NotUpTo(_)) => bare("no bucket"),
+        Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) => of(
             match scope {
                 ShapingScope::Account => "shaped by account",
                 ShapingScope::Connection => "shaped by connection",
@@ -54,17 +64,21 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             *calls_per_second,
         ),
-        Finding::NotShaped { .. } => bare("not shaped"),
-        Finding::Capacity { per_second, .. } => of("capacity", *per_second),
-        Finding::NoCapacityLimit { up_to_per_second, .. } => {
+        Finding::Shaping(FindingBound::NotUpTo(_)) => bare("not shaped"),
+        Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) => {
+            of("capacity", *per_second)
+        }
+        Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity { up_to_per_second, .. })) => {
             of("no capacity limit", *up_to_per_second)
         }
         Finding::Held { p50_ms, .. } => of("held", *p50_ms),
-        Finding::Drift { what: Drifting::Time, to, .. } => of("ramp", *to),
+        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Time, to, .. })) => {
+            of("ramp", *to)
+        }
         Finding::Step { what: Drifting::Time, to, .. } => of("step", *to),
-        Finding::Drift { .. } => bare("other ramp"),
+        Finding::Drift(FindingBound::Found(_)) => bare("other ramp"),
         Finding::Step { .. } => bare("other step"),
-        Finding::NoDrift { .. } => bare("no drift"),
+        Finding::Drift(FindingBound::NotUpTo(_)) => bare("no drift"),
         Finding::Fails { percent, .. } => of("failures", *percent),
         Finding::Ended { reason, .. } => bare(match reason {
             EndReason::LongPause { .. } => "ended: long pause",
@@ -73,17 +87,17 @@ pub(crate) fn read(finding: &Finding) -> Reading {
         }),
         Finding::CannotTell { .. } => bare(INCONCLUSIVE),
         Finding::Users { .. }
-        | Finding::Faster { .. }
-        | Finding::NoDifference { .. }
-        | Finding::BodyPace { .. }
-        | Finding::NoBodyPace { .. }
-        | Finding::SmallWait { .. }
-        | Finding::SmallFlow { .. }
+        | Finding::Comparison(FindingBound::Found(_))
+        | Finding::Comparison(FindingBound::NotUpTo(_))
+        | Finding::BodyPace(FindingBound::Found(_))
+        | Finding::BodyPace(FindingBound::NotUpTo(_))
+        | Finding::SmallWait(FindingBound::Found(_))
+        | Finding::SmallWait(FindingBound::NotUpTo(_))
         | Finding::Cost { .. }
-        | Finding::Lag { .. }
-        | Finding::NoLag { .. }
-        | Finding::Disagrees { .. }
-        | Finding::Agrees { .. }
+        | Finding::Lag(FindingBound::Found(_))
+        | Finding::Lag(FindingBound::NotUpTo(_))
+        | Finding::Answers(FindingBound::Found(_))
+        | Finding::Answers(FindingBound::NotUpTo(_))
         | Finding::Reach { .. }
         | Finding::Methods { .. }
         | Finding::WebSocket { .. }

@@ -5,7 +5,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use wellhead_analyze::conclude::verdict::Finding;
+use wellhead_analyze::conclude::verdict::{BlockLag, Finding, FindingBound};
 use wellhead_analyze::monitor::{MonitoredTarget, SpendBounds, TrackedLimit};
 
 /// Whether it only grows.
@@ -111,8 +111,8 @@ const ROWS: &[FigureRow] = &[
         "How much later than the others the target shows new blocks (median); absent with one target",
         |target, _| {
             target.verdicts.iter().find_map(|verdict| match verdict.finding {
-                Finding::Lag { ms, .. } => Some(ms / 1e3),
-                Finding::NoLag { .. } => Some(0.0),
+                Finding::Lag(FindingBound::Found(BlockLag { ms, .. })) => Some(ms / 1e3),
+                Finding::Lag(FindingBound::NotUpTo(_)) => Some(0.0),
                 _ => None,
             })
         },
