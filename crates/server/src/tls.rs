@@ -249,7 +249,7 @@ impl Tls {
         };
         // A validator of the ACME server has no certificate that `config` may require.
         let mut received = Vec::new();
-        let config = match is_challenge(&mut stream, &mut received).await? {
+        let config = match begins_challenge(&mut stream, &mut received).await? {
             true => challenge,
             false => config,
         };
@@ -331,7 +331,7 @@ impl fmt::Debug for Tls {
 
 /// Whether the client is an ACME server that verifies a domain, by what it says first; that is put into
 /// `received`. What is not TLS is not such a client; the handshake says why.
-async fn is_challenge(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<bool> {
+async fn begins_challenge(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<bool> {
     let mut acceptor = Acceptor::default();
     loop {
         let known = received.len();

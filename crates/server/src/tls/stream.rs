@@ -54,7 +54,7 @@ thread_local! {
 }
 
 /// A connection that may send.
-type Sender<'a> = WriteTraffic<'a, ServerConnectionData>;
+type TlsSender<'a> = WriteTraffic<'a, ServerConnectionData>;
 
 /// A client's connection under TLS. Reading fails with [`io::ErrorKind::UnexpectedEof`] if the client
 /// ends the connection without saying so: what came before may have been cut.
@@ -64,9 +64,9 @@ pub(crate) struct TlsStream<S> {
     /// The beginning of a record, or of a message of a handshake, that has not come whole.
     partial: Vec<u8>,
     /// Opened, and not read yet.
-    content: Pending,
+    content: HeldBytes,
     /// Sealed, and not sent yet.
-    unsent: Pending,
+    unsent: HeldBytes,
     /// The client has said that it sends no more.
     is_ended: bool,
     /// The client was told that it is sent no more.
@@ -75,12 +75,12 @@ pub(crate) struct TlsStream<S> {
 
 /// Bytes that are taken from their front. Once all are taken they occupy no memory.
 #[derive(Default)]
-struct Pending {
+struct HeldBytes {
     bytes: Vec<u8>,
     taken: usize,
 }
 
-impl Pending {
+impl HeldBytes {
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
@@ -114,8 +114,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             socket,
             session,
             partial: Vec::new(),
-            content: Pending::default(),
-            unsent: Pending::default(),
+            content: HeldBytes::default(),
+            unsent: HeldBytes::default(),
             is_ended: false,
             is_closed: false,
         };
@@ -190,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         &mut self,
         incoming: &mut [u8],
         into: &mut ReadBuf<'_>,
-        send: impl FnOnce(&mut Sender<'_>) -> Result<(), EncryptError>,
+        send: impl FnOnce(&mut TlsSender<'_>) -> Result<(), EncryptError>,
     ) -> io::Result<usize> {
         let mut used = 0;
         loop {
@@ -289,7 +289,7 @@ fn failed(error: Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Pending) {
+fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut HeldBytes) {
     let start = unsent.bytes.len();
     let encoded = match data.encode(&mut []) {
         Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
