@@ -225,7 +225,7 @@ async fn verdicts_name_the_cap_and_its_way() {
         match &found {
             // What is announced is known from the settings, whatever sizes were played.
             Finding::StreamCap(FindingBound::Found(StreamLimit { streams: 57, way, .. })) => {
-                assert_eq!(*way, named)
+                assert_eq!(*way, named);
             }
             other => panic!("{planted:?}: {other:?}"),
         }
@@ -466,18 +466,18 @@ async fn a_target_that_serves_nothing_for_long_is_asked_no_more() {
     for case in [
         (
             CreditBucket::fixed(100.0, hour, told),
-            "served calls: refusals ask for a pause of 60 min",
+            "served calls: throttled with a Retry-After of 60 min",
             150,
         ),
         (
             CreditBucket::spent_once(400.0, RefusalForm::month_spent()),
-            "served calls: refusals say that the quota is spent",
+            "served calls: the quota is spent",
             450,
         ),
         // It says nothing, and `window` waits for it as long as it may.
         (
             CreditBucket::fixed(400.0, hour, RefusalForm::too_many(None)),
-            "by a ban, a spent quota or a long window",
+            "(a ban, a spent quota or a long window)",
             900,
         ),
     ] {
@@ -490,7 +490,7 @@ async fn a_soak_ends_where_a_long_pause_is_asked_for() {
     let hour = SECOND * 3_600;
     let bucket = CreditBucket::fixed(300.0, hour, RefusalForm::too_many(Some(hour)));
     let soak = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 600, SECOND * 20, WorkKind::Cheap, 1);
-    closing((bucket, "refusals ask for a pause of 60 min", 320), vec![Box::new(soak)]).await;
+    closing((bucket, "throttled with a Retry-After of 60 min", 320), vec![Box::new(soak)]).await;
 }
 
 #[tokio::test(start_paused = true)]

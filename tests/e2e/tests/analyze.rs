@@ -120,7 +120,7 @@ async fn an_endpoint_that_asks_for_a_client_certificate() {
     };
     let (code, said) = run("with", &["--client-cert", &cert, "--client-key", &key]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("20 calls, 0 refused, 0 failed"), "{said}");
+    assert!(said.contains("20 calls, 0 throttled, 0 failed"), "{said}");
     // nginx answers a client without one with a page.
     let (code, said) = run("without", &[]);
     assert_eq!(code, Some(2), "{said}");

@@ -32,7 +32,7 @@ fn the_profile_of_three() {
         "      range_max: 10000 # reach: Log search: served for 10,000 blocks, not for 50,000",
         "    #   window: Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After",
         "      streams_max: 93 # a sixteenth less, streams: Connection is closed at the 100th concurrent stream (not announced; 3 of 3)",
-        "      requests_max: 901 # nine tenths, connection: Connection is closed after 1,002 requests",
+        "      requests_max: 900 # nine tenths, connection: Connection is closed after 1,000 requests",
         "      idle: 48s # four fifths, connection: Idle connection is closed after 60 s",
         "    # provider chainstack in the catalogue",
         "        - \"debug_traceCall\"",

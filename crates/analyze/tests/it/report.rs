@@ -100,9 +100,14 @@ fn each_target_has_a_card_with_a_colour_and_its_word() {
     let targets = section(page, "targets");
     let cards: Vec<&str> = targets.split("<article class=\"provider ").skip(1).collect();
     let expected = [
-        ("metered", "limited", "calls/s, above that HTTP 429", "credits_per_second: 2500"),
-        ("shaped", "unfit", "5 of 200 answers differ from most others", "streams_max: 93"),
-        ("elastic", "sound", "no limit up to 244 calls/s", "state: 128"),
+        (
+            "metered",
+            "limited",
+            "Rate limit: 125 req/s sustained; excess gets 429",
+            "credits_per_second: 2500",
+        ),
+        ("shaped", "unfit", "5 of 200 answers differ from most targets", "streams_max: 93"),
+        ("elastic", "sound", "No rate limit up to 244 req/s", "state: 128"),
     ];
     assert_eq!(cards.len(), expected.len());
     for (card, (id, word, reason, setting)) in cards.iter().zip(expected) {
