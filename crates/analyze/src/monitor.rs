@@ -27,7 +27,7 @@
 //! is in the profile after 4 minutes at most.
 //!
 //! **Bounds.** Calls to each target in any 60 minutes and any 24 hours ([`SpendBounds`]); they are charged, and written
-//! down, before they are sent. [`RUNS_MAX`](saved) runs of at most 50,000 calls each are kept, packed. Each study begins a
+//! down, before they are sent. `RUNS_MAX` runs (`saved`) of at most 50,000 calls each are kept, packed. Each study begins a
 //! run of its own, so that the records of one run know one limit.
 //!
 //! One monitor at a time uses a directory.

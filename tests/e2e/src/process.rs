@@ -224,6 +224,13 @@ pub fn binary() -> PathBuf {
     binary_path().expect("`cargo build --release -p wellhead` comes first; `make test` does both")
 }
 
+/// A binary that libraries can be loaded into: `WELLHEAD_LINKED_BIN`, else [`binary`], which is static where the
+/// one that is shipped is tested.
+#[must_use]
+pub(crate) fn linked_binary() -> PathBuf {
+    std::env::var_os("WELLHEAD_LINKED_BIN").map_or_else(binary, PathBuf::from)
+}
+
 /// As [`binary`]; `None` where there is none, as in a test of the harness alone.
 fn binary_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("WELLHEAD_BIN") {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::process::{Process, Signal, binary};
+use crate::process::{Process, Signal, binary, linked_binary};
 use crate::{Rpc, free_port, until};
 
 /// Far more than it needs (tens of milliseconds), for a machine that is busy.
@@ -85,7 +85,9 @@ impl Wellhead {
         let file = folder.path().join("wellhead.yaml");
         std::fs::write(&file, config).expect("the folder is ours");
         let mut command: Vec<String> = launcher.iter().map(|word| (*word).to_owned()).collect();
-        command.push(binary().display().to_string());
+        let loads_library = launcher.iter().any(|word| word.starts_with("LD_PRELOAD="));
+        let program = if loads_library { linked_binary() } else { binary() };
+        command.push(program.display().to_string());
         command.extend(["serve".to_owned(), "-c".to_owned(), file.display().to_string()]);
         let started = now();
         let process = Process::start(&command, folder.path().join("log"));

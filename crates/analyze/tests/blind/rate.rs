@@ -93,7 +93,7 @@ async fn a_limit_that_lets_calls_wait() {
         near(found, per_second, &(seed, &told));
         assert_eq!(way, RefusalWay::Queued, "{told:#?}");
         assert!(told.confidence >= Confidence::Medium, "{told:#?}");
-        assert!(told.sentence.ends_with("above that calls wait"), "{told:#?}");
+        assert!(told.sentence.ends_with("; excess waits"), "{told:#?}");
     }
 }
 
