@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::book::BucketTerms;
-use super::side::{LeaseSide, SideTaken, SideTerms};
+use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
 use super::{
     AloneCount, CREDIT, DEPTH, GAP, LEASE, LIFE, LINGER, LeaseAsk, LeaseGrant, LeaseShortage,
     STOCK, WhenAway, milli,
@@ -28,6 +28,8 @@ pub struct LeasedBucket {
     /// Thousandths of credits that were taken without the store.
     alone: AloneCount,
 }
+
+serve_side!(LeasedBucket);
 
 impl LeasedBucket {
     /// `rate` credits a second over all replicas, `burst` at once.
@@ -131,38 +133,6 @@ impl LeasedBucket {
     /// The answer to the last ask.
     pub fn grant(&self, grant: LeaseGrant, now: Duration) {
         self.side.grant(grant, now);
-    }
-
-    /// No answer to the last ask came.
-    pub fn fail(&self, now: Duration) {
-        self.side.fail(now);
-    }
-
-    /// When to look again, if it does not ring before; to be called after each look.
-    pub fn due(&self, now: Duration) -> Option<Duration> {
-        self.side.due(now)
-    }
-
-    /// How it calls for a look: at most once until [`Self::due`] was called. The first one set
-    /// stays.
-    pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
-        self.side.set_bell(ring);
-    }
-
-    /// Where calls that it lets through without the store are counted, beside those of other limits. The
-    /// first one set stays.
-    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
-        self.alone.set_calls(calls);
-    }
-
-    /// `replicas` share it, this one included.
-    pub fn note_replicas(&self, replicas: u32) {
-        self.side.note_replicas(replicas);
-    }
-
-    /// The store went away. `replicas` is the last known number of replicas.
-    pub fn note_away(&self, replicas: u32) {
-        self.side.note_away(replicas);
     }
 
     /// The store is back.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::book::CapTerms;
-use super::side::{LeaseSide, SideTaken, SideTerms};
+use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
 use super::{AloneCount, LeaseAsk, LeaseGrant, LeaseShortage, MILLI, WhenAway, milli};
 use crate::{Cap, Caps, days_left_in_month, month_of, nanos};
 
@@ -60,6 +60,8 @@ pub struct LeasedCap {
     /// Thousandths of credits that were taken without the store.
     alone: AloneCount,
 }
+
+serve_side!(LeasedCap);
 
 impl LeasedCap {
     /// These caps over all replicas.
@@ -181,38 +183,6 @@ impl LeasedCap {
         told(&self.month_left, self.caps.month, left.1);
         self.share.store(UNKNOWN, Relaxed);
         self.side.grant(LeaseGrant { granted, wait: Duration::ZERO }, now);
-    }
-
-    /// No answer to the last ask came.
-    pub fn fail(&self, now: Duration) {
-        self.side.fail(now);
-    }
-
-    /// When to look again, if it does not ring before; to be called after each look.
-    pub fn due(&self, now: Duration) -> Option<Duration> {
-        self.side.due(now)
-    }
-
-    /// How it calls for a look: at most once until [`Self::due`] was called. The first one set
-    /// stays.
-    pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
-        self.side.set_bell(ring);
-    }
-
-    /// Where calls that it lets through without the store are counted, beside those of other limits. The
-    /// first one set stays.
-    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
-        self.alone.set_calls(calls);
-    }
-
-    /// `replicas` share it, this one included.
-    pub fn note_replicas(&self, replicas: u32) {
-        self.side.note_replicas(replicas);
-    }
-
-    /// The store went away. `replicas` is the last known number of replicas.
-    pub fn note_away(&self, replicas: u32) {
-        self.side.note_away(replicas);
     }
 
     /// The store is back.

@@ -12,6 +12,47 @@ use super::pool::TokenPool;
 use super::{ANSWER_WITHIN, Bell, LEAST_CALLS, LeaseAsk, LeaseGrant};
 use crate::nanos;
 
+/// What the control plane tells every limit that has a `side`, and counts as `alone`.
+macro_rules! serve_side {
+    ($limit:ty) => {
+        impl $limit {
+            /// No answer to the last ask came.
+            pub fn fail(&self, now: Duration) {
+                self.side.fail(now);
+            }
+
+            /// When to look again, if it does not ring before; to be called after each look.
+            pub fn due(&self, now: Duration) -> Option<Duration> {
+                self.side.due(now)
+            }
+
+            /// How it calls for a look: at most once until [`Self::due`] was called. The first one set
+            /// stays.
+            pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
+                self.side.set_bell(ring);
+            }
+
+            /// Where calls that it lets through without the store are counted, beside those of other limits. The
+            /// first one set stays.
+            pub fn count_alone(&self, calls: Arc<AtomicU64>) {
+                self.alone.set_calls(calls);
+            }
+
+            /// `replicas` share it, this one included.
+            pub fn note_replicas(&self, replicas: u32) {
+                self.side.note_replicas(replicas);
+            }
+
+            /// The store went away. `replicas` is the last known number of replicas.
+            pub fn note_away(&self, replicas: u32) {
+                self.side.note_away(replicas);
+            }
+        }
+    };
+}
+
+pub(super) use serve_side;
+
 /// By which a rate and a cap differ.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SideTerms {

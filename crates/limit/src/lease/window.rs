@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::book::{WindowAsk, WindowGrant, WindowTerms};
-use super::side::{LeaseSide, SideTaken, SideTerms};
+use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
 use super::{ANSWER_WITHIN, AloneCount, LeaseGrant, LeaseShortage, MILLI, milli};
 use crate::window::GUARD;
 use crate::{FixedWindow, nanos};
@@ -48,6 +48,8 @@ pub struct LeasedWindow {
     /// Thousandths of credits that were taken without the store.
     alone: AloneCount,
 }
+
+serve_side!(LeasedWindow);
 
 impl LeasedWindow {
     /// `credits` in each `window` over all replicas.
@@ -164,38 +166,6 @@ impl LeasedWindow {
         if alone > 0 {
             self.side.owe(alone.saturating_mul(MILLI as u64));
         }
-    }
-
-    /// No answer to the last ask came.
-    pub fn fail(&self, now: Duration) {
-        self.side.fail(now);
-    }
-
-    /// When to look again, if it does not ring before; to be called after each look.
-    pub fn due(&self, now: Duration) -> Option<Duration> {
-        self.side.due(now)
-    }
-
-    /// How it calls for a look: at most once until [`Self::due`] was called. The first one set
-    /// stays.
-    pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
-        self.side.set_bell(ring);
-    }
-
-    /// Where calls that it lets through without the store are counted, beside those of other limits. The
-    /// first one set stays.
-    pub fn count_alone(&self, calls: Arc<AtomicU64>) {
-        self.alone.set_calls(calls);
-    }
-
-    /// `replicas` share it, this one included.
-    pub fn note_replicas(&self, replicas: u32) {
-        self.side.note_replicas(replicas);
-    }
-
-    /// The store went away. `replicas` is the last known number of replicas.
-    pub fn note_away(&self, replicas: u32) {
-        self.side.note_away(replicas);
     }
 
     /// The store is back.
