@@ -75,9 +75,9 @@ use crate::work::GREETING;
 
 /// Calls of one run; the next one begins then.
 const RUN_CALLS_MAX: u64 = 50_000;
-/// The flood of a study is so many times the limit.
+/// The rate of a study's flood, as a multiple of the limit.
 const FLOOD: f64 = 4.0;
-/// Fewer calls do not empty a bucket: so many times the limit, and some more.
+/// The calls of that flood: this many seconds of the limit and [`FLOOD_CALLS_MORE`]. Fewer do not empty a bucket.
 const FLOOD_CALLS: f64 = 5.0;
 const FLOOD_CALLS_MORE: u64 = 200;
 /// How long one flood may last.
@@ -304,12 +304,14 @@ impl<'a> Monitor<'a> {
             }
             match self.next() {
                 (_, MonitorStep::Wait { until }) => self.wait(until).await,
-                (index, MonitorStep::Round { calls }) => {
-                    self.round(player, budget, index, calls).await?;
-                }
                 (_, MonitorStep::Study { .. }) if budget.spent() > 0 => return Ok(RunEnd::Next),
-                (index, MonitorStep::Study { calls }) => {
-                    self.study(player, budget, index, calls).await?;
+                (index, step @ (MonitorStep::Round { calls } | MonitorStep::Study { calls })) => {
+                    let before = self.begin(budget, index, calls)?;
+                    match step {
+                        MonitorStep::Study { .. } => self.study(player, budget, index).await?,
+                        _ => self.round(player, index).await?,
+                    }
+                    self.end(budget, index, calls, before)?;
                 }
             }
             self.write_profile(player.run());
@@ -403,14 +405,7 @@ impl<'a> Monitor<'a> {
         player.play(plan, number(index), &self.goals[index], greeting, gather).await
     }
 
-    async fn round(
-        &mut self,
-        player: &mut Player<'_>,
-        budget: &CallBudget,
-        index: usize,
-        calls: u64,
-    ) -> Result<(), RunError> {
-        let before = self.begin(budget, index, calls)?;
+    async fn round(&mut self, player: &mut Player<'_>, index: usize) -> Result<(), RunError> {
         let mut gather = RoundRecords::default();
         let greeting = self.greet(player, index).await?;
         let limit = self.targets[index].limit();
@@ -436,7 +431,7 @@ impl<'a> Monitor<'a> {
                 self.observer.event(target, &MonitorEvent::Contradicted(sign));
             }
         }
-        self.end(budget, index, calls, before)
+        Ok(())
     }
 
     /// Lets a target rest of which the run has said that it serves nothing.
@@ -454,9 +449,7 @@ impl<'a> Monitor<'a> {
         player: &mut Player<'_>,
         budget: &CallBudget,
         index: usize,
-        calls: u64,
     ) -> Result<(), RunError> {
-        let before = self.begin(budget, index, calls)?;
         let mut gather = RoundRecords::default();
         if let Some(greeting) = self.greet(player, index).await? {
             let mut rates = self.targets[index].study_plan(&self.terms);
@@ -473,7 +466,7 @@ impl<'a> Monitor<'a> {
         if gather.is_ended {
             self.give_up(index);
         }
-        self.end(budget, index, calls, before)
+        Ok(())
     }
 
     fn conclude(&mut self, index: usize, found: Vec<ExperimentVerdict>) {

@@ -460,11 +460,12 @@ impl<'a> Player<'a> {
             turn.go_on(earlier, plan, &ordered)?;
             return Ok(true);
         }
-        let step = CellStep { target: turn.target, ordered: &ordered, seed, again: 0 };
+        let target = turn.target;
+        let step = CellStep { target, goal, greeting, ordered: &ordered, seed, again: 0 };
         if !self.rest_before(turn, &ordered, watch).await {
             return Ok(false);
         }
-        let Some(kept) = self.play_cell(step, plan, (goal, greeting), watch).await? else {
+        let Some(kept) = self.play_cell(step, plan, watch).await? else {
             return Ok(false);
         };
         plan.saw(&kept.served);
@@ -476,7 +477,7 @@ impl<'a> Player<'a> {
         // What is told to the plan is what came of it first: so a run that is resumed plans the same cells.
         let again = CellStep { again: 1, ..step };
         let rests = self.rest(ordered.rest, watch).await && !self.stop.is_set();
-        Ok(rests && self.play_cell(again, plan, (goal, greeting), watch).await?.is_some())
+        Ok(rests && self.play_cell(again, plan, watch).await?.is_some())
     }
 
     /// Plays one cell and keeps its records; `None` when it was not played to its end.
@@ -484,10 +485,9 @@ impl<'a> Player<'a> {
         &mut self,
         step: CellStep<'_>,
         plan: &mut dyn ExperimentPlan,
-        (goal, greeting): (&Goal, &Greeting),
         watch: &mut dyn Watch,
     ) -> Result<Option<KeptCell>, RunError> {
-        let CellStep { target, ordered, seed, again } = step;
+        let CellStep { target, goal, greeting, ordered, seed, again } = step;
         watch.begins(plan.name(), target, ordered);
         let place = cell::CellPlace {
             experiment: plan.name(),
@@ -666,6 +666,8 @@ pub struct PlacedPlan<'a> {
 #[derive(Clone, Copy)]
 struct CellStep<'a> {
     target: u32,
+    goal: &'a Goal,
+    greeting: &'a Greeting,
     ordered: &'a Ordered,
     seed: u64,
     /// See [`Cell::again`].

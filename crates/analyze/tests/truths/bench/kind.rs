@@ -21,6 +21,7 @@ use wellhead_sim::provider::{
 
 use super::grade::{ANY, INCONCLUSIVE, TrueReading, Truth, about, any, between};
 use super::own::{self, OwnBehaviour, OwnLatency, ReplyForm};
+use super::proxy::HaProxyConfig;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,13 +43,9 @@ pub(crate) enum CaseServer {
         location: String,
         behind: OwnBehaviour,
     },
-    /// What follows the port after `bind`, lines of `global` and of `frontend`, and words of `server`, before a
-    /// server of our own.
+    /// Before a server of our own.
     HaProxy {
-        bind: &'static str,
-        global: String,
-        frontend: String,
-        server: String,
+        config: HaProxyConfig,
         behind: OwnBehaviour,
     },
 }
@@ -467,8 +464,7 @@ fn connection_cap(rng: &mut SmallRng) -> Case {
 
 fn ban(rng: &mut SmallRng) -> Case {
     let per_second = rng.random_range(20.0..60.0_f64).round();
-    let meter = (per_second, per_second);
-    let script = own::banning(meter, 20, 3_600.0, own_latency(rng), rng.random());
+    let script = own::banning(per_second, 20, 3_600.0, own_latency(rng), rng.random());
     let ended = vec![any("ended: refused")];
     let rate = vec![about("rate", per_second), any(INCONCLUSIVE)];
     let truths = vec![Truth::new(ANY, ended.clone()), Truth::new("rate", rate).beside(ended)];
@@ -478,8 +474,7 @@ fn ban(rng: &mut SmallRng) -> Case {
 /// It bans in the middle of what is measured: nothing passes then, whatever the rate.
 fn short_ban(rng: &mut SmallRng) -> Case {
     let per_second = rng.random_range(30.0..60.0_f64).round();
-    let meter = (per_second, per_second);
-    let script = own::banning(meter, 50, 20.0, own_latency(rng), rng.random());
+    let script = own::banning(per_second, 50, 20.0, own_latency(rng), rng.random());
     let truths = vec![
         Truth::new(
             "rate",
@@ -677,7 +672,8 @@ fn nginx_streams(rng: &mut SmallRng) -> Case {
 }
 
 fn haproxy(frontend: String, server: String, behind: OwnBehaviour) -> CaseServer {
-    CaseServer::HaProxy { bind: "proto h1", global: String::new(), frontend, server, behind }
+    let config = HaProxyConfig { bind: "proto h1", global: String::new(), frontend, server };
+    CaseServer::HaProxy { config, behind }
 }
 
 /// Its rates are counted over a window that slides, by two halves that are weighted: neither bucket nor log. Refused
@@ -738,8 +734,7 @@ fn haproxy_idle(rng: &mut SmallRng) -> Case {
 fn haproxy_streams(rng: &mut SmallRng) -> Case {
     let max = rng.random_range(10..100_u32);
     let global = format!("  tune.h2.max-concurrent-streams {max}");
-    let (frontend, server) = (String::new(), String::new());
-    let (bind, behind) = ("", behind(rng));
-    let server = CaseServer::HaProxy { bind, global, frontend, server, behind };
+    let config = HaProxyConfig { global, ..HaProxyConfig::default() };
+    let server = CaseServer::HaProxy { config, behind: behind(rng) };
     streams_case(server, max)
 }

@@ -276,15 +276,15 @@ pub(crate) fn strict_log(size: usize, window: f64, latency: OwnLatency, seed: u6
     })
 }
 
-/// A token bucket that bans for `lasting` seconds a client with `refused_max` refusals in a row.
+/// A token bucket of one second that bans for `lasting` seconds a client with `refused_max` refusals in a row.
 pub(crate) fn banning(
-    (size, per_second): (f64, f64),
+    per_second: f64,
     refused_max: u32,
     lasting: f64,
     latency: OwnLatency,
     seed: u64,
 ) -> Script {
-    let mut within = bucket(size, per_second, ReplyForm::Page(429, None), latency, seed);
+    let mut within = bucket(per_second, per_second, ReplyForm::Page(429, None), latency, seed);
     let (mut refused, mut until) = (0, 0.0);
     Box::new(move |call| {
         let at = call.at.as_secs_f64();

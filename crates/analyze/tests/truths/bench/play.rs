@@ -90,10 +90,9 @@ async fn start(server: CaseServer) -> StartedServer {
             let proxy = ProxyServer::nginx(listen, &http, &location, behind.port()).await;
             StartedServer::Proxied { proxy, _behind: behind }
         }
-        CaseServer::HaProxy { bind, global, frontend, server, behind } => {
+        CaseServer::HaProxy { config, behind } => {
             let behind = own(behind).await;
-            let proxy =
-                ProxyServer::haproxy((bind, &global, &frontend), &server, behind.port()).await;
+            let proxy = ProxyServer::haproxy(&config, behind.port()).await;
             StartedServer::Proxied { proxy, _behind: behind }
         }
     }

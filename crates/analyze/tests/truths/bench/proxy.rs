@@ -11,6 +11,19 @@ use tokio::time::{Instant, sleep};
 /// Far more than it needs, for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);
 
+/// Parts of a config of HAProxy.
+#[derive(Debug, Default)]
+pub(crate) struct HaProxyConfig {
+    /// What follows the port after `bind`.
+    pub(crate) bind: &'static str,
+    /// Lines of `global`.
+    pub(crate) global: String,
+    /// Lines of `frontend`.
+    pub(crate) frontend: String,
+    /// Words of `server`.
+    pub(crate) server: String,
+}
+
 /// A running proxy; it ends when this is dropped.
 pub(crate) struct ProxyServer {
     port: u16,
@@ -50,12 +63,9 @@ http {{
         Self::start(command, port, folder).await
     }
 
-    /// HAProxy, likewise, with these words of `bind` and lines of `global` and of `frontend`.
-    pub(crate) async fn haproxy(
-        (bind, global, frontend): (&str, &str, &str),
-        server: &str,
-        behind: u16,
-    ) -> Self {
+    /// HAProxy, likewise.
+    pub(crate) async fn haproxy(config: &HaProxyConfig, behind: u16) -> Self {
+        let HaProxyConfig { bind, global, frontend, server } = config;
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let config = format!(
