@@ -7,7 +7,8 @@ use crate::conclude::verdict::see;
 use crate::record::{Record, RunRecord, Trial, trials};
 use crate::stat::quantile;
 
-/// Above this share of doubted cells no time is told, as in verdicts.
+/// Above this share of doubted cells no time is told. Stricter than verdicts, which two sound cells decide: a gate
+/// that passes says so of the whole run.
 const DOUBTED_MAX: f64 = 0.25;
 
 /// What is measured over calls.

@@ -32,7 +32,7 @@ pub struct Forecast {
     pub lasts: Duration,
 }
 
-/// Of the calls of plans, one in so many more may be sent where cells are played again.
+/// Cells that are played again add at most one call for each four of the plans.
 const SPARE: u64 = 4;
 
 impl Forecast {

@@ -24,7 +24,7 @@ const UNLIMITED_PROBE_MAX: f64 = 25.0;
 /// Fewer refusals below the limit, or a smaller share, are a slip.
 const REFUSED_MIN: u64 = 2;
 const REFUSED_SHARE: f64 = 0.02;
-/// Of an even bucket, as many calls pass as its size and rate say, or so many more or fewer.
+/// The share by which the calls that pass may differ from those that the size and rate of an even bucket predict.
 const PASSED_OFF: f64 = 0.3;
 /// Between the two cells, and between the rates of a study.
 pub(super) const REST: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use crate::measure::plan::ExperimentPlan as _;
 const EVEN: TrackedLimit =
     TrackedLimit::Limited(RateBound { per_second: 50.0, size: Some(50.0), is_even: true });
 
-/// What follows from a cell of `lasted_s` seconds in which so many calls of so many were refused.
+/// What a cell of `lasted_s` seconds tells, in which `throttled` of `calls` calls were refused.
 fn sign(limit: &TrackedLimit, side: &str, calls: u64, throttled: u64, lasted_s: f64) -> ProbeSign {
     let cell = Cell {
         factors: [("side".to_owned(), side.to_owned())].into(),

@@ -14,14 +14,15 @@ use crate::work::GREETING;
 const LATENCY_CALLS: u64 = 10;
 /// Contradictions in a row that make a study.
 const CONTRADICTIONS: u32 = 2;
-/// After the first of them the probe is played again so soon, seconds.
+/// The pause between the first of them and the second probe, seconds.
 const CONFIRM_S: u64 = 10;
-/// And a study begins so long after the last probe.
+/// The pause between the last probe and a study, seconds.
 const SETTLE_S: u64 = 5;
-/// After a study that found nothing new, the next one waits so long, seconds; twice as long after each further.
+/// The pause after a study that found nothing new, seconds. It doubles with each further one, up to
+/// [`STUDY_PAUSE_MAX_S`].
 const STUDY_PAUSE_S: u64 = 60;
 const STUDY_PAUSE_MAX_S: u64 = 3_600;
-/// A target that serves nothing is asked again so much later, seconds.
+/// The pause before a target that serves nothing is asked again, seconds.
 const REST_S: u64 = 900;
 /// A limit that moved by less is the one that was known.
 const SAME: f64 = 0.15;

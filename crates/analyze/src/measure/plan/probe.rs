@@ -16,7 +16,7 @@ const CONNECTIONS: usize = 2;
 /// Calls at once on one of them.
 const STREAMS_MAX: usize = 90;
 
-/// So many calls a second, for so long.
+/// A rate, and how long it is held.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProbeCell {
     /// Calls a second.

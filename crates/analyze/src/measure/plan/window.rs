@@ -41,7 +41,7 @@ const SILENCES: [f64; 2] = [1.35, 1.68];
 const SILENCE_MIN: Duration = Duration::from_secs(11);
 /// And likewise before two more floods, where those before show that there is a longer window.
 const LONG_SILENCE_MIN: Duration = Duration::from_secs(62);
-/// What looks like a bucket that fills in more than so many seconds may be a longer window that is not whole.
+/// A bucket that seems to take longer than this to fill, in seconds, may be a longer window that was partly used.
 const BUCKET_MAX_S: f64 = 10.0;
 /// Floods after as long a silence pass this much more or less at first where something else is left.
 const UNEVEN: f64 = 1.25;
@@ -249,7 +249,7 @@ impl ExperimentPlan for WindowPlan {
             return Some(self.flood(silence_of(*silence, limit.window, SILENCE_MIN)));
         }
         if self.floods.len() == FLOODS {
-            // Windows that are so long are more common than buckets.
+            // At that length, windows are more common than buckets.
             let is_long = limit.kind == RefillKind::Steady && limit.window > BUCKET_MAX_S;
             self.is_long = is_long || is_uneven(&self.floods[1..]);
         }
