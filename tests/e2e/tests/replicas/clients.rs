@@ -16,6 +16,10 @@ const CLIENTS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(4);
 /// Failures that are kept to be printed.
 const KEPT: usize = 20;
+/// Blocks that a read may be behind the newest one that its client knows. A client may be quicker than the message
+/// between replicas, and one message may bring several blocks: the replica that polls finds more than one new block
+/// where its poll was late. A replica that hangs behind is found here and by the share of reads that go back.
+const BEHIND_MAX: u64 = 3;
 
 /// What clients saw.
 #[derive(Debug, Default)]
@@ -120,8 +124,7 @@ async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
         reads.fetch_add(1, Relaxed);
         if number < newest {
             back.fetch_add(1, Relaxed);
-            // By one block where the client is quicker than a message between replicas.
-            if !is_parted && number + 1 < newest {
+            if !is_parted && number + BEHIND_MAX < newest {
                 tally.note_failure(format!("replica {place}: {number} after {newest}"));
             }
         }

@@ -21,8 +21,8 @@ const CHAIN_ID: u64 = 31337;
 const BLOCK: f64 = 0.5;
 /// For each thing that must come true, on a machine of any speed.
 const BOUND: Duration = Duration::from_secs(60);
-/// Reads that may be told the block before the one that the client knows: those that overtake the message between
-/// replicas, which takes a millisecond on an idle machine. Without messages it is one of five.
+/// The share of reads that may be told a block before the one that the client knows: those that overtake the message
+/// between replicas, which takes a millisecond on an idle machine. Without messages it is one of five.
 const BACK_MAX: f64 = 0.005;
 /// Blocks of a stretch in which polls are counted.
 const COUNTED: u64 = 12;

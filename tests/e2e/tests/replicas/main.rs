@@ -2,10 +2,10 @@
 //! of them, an upstream or a clock goes wrong.
 //!
 //! Clients change replica with each call. No read fails while one upstream is well; the newest block that a client
-//! is told does not go back, but by one block where the client is quicker than a message between replicas, which is
-//! counted, and while its replicas cannot hear each other, which is counted apart; and the upstreams see the probes of
-//! one replica. A wellhead that is killed is a connection that a load balancer
-//! makes anew elsewhere, as the clients here do.
+//! is told does not go back, but where the client is quicker than a message between replicas, which is counted and
+//! bounded, and while its replicas cannot hear each other, which is counted apart; and the upstreams see the probes
+//! of one replica. A wellhead that is killed is a connection that a load balancer makes anew elsewhere, as the
+//! clients here do.
 //!
 //! `WELLHEAD_REPLICAS_MINUTES=30` has the chaos go on for so long.
 
