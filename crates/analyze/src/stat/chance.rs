@@ -103,6 +103,13 @@ pub(crate) fn share_interval(k: u64, n: u64) -> (f64, f64) {
     (if k == 0 { 0.0 } else { low }, high)
 }
 
+/// The normal deviate above which chance leads as often as a chi-square with `freedom` degrees above `sum`: Wilson and
+/// Hilferty, "The Distribution of Chi-Square" (1931), right to 0.1 in the tails from one degree on.
+pub(crate) fn chi_square_deviate(sum: f64, freedom: f64) -> f64 {
+    let spread = 2.0 / (9.0 * freedom);
+    ((sum / freedom).cbrt() - (1.0 - spread)) / spread.sqrt()
+}
+
 /// The level at which each of several questions is decided, so that all of them together are
 /// answered falsely no more often than `level`: Holm, "A Simple Sequentially Rejective Multiple
 /// Test Procedure" (1979). A question is decided where its chance is no larger than its level.
@@ -155,6 +162,21 @@ mod tests {
         // Far from a table: the mean and more of a large number.
         let half = so_many(1_000, 1_000_000, 0.001);
         assert!((half - 0.5).abs() < 0.01, "{half}");
+    }
+
+    #[test]
+    fn the_chi_square_of_the_tables() {
+        // Abramowitz and Stegun, table 26.8: exceeded once in a hundred times, and 99 times.
+        for (sum, freedom, deviate) in [
+            (6.635, 1.0, 2.326),
+            (13.277, 4.0, 2.326),
+            (50.892, 30.0, 2.326),
+            (0.297, 4.0, -2.326),
+            (14.953, 30.0, -2.326),
+        ] {
+            let seen = chi_square_deviate(sum, freedom);
+            assert!((seen - deviate).abs() < 0.15, "{seen} for {sum} of {freedom}");
+        }
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Failures that no limit brings about: the same share at any rate, at any concurrency, or at any time.
 //!
 //! Such a share is no reason to send less, and a client meets it whatever it does: it is told by itself.
-//! Failures that come with the load are what the limit of a rate looks like, and are told there.
+//! Failures that come with the load are what the limit of a rate looks like, and are told there. So are those of a
+//! flood that is above the limit at any concurrency: the same share of each cell fails, but first as many calls pass
+//! as a bucket holds and then hardly any, or they pass at an even pace. What fails by chance is scattered.
 
 use std::collections::BTreeMap;
 
 use super::finding::{FailureSpan, FailureWay, Finding};
 use super::limits::{failed_otherwise, refusal_of};
-use super::trial::PlayedCell;
+use super::trial::{PlayedCell, sent_at};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CallRecord, Rollup};
-use crate::stat::chance::{share_interval, so_many};
+use crate::stat::chance::{chi_square_deviate, share_interval, so_many};
 
 /// Fewer failures are no share.
 const FAILED_MIN: u64 = 5;
@@ -23,6 +25,13 @@ const SURE_MIN: u64 = 20;
 
 /// Cells differ where chance shows as much less often than this, over all of them.
 const CHANCE_MAX: f64 = 0.01;
+
+/// A cell is looked at in so many parts at most, each with so many failures, or calls that pass, as are fewer.
+const PARTS_MAX: usize = 8;
+const PART_MIN: usize = 2;
+
+/// Chance leads as far above or below what it leads to on average once in 700 times.
+const DEVIATE_MAX: f64 = 3.0;
 
 /// The class of refusals for a rate: these are no failures.
 const THROTTLED: &str = "throttled";
@@ -37,6 +46,9 @@ pub(super) fn of_cells(cells: &[&PlayedCell<'_>], when: FailureSpan) -> Option<D
     };
     let counts: Vec<CellFailures> =
         cells.iter().map(|cell| (failed(cell), cell.calls.len() as u64)).collect();
+    if !are_scattered(cells) {
+        return None;
+    }
     let calls = cells.iter().flat_map(|cell| &cell.calls).filter(|call| failed_otherwise(call));
     told(&counts, most(calls.map(|call| way(call)))?, when)
 }
@@ -92,6 +104,38 @@ fn is_even(counts: &[CellFailures], share: f64) -> bool {
         let fewer = 1.0 - so_many(failed + 1, *calls, share);
         so_many(*failed, *calls, share) > level && fewer > level
     })
+}
+
+/// Whether the failures of each cell are spread over its calls as by chance: the parts of a cell, one after the other,
+/// have as many of them as others, or differ as chance has them differ. Where most calls fail, those that pass may not
+/// be spread more evenly than by chance, either: a limit lets them pass at a pace.
+fn are_scattered(cells: &[&PlayedCell<'_>]) -> bool {
+    let (mut sum, mut freedom) = (0.0, 0.0);
+    let (mut failures, mut all) = (0, 0);
+    for cell in cells {
+        let mut calls = cell.calls.clone();
+        calls.sort_by_key(|call| sent_at(call));
+        let failed: Vec<bool> = calls.iter().map(|call| failed_otherwise(call)).collect();
+        let count = failed.iter().filter(|failed| **failed).count();
+        (failures, all) = (failures + count, all + failed.len());
+        let parts = (count.min(failed.len() - count) / PART_MIN).min(PARTS_MAX);
+        if parts < 2 {
+            continue;
+        }
+        let share = count as f64 / failed.len() as f64;
+        let parts = failed.chunks(failed.len().div_ceil(parts));
+        freedom += (parts.len() - 1) as f64;
+        for part in parts {
+            let calls = part.len() as f64;
+            let seen = part.iter().filter(|failed| **failed).count() as f64;
+            sum += (seen - calls * share).powi(2) / (calls * share * (1.0 - share));
+        }
+    }
+    if freedom == 0.0 {
+        return true;
+    }
+    let deviate = chi_square_deviate(sum, freedom);
+    deviate <= DEVIATE_MAX && (2 * failures < all || deviate >= -DEVIATE_MAX)
 }
 
 fn way(call: &CallRecord) -> FailureWay {

@@ -31,8 +31,13 @@ fn call(ending: Option<Ending>) -> CallRecord {
 fn told(shares: &[f64], ending: Ending, when: FailureSpan, seed: u64) -> Option<DraftVerdict> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut draw = |share: f64| (rng.random::<f64>() < share).then_some(ending);
-    let calls: Vec<Vec<CallRecord>> =
+    let cells =
         shares.iter().map(|share| (0..1_000).map(|_| call(draw(*share))).collect()).collect();
+    told_of(cells, when)
+}
+
+/// What follows from the calls of some cells.
+fn told_of(calls: Vec<Vec<CallRecord>>, when: FailureSpan) -> Option<DraftVerdict> {
     let cell = Cell::default();
     let played: Vec<PlayedCell<'_>> = calls
         .iter()
@@ -60,6 +65,29 @@ fn a_share_at_any_rate_is_told_with_its_interval() {
     }
     // That a share is no share is said once in a hundred times.
     assert!(missed <= 4, "{missed}");
+}
+
+/// Cells of 200 calls each, of which these pass.
+fn cells(passes: impl Fn(usize) -> bool) -> Vec<Vec<CallRecord>> {
+    let failed = |at: usize| (!passes(at)).then_some(Ending::Status(503));
+    vec![(0..200).map(|at| call(failed(at))).collect(); 6]
+}
+
+#[test]
+fn what_a_limit_refuses_at_any_concurrency_is_no_failure() {
+    // A bucket that was whole, and one that was empty: in each cell as many pass.
+    for passes in [&(|at: usize| at < 10) as &dyn Fn(usize) -> bool, &|at| at % 20 == 0] {
+        let found = told_of(cells(passes), FailureSpan::AnyConcurrency);
+        assert_eq!(found.map(|it| it.finding), None);
+    }
+    // A server that drops each twentieth is odd, and no limit.
+    let found = told_of(cells(|at| at % 20 != 0), FailureSpan::AnyConcurrency);
+    assert!(matches!(found.map(|it| it.finding), Some(Finding::Fails { percent: 5.0, .. })));
+    // By chance, most of them.
+    for seed in 0..20 {
+        let found = told(&[0.9; 5], Ending::Status(503), FailureSpan::AnyConcurrency, seed);
+        assert!(found.is_some(), "seed {seed}");
+    }
 }
 
 #[test]
