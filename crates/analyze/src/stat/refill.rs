@@ -191,3 +191,35 @@ pub(crate) fn begins_by_a_clock(rested: &[Vec<TimedCall>], limit: &RefillLimit) 
 
 /// A wait that ends before so much of the window is early.
 const EARLY: f64 = 0.85;
+
+/// What passed of the calls that a window which slides would still hold back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastPart {
+    /// Calls that passed.
+    pub(crate) passed: usize,
+    /// Calls that were sent.
+    pub(crate) sent: usize,
+}
+
+/// Of the last part, a window that slides lets no more pass than this.
+const SLIDING_MAX: f64 = 0.9;
+
+/// Before the last part, so many pass of a limit that was whole.
+const PASSED_BEFORE_MIN: f64 = 0.95;
+
+impl LastPart {
+    /// Of `calls`, whose last `sent` are that part. `None` where those before were refused: then the limit was not
+    /// whole.
+    pub(crate) fn of(calls: &[TimedCall], sent: usize) -> Option<Self> {
+        let (before, last) = calls.split_at(calls.len().checked_sub(sent)?);
+        let passed = |calls: &[TimedCall]| calls.iter().filter(|call| call.passed).count();
+        let is_whole = passed(before) as f64 >= PASSED_BEFORE_MIN * before.len() as f64;
+        (is_whole && sent > 0).then(|| Self { passed: passed(last), sent })
+    }
+
+    /// Whether calls of the window before were counted against it: so does a window that slides, and now and then one
+    /// that begins by the provider's clock between the first part and the second.
+    pub(crate) fn is_reduced(self) -> bool {
+        self.passed as f64 <= SLIDING_MAX * self.sent as f64
+    }
+}

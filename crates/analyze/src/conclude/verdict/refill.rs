@@ -3,7 +3,7 @@
 //! `window`: a cell `{"flood": r, "silence_ms": s}` leans on the limit as `knock` does, after a
 //! silence; a cell `{"last_part": k, ...}` sends half of what passes, then the other half in the
 //! same window, and `k` calls, of which fewer pass where the window slides, after a little more
-//! than one window; a cell `{"heeded_ms": p, ...}` sends until calls are refused, is silent for as
+//! than one window, and is played again where fewer passed; a cell `{"heeded_ms": p, ...}` sends until calls are refused, is silent for as
 //! long as these ask for, and sends one call. `cost`: a cell `{"method": m}` leans on the limit with calls of one method.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::record::{CallRecord, MeasuredTarget};
 use crate::stat::bucket::{TimedCall, pace};
 use crate::stat::median;
 use crate::stat::refill::{
-    RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read, read_rested,
+    LastPart, RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read, read_rested,
 };
 
 /// Other failures above this share make a cell say nothing of limits.
@@ -30,8 +30,8 @@ const FAILED_MAX: f64 = 0.01;
 /// A bucket that is whole lets as many pass at first each time, or nearly.
 const UNEVEN: f64 = 1.25;
 
-/// Of the last part, a window that slides lets no more pass than this.
-const SLIDING_MAX: f64 = 0.9;
+/// A window is told to slide where so many cells show it, which begin at other times of a provider's clock.
+const SLIDING_SEEN_MIN: usize = 2;
 
 pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let leant: Vec<&PlayedCell<'_>> =
@@ -214,27 +214,28 @@ fn at_once(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> (Refilled, String)
     if begins_by_a_clock(rested, limit) {
         return (Refilled::Window, "windows begin by the provider's clock".to_owned());
     }
-    let parts: Vec<(usize, usize)> =
-        cells.iter().filter_map(|cell| last_part(cell, refused)).collect();
-    let (Some((passed, of)), 2..) = (parts.first(), rested.len()) else {
+    let parts: Vec<LastPart> = cells.iter().filter_map(|cell| last_part(cell, refused)).collect();
+    if parts.is_empty() || rested.len() < 2 {
         return (Refilled::AtOnce, "many calls at once".to_owned());
-    };
-    let how = format!("{passed} of {of} pass one window after the first of them");
-    match (*passed as f64) <= SLIDING_MAX * *of as f64 {
-        true => (Refilled::Sliding, how),
-        false => (Refilled::Window, format!("{how}: windows begin with the first call")),
+    }
+    let passed: Vec<String> =
+        parts.iter().map(|part| format!("{} of {}", part.passed, part.sent)).collect();
+    let how = format!("{} pass one window after the first of them", passed.join(" and "));
+    let reduced = parts.iter().filter(|part| part.is_reduced()).count();
+    match reduced {
+        0 => (Refilled::Window, format!("{how}: windows begin with the first call")),
+        _ if reduced < parts.len() => {
+            (Refilled::Window, format!("{how}: windows begin by the provider's clock"))
+        }
+        SLIDING_SEEN_MIN.. => (Refilled::Sliding, how),
+        _ => (Refilled::AtOnce, how),
     }
 }
 
-/// Calls of the last part that passed, and how many there were. `None` where those before were
-/// refused: then the limit was not whole.
-fn last_part(cell: &PlayedCell<'_>, refused: IsRefused) -> Option<(usize, usize)> {
+/// What a cell shows of a window that may slide.
+fn last_part(cell: &PlayedCell<'_>, refused: IsRefused) -> Option<LastPart> {
     let last = usize::try_from(cell.count("last_part")?).ok()?;
-    let calls = order_by(&cell.calls, refused);
-    let (before, after) = calls.split_at(calls.len().checked_sub(last)?);
-    let passed = |calls: &[TimedCall]| calls.iter().filter(|call| call.passed).count();
-    let whole = passed(before) as f64 >= 0.95 * before.len() as f64;
-    (whole && last > 0).then(|| (passed(after), last))
+    LastPart::of(&order_by(&cell.calls, refused), last)
 }
 
 /// Whether a refused client is told when to come again, and whether that is so: by the cells that

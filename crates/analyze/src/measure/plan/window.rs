@@ -6,7 +6,8 @@
 //! another time of the cell, windows that begin with the first call or slide do not. Where they do
 //! not, a last cell tells these two apart: half of what passes, in the same window the other half,
 //! and after a little more than one window three quarters. What slides still has the second half
-//! in it.
+//! in it. So has a window of the provider's clock that begins between the halves, if no flood showed the
+//! clock: a cell of which fewer pass is played again, at another time of that clock.
 //!
 //! Where refusals ask for a pause, it is heeded: calls until some are refused, silence for as long
 //! as was asked for, and one call. Knocks would not tell: a refused client may be made to wait
@@ -24,7 +25,7 @@ use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
 use crate::stat::bucket::TimedCall;
 use crate::stat::refill::{
-    RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read_rested,
+    LastPart, RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read_rested,
 };
 use crate::work::WorkKind;
 
@@ -49,6 +50,8 @@ const UNEVEN: f64 = 1.25;
 /// At twice the limit the first takes a quarter of a window, and the last ends as the second begins
 /// to be forgotten.
 const PARTS: [(f64, f64); 3] = [(0.0, 0.5), (0.6, 0.5), (1.27, 0.75)];
+/// How often these are played.
+const PART_CELLS: usize = SILENCES.len();
 
 /// A pause is heeded and so much longer: the way there and back, and an uneven clock.
 const LATE: Duration = Duration::from_millis(300);
@@ -75,6 +78,12 @@ pub struct WindowPlan {
     heeded: u32,
     /// There is a longer window than it seems.
     is_long: bool,
+    /// Cells in parts so far.
+    part_cells: usize,
+    /// The last cell was one in parts, its last part of so many calls, and its calls are to come.
+    last_part: Option<usize>,
+    /// In the last of them fewer passed.
+    is_reduced: bool,
     over: bool,
 }
 
@@ -94,6 +103,9 @@ impl WindowPlan {
             pause: None,
             heeded: 0,
             is_long: false,
+            part_cells: 0,
+            last_part: None,
+            is_reduced: false,
             over: false,
         }
     }
@@ -161,8 +173,7 @@ impl WindowPlan {
     }
 
     fn parts(&mut self, size: f64, window: f64) -> Ordered {
-        self.over = true;
-        let settle = window * SILENCES[0];
+        let settle = window * SILENCES[self.part_cells];
         let mut times = Vec::new();
         for (begin, share) in PARTS {
             let from = settle + begin * window;
@@ -170,13 +181,18 @@ impl WindowPlan {
             times.extend((0..(share * size).floor() as u64).map(at));
         }
         times.truncate(usize::try_from(self.calls).unwrap_or(usize::MAX));
+        let last = (PARTS[2].1 * size).floor();
+        self.last_part = Some(last as usize);
+        self.is_reduced = false;
+        let repeat = self.part_cells as u32;
+        self.part_cells += 1;
         let window_ms = (window * 1_000.0).round();
         let factors = factors([
-            ("last_part", format!("{}", (PARTS[2].1 * size).floor())),
+            ("last_part", format!("{last}")),
             ("silence_ms", format!("{}", (settle * 1_000.0).round())),
             ("window_ms", window_ms.to_string()),
         ]);
-        self.cell(factors, 0, Schedule::At(Arc::from(times)))
+        self.cell(factors, repeat, Schedule::At(Arc::from(times)))
     }
 }
 
@@ -204,11 +220,11 @@ impl ExperimentPlan for WindowPlan {
     }
 
     fn version(&self) -> u32 {
-        2
+        3
     }
 
     fn calls_max(&self) -> u64 {
-        let cells = (FLOODS + SILENCES.len()) as u64 + u64::from(HEEDED_MAX) + 1;
+        let cells = (FLOODS + SILENCES.len()) as u64 + u64::from(HEEDED_MAX) + PART_CELLS as u64;
         cells * (self.calls + 3 * CONNECTIONS as u64)
     }
 
@@ -224,6 +240,9 @@ impl ExperimentPlan for WindowPlan {
         if std::mem::take(&mut self.flooding) {
             let (silence, calls) = (self.silence.as_secs_f64(), served.to_vec());
             self.floods.push(RestedFlood { silence, calls });
+        }
+        if let Some(last) = self.last_part.take() {
+            self.is_reduced = LastPart::of(served, last).is_some_and(LastPart::is_reduced);
         }
     }
 
@@ -257,14 +276,19 @@ impl ExperimentPlan for WindowPlan {
             return Some(self.flood(silence_of(*silence, limit.window, LONG_SILENCE_MIN)));
         }
         let by_a_clock = begins_by_a_clock(&rested, &limit);
-        if let Some(cell) = self.heed(&limit, by_a_clock) {
-            return Some(cell);
+        let heeding = (self.part_cells == 0).then(|| self.heed(&limit, by_a_clock)).flatten();
+        if heeding.is_some() {
+            return heeding;
         }
-        self.over = true;
+        if self.part_cells == PART_CELLS || (self.part_cells > 0 && !self.is_reduced) {
+            self.over = true;
+            return None;
+        }
         let parts = limit.kind == RefillKind::Reset
             && !by_a_clock
             && limit.size >= 4.0
             && self.per_second >= 1.95 * limit.per_second;
+        self.over = !parts;
         parts.then(|| self.parts(limit.size, limit.window))
     }
 }
@@ -321,6 +345,32 @@ mod tests {
             cells.push(cell);
         }
         cells
+    }
+
+    /// The cells in parts that are played where so many of the last calls of the first pass, and of the second.
+    fn parts_of(passed: [usize; 2]) -> usize {
+        let mut plan = plan();
+        let mut cells = 0;
+        let mut last = None;
+        while let Some(cell) = plan.next(last.as_ref()) {
+            let calls = usize::try_from(cell.schedule.calls()).unwrap();
+            match cell.factors.contains_key("last_part") {
+                true => {
+                    let refused = 7 - passed[cells];
+                    let one = |at| TimedCall { at: at as f64, passed: at < calls - refused };
+                    plan.saw(&(0..calls).map(one).collect::<Vec<_>>());
+                    cells += 1;
+                }
+                false => plan.saw(&windows(0.0)),
+            }
+            last = Some(CellOutcome::default());
+        }
+        cells
+    }
+
+    #[test]
+    fn parts_of_which_fewer_pass_are_played_again() {
+        assert_eq!([parts_of([7, 7]), parts_of([5, 5]), parts_of([5, 7])], [1, 2, 2]);
     }
 
     #[test]
