@@ -14,6 +14,9 @@ use crate::key::KeyId;
 /// A grant under its id, if one is there.
 type KeySlot = Option<(KeyId, Arc<AccessGrant>)>;
 
+/// Slots behind an empty one that are looked at for a grant: at least two of five are filled in a full table.
+const NEAR_MAX: usize = 8;
+
 /// Grants by id, each id once.
 #[derive(Debug)]
 pub(crate) struct KeySlots {
@@ -40,6 +43,14 @@ impl KeySlots {
     #[inline]
     pub(crate) fn get(&self, id: KeyId) -> Option<&Arc<AccessGrant>> {
         self.slots[self.place(id)].as_ref().map(|(_, grant)| grant)
+    }
+
+    /// A grant near the place of an id that is not there, so that looking for it reads as much memory as finding one.
+    /// `None` where the next slots are empty.
+    pub(crate) fn near(&self, id: KeyId) -> Option<&Arc<AccessGrant>> {
+        let (place, mask) = (self.place(id), self.slots.len() - 1);
+        let next = (1..=NEAR_MAX).map(|step| &self.slots[(place + step) & mask]);
+        next.flatten().map(|(_, grant)| grant).next()
     }
 
     /// Adds a grant. With an id that is there already, or without room, nothing is added: `false`.
@@ -101,6 +112,17 @@ mod tests {
                 assert!(slots.get(id(number + 1_000_000)).is_none());
             }
         }
+    }
+
+    #[test]
+    fn a_grant_is_near_an_id_that_is_not_there() {
+        let mut slots = KeySlots::with_capacity(3_000);
+        assert!(slots.near(id(7_000)).is_none());
+        for number in 0..3_000 {
+            assert!(slots.insert(id(number), grant(id(number))));
+        }
+        let near = (10_000..11_000).filter(|number| slots.near(id(*number)).is_some());
+        assert_eq!(near.count(), 1_000);
     }
 
     #[test]
