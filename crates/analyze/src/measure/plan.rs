@@ -190,7 +190,7 @@ pub trait ExperimentPlan: Debug {
     fn next(&mut self, last: Option<&CellOutcome>) -> Option<Ordered>;
 
     /// What became of each call of the cell before, in order of time, where its schedule leans on
-    /// a limit; otherwise nothing.
+    /// a limit or has times of its own; otherwise nothing.
     fn saw(&mut self, _: &[TimedCall]) {}
 
     /// Where it says how often, calls are not written one by one, but what became of them

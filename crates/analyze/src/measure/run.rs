@@ -570,11 +570,11 @@ impl<'a> Player<'a> {
             self.write(&Record::Wire(wire))?;
         }
         watch.played(place.experiment, &played.record, &played.outcome);
-        let cell::CellResult { record, outcome, first: _, served } = played;
+        let cell::CellResult { record, outcome, first: _, served, has_knocked } = played;
         // What was refused needs no time; where calls are rolled up, other parts are sound.
         let is_worth_again = record.load.saturated
             && outcome.throttled == 0
-            && served.is_empty()
+            && !has_knocked
             && place.rolled.is_none();
         self.write(&Record::Cell(record))?;
         self.records.flush().map_err(|error| self.unwritten(error))?;

@@ -70,8 +70,10 @@ pub(super) struct CellResult {
     pub(super) outcome: CellOutcome,
     /// Its first connection, and when the last answer on it was whole.
     pub(super) first: First,
-    /// What became of each call, in order of time, where its schedule leans on a limit.
+    /// What became of each call, in order of time, where its schedule leans on a limit or has times of its own.
     pub(super) served: Vec<TimedCall>,
+    /// Its schedule leant on a limit.
+    pub(super) has_knocked: bool,
 }
 
 /// How a cell ended.
@@ -338,8 +340,8 @@ impl PlayingCell<'_, '_> {
             load: shares.load(late_p99, lag_p99, doubt),
         };
         tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
-        let CellTally { outcome, first, served, .. } = tally;
-        CellResult { record, outcome, first, served }
+        let CellTally { outcome, first, served, knocker, .. } = tally;
+        CellResult { record, outcome, first, served, has_knocked: knocker.is_some() }
     }
 }
 
@@ -451,6 +453,8 @@ struct CellTally {
     lost: bool,
     first: First,
     knocker: Option<Knocker>,
+    /// The plan wants to see each call.
+    keeps_served: bool,
     served: Vec<TimedCall>,
     roll: Option<RollupWindow>,
     /// The target is to be asked no more.
@@ -484,9 +488,11 @@ impl CellTally {
         let end = hand.refusals.add(&call);
         self.ends = end.filter(|end| !(waits && *end == SendingEnd::Refused));
         let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
-        if let Some(knocker) = &mut self.knocker {
+        if self.keeps_served {
             let served = TimedCall::of(&call, hand.origin.micros(origin));
-            knocker.heard(intended - origin, done.ended - origin, served.passed);
+            if let Some(knocker) = &mut self.knocker {
+                knocker.heard(intended - origin, done.ended - origin, served.passed);
+            }
             self.served.push(served);
         }
         if let Some(roll) = &mut self.roll {
