@@ -22,6 +22,7 @@ use wellhead_server::{
 };
 use wellhead_store::LeaseStatus;
 use wellhead_telemetry::clock::{self, ClockPair};
+use wellhead_transport::BoxFuture;
 
 use crate::access::JwksSource;
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -226,17 +227,19 @@ impl AdminHandler for AdminPages {
         &ACTIONS
     }
 
-    async fn act(&self, call: AdminCall) -> AdminReply {
-        if log::ACTIONS.contains(call.action) {
-            return self.log.act(&call);
-        }
-        if handover::ACTIONS.contains(call.action) {
-            return self.hand_overs.act().await;
-        }
-        match reload::ACTIONS.contains(call.action) {
-            true => self.reloads.act(&call).await,
-            false => self.keys.act(call).await,
-        }
+    fn act(&self, call: AdminCall) -> BoxFuture<'_, AdminReply> {
+        Box::pin(async move {
+            if log::ACTIONS.contains(call.action) {
+                return self.log.act(&call);
+            }
+            if handover::ACTIONS.contains(call.action) {
+                return self.hand_overs.act().await;
+            }
+            match reload::ACTIONS.contains(call.action) {
+                true => self.reloads.act(&call).await,
+                false => self.keys.act(call).await,
+            }
+        })
     }
 
     fn metrics(&self, is_open: bool) -> Metrics {

@@ -18,6 +18,7 @@ use wellhead_access::DenialCounts;
 use wellhead_access::usage::UsageTable;
 use wellhead_dispatch::{Bounds, Hedging};
 use wellhead_eth::Data;
+use wellhead_front::CallerControl;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_net::{Auth, ConnectionStats, Endpoint, Resolver, TlsClient, TrustedRoots};
 use wellhead_proxy::{
@@ -34,7 +35,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
-use crate::access::{self, CallerControl, ChangedWay, JwksSource, PlannedAccess};
+use crate::access::{self, ChangedWay, JwksSource, PlannedAccess};
 use crate::config::callers::{self, CallerPlan, IssuerKeys};
 use crate::config::{self, IdentityFiles, SettingChange, Settings};
 use crate::limits::KnownLimits;

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
+use wellhead_front::{CallerControl, WorkerHandler};
 use wellhead_proxy::{Proxy, ProxyWorker, Sweeper};
 use wellhead_server::{
     Compression, Drained, Hosts, Listener, ProxyProtocol, Server, Shutdown, Tls,
@@ -31,13 +32,12 @@ use wellhead_server::{
 use wellhead_telemetry::clock;
 use wellhead_watch::Replicas;
 
-use crate::access::{self, CallerControl, directory};
+use crate::access::{self, directory};
 use crate::acme;
 use crate::admin::{AdminPages, AdminParts, KeyAdmin};
 use crate::admin_listener::{AdminListener, admin_access, hosts};
 use crate::assemble::{AssembleError, Assembly, Recorders, add_disk, share_cache};
 use crate::config::{Admin, Network, Settings};
-use crate::handler::WorkerHandler;
 use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
 use crate::reload::{
@@ -370,7 +370,7 @@ fn work(
             // An error says that it ends before it has opened. What is returned holds a lock.
             let is_open = is_open.wait_for(|is_open| *is_open).await.is_ok();
             match is_open {
-                true => server.serve(listener, handler, &shutdown).await,
+                true => wellhead_front::serve(&server, listener, handler, &shutdown).await,
                 false => Ok(Drained::default()),
             }
         };
@@ -583,7 +583,7 @@ impl Running {
         if let Some(callers) = &self.parts.callers {
             self.follow_keys(callers, loops);
             loops.spawn(sweep_meters(Arc::clone(callers)));
-            loops.spawn(access::watch_sessions(Arc::clone(callers)));
+            loops.spawn(wellhead_front::watch_sessions(Arc::clone(callers)));
         }
         for issuer in &self.parts.issuers {
             loops.spawn(Arc::clone(issuer).run());

@@ -43,12 +43,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 use wellhead_access::MeterBook;
+use wellhead_front::CallerControl;
 use wellhead_proxy::{Proxy, ServedChain};
 use wellhead_upstream::{Pages, Upstream};
 
 use self::callers::{CallerRow, CallerSpending};
 use self::ended::{EndedKeys, EndedRow};
-use crate::access::CallerControl;
 use crate::config::file::read_regular;
 
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is

@@ -12,6 +12,7 @@ mod access;
 mod action;
 mod client;
 
+use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use http::header::{
     HeaderName, HeaderValue, REFERRER_POLICY, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use tokio::time::Instant;
+use wellhead_transport::BoxFuture;
 
 pub use access::{AdminAccess, AdminActor, AdminCertificate, AdminRole, AdminRoles, AdminToken};
 pub use action::{AdminAction, AdminCall, AdminReply};
@@ -41,7 +43,7 @@ use action::{ActionMatch, AuditLine};
 
 /// What the admin listener tells and does. Called on the listener's thread for each
 /// request: quick, and never blocking.
-pub trait AdminHandler: Send + Sync + 'static {
+pub trait AdminHandler: Debug + Send + Sync + 'static {
     /// Who may use the listener. Asked for each request.
     fn access(&self) -> Arc<AdminAccess>;
     /// `GET /metrics`; `is_open` if the client names the OpenMetrics format in `Accept`, so that it can read exemplars.
@@ -60,7 +62,7 @@ pub trait AdminHandler: Send + Sync + 'static {
     fn actions(&self) -> &'static [AdminAction];
     /// Carries out one of [`Self::actions`]. The future is dropped when the client disconnects, and a
     /// panic inside it becomes a 500.
-    fn act(&self, call: AdminCall) -> impl Future<Output = AdminReply> + Send;
+    fn act(&self, call: AdminCall) -> BoxFuture<'_, AdminReply>;
     /// `GET /usage?...`: what was used, as the query asks.
     fn usage(&self, query: &str) -> UsageReport;
 }
@@ -110,8 +112,8 @@ pub struct UsageReport {
 
 /// Serves the routes of an [`AdminHandler`].
 #[derive(Debug)]
-pub(crate) struct AdminService<A> {
-    admin: Arc<A>,
+pub(crate) struct AdminService {
+    admin: Arc<dyn AdminHandler>,
 }
 
 /// What a page needs.
@@ -247,8 +249,8 @@ impl Page {
     }
 }
 
-impl<A: AdminHandler> AdminService<A> {
-    pub(crate) fn new(admin: Arc<A>) -> Self {
+impl AdminService {
+    pub(crate) fn new(admin: Arc<dyn AdminHandler>) -> Self {
         Self { admin }
     }
 
@@ -388,7 +390,7 @@ impl<A: AdminHandler> AdminService<A> {
     }
 }
 
-impl<A: AdminHandler> HttpService for AdminService<A> {
+impl HttpService for AdminService {
     type Route = AdminRoute;
     type Upgrade = ();
 

@@ -82,10 +82,10 @@ impl Server {
 
     /// Serves metrics, health and the status page on `listener`; see [`AdminHandler`].
     /// Meant for a server of its own, made with [`Settings::admin`].
-    pub async fn serve_admin<A: AdminHandler>(
+    pub async fn serve_admin(
         self: &Arc<Self>,
         listener: Listener,
-        admin: Arc<A>,
+        admin: Arc<dyn AdminHandler>,
         shutdown: &Shutdown,
     ) -> io::Result<Drained> {
         self.run(listener.start()?, AdminService::new(admin), shutdown).await
@@ -93,10 +93,10 @@ impl Server {
 
     /// As [`Self::serve_admin`], for programs of this machine. The mode of the file decides
     /// which users may connect, and each connection may do everything. The file is removed when draining begins.
-    pub async fn serve_admin_locally<A: AdminHandler>(
+    pub async fn serve_admin_locally(
         self: &Arc<Self>,
         listener: LocalListener,
-        admin: Arc<A>,
+        admin: Arc<dyn AdminHandler>,
         shutdown: &Shutdown,
     ) -> io::Result<Drained> {
         self.run(listener.start()?, AdminService::new(admin), shutdown).await

@@ -4,7 +4,10 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,6 +26,12 @@ pub enum Format {
 /// clients please: the listener counts those, and tells of one a minute.
 const HELD: &str = "h2=error,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungstenite=warn";
 
+/// For messages.
+const LEVELS: &str = "off, error, warn, info, debug, trace";
+
+/// The level of what no directive names.
+const UNNAMED: &str = "error";
+
 /// Lines of the target `audit` name each change and its author. They are written whatever the general level is; the
 /// settings can still name the target.
 const AUDIT: &str = "audit=info";
@@ -33,18 +42,30 @@ const AUDIT_TARGET: &str = "audit";
 /// Directives of one filter; more are a mistake.
 const FILTER_BYTES_MAX: usize = 1024;
 
-fn filter(level: &str) -> Result<EnvFilter, String> {
+fn filter(level: &str) -> Result<Targets, String> {
     // A module of a held library would win over the library, as the longer target does.
     let is_held = |directive: &&str| {
         let mut libraries = HELD.split(',').filter_map(|held| held.split('=').next());
         libraries.any(|library| {
-            let module = directive.trim().strip_prefix(library);
+            let module = directive.strip_prefix(library);
             module.is_some_and(|module| module.starts_with("::"))
         })
     };
-    let kept: Vec<&str> = level.split(',').filter(|directive| !is_held(directive)).collect();
-    let level = kept.join(",");
-    EnvFilter::try_new(format!("{AUDIT},{level},{HELD}")).map_err(|error| error.to_string())
+    let directives: Vec<&str> = level.split(',').map(str::trim).collect();
+    if let Some(wrong) = directives.iter().find(|directive| !is_directive(directive)) {
+        return Err(format!("`{wrong}` is no level ({LEVELS}) and no `module=level`"));
+    }
+    let kept: Vec<&str> = directives.into_iter().filter(|it| !is_held(it)).collect();
+    let all = format!("{UNNAMED},{AUDIT},{},{HELD}", kept.join(","));
+    all.parse::<Targets>().map_err(|error| error.to_string())
+}
+
+/// Whether it is a level, or a level of the lines of one target. The parser takes any word for a target.
+fn is_directive(text: &str) -> bool {
+    let (target, level) = text.split_once('=').unwrap_or(("all", text));
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_:.-".contains(letter);
+    let is_target = !target.is_empty() && target.chars().all(is_of_name);
+    is_target && level.parse::<LevelFilter>().is_ok() && !level.is_empty()
 }
 
 /// Why a filter cannot be taken into use.
@@ -68,7 +89,7 @@ impl fmt::Display for FilterError {
 impl std::error::Error for FilterError {}
 
 /// Puts a filter into use.
-type Reload = Box<dyn Fn(EnvFilter) -> Result<(), FilterError> + Send + Sync>;
+type Reload = Box<dyn Fn(Targets) -> Result<(), FilterError> + Send + Sync>;
 
 /// The filter of the log, which can be another one for a while.
 ///
@@ -176,28 +197,27 @@ pub fn control() -> Option<Arc<LogControl>> {
 pub fn start(level: &str, format: Format) -> Result<(), String> {
     let filter = filter(level)?;
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
     let json = match format {
         Format::Json => true,
         Format::Text => false,
         Format::Auto => !terminal,
     };
-    let (started, reload): (Result<(), _>, Reload) = if json {
-        let builder = builder.json().flatten_event(true).with_current_span(false);
-        let builder = builder.with_env_filter(filter).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter).map_err(|_| FilterError::Gone);
-        (builder.try_init(), Box::new(reload))
-    } else {
-        let builder = builder.with_ansi(terminal).compact();
-        let builder = builder.with_env_filter(filter).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter).map_err(|_| FilterError::Gone);
-        (builder.try_init(), Box::new(reload))
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let (filter, handle) = reload::Layer::new(filter);
+    let started = match json {
+        true => {
+            let lines = lines.json().flatten_event(true).with_current_span(false);
+            tracing_subscriber::registry().with(filter).with(lines).try_init()
+        }
+        false => {
+            let lines = lines.with_ansi(terminal).compact();
+            tracing_subscriber::registry().with(filter).with(lines).try_init()
+        }
     };
+    let reload = move |filter| handle.reload(filter).map_err(|_| FilterError::Gone);
     // Only tests start it twice; the first subscriber stays.
     if started.is_ok() {
-        let _ = CONTROL.set(Arc::new(LogControl::new(level, reload)));
+        let _ = CONTROL.set(Arc::new(LogControl::new(level, Box::new(reload))));
     }
     Ok(())
 }
@@ -217,7 +237,13 @@ mod tests {
             assert!(!filter.contains("h2=trace") && !filter.contains("::"), "{filter}");
         }
         assert!(filter("wellhead_net::h2=debug").expect("a filter").to_string().contains("::h2"));
-        assert!(filter("info,=").is_err());
+        for wrong in
+            ["info,=", "inof", "", "info,", "a=", "a=loud", "=info", "a[span]=info", "a b=info"]
+        {
+            assert!(filter(wrong).is_err(), "{wrong}");
+        }
+        let said = filter("info,inof").expect_err("a slip");
+        assert!(said.starts_with("`inof` is no level"), "{said}");
     }
 
     #[test]
@@ -238,7 +264,7 @@ mod tests {
     fn controlled(configured: &str) -> (LogControl, Arc<Mutex<Vec<String>>>) {
         let used: Arc<Mutex<Vec<String>>> = Arc::default();
         let seen = Arc::clone(&used);
-        let reload = move |filter: EnvFilter| {
+        let reload = move |filter: Targets| {
             seen.lock().expect("no test panics with it").push(filter.to_string());
             Ok(())
         };

@@ -12,10 +12,10 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 use wellhead_access::{KeyId, KeyRecord};
+use wellhead_front::{CallerControl, KeyOrigin};
 use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
 use wellhead_telemetry::clock;
 
-use crate::access::{CallerControl, KeyOrigin};
 use crate::config::{AccessKeys, Settings};
 use crate::key::{
     ChainNames, ChangedKeys, KeyList, KeyOrder, KeyProblem, KeyRules, KeyStore, ROTATION_OVERLAP,

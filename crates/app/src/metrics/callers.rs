@@ -5,10 +5,10 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_access::{DenialCounts, KeyReturn, QuotaLimit, SubjectKind, SubjectMeter};
+use wellhead_front::CallerControl;
 use wellhead_telemetry::clock;
 
 use super::{EncodeResult, NO_LABELS, counter, gauge};
-use crate::access::CallerControl;
 
 /// Tenants that have series of their own: those that spent most this month. Usage has all of them.
 const TENANTS_MAX: usize = 500;

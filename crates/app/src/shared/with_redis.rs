@@ -16,13 +16,14 @@ use wellhead_access::{
     MeteredCall, NewKey, Pepper, SubjectMeter,
 };
 use wellhead_eth::MethodTable;
+use wellhead_front::CallerControl;
 use wellhead_kit::RedisServer;
 use wellhead_limit::lease::{LEASE, LeasedLimit};
 use wellhead_store::KeyDirectory;
 use wellhead_upstream::{Bound, Payload, Verdict, VerdictClass};
 
 use super::*;
-use crate::access::{CallerControl, directory};
+use crate::access::directory;
 use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Overrides, Settings};
 

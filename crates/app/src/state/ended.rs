@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use wellhead_access::EndedKey;
-
-use crate::access::{CallerControl, KeyOrigin};
+use wellhead_front::{CallerControl, KeyOrigin};
 
 /// One key of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]

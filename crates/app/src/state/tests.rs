@@ -1,11 +1,11 @@
 //! The state file over restarts, of two processes, and damaged.
 
 use wellhead_access::{EndedKey, KeyRecord, Pepper, Quota, QuotaPlan, SubjectKind, UnixSeconds};
+use wellhead_front::KeyOrigin;
 use wellhead_limit::Caps;
 use wellhead_telemetry::clock;
 
 use super::*;
-use crate::access::KeyOrigin;
 use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Overrides};
 use wellhead_dispatch::now;

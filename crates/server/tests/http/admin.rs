@@ -12,13 +12,14 @@ use wellhead_server::{
     AdminToken, ClientName, Health, Listener, LocalListener, Metrics, Server, Settings, Shutdown,
     Tls, UsageReport,
 };
+use wellhead_transport::BoxFuture;
 
 use crate::certificates::{Authority, Files, VALID};
 use crate::log::Lines;
 use crate::site::GUARD;
 use crate::wire::{Reply, Wire};
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Well {
     well: AtomicBool,
     access: Arc<AdminAccess>,
@@ -43,16 +44,8 @@ const ACTIONS: &[AdminAction] = &[
     action("wait", "POST", "/wait", AdminRole::Operate),
 ];
 
-impl AdminHandler for Well {
-    fn access(&self) -> Arc<AdminAccess> {
-        Arc::clone(&self.access)
-    }
-
-    fn actions(&self) -> &'static [AdminAction] {
-        ACTIONS
-    }
-
-    async fn act(&self, call: AdminCall) -> AdminReply {
+impl Well {
+    async fn acted(&self, call: AdminCall) -> AdminReply {
         self.acted.fetch_add(1, Ordering::Relaxed);
         match call.action.name {
             "panic" => panic!("as the test asked"),
@@ -72,6 +65,20 @@ impl AdminHandler for Well {
                 AdminReply { status: 200, body: format!("{said:?}").into(), subject: None }
             }
         }
+    }
+}
+
+impl AdminHandler for Well {
+    fn access(&self) -> Arc<AdminAccess> {
+        Arc::clone(&self.access)
+    }
+
+    fn actions(&self) -> &'static [AdminAction] {
+        ACTIONS
+    }
+
+    fn act(&self, call: AdminCall) -> BoxFuture<'_, AdminReply> {
+        Box::pin(self.acted(call))
     }
 
     fn metrics(&self, is_open: bool) -> Metrics {

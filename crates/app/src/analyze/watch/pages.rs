@@ -1,5 +1,6 @@
 //! The listener of `analyze watch`: `/metrics`, probes of the process, and `/status`. It changes nothing.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Drained, Health, Hosts,
     Listener, Metrics, Server, Settings, Shutdown, UsageReport,
 };
+use wellhead_transport::BoxFuture;
 
 use super::figures::{FigureCollector, FigureFamily};
 use crate::admin::OPEN_METRICS;
@@ -115,8 +117,9 @@ impl AdminHandler for WatchPages {
         &[]
     }
 
-    async fn act(&self, _: AdminCall) -> AdminReply {
-        AdminReply { status: 404, body: Bytes::from_static(b"{}"), subject: None }
+    fn act(&self, _: AdminCall) -> BoxFuture<'_, AdminReply> {
+        let body = Bytes::from_static(b"{}");
+        Box::pin(ready(AdminReply { status: 404, body, subject: None }))
     }
 
     fn usage(&self, _: &str) -> UsageReport {

@@ -15,11 +15,12 @@ use wellhead_proxy::{Subscriber, SubscriberEvent};
 use wellhead_server::{ClientSession, SessionClose, SessionEvent};
 use wellhead_telemetry::clock;
 
-use crate::access::{CallerControl, SessionAlarm};
+use crate::control::CallerControl;
+use crate::sessions::SessionAlarm;
 
 /// What a WebSocket connection keeps between its messages.
 #[derive(Debug)]
-pub(crate) struct SubscriberSession {
+pub struct SubscriberSession {
     /// What it is subscribed to; `None` where its path leads to no chain.
     pub(crate) subscriber: Option<Subscriber>,
     /// What its calls come from; `None` where clients are told apart by their addresses alone.
@@ -150,11 +151,15 @@ mod tests {
 
     use rand::SeedableRng as _;
     use rand::rngs::StdRng;
-    use wellhead_access::{ApiKey, ClientFacts, KeyRecord, NewKey, Pepper, UnixSeconds};
+    use wellhead_access::{
+        AccessPolicy, AccessSettings, AnonymousRule, ApiKey, ClientFacts, CredentialSources,
+        KeyRecord, MeterBook, NewKey, Pepper, ProxyTrust, TenantDirectory, TenantSettings,
+        UnixSeconds,
+    };
 
     use super::*;
-    use crate::access::{KeyOrigin, plan, watch_sessions};
-    use crate::config::{Overrides, parse};
+    use crate::control::KeyOrigin;
+    use crate::sessions::watch_sessions;
 
     const PAGE: &str = "https://a.example";
 
@@ -175,13 +180,29 @@ mod tests {
         }
     }
 
+    /// Two tenants, and keys in `x-api-key`.
+    fn policy(book: &Arc<MeterBook>) -> Arc<AccessPolicy> {
+        let tenant = |name: &str| TenantSettings { name: name.to_owned(), ..Default::default() };
+        let (tenants, mut problems) = (["acme", "other"].map(tenant), Vec::new());
+        let tenants = TenantDirectory::new(&tenants, [], Arc::clone(book), &mut problems);
+        let settings = AccessSettings {
+            tenants: Arc::new(tenants),
+            sources: CredentialSources::default(),
+            pepper: Pepper::well_known(),
+            tokens: None,
+            networks: Vec::new(),
+            certificates: Vec::new(),
+            anonymous: AnonymousRule::Deny,
+            trust: ProxyTrust::default(),
+        };
+        let policy = AccessPolicy::new(settings, &mut problems);
+        policy.unwrap_or_else(|| panic!("{problems:?}"))
+    }
+
     impl Scene {
         fn new() -> Self {
-            let yaml = "access: { keys: { file: keys.jsonl } }\nchains: { main: { id: 1, upstreams: [{ url: 'http://a' }] } }";
-            let loaded = parse("test", yaml, &|_| None, Overrides::default());
-            let settings =
-                loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
-            let control = plan(&settings, None, now()).expect("fits").expect("callers").control;
+            let book = Arc::<MeterBook>::default();
+            let control = Arc::new(CallerControl::new(policy(&book), book, now()));
             let NewKey { id, text, .. } =
                 ApiKey::generate("test", &mut StdRng::seed_from_u64(7)).expect("a good word");
             let record = KeyRecord::new(id, Pepper::well_known().hash(text.expose()), "acme");

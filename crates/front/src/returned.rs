@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wellhead_access::{FollowedKeys, KeyReturn};
 
-use super::KeyOrigin;
+use crate::control::KeyOrigin;
 
 /// Keys of one change that have a line each; more are only counted.
 const KEYS_TOLD: usize = 20;
 
 /// Keys that came back, by what they were.
 #[derive(Debug, Default)]
-pub(crate) struct ReturnedCounts([AtomicU64; KeyReturn::ALL.len()]);
+pub struct ReturnedCounts([AtomicU64; KeyReturn::ALL.len()]);
 
 impl ReturnedCounts {
     /// How many came back so.
-    pub(crate) fn of(&self, why: KeyReturn) -> u64 {
+    pub fn of(&self, why: KeyReturn) -> u64 {
         self.0[why as usize].load(Relaxed)
     }
 }
 
 /// Counts and tells what `source` brings back.
-pub(super) fn tell(source: KeyOrigin, followed: &FollowedKeys, counts: &ReturnedCounts) {
+pub(crate) fn tell(source: KeyOrigin, followed: &FollowedKeys, counts: &ReturnedCounts) {
     let FollowedKeys { returned, is_earlier, .. } = followed;
     for (_, why) in returned {
         counts.0[*why as usize].fetch_add(1, Relaxed);

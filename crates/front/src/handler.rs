@@ -1,5 +1,6 @@
-//! Between the listeners and the journey: the proxy, with the connections of one worker.
+//! The proxy, with the connections of one worker.
 
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -8,20 +9,34 @@ use wellhead_access::{Caller, HeldPlace, LastingHead};
 use wellhead_dispatch::now;
 use wellhead_proxy::{Answer, Ctx, ProxyWorker, SubscriberMessage, Target};
 use wellhead_server::{
-    AnswerBody, ClientHead, Handler, HeldUntilSent, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, OnQueued, RateLimitValues, SessionHead,
+    AnswerBody, ClientHead, Drained, Handler, HeldUntilSent, HttpAnswer, HttpRefusal, HttpRequest,
+    Identified, Listener, OnQueued, RateLimitValues, Server, SessionHead, Shutdown,
 };
 
-use crate::access::{CallerControl, certificate_name};
+use crate::control::{CallerControl, certificate_name};
 use crate::session::{SessionCaller, SubscriberSession};
 
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
-pub(crate) struct WorkerHandler {
+pub struct WorkerHandler {
     /// A request looks once, and goes on with what it saw when the settings change.
-    pub(crate) current: Arc<ArcSwap<ProxyWorker>>,
+    pub current: Arc<ArcSwap<ProxyWorker>>,
     /// `None` where clients are told apart by their addresses alone.
-    pub(crate) callers: Option<Arc<CallerControl>>,
+    pub callers: Option<Arc<CallerControl>>,
+}
+
+/// Serves one worker's connections, on its runtime, until `shutdown`; see [`Server::serve`].
+///
+/// # Errors
+///
+/// If the listener cannot be registered with the runtime.
+pub async fn serve(
+    server: &Arc<Server>,
+    listener: Listener,
+    handler: Arc<WorkerHandler>,
+    shutdown: &Shutdown,
+) -> io::Result<Drained> {
+    server.serve(listener, handler, shutdown).await
 }
 
 impl Handler for WorkerHandler {

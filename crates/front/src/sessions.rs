@@ -15,14 +15,14 @@ use tokio::time::MissedTickBehavior;
 use wellhead_access::UnixSeconds;
 use wellhead_telemetry::clock;
 
-use super::CallerControl;
+use crate::control::CallerControl;
 
 /// So late may a connection be woken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All connections that have a caller.
 #[derive(Debug, Default)]
-pub(crate) struct SessionBook {
+pub struct SessionBook {
     alarms: Mutex<HashMap<u64, Arc<SessionAlarm>>>,
     next: AtomicU64,
 }
@@ -93,7 +93,7 @@ fn seconds(at: Option<UnixSeconds>) -> u64 {
 }
 
 /// Wakes connections until it is dropped.
-pub(crate) async fn watch_sessions(control: Arc<CallerControl>) {
+pub async fn watch_sessions(control: Arc<CallerControl>) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = control.edition();
