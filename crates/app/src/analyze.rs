@@ -257,7 +257,7 @@ fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Co
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
     let dir = run.dir.clone();
     let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
-    let ahead = ahead(&goals, &forecasts, plans, run.most);
+    let ahead = ahead(&goals, &forecasts, plans, run.most + run.spare);
     let played =
         runtime.block_on(play(common, ExperimentRun { run, goals: &goals, ahead }, plans))?;
     finish(common, &dir, &played)
@@ -341,7 +341,7 @@ fn may_send(
     complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
     if spare > 0 {
         complain(&format!(
-            "and at most {spare} more, where this machine is too busy to measure times"
+            "and at most {spare} more, if cells are measured again because this machine was too busy"
         ));
     }
     if common.dry_run {
@@ -425,7 +425,7 @@ fn ahead(
     for (target, goal) in (0..).zip(goals) {
         ahead.lasts.extend(plans(goal).iter().map(|plan| (target, plan.name(), plan.lasts())));
     }
-    let credits = forecasts.iter().flat_map(|it| &it.experiments).map(|(_, _, credits)| *credits);
+    let credits = forecasts.iter().map(Forecast::credits_max);
     let unit = forecasts.first().and_then(|forecast| forecast.unit);
     let same = forecasts.iter().all(|forecast| forecast.unit == unit);
     ahead.credits = credits.sum::<Option<f64>>().zip(unit).filter(|_| same);

@@ -148,6 +148,11 @@ impl DraftVerdict {
     fn cannot_tell(why: impl Into<String>) -> Self {
         Self::new(Finding::CannotTell { why: why.into() }, Confidence::None, Vec::new())
     }
+
+    /// Nothing is concluded, because other cells say otherwise; the evidence stays.
+    fn disproved(self, why: String) -> Self {
+        Self { evidence: self.evidence, ..Self::cannot_tell(why) }
+    }
 }
 
 /// All verdicts of a run, in the order of its experiments and targets.
@@ -166,7 +171,7 @@ pub fn verdicts(run: &RunRecord, records: &[Record]) -> Vec<ExperimentVerdict> {
         for cut in told.iter_mut().filter(|it| (it.target, &*it.experiment) == (target, experiment))
         {
             cut.confidence = cut.confidence.min(Confidence::Low);
-            cut.evidence.push("the sending was ended before the experiment was over".to_owned());
+            cut.evidence.push("sending stopped before the experiment was complete".to_owned());
         }
         told.push(found.of(experiment, target));
     }
@@ -242,7 +247,7 @@ fn without_contradiction(
     let rates = all.iter().filter(|it| it.target == trial.target && it.experiment == "rate");
     let cells: Vec<&PlayedCell<'_>> = rates.flat_map(|trial| trial.counted()).collect();
     match refill::is_disproved(&found, &cells) {
-        Some(why) => DraftVerdict { evidence: found.evidence, ..DraftVerdict::cannot_tell(why) },
+        Some(why) => found.disproved(why),
         None => found,
     }
 }

@@ -85,11 +85,38 @@ impl Forecast {
 
     /// Credits at most, those of the greeting included.
     fn credits(&self) -> Option<f64> {
-        let experiments = self.experiments.iter().map(|(_, _, credits)| *credits);
-        experiments.chain([self.greeting]).sum()
+        self.played().map(|credits| credits + self.greeting.unwrap_or(0.0))
     }
 
-    /// A line for each experiment, and one for all of them where the costs are known.
+    /// Credits of the experiments at most, without the greeting.
+    fn played(&self) -> Option<f64> {
+        self.greeting?;
+        self.experiments.iter().map(|(_, _, credits)| *credits).sum()
+    }
+
+    /// Credits of the [spare](Self::spare) calls at most: those of the dearest cells, each of which is measured again
+    /// at most once.
+    fn spare_credits(&self) -> Option<f64> {
+        let each = |&(_, calls, credits): &(&str, u64, Option<f64>)| {
+            credits.map(|credits| (credits / calls.max(1) as f64, calls))
+        };
+        let mut each: Vec<(f64, u64)> = self.experiments.iter().map(each).collect::<Option<_>>()?;
+        each.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let mut left = self.spare;
+        let cost = |(credits, calls): (f64, u64)| {
+            let again = calls.min(left);
+            left -= again;
+            credits * again as f64
+        };
+        Some(each.into_iter().map(cost).sum::<f64>().ceil())
+    }
+
+    /// Credits that the records can come to: those of the experiments and of the spare calls.
+    pub fn credits_max(&self) -> Option<f64> {
+        self.played().zip(self.spare_credits()).map(|(played, spare)| played + spare)
+    }
+
+    /// A line for each experiment, and where the costs are known one for all of them and one for the spare calls.
     pub fn lines(&self) -> Vec<String> {
         let known = self.provider.unwrap_or("no provider in the catalogue: costs are unknown");
         let mut lines =
@@ -103,7 +130,14 @@ impl Forecast {
             });
         }
         if let (Some(credits), Some(price)) = (self.credits(), &self.price) {
-            lines.push(format!("  in all, with the first calls: at most {}", price.told(credits)));
+            lines.push(format!("  total, with the first calls: at most {}", price.told(credits)));
+        }
+        let spare = self.spare_credits().filter(|_| self.spare > 0);
+        if let (Some(credits), Some(price)) = (spare, &self.price) {
+            let more = price.told(credits);
+            lines.push(format!(
+                "  more, if cells are measured again because this machine was too busy: at most {more}"
+            ));
         }
         lines
     }
@@ -133,8 +167,26 @@ mod tests {
         assert_eq!((name, calls, credits), ("rate", 152, Some(1520.0)));
         let text = forecast.lines().join("\n");
         assert!(text.contains("at most 152 calls, 1520 "), "{text}");
-        assert!(text.contains("in all, with the first calls: at most "), "{text}");
+        assert!(text.contains("total, with the first calls: at most "), "{text}");
         assert!(!text.contains("PATHKEY"), "{text}");
+    }
+
+    /// A quarter of all calls, and where these are more than the dearest experiment has, the next one's.
+    #[test]
+    fn spare_calls_cost_what_the_dearest_cells_do() {
+        let mut forecast = forecast("https://eth-mainnet.g.alchemy.com/v2/PATHKEY");
+        for (experiments, spare, more, most) in [
+            (vec![("rate", 100, Some(1_000.0))], 25, 250.0, 1_250.0),
+            (vec![("rate", 100, Some(1_000.0)), ("cost", 20, Some(1_500.0))], 30, 1_600.0, 4_100.0),
+            (vec![("rate", 100, Some(1_000.0))], 0, 0.0, 1_000.0),
+        ] {
+            (forecast.experiments, forecast.spare) = (experiments, spare);
+            assert_eq!(forecast.spare_credits(), Some(more), "{:?}", forecast.experiments);
+            assert_eq!(forecast.credits_max(), Some(most), "{:?}", forecast.experiments);
+            let line = format!("too busy: at most {more} CU");
+            let text = forecast.lines().join("\n");
+            assert_eq!(text.contains(&line), spare > 0, "{text}");
+        }
     }
 
     #[test]
@@ -151,6 +203,11 @@ mod tests {
     fn nothing_is_guessed_of_a_stranger() {
         let forecast = forecast("http://127.0.0.1:8545");
         assert!(forecast.experiments.iter().all(|(_, _, credits)| credits.is_none()));
+        assert_eq!((forecast.spare_credits(), forecast.credits_max()), (None, None));
+        assert!(
+            forecast.lines().iter().all(|line| !line.contains("too busy")),
+            "no costs are known"
+        );
         assert!(forecast.calls() > 152);
     }
 }

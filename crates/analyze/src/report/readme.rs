@@ -82,11 +82,13 @@ fn recomputed() -> String {
          WITH r AS (FROM read_json('records.jsonl*', format = 'newline_delimited', columns = {{\n\
          \x20 kind: 'VARCHAR', experiment: 'VARCHAR', target: 'INT', target_id: 'VARCHAR', cell: 'INT',\n\
          \x20 saturated: 'BOOLEAN', begun_at_us: 'BIGINT', ended_at_us: 'BIGINT', intended_at_us: 'BIGINT',\n\
-         \x20 method: 'VARCHAR', class: 'VARCHAR', error: 'VARCHAR' }}))\n\
+         \x20 method: 'VARCHAR', class: 'VARCHAR', error: 'VARCHAR' }})),\n\
+         cells AS (FROM r WHERE kind = 'cell'\n\
+         \x20 QUALIFY row_number() OVER (PARTITION BY experiment, target, cell ORDER BY ended_at_us DESC) = 1)\n\
          SELECT call.target_id, call.experiment, count(*) AS calls,\n\
          \x20 quantile_cont((call.ended_at_us - call.intended_at_us) / 1000, [0.5, 0.95]) AS p50_p95_ms\n\
-         FROM r AS call JOIN r AS cell USING (experiment, target, cell)\n\
-         WHERE call.kind = 'call' AND cell.kind = 'cell' AND NOT cell.saturated\n\
+         FROM r AS call JOIN cells AS cell USING (experiment, target, cell)\n\
+         WHERE call.kind = 'call' AND NOT cell.saturated\n\
          \x20 AND call.begun_at_us BETWEEN cell.begun_at_us AND cell.ended_at_us AND call.error IS NULL\n\
          \x20 AND (call.class IN ('answer', 'reverted', 'transaction_known')\n\
          \x20   OR call.class = 'null' AND call.method NOT IN ({never_null}))\n\

@@ -42,6 +42,10 @@ const SLACK_OF: u64 = 16;
 /// A refusal that takes more than this share of what a call takes is made to wait.
 const WAITS: f64 = 0.75;
 
+/// Calls of one cell that have to pass beyond a bound before the bound is disproved, and no fewer than
+/// [`AGAINST_MAX`] of the cell: a few are late, or overtook others.
+const EXCEEDED_MIN: usize = 10;
+
 /// One call, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldCall {
@@ -128,9 +132,59 @@ pub(crate) fn fits(cells: &[Vec<HeldCall>], calls: u64) -> bool {
     counted(cells).iter().any(|cells| agrees(cells, calls, 1.0))
 }
 
+/// A bound that a cell exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExceededCeiling {
+    /// The cell, an index.
+    pub(crate) cell: usize,
+    /// With so many others in flight calls passed.
+    pub(crate) calls: u64,
+}
+
+/// The cell of `passed`, in none of which a call was refused, that exceeded the bound of `calls` most. The bound was
+/// read from the cells `shown`, and the way is as long as there. `None` if no cell did, or `shown` shows no such bound.
+pub(crate) fn exceeded(
+    shown: &[Vec<HeldCall>],
+    calls: u64,
+    passed: &[Vec<HeldCall>],
+) -> Option<ExceededCeiling> {
+    let path = paths(shown).into_iter().find(|path| agrees(&path.count(shown), calls, 1.0))?;
+    let met = |cell: &CountedCell| {
+        let mut met: Vec<u64> = cell.calls.iter().map(|call| call.lenient).collect();
+        met.sort_unstable_by_key(|calls| Reverse(*calls));
+        let least = EXCEEDED_MIN.max((AGAINST_MAX * met.len() as f64).ceil() as usize);
+        met.get(least - 1).copied()
+    };
+    let counts = path.count(passed);
+    let met = counts.iter().map(met).enumerate();
+    met.filter_map(|(cell, calls)| Some(ExceededCeiling { cell, calls: calls? }))
+        .filter(|it| it.calls >= calls + slack(calls))
+        .max_by_key(|it| it.calls)
+}
+
+/// What lies between the client and the server that counts, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct CountedPath {
+    /// The way there and back.
+    way: i64,
+    /// By how much the times of two calls may be off.
+    unsure: i64,
+}
+
+impl CountedPath {
+    fn count(self, cells: &[Vec<HeldCall>]) -> Vec<CountedCell> {
+        cells.iter().map(|calls| CountedCell::of(calls, self.way, self.unsure)).collect()
+    }
+}
+
 /// The calls of the cells, counted for each length that the way may have. Empty if none was refused or
 /// none passed.
 fn counted(cells: &[Vec<HeldCall>]) -> Vec<Vec<CountedCell>> {
+    paths(cells).into_iter().map(|path| path.count(cells)).collect()
+}
+
+/// The lengths that the way may have, by the times of `cells`. Empty if no call was refused or none passed.
+fn paths(cells: &[Vec<HeldCall>]) -> Vec<CountedPath> {
     let took = |is_refused: bool| {
         let calls = cells.iter().flatten().filter(|call| call.refused == is_refused);
         super::sorted(&calls.map(|it| it.ended.saturating_sub(it.sent) as f64).collect::<Vec<_>>())
@@ -143,10 +197,7 @@ fn counted(cells: &[Vec<HeldCall>]) -> Vec<Vec<CountedCell>> {
     let unsure = (UNSURE * quickest).min(UNSURE_MAX_US) as i64;
     let is_prompt = middle(&refusals) <= WAITS * middle(&calls);
     let way = is_prompt.then_some(refusal.min(*quickest) as i64);
-    let count = |way: i64| {
-        cells.iter().map(|calls| CountedCell::of(calls, way, unsure)).collect::<Vec<_>>()
-    };
-    way.into_iter().chain([0]).map(count).collect()
+    way.into_iter().chain([0]).map(|way| CountedPath { way, unsure }).collect()
 }
 
 /// Whether calls are refused if and only if `calls` are in flight; `more` times as much as is usual may

@@ -266,3 +266,59 @@ fn what_was_found_elsewhere_fits_or_does_not() {
     let cells = [play(server(ModelRule::Window(20, 1_000.0), 50.0, 0.1), 800.0, 2.0, &mut rng)];
     assert!(!fits(&cells, 20));
 }
+
+/// Cells of `it` in which nothing was refused.
+fn passed(it: ModelServer, rates: &[f64], rng: &mut SmallRng) -> Vec<Vec<HeldCall>> {
+    let cells = rates.iter().map(|rate| play(it, *rate, 6.0, rng));
+    cells.filter(|calls| calls.iter().all(|call| !call.refused)).collect()
+}
+
+#[test]
+fn a_bound_is_exceeded_by_a_server_without_it_and_never_by_its_own() {
+    let mut rng = rng(7);
+    for seed in 0..40 {
+        let most = rng.random_range(2..80_usize);
+        let takes = rng.random_range(30.0..300.0);
+        let (jitter, wobble) = ([0.0, 0.05, 0.3, 0.8][seed % 4], [0.0, 0.1][seed % 2]);
+        let it = ModelServer { wobble, ..server(ModelRule::AtOnce(most), takes, jitter) };
+        let per_second = most as f64 / takes * 1e3;
+        let shown = [1.3, 2.0, 4.0].map(|times| play(it, times * per_second, 6.0, &mut rng));
+        let Some(bound) = ceiling(&shown) else { continue };
+        let own = [0.3, 0.5, 0.7, 0.8, 0.9, 0.95].map(|times| times * per_second);
+        let own = passed(it, &own, &mut rng);
+        assert!(!own.is_empty(), "seed {seed}: {it:?}");
+        assert_eq!(exceeded(&shown, bound.calls, &own), None, "seed {seed}: {it:?}");
+        let free = ModelServer { rule: ModelRule::Fails(0.0), ..it };
+        let free = passed(free, &[0.5 * per_second, 2.0 * per_second], &mut rng);
+        let found = exceeded(&shown, bound.calls, &free);
+        assert!(
+            found.is_some_and(|it| it.cell == 1 && it.calls >= bound.calls),
+            "seed {seed}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_few_calls_beyond_a_bound_disprove_nothing() {
+    let mut rng = rng(8);
+    let shown = [play(server(ModelRule::AtOnce(8), 50.0, 0.1), 400.0, 3.0, &mut rng)];
+    // One after another, and none ends before the last one is sent.
+    let calls = |count: u64| {
+        let one = |n: u64| HeldCall { sent: n * 6_000, ended: 9_000_000, refused: false };
+        vec![(0..count).map(one).collect::<Vec<_>>()]
+    };
+    // One above the bound is within what the network makes uneven.
+    assert_eq!(exceeded(&shown, 8, &calls(18)), None);
+    assert_eq!(exceeded(&shown, 8, &calls(19)), Some(ExceededCeiling { cell: 0, calls: 9 }));
+    assert_eq!(exceeded(&shown, 8, &[]), None);
+    // Of many calls ten are few.
+    let mut long = calls(19);
+    let single = |n: u64| HeldCall {
+        sent: 9_000_000 + n * 60_000,
+        ended: 9_050_000 + n * 60_000,
+        refused: false,
+    };
+    long[0].extend((1..1_000).map(single));
+    assert_eq!(exceeded(&shown, 8, &long), None);
+    assert_eq!(exceeded(&shown, 40, &calls(200)), None, "the cells show no bound of 40");
+}

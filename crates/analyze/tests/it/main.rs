@@ -9,6 +9,7 @@ mod monitor;
 mod profile;
 mod pushed;
 mod reach;
+mod readme;
 mod report;
 mod resume;
 mod resume_answers;

@@ -1,5 +1,6 @@
 //! A provider that is watched for hours of paused time, and whose limit changes meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -13,6 +14,7 @@ use wellhead_analyze::monitor::{
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::provider::{CreditBucket, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
 
 use crate::support;
 
@@ -26,7 +28,10 @@ fn bucket(per_second: f64) -> CreditBucket {
 }
 
 fn provider(per_second: f64) -> FakeProvider {
-    let world = World::new(WorldConfig { history_blocks: 4, ..WorldConfig::default() });
+    provider_of(World::new(WorldConfig { history_blocks: 4, ..WorldConfig::default() }), per_second)
+}
+
+fn provider_of(world: Arc<World>, per_second: f64) -> FakeProvider {
     let latency = LatencyDial::even(Duration::from_millis(20), Duration::ZERO);
     let buckets = vec![bucket(per_second)];
     let dials = ProviderDials { latency, buckets, ..ProviderDials::default() };
@@ -43,6 +48,8 @@ struct Told {
     spent_max: u64,
     spent: u64,
     calls: u64,
+    /// What was said of new blocks at each target, whenever that changed.
+    lags: Vec<(Duration, Vec<String>)>,
 }
 
 impl Told {
@@ -55,6 +62,7 @@ impl Told {
             spent_max: 0,
             spent: 0,
             calls: 0,
+            lags: Vec::new(),
         }
     }
 
@@ -64,6 +72,12 @@ impl Told {
         let found = self.changes.iter().find(|(when, _)| *when >= at);
         *found.unwrap_or_else(|| panic!("nothing after {at:?}: {:?}", self.events))
     }
+}
+
+/// What is said of new blocks at a target; empty where nothing is.
+fn lag(target: &MonitoredTarget) -> String {
+    let told = target.verdicts.iter().filter(|verdict| verdict.experiment == "fresh");
+    told.map(|verdict| &*verdict.sentence).collect()
 }
 
 impl MonitorObserver for Told {
@@ -79,6 +93,13 @@ impl MonitorObserver for Told {
         self.spent = targets[0].spent_in_hour(now_unix);
         self.spent_max = self.spent_max.max(self.spent);
         self.calls = targets[0].counts.calls;
+        for target in targets {
+            self.spent_max = self.spent_max.max(target.spent_in_hour(now_unix));
+        }
+        let lags: Vec<String> = targets.iter().map(lag).collect();
+        if self.lags.last().is_none_or(|(_, last)| *last != lags) {
+            self.lags.push((self.begun.elapsed(), lags));
+        }
     }
 
     fn profile(&mut self, text: &str) {
@@ -176,4 +197,105 @@ async fn a_provider_without_a_limit_costs_little() {
     // The study, and a round each minute.
     assert!(told.calls < 2_000 + 20 * 97, "{}", told.calls);
     assert!(matches!(told.changes[..], [(_, rate)] if rate == f64::INFINITY));
+}
+
+/// Two providers of a chain with a block each 5 s.
+fn two_providers() -> (Arc<World>, [FakeProvider; 2]) {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    let providers = [30.0, 40.0].map(|rate| provider_of(Arc::clone(&world), rate));
+    (world, providers)
+}
+
+fn named(providers: &[FakeProvider; 2]) -> [Goal; 2] {
+    let goal = |id: &str, provider: &FakeProvider| {
+        let url = SecretUrl::parse(&provider.url()).expect("a URL");
+        Goal::new(id.to_owned(), url)
+    };
+    [goal("one", &providers[0]), goal("other", &providers[1])]
+}
+
+/// A block each 5 s.
+async fn mine(world: Arc<World>) {
+    loop {
+        tokio::time::sleep(SECOND * 5).await;
+        world.mine();
+    }
+}
+
+/// `fresh` looks at both when the monitor begins and each quarter of an hour: a target that falls behind is told, and
+/// told no longer when it has caught up. Meanwhile the limits of both are found, and the bounds hold.
+#[tokio::test(start_paused = true)]
+async fn of_two_targets_the_one_that_falls_behind_is_told() {
+    let dir = TempDir::new().expect("a directory");
+    let (world, providers) = two_providers();
+    let goals = named(&providers);
+    let mining = tokio::spawn(mine(world));
+    let mut told = Told::new();
+    let meanwhile = async {
+        tokio::time::sleep(MINUTE * 5).await;
+        providers[1].turn(|dials| dials.lag_blocks = 2);
+        tokio::time::sleep(MINUTE * 15).await;
+        providers[1].turn(|dials| dials.lag_blocks = 0);
+    };
+    watch(&dir, &goals, &mut told, MINUTE * 34, meanwhile).await;
+    mining.abort();
+
+    let is_late = |text: &str| text.contains("later than at one,");
+    let changes: Vec<(u64, bool, bool)> = told
+        .lags
+        .iter()
+        .filter(|(_, lags)| lags.iter().all(|text| !text.is_empty()))
+        .map(|(at, lags)| {
+            (at.as_secs() / 60, lags[0].contains("later than at other,"), is_late(&lags[1]))
+        })
+        .collect();
+    let late: Vec<(u64, bool)> = changes.iter().map(|it| (it.0, it.2)).collect();
+    let [(first, false), (behind, true), (caught_up, false)] = late[..] else {
+        panic!("{:#?}", told.lags);
+    };
+    assert!(changes.iter().all(|(_, one, _)| !one), "the first is never late: {:#?}", told.lags);
+    // A look lasts 75 s, and a round or a study that is under way ends before.
+    for (at, due) in [(first, 0), (behind, 15), (caught_up, 30)] {
+        assert!(
+            (due + 1..=due + 3).contains(&at),
+            "at {at} min, due after {due}: {:#?}",
+            told.lags
+        );
+    }
+    let late = told.lags.iter().map(|(_, lags)| &lags[1]).find(|text| is_late(text));
+    // Two blocks of 5 s, within the half of a poll that the middle of an interval is off.
+    let late = late.expect("it was late");
+    let ms = late.strip_prefix("New blocks appear ").and_then(|text| text.split(' ').next());
+    let seconds: f64 = ms.and_then(|text| text.parse().ok()).expect(late);
+    assert!((seconds - 10.0).abs() < 2.0, "{late}");
+    let limits: Vec<f64> = told.changes.iter().map(|(_, limit)| *limit).collect();
+    for expected in [30.0, 40.0] {
+        let is_found = limits.iter().any(|found| (found / expected - 1.0).abs() < 0.1);
+        assert!(is_found, "{expected}: {limits:?}");
+    }
+    assert!(told.spent_max <= PER_HOUR, "{} calls", told.spent_max);
+    // Polls are charged before they are sent, and not all of them are.
+    let arrived = providers[0].counts().calls;
+    assert!(arrived <= told.calls && told.calls < arrived + 3 * 43, "{arrived} {}", told.calls);
+}
+
+/// Of one target alone nothing is said of new blocks, and the other one is watched all the same.
+#[tokio::test(start_paused = true)]
+async fn heads_are_not_compared_with_a_target_that_is_down() {
+    let dir = TempDir::new().expect("a directory");
+    let (world, providers) = two_providers();
+    let goals = named(&providers);
+    let mining = tokio::spawn(mine(world));
+    let [one, other] = providers;
+    drop(other);
+    let mut told = Told::new();
+    watch(&dir, &goals, &mut told, MINUTE * 18, async {}).await;
+    mining.abort();
+    assert_eq!(told.lags.len(), 1, "{:?}", told.lags);
+    assert_eq!(told.lags[0].1, ["", ""]);
+    let rests = told.events.iter().filter(|text| text.ends_with("asked again in 15 minutes"));
+    assert_eq!(rests.count(), 1, "{:?}", told.events);
+    let (_, found) = told.after(Duration::ZERO);
+    assert!((found / 30.0 - 1.0).abs() < 0.1, "{:?}", told.events);
+    assert!(told.calls >= one.counts().calls);
 }

@@ -1,12 +1,8 @@
 //! Reads the part of JSON Schema that our own schemas use; a word that is not known here is an
 //! error, so that no rule of a schema goes unchecked.
 
-use std::process::Command;
-
 use serde_json::Value;
 use wellhead_analyze::record::{RECORDS_SCHEMA, RUN_SCHEMA, Record, RecordStamp, Writer};
-use wellhead_analyze::report::report;
-use wellhead_analyze::stat::quantile;
 
 use super::synthetic::{World, metered, shaped};
 
@@ -139,71 +135,4 @@ fn records_and_runs_are_what_their_schemas_say() {
     }
     let run = serde_json::to_value(&world.run).expect("plain data");
     assert_eq!(problems(&schema(RUN_SCHEMA), &run), Vec::<String>::new());
-}
-
-/// The README's lines compute its table: with pandas where that is installed, and from the columns
-/// alone as the lines say.
-#[test]
-fn the_readme_recomputes_its_headline() {
-    let mut world = World::new(1, vec![metered(), shaped()]);
-    world.run.id = "00ff".to_owned();
-    world.play("rate", 0);
-    world.play("rate", 1);
-    world.play("load", 0);
-    let readme = report(&world.run, &world.records);
-    let readme = readme.into_iter().find(|file| file.name == "README.md").expect("a README").text;
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out);
-    writer.stamp(RecordStamp::new(&world.run, 1));
-    world.records.iter().for_each(|record| writer.write(record).expect("written"));
-    let text = String::from_utf8(out).expect("text");
-    let lines: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    for (target, experiment) in [("metered", "rate"), ("shaped", "rate"), ("metered", "load")] {
-        let times = times_by_columns(&lines, target, experiment);
-        let [p50, p95] = [0.5, 0.95].map(|q| quantile(&times, q).expect("calls"));
-        let row = format!("| {target} | {experiment} | {} | {p50:.3} | {p95:.3} |", times.len());
-        assert!(readme.contains(&row), "{row}\n{readme}");
-    }
-    let script = readme.split("```python\n").nth(1).and_then(|it| it.split("```").next());
-    let Some(told) = with_pandas(script.expect("lines for pandas"), &text) else { return };
-    let times = times_by_columns(&lines, "metered", "rate");
-    let p95 = quantile(&times, 0.95).expect("calls");
-    assert!(told.contains(&format!("{p95:.1}")), "{told}");
-}
-
-/// As the README's lines have it, by the names of columns.
-fn times_by_columns(lines: &[Value], target: &str, experiment: &str) -> Vec<f64> {
-    let is = |line: &Value, kind: &str| {
-        line["kind"] == kind && line["target_id"] == target && line["experiment"] == experiment
-    };
-    let number = |line: &Value, name: &str| line[name].as_f64().expect("a number");
-    let cells: Vec<&Value> =
-        lines.iter().filter(|line| is(line, "cell") && line["saturated"] == false).collect();
-    let in_cell = |call: &Value| {
-        cells.iter().any(|cell| {
-            cell["cell"] == call["cell"]
-                && number(cell, "begun_at_us") <= number(call, "begun_at_us")
-                && number(call, "begun_at_us") <= number(cell, "ended_at_us")
-        })
-    };
-    let served = |call: &Value| call["class"] == "answer" && call.get("error").is_none();
-    lines
-        .iter()
-        .filter(|line| is(line, "call") && served(line) && in_cell(line))
-        .map(|call| (number(call, "ended_at_us") - number(call, "intended_at_us")) / 1_000.0)
-        .collect()
-}
-
-/// What the lines print; `None` without Python or pandas.
-fn with_pandas(script: &str, records: &str) -> Option<String> {
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("records.jsonl"), records).expect("written");
-    let python = |script: &str| {
-        Command::new("python3").args(["-c", script]).current_dir(dir.path()).output().ok()
-    };
-    python("import pandas")?.status.success().then_some(())?;
-    let told = python(script)?;
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    Some(String::from_utf8_lossy(&told.stdout).into_owned())
 }

@@ -15,7 +15,7 @@ use super::sentence::figure;
 use super::trial::{PlayedCell, Trial, sent_at, served};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CallRecord, WireEvent};
-use crate::stat::ceiling::{FlightCeiling, HeldCall, ceiling, fits, suspected};
+use crate::stat::ceiling::{FlightCeiling, HeldCall, ceiling, exceeded, fits, suspected};
 use crate::stat::quantile;
 
 /// Experiments whose cells can show it.
@@ -60,16 +60,63 @@ pub(super) fn bound(trial: &Trial<'_>, all: &[Trial<'_>]) -> Option<DraftVerdict
         Some(DraftVerdict { confidence: found.confidence.min(Confidence::Low), ..found })
     };
     let shown_here = shown(&cells).filter(|found| is_whole || is_borne_out(found, &counted));
-    shown_here.or_else(blurred).or_else(|| {
-        let others = all.iter().filter(|other| {
-            other.target == trial.target
-                && other.experiment != trial.experiment
-                && SHOWN_BY.contains(&other.experiment)
+    let at_target = || all.iter().filter(|other| other.target == trial.target);
+    let why_not = |found: &DraftVerdict| disproof(&found.finding, &counted, at_target());
+    if let Some(found) = shown_here.or_else(blurred) {
+        return Some(match why_not(&found) {
+            Some(why) => found.disproved(why),
+            None => found,
         });
-        let mut told =
-            others.filter_map(|other| Some((other.experiment, shown(&other.sound().0)?)));
-        told.find_map(|(experiment, found)| taken_from(&counted, experiment, found))
+    }
+    let others = at_target().filter(|other| {
+        other.experiment != trial.experiment && SHOWN_BY.contains(&other.experiment)
+    });
+    let mut told = others.filter_map(|other| Some((other.experiment, shown(&other.sound().0)?)));
+    told.find_map(|(experiment, found)| {
+        taken_from(&counted, experiment, found).filter(|found| why_not(found).is_none())
     })
+}
+
+/// Why a bound that `cells` show is none: in another cell more was in flight, or open, and all calls were served.
+/// A cell in which a call failed says nothing, and neither does one whose times are doubted: answers that are
+/// read late seem to be in flight for longer.
+fn disproof<'a, 'r: 'a>(
+    bound: &Finding,
+    cells: &[&PlayedCell<'_>],
+    at_target: impl Iterator<Item = &'a Trial<'r>>,
+) -> Option<String> {
+    let is_served = |cell: &PlayedCell<'_>| cell.calls.iter().all(|call| served(call));
+    let played = at_target.flat_map(|trial| trial.sound().0);
+    let passed: Vec<&PlayedCell<'_>> = played.filter(|cell| is_served(cell)).collect();
+    let of = |cell: usize| passed[cell].cell.experiment.as_str();
+    match *bound {
+        Finding::InFlight { calls, way } => {
+            let others: Vec<Vec<HeldCall>> =
+                passed.iter().map(|cell| held_at_least(cell)).collect();
+            let most = exceeded(&held(cells, way), calls, &others)?;
+            Some(format!(
+                "calls were throttled with {} others in flight, but in `{}` calls were served with {} in flight: \
+                 the limit is not on concurrency alone",
+                figure(calls as f64),
+                of(most.cell),
+                figure(most.calls as f64)
+            ))
+        }
+        Finding::ConnectionCap { connections, .. } => {
+            let open = passed.iter().map(|cell| open_at_least(cell) as u64).enumerate();
+            let (cell, most) = open.max_by_key(|(_, open)| *open)?;
+            (most > connections).then(|| {
+                format!(
+                    "connections were rejected while {} were open, but in `{}` calls were served over {} at once: \
+                     the limit is not on connections alone",
+                    figure(connections as f64),
+                    of(cell),
+                    figure(most as f64)
+                )
+            })
+        }
+        _ => None,
+    }
 }
 
 /// Takes the confidence from a rate or a window where a bound on calls in flight explains most of the
@@ -83,7 +130,7 @@ pub(super) fn doubt(cells: &[&PlayedCell<'_>], found: &mut DraftVerdict) {
     let Some(bound) = suspected(&held(cells, way)).filter(|it| it.slows <= WAITING) else { return };
     found.confidence = found.confidence.min(Confidence::Low);
     found.evidence.push(format!(
-        "most refusals came with about {} calls in flight: it may be a limit on these, and not on a rate",
+        "most throttled calls met about {} calls in flight: the limit may be on concurrency, not on the rate",
         figure(bound.calls as f64)
     ));
 }
@@ -111,7 +158,7 @@ fn taken_from(
     let is_sure = found.confidence >= Confidence::Medium;
     (is_sure && fits(&held(cells, way), calls)).then(|| {
         let evidence = vec![format!(
-            "`{experiment}` shows the bound, and it explains the refusals here: all came with {} calls in flight",
+            "`{experiment}` shows this limit, and it explains all throttled calls here: each met {} calls in flight",
             figure(calls as f64)
         )];
         DraftVerdict::new(found.finding, Confidence::Medium, evidence)
@@ -146,6 +193,35 @@ fn held(cells: &[&PlayedCell<'_>], way: RefusalWay) -> Vec<Vec<HeldCall>> {
     cells.iter().map(|cell| cell.calls.iter().map(one).collect()).collect()
 }
 
+/// When a call of the cell ended at the earliest: its response may have been read as late as the loop was.
+fn seen_early(cell: &PlayedCell<'_>, call: &CallRecord) -> u64 {
+    call.ended_at.saturating_sub(cell.cell.load.lag_p99).max(left_at(call))
+}
+
+/// The calls of a cell in which all were served, each in flight for no longer than is certain.
+fn held_at_least(cell: &PlayedCell<'_>) -> Vec<HeldCall> {
+    let one = |call: &&CallRecord| HeldCall {
+        sent: left_at(call),
+        ended: seen_early(cell, call),
+        refused: false,
+    };
+    cell.calls.iter().map(one).collect()
+}
+
+/// Connections of a cell that were open at the same time for certain: from the first call on each to its last answer.
+fn open_at_least(cell: &PlayedCell<'_>) -> usize {
+    let mut open: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for call in &cell.calls {
+        let Some(connection) = call.connection else { continue };
+        let from = left_at(call);
+        // One that is opened at the moment at which another ends takes its place.
+        let to = seen_early(cell, call).saturating_sub(1).max(from);
+        let own = open.entry(connection).or_insert((from, to));
+        *own = (own.0.min(from), own.1.max(to));
+    }
+    open_at_once(&open.into_values().collect::<Vec<_>>())
+}
+
 fn in_flight(cells: &[&PlayedCell<'_>], way: RefusalWay) -> Option<DraftVerdict> {
     let FlightCeiling { calls, refused, fills, slows } = ceiling(&held(cells, way))?;
     if slows > WAITING {
@@ -159,18 +235,18 @@ fn in_flight(cells: &[&PlayedCell<'_>], way: RefusalWay) -> Option<DraftVerdict>
     let (short, long) = (quantile(&took, 0.1)?, quantile(&took, 0.9)?);
     let mut evidence = vec![
         format!(
-            "{refused} calls were refused, each with {} others in flight; with fewer, calls passed",
+            "{refused} calls were throttled, each with {} others in flight; with fewer, calls were served",
             figure(calls as f64)
         ),
         match fills {
-            1 => "that number was reached once from half of it or less".to_owned(),
-            _ => format!("that number was reached {fills} times from half of it or less"),
+            1 => "the limit was reached once, from at most half of it".to_owned(),
+            _ => format!("the limit was reached {fills} times, each time from at most half of it"),
         },
     ];
     let even = long <= EVEN * short;
     if even {
         evidence.push(format!(
-            "all calls take about {} ms: a bucket of {} that fills in that time would look alike",
+            "all calls take about {} ms: a token bucket of {} that refills in that time looks the same",
             figure(short),
             figure(calls as f64)
         ));
@@ -223,8 +299,7 @@ fn connections(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let way = ways_of(refused).first()?.0;
     let evidence = vec![
         format!(
-            "{} connections served {served} calls; {away} further ones were refused while \
-             {connections} were open",
+            "{} connections served {served} calls; {away} more were rejected while {connections} were open",
             figure(taken as f64)
         ),
         format!("in {} of {} cells", met.len(), cells.len()),

@@ -22,11 +22,14 @@ enum Counting {
     BrokenBackend,
     /// Calls in each second.
     Window(usize),
+    /// Nothing.
+    Nothing,
 }
 
 /// Calls that go over a pool, the connection that was used last before the others.
 struct Pool {
     counting: Counting,
+    experiment: &'static str,
     rng: SmallRng,
     records: Vec<Record>,
     /// Connections that carry nothing.
@@ -41,7 +44,8 @@ impl Pool {
     fn new(counting: Counting, seed: u64) -> Self {
         let rng = SmallRng::seed_from_u64(seed);
         let (records, idle, busy) = (Vec::new(), Vec::new(), Vec::new());
-        Self { counting, rng, records, idle, busy, opened: 0, in_window: (0, 0) }
+        let experiment = "rate";
+        Self { counting, experiment, rng, records, idle, busy, opened: 0, in_window: (0, 0) }
     }
 
     /// One cell: calls at this rate for three seconds.
@@ -49,7 +53,8 @@ impl Pool {
         (self.idle, self.busy) = (Vec::new(), Vec::new());
         let begin = u64::from(cell) * 20_000_000;
         let calls = (per_second * 3.0) as u64;
-        let mut call = CallRecord { experiment: "rate".to_owned(), cell, ..CallRecord::default() };
+        let experiment = self.experiment.to_owned();
+        let mut call = CallRecord { experiment: experiment.clone(), cell, ..CallRecord::default() };
         for n in 0..calls {
             call.begun_at = begin + (n as f64 * 1e6 / per_second) as u64;
             (call.n, call.intended_at) = (n, call.begun_at);
@@ -57,7 +62,7 @@ impl Pool {
             self.records.push(Record::Call(call));
         }
         self.records.push(Record::Cell(Cell {
-            experiment: "rate".to_owned(),
+            experiment,
             cell,
             factors: BTreeMap::from([("rate".to_owned(), per_second.to_string())]),
             begun_at: begin,
@@ -90,6 +95,7 @@ impl Pool {
             Counting::Calls(most) => self.busy.iter().filter(|it| it.2).count() < most,
             Counting::BrokenBackend => connection % 4 != 3,
             Counting::Window(most) => self.in_window.1 < most,
+            Counting::Nothing => true,
         };
         self.in_window.1 += usize::from(passes);
         (call.ended_at, call.class, call.status) = match passes {
@@ -114,14 +120,114 @@ impl Pool {
     }
 }
 
-/// What is said after rates from below the bound to far above it.
-fn told(counting: Counting, most: f64, seed: u64) -> Option<DraftVerdict> {
+/// Rates from below the bound to far above it.
+fn played(counting: Counting, most: f64, seed: u64) -> Pool {
     let mut pool = Pool::new(counting, seed);
     for (cell, times) in (0..).zip([0.4, 0.7, 1.5, 2.2, 3.0]) {
         pool.play(cell, times * most / 0.08);
     }
+    pool
+}
+
+/// What is said of `rate`.
+fn concluded(pool: &Pool) -> Option<DraftVerdict> {
     let trials = trials(&pool.records);
-    bound(&trials[0], &trials)
+    let rate = trials.iter().find(|trial| trial.experiment == "rate")?;
+    bound(rate, &trials)
+}
+
+fn told(counting: Counting, most: f64, seed: u64) -> Option<DraftVerdict> {
+    concluded(&played(counting, most, seed))
+}
+
+/// What is said of `rate` if another experiment met a server that counts `beside`.
+fn contradicted(
+    counting: Counting,
+    beside: Counting,
+    most: usize,
+    change: impl Fn(&mut Record),
+) -> Option<DraftVerdict> {
+    let mut pool = played(counting, most as f64, most as u64);
+    let own = pool.records.len();
+    (pool.counting, pool.experiment) = (beside, "throttle");
+    for (cell, times) in (0..).zip([0.4, 0.7, 1.5, 3.0]) {
+        pool.play(cell, times * most as f64 / 0.08);
+    }
+    pool.records[own..].iter_mut().for_each(change);
+    concluded(&pool)
+}
+
+/// The bounds that refuse calls.
+fn bounds(most: usize) -> [Counting; 3] {
+    [Counting::Connections(most), Counting::ConnectionsPolitely(most), Counting::Calls(most)]
+}
+
+#[test]
+fn what_another_experiment_disproves_is_not_told() {
+    for most in [2, 5, 9, 16, 33] {
+        for counting in bounds(most) {
+            let told = contradicted(counting, Counting::Nothing, most, |_| {}).expect("a verdict");
+            let Finding::CannotTell { why } = &told.finding else {
+                panic!("{counting:?}: {:?}", told.finding);
+            };
+            assert_eq!(told.confidence, Confidence::None);
+            assert!(why.contains("but in `throttle` calls were served"), "{counting:?}: {why}");
+            assert!(!told.evidence.is_empty(), "{counting:?}");
+        }
+    }
+}
+
+#[test]
+fn another_experiment_at_that_server_disproves_nothing() {
+    for most in [2, 5, 9, 16, 33] {
+        for counting in bounds(most) {
+            let told = contradicted(counting, counting, most, |_| {});
+            let told = told.expect("a verdict");
+            assert_eq!(told.confidence, Confidence::High, "{counting:?}: {:?}", told.finding);
+        }
+    }
+}
+
+/// A call whose answer is read late seems to be in flight for longer.
+#[test]
+fn late_times_disprove_nothing() {
+    for most in [5, 16, 33] {
+        for counting in bounds(most) {
+            let doubted = contradicted(counting, Counting::Nothing, most, |record| {
+                if let Record::Cell(cell) = record {
+                    cell.load.saturated = true;
+                }
+            });
+            let told = doubted.expect("a verdict");
+            assert_eq!(told.confidence, Confidence::High, "{counting:?}: {:?}", told.finding);
+        }
+        // The longest of these calls may have taken 1 ms.
+        let late = contradicted(Counting::Calls(most), Counting::Nothing, most, |record| {
+            if let Record::Cell(cell) = record {
+                cell.load.lag_p99 = 119_000;
+            }
+        });
+        assert_eq!(late.expect("a verdict").confidence, Confidence::High);
+    }
+}
+
+/// Where a call of a cell fails, the cell says nothing; and nor does another target.
+#[test]
+fn only_cells_that_passed_whole_at_that_target_disprove() {
+    for counting in bounds(9) {
+        let failed = contradicted(counting, Counting::Nothing, 9, |record| match record {
+            Record::Call(call) if call.n == 5 => "fault".clone_into(&mut call.class),
+            _ => {}
+        });
+        let elsewhere = contradicted(counting, Counting::Nothing, 9, |record| match record {
+            Record::Call(call) => call.target = 1,
+            Record::Cell(cell) => cell.target = 1,
+            Record::Wire(_) | Record::Rollup(_) => {}
+        });
+        for told in [failed, elsewhere] {
+            assert_eq!(told.expect("a verdict").confidence, Confidence::High, "{counting:?}");
+        }
+    }
 }
 
 #[test]
