@@ -40,8 +40,8 @@ mod word;
 pub use ask::{CallReason, CheckCounts, is_behind};
 pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
 pub use peers::{
-    BEAT, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet, ReplicaWord,
-    Replicas, SentWord, StateWord, UpstreamWord,
+    BEAT, BlockWord, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet,
+    ReplicaWord, Replicas, SentWord, StateWord, UpstreamWord,
 };
 pub use pulse::Pulse;
 pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
