@@ -25,8 +25,8 @@ const NOON: u64 = 1_795_608_000;
 
 impl Usage {
     /// One that nothing leaves.
-    pub(crate) fn idle() -> Arc<Self> {
-        let (settings, ways) = (UsageSettings::default(), UsageWays::default());
+    fn idle() -> Arc<Self> {
+        let (settings, transports) = (UsageSettings::default(), UsageTransports::default());
         let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
         Self::with_ways(&settings, no_quota, Arc::new(|| 0), &ways)
     }
