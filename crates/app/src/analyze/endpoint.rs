@@ -204,12 +204,9 @@ fn header(what: &str, text: &str) -> Result<(String, Secret), CommandError> {
 
 fn secret_file(what: &str, path: &Path) -> Result<String, CommandError> {
     let failed = |why: String| wrong(format!("`{what}`: `{}` {why}", path.display()));
-    let bytes = config::file::read_any(path, SECRET_BYTES_MAX + 1)
+    let text = config::file::read_any(path, SECRET_BYTES_MAX)
+        .and_then(config::file::text)
         .map_err(|error| failed(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > SECRET_BYTES_MAX {
-        return Err(failed(format!("is longer than {} KiB", SECRET_BYTES_MAX >> 10)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| failed("is not text".to_owned()))?;
     if text.trim().is_empty() { Err(failed("is empty".to_owned())) } else { Ok(text) }
 }
 
