@@ -13,7 +13,7 @@ use wellhead_upstream::Provider;
 
 use super::named;
 use crate::assemble::endpoint_of;
-use crate::cli::analyze::CommonArgs;
+use crate::cli::analyze::TargetArgs;
 use crate::cli::analyze::endpoint::EndpointArgs;
 use crate::config::{self, IdentityFiles, Overrides, Upstream};
 use crate::terminal::{CommandError, environment, rendered};
@@ -26,16 +26,8 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// # Errors
 ///
 /// Where one cannot be used, or has the name of another.
-pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
-    goals_of(&common.urls, &common.endpoint)
-}
-
-/// As [`goals`], of arguments that are not those of experiments.
-///
-/// # Errors
-///
-/// As [`goals`].
-pub(super) fn goals_of(texts: &[String], args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+pub(super) fn goals(targets: &TargetArgs) -> Result<Vec<Goal>, CommandError> {
+    let TargetArgs { urls: texts, endpoint: args, note: _, seed: _ } = targets;
     let access = access(args)?;
     let mut goals = urls(texts)?;
     goals.extend(upstreams(args)?);
@@ -272,6 +264,7 @@ fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::analyze::CommonArgs;
 
     fn refused<T>(outcome: Result<T, CommandError>) -> String {
         match outcome {
@@ -282,7 +275,7 @@ mod tests {
 
     fn with(urls: &[&str], endpoint: EndpointArgs) -> Result<Vec<Goal>, CommandError> {
         let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-        goals(&CommonArgs { endpoint, ..CommonArgs::test(urls) })
+        goals(&TargetArgs { endpoint, ..CommonArgs::test(urls).targets })
     }
 
     fn header_args(headers: &[&str]) -> EndpointArgs {
