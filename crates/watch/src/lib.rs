@@ -11,7 +11,7 @@
 //!
 //! Replicas that share a store have one loop ask for all of them (`peers`).
 //!
-//! Requests never wait for a loop. [`Pulse`] is what the two sides share.
+//! A request waits for a loop only until the first upstream is verified. [`Pulse`] is what the two sides share.
 
 mod ask;
 mod block_hash;
