@@ -56,10 +56,19 @@ enum PanelKind {
 }
 
 struct Query {
+    /// With a name in the place of a selector, as [`expanded`] reads it.
     expression: &'static str,
     /// `{{chain}}` stands for the value of a label.
     legend: &'static str,
 }
+
+/// The labels that queries select by, each the value of a variable, under the name that stands for them.
+const SELECTORS: [(&str, &[&str]); 4] = [
+    ("job", &["job"]),
+    ("chain", &["job", "chain"]),
+    ("upstream", &["job", "chain", "upstream"]),
+    ("tenant", &["job", "tenant"]),
+];
 
 /// Few rows and totals.
 pub(crate) fn overview() -> String {
@@ -122,9 +131,26 @@ fn variables(variables: &[Variable]) -> Vec<Value> {
         if !selector.is_empty() {
             selector.push(',');
         }
-        selector.push_str(&format!("{label}=~\"${label}\""));
+        selector.push_str(&chosen(label));
     }
     list
+}
+
+/// What is chosen of a label.
+fn chosen(label: &str) -> String {
+    format!("{label}=~\"${label}\"")
+}
+
+/// The query with its selectors written out: `up{chain}` is `up{job=~"$job",chain=~"$chain"}`.
+fn expanded(expression: &str) -> String {
+    let mut text = expression.to_owned();
+    for (name, labels) in SELECTORS {
+        let selector = labels.iter().map(|label| chosen(label)).collect::<Vec<_>>().join(",");
+        for end in ['}', ','] {
+            text = text.replace(&format!("{{{name}{end}"), &format!("{{{selector}{end}"));
+        }
+    }
+    text
 }
 
 fn datasource() -> Value {
@@ -158,7 +184,7 @@ fn panel_json(id: usize, panel: &DashboardPanel, at: &Value) -> Value {
     };
     let targets = panel.queries.iter().zip('A'..).map(|(query, letter)| {
         json!({
-            "refId": letter.to_string(), "datasource": datasource(), "expr": query.expression,
+            "refId": letter.to_string(), "datasource": datasource(), "expr": expanded(query.expression),
             "legendFormat": query.legend, "format": format,
             "instant": panel.kind == PanelKind::Table, "range": panel.kind != PanelKind::Table,
         })
@@ -207,16 +233,18 @@ mod tests {
 
     const ALL: [&Dashboard; 3] = [&OVERVIEW, &UPSTREAM, &TENANTS];
 
-    fn queries() -> impl Iterator<Item = (&'static Dashboard, &'static Query)> {
+    fn queries() -> impl Iterator<Item = (&'static Dashboard, String)> {
         let panels = ALL
             .into_iter()
             .flat_map(|it| it.rows.iter().flat_map(|row| row.panels).map(move |panel| (it, panel)));
-        panels.flat_map(|(it, panel)| panel.queries.iter().map(move |query| (it, query)))
+        panels.flat_map(|(it, panel)| {
+            panel.queries.iter().map(move |query| (it, expanded(query.expression)))
+        })
     }
 
     #[test]
     fn each_query_filters_by_variables_of_its_dashboard() {
-        for (dashboard, Query { expression, .. }) in queries() {
+        for (dashboard, expression) in queries() {
             assert!(expression.contains("job=~\"$job\""), "{expression}");
             for part in expression.split("=~\"$").skip(1) {
                 let (name, _) = part.split_once('"').expect("a closed text");
@@ -230,7 +258,7 @@ mod tests {
     fn each_metric_of_a_query_is_documented() {
         let page = wellhead_app::metrics::page();
         let mut compared = 0;
-        for (_, Query { expression, .. }) in queries() {
+        for (_, expression) in queries() {
             let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             for word in words.filter(|it| it.starts_with("wellhead_") || it.starts_with("process_"))
             {

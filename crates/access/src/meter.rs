@@ -514,9 +514,11 @@ impl CallCharge<'_> {
         meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
         held: &mut SendingPlaces,
     ) {
-        for (taken, meter) in self.taken.iter_mut().zip(meters) {
+        for ((taken, meter), place) in self.taken.iter_mut().zip(meters).zip(&mut held.0) {
             if let Some((_, groups)) = taken.take_if(|(meter, groups)| meter.has_places(*groups)) {
-                held.0.push(SendingPlace::Groups { meter: Arc::clone(meter), groups });
+                let place = SendingPlace::of(meter, place);
+                debug_assert_eq!(place.groups, 0, "one call a request is held until it is sent");
+                place.groups = groups;
             }
         }
     }
@@ -560,9 +562,9 @@ impl InFlightPlace<'_> {
         meters: impl IntoIterator<Item = &'m Arc<SubjectMeter>>,
         held: &mut SendingPlaces,
     ) {
-        for (taken, meter) in self.meters.iter_mut().zip(meters) {
+        for ((taken, meter), place) in self.meters.iter_mut().zip(meters).zip(&mut held.0) {
             if taken.take_if(|meter| meter.quota().bounds.in_flight.is_some()).is_some() {
-                held.0.push(SendingPlace::Request(Arc::clone(meter)));
+                SendingPlace::of(meter, place).is_request = true;
             }
         }
     }
@@ -571,27 +573,41 @@ impl InFlightPlace<'_> {
 /// The places of a request of which the answer is still being sent: it is under way until then. Dropped, they are
 /// given back.
 #[derive(Debug, Default)]
-pub struct SendingPlaces(Vec<SendingPlace>);
+pub struct SendingPlaces([Option<SendingPlace>; METERS_MAX]);
 
+/// What a request has of one meter.
 #[derive(Debug)]
-enum SendingPlace {
-    Request(Arc<SubjectMeter>),
-    Groups { meter: Arc<SubjectMeter>, groups: u32 },
+struct SendingPlace {
+    meter: Arc<SubjectMeter>,
+    /// It has a place among the requests of the meter.
+    is_request: bool,
+    /// The groups in which its call has a place.
+    groups: u32,
 }
 
 impl SendingPlaces {
     /// Whether it holds nothing: no meter bounds the request.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+impl SendingPlace {
+    /// The one of `meter`, which has the same place among the meters of the caller each time.
+    fn of<'p>(meter: &Arc<SubjectMeter>, place: &'p mut Option<Self>) -> &'p mut Self {
+        let none = || Self { meter: Arc::clone(meter), is_request: false, groups: 0 };
+        let place = place.get_or_insert_with(none);
+        debug_assert!(Arc::ptr_eq(&place.meter, meter), "a request has one caller");
+        place
     }
 }
 
 impl Drop for SendingPlace {
     fn drop(&mut self) {
-        match self {
-            Self::Request(meter) => meter.all.leave(&meter.quota().bounds),
-            Self::Groups { meter, groups } => meter.leave_groups(*groups),
+        if self.is_request {
+            self.meter.all.leave(&self.meter.quota().bounds);
         }
+        self.meter.leave_groups(self.groups);
     }
 }
 

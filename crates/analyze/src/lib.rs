@@ -8,12 +8,13 @@
 //!
 //! What the rooms share lies beside them and imports none of them: records ([`record`],
 //! [`stored`]), figures ([`stat`]), what can be asked ([`work`], [`call_list`], [`method_list`]), and
-//! what both sides must see alike ([`ending`], [`difference`]). `cargo xtask tidy` checks the arrows.
+//! what both sides must see alike ([`ending`], [`difference`], the names of experiments). `cargo xtask tidy` checks the arrows.
 
 pub mod call_list;
 pub mod conclude;
 pub mod difference;
 pub mod ending;
+mod experiment;
 pub mod gate;
 pub mod measure;
 pub mod method_list;

@@ -6,34 +6,28 @@ mod log;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{
-    ConfigStatus, ConnectionStatus, EndStatus, Proxy, Readiness, SharedStatus, Status,
-    WebSocketStatus,
+    ConfigStatus, ConnectionStatus, EndStatus, Readiness, SharedStatus, Status, WebSocketStatus,
 };
 use wellhead_server::{
-    AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, Server,
-    ServerCounts, UsageReport, WsEnd,
+    AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, ServerCounts,
+    UsageReport, WsEnd,
 };
 use wellhead_store::LeaseStatus;
 use wellhead_telemetry::clock::{self, ClockPair};
 use wellhead_transport::BoxFuture;
 
 use crate::access::JwksSource;
-use crate::assemble::{Assembly, UpstreamConnections};
+use crate::assemble::Assembly;
 use crate::handover::{self, HandOverDesk};
-use crate::heartbeat::Heartbeats;
 use crate::metrics::MetricSources;
-use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
-use crate::renew::ListenerTls;
+use crate::reload::{self, ReloadDesk, ReloadStatus};
 use crate::shared::SharedLimits;
-use crate::state::State;
-use crate::usage::Usage;
 use crate::{explain, limits, metrics};
 
 pub(crate) use keys::KeyAdmin;
@@ -45,38 +39,24 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 /// Answers of the admin listener.
 #[derive(Debug)]
 pub(crate) struct AdminPages {
-    proxy: Arc<ArcSwap<Proxy>>,
-    connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,
+    parts: AdminParts,
     issuers: Vec<Arc<JwksSource>>,
-    server: Arc<Server>,
     registry: Registry,
-    beats: Arc<Heartbeats>,
-    access: Arc<AdminAccess>,
-    usage: Arc<Usage>,
-    keys: KeyAdmin,
-    reloads: ReloadDesk,
-    record: ReloadRecord,
-    hand_overs: HandOverDesk,
     log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
     draining: AtomicBool,
 }
 
-/// What the pages tell of beside the proxy.
+/// What the pages tell of, and what can be done there.
 #[derive(Debug)]
 pub(crate) struct AdminParts {
-    pub(crate) proxy: Arc<ArcSwap<Proxy>>,
-    pub(crate) server: Arc<Server>,
-    pub(crate) tls: Vec<ListenerTls>,
-    pub(crate) beats: Arc<Heartbeats>,
-    pub(crate) state: Option<Arc<State>>,
+    /// What `/metrics` measures; the other pages tell of the same.
+    pub(crate) sources: MetricSources,
     /// Who may see them.
     pub(crate) access: Arc<AdminAccess>,
-    pub(crate) usage: Arc<Usage>,
     pub(crate) keys: KeyAdmin,
-    /// Where a reload is asked for, and how the last ones went.
+    /// Where a reload is asked for.
     pub(crate) reloads: ReloadDesk,
-    pub(crate) record: ReloadRecord,
     /// Where a hand-over is asked for.
     pub(crate) hand_overs: HandOverDesk,
 }
@@ -87,66 +67,32 @@ static ACTIONS: LazyLock<Vec<AdminAction>> = LazyLock::new(|| {
 });
 
 impl AdminPages {
-    pub(crate) fn new(
-        parts: &Assembly,
-        AdminParts {
-            proxy,
-            server,
-            tls,
-            beats,
-            state,
-            access,
-            usage,
-            keys,
-            reloads,
-            record,
-            hand_overs,
-        }: AdminParts,
-    ) -> Self {
-        let connections = Arc::new(ArcSwap::from_pointee(parts.connections()));
-        let sources = MetricSources {
-            proxy: Arc::clone(&proxy),
-            connections: Arc::clone(&connections),
-            server: Arc::clone(&server),
-            tls,
-            state,
-            usage: Arc::clone(&usage),
-            beats: Arc::clone(&beats),
-            record: record.clone(),
-        };
-        let registry = metrics::registry(parts, sources);
-        let shared = parts.shared().cloned();
-        let draining = AtomicBool::new(false);
-        let issuers = parts.issuers.clone();
+    pub(crate) fn new(assembly: &Assembly, parts: AdminParts) -> Self {
+        let registry = metrics::registry(assembly, parts.sources.clone());
         Self {
-            proxy,
-            connections,
-            issuers,
-            server,
+            parts,
+            issuers: assembly.issuers.clone(),
             registry,
-            beats,
-            access,
-            usage,
-            keys,
-            reloads,
-            record,
-            hand_overs,
             log: LogAdmin::default(),
-            shared,
-            draining,
+            shared: assembly.shared().cloned(),
+            draining: AtomicBool::new(false),
         }
+    }
+
+    fn sources(&self) -> &MetricSources {
+        &self.parts.sources
     }
 
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
-        let proxy = self.proxy.load();
+        let proxy = self.sources().proxy.load();
         let mut status = proxy.status();
-        status.config = Some(config_status(self.record.status()));
-        status.websocket = Some(websocket_status(&self.server.counts()));
+        status.config = Some(config_status(self.sources().record.status()));
+        status.websocket = Some(websocket_status(&self.sources().server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let sharing = self.shared.as_ref().and_then(|shared| shared.status());
         status.shared = sharing.map(|sharing| shared_status(&sharing, clock::unix_seconds()));
-        let (served, connections) = (proxy.chains(), self.connections.load());
+        let (served, connections) = (proxy.chains(), self.sources().connections.load());
         for (chain, served) in status.chains.iter_mut().zip(served) {
             for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
                 let own = connections
@@ -162,10 +108,10 @@ impl AdminPages {
         status
     }
 
-    /// Tells of these parts from now on. The proxy was replaced before.
-    pub(crate) fn change(&self, parts: &Assembly) {
-        self.connections.store(Arc::new(parts.connections()));
-        self.keys.change(&parts.settings);
+    /// Tells of this assembly from now on. The proxy was replaced before.
+    pub(crate) fn change(&self, assembly: &Assembly) {
+        self.sources().connections.store(Arc::new(assembly.connections()));
+        self.parts.keys.change(&assembly.settings);
     }
 
     /// From now on not ready.
@@ -220,7 +166,7 @@ fn health(well: bool, body: &Value) -> Health {
 
 impl AdminHandler for AdminPages {
     fn access(&self) -> Arc<AdminAccess> {
-        Arc::clone(&self.access)
+        Arc::clone(&self.parts.access)
     }
 
     fn actions(&self) -> &'static [AdminAction] {
@@ -233,11 +179,11 @@ impl AdminHandler for AdminPages {
                 return self.log.act(&call);
             }
             if handover::ACTIONS.contains(call.action) {
-                return self.hand_overs.act().await;
+                return self.parts.hand_overs.act().await;
             }
             match reload::ACTIONS.contains(call.action) {
-                true => self.reloads.act(&call).await,
-                false => self.keys.act(call).await,
+                true => self.parts.reloads.act(&call).await,
+                false => self.parts.keys.act(call).await,
             }
         })
     }
@@ -249,13 +195,13 @@ impl AdminHandler for AdminPages {
         }
         if is_open {
             let clock = ClockPair { now: now(), unix: clock::unix_time() };
-            text = wellhead_proxy::with_exemplars(text, &self.proxy.load(), clock);
+            text = wellhead_proxy::with_exemplars(text, &self.sources().proxy.load(), clock);
         }
         Metrics { content_type: OPEN_METRICS, body: text.into() }
     }
 
     fn live(&self) -> Health {
-        let stuck = self.beats.stuck(now());
+        let stuck = self.sources().beats.stuck(now());
         health(stuck.is_empty(), &json!({ "live": stuck.is_empty(), "stuck_workers": stuck }))
     }
 
@@ -263,7 +209,7 @@ impl AdminHandler for AdminPages {
         if self.draining.load(Ordering::Relaxed) {
             return health(false, &json!({ "ready": false, "reason": "draining" }));
         }
-        let Readiness { is_ready, unserved } = self.proxy.load().readiness();
+        let Readiness { is_ready, unserved } = self.sources().proxy.load().readiness();
         let mut body = json!({ "ready": is_ready });
         if !unserved.is_empty() {
             body["unserved_chains"] = json!(unserved);
@@ -278,11 +224,11 @@ impl AdminHandler for AdminPages {
     }
 
     fn explain(&self, query: &str) -> Health {
-        explain::page(&self.proxy.load(), query)
+        explain::page(&self.sources().proxy.load(), query)
     }
 
     fn usage(&self, query: &str) -> UsageReport {
-        self.usage.page(query)
+        self.sources().usage.page(query)
     }
 }
 

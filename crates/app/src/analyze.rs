@@ -137,7 +137,7 @@ fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
         return Err(CommandError::Config("`--spike` takes two rates: `--spike 10,500`".into()));
     }
     let work = own_calls::own_or(it.work, &it.own)?;
-    if it.batch > 1 && endpoint::goals(&it.common)?.iter().any(Goal::is_socket) {
+    if it.batch > 1 && endpoint::goals(&it.common.targets)?.iter().any(Goal::is_socket) {
         let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
         return Err(CommandError::Config(text.to_owned()));
     }
@@ -145,7 +145,7 @@ fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
 }
 
 fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
-    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     let (auto, calls) = (HttpVersion::Auto, it.calls.max(1));
     Box::new(plan::ThrottlePlan::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng))
 }
@@ -161,7 +161,7 @@ fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
         calls: it.calls,
         repeats: it.repeats,
     };
-    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     Box::new(plan::ProtocolPlan::new(sweep, REST, &mut rng))
 }
 
@@ -228,7 +228,7 @@ fn connection(it: &ConnectionArgs) -> Box<dyn ExperimentPlan> {
 }
 
 fn bodies(it: &BodiesArgs) -> Box<dyn ExperimentPlan> {
-    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     let (at_once, auto) = (it.at_once.into(), HttpVersion::Auto);
     Box::new(plan::BodiesPlan::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
 }
@@ -251,7 +251,7 @@ fn named(text: &str) -> (Option<&str>, &str) {
 }
 
 fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), CommandError> {
-    let goals = endpoint::goals(common)?;
+    let goals = endpoint::goals(&common.targets)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
@@ -338,7 +338,7 @@ fn may_send(
     let most = predicted.saturating_add(spent).min(common.max_calls);
     let spare: u64 = forecasts.iter().map(|forecast| forecast.spare).sum();
     let spare = spare.min(common.max_calls - most);
-    complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.seed));
+    complain(&format!("at most {most} calls in all, drawn with `--seed {}`", common.targets.seed));
     if spare > 0 {
         complain(&format!(
             "and at most {spare} more, if cells are measured again because this machine was too busy"
@@ -545,10 +545,10 @@ fn ended(error: &RunError) -> CommandError {
 
 fn terms(common: &CommonArgs, now: u64) -> RunTerms {
     RunTerms {
-        seed: common.seed,
+        seed: common.targets.seed,
         started_unix: now,
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(common.note.clone()),
+        machine: machine(common.targets.note.clone()),
     }
 }
 
@@ -694,7 +694,7 @@ mod tests {
     use super::*;
 
     fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
-        endpoint::goals(&CommonArgs::test(urls.to_vec()))
+        endpoint::goals(&CommonArgs::test(urls.to_vec()).targets)
     }
 
     #[test]

@@ -193,8 +193,8 @@ pub fn parse(
     parse_with(name, source, lookup, overrides, None)
 }
 
-/// What is read of a config or a profile: one byte over the bound, so that the bound itself reports.
-const READ_MAX: u64 = tree::SOURCE_BYTES_MAX as u64 + 1;
+/// Longer configs and profiles are refused.
+const READ_MAX: u64 = tree::SOURCE_BYTES_MAX as u64;
 
 /// Longer files of certificates are refused.
 const CA_BYTES_MAX: u64 = 16 << 20;
@@ -421,16 +421,10 @@ impl fmt::Display for UnusableCertificates {
 
 /// The certificates in a `ca_file`, in PEM, each of which can be trusted.
 pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, UnusableCertificates> {
-    let pem = file::read_regular(path, CA_BYTES_MAX + 1).map_err(|error| match error.kind() {
+    let pem = file::read_regular(path, CA_BYTES_MAX).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => UnusableCertificates::Missing,
         _ => UnusableCertificates::Other(error.to_string()),
     })?;
-    if pem.len() as u64 > CA_BYTES_MAX {
-        return Err(UnusableCertificates::Other(format!(
-            "it is longer than {} MiB",
-            CA_BYTES_MAX >> 20
-        )));
-    }
     match wellhead_net::TrustedRoots::Only(&pem).check() {
         Ok(()) => Ok(pem),
         Err(error) => Err(UnusableCertificates::Other(error.to_string())),

@@ -40,7 +40,7 @@ use crate::cli::key::{
     RotateKey, ShowKey,
 };
 use crate::config::callers;
-use crate::config::file::read_any;
+use crate::config::file;
 use crate::config::{self, Overrides, Settings};
 use crate::terminal::{CommandError, complain, environment, rendered, say};
 
@@ -336,12 +336,9 @@ fn read_foreign(
 ) -> Result<import::ForeignKeys, CommandError> {
     let failed =
         |why: String| CommandError::System(format!("`{}` cannot be read: {why}", path.display()));
-    let bytes =
-        read_any(path, import::IMPORT_BYTES_MAX + 1).map_err(|it| failed(it.to_string()))?;
-    if bytes.len() as u64 > import::IMPORT_BYTES_MAX {
-        return Err(failed(format!("it is longer than {} MiB", import::IMPORT_BYTES_MAX >> 20)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8 text".to_owned()))?;
+    let text = file::read_any(path, import::IMPORT_BYTES_MAX)
+        .and_then(file::text)
+        .map_err(|error| failed(error.to_string()))?;
     let format = format.unwrap_or_else(|| import::guess_format(path));
     Ok(import::read(format, &text, &environment))
 }

@@ -39,10 +39,12 @@ use crate::usage::Usage;
 use callers::CallerSeries;
 use process::ProcessUse;
 
+#[cfg(test)]
+pub(crate) use page::idle_sources;
 pub use page::page;
 
 /// What is measured.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct MetricSources {
     pub(crate) proxy: Arc<ArcSwap<Proxy>>,
     pub(crate) connections: Arc<ArcSwap<Vec<UpstreamConnections>>>,

@@ -42,7 +42,7 @@ impl fmt::Display for OutletError {
     }
 }
 
-/// A way to a server, which trusts the public authorities. Opens no connection yet.
+/// A transport to a server, which trusts the public authorities. Opens no connection yet.
 pub(crate) fn outlet_transport(
     endpoint: &Endpoint,
     timeout: Duration,
@@ -56,7 +56,7 @@ pub(crate) fn outlet_transport(
 
 /// Sends a body and reads at most `answer_bytes` of the answer; an error in words if there is none within `timeout`.
 pub(crate) async fn post(
-    way: &dyn Transport,
+    transport: &dyn Transport,
     body: Bytes,
     timeout: Duration,
     answer_bytes: usize,
@@ -69,7 +69,7 @@ pub(crate) async fn post(
         bulky: false,
         trace: None,
     };
-    match tokio::time::timeout_at(deadline, way.exchange(exchange)).await {
+    match tokio::time::timeout_at(deadline, transport.exchange(exchange)).await {
         Err(_elapsed) => Err("it did not answer in time".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Ok(Ok(reply)) => Ok(reply),

@@ -40,6 +40,7 @@ use crate::assemble::{AssembleError, Assembly, Recorders, add_disk, share_cache}
 use crate::config::{Admin, Network, Settings};
 use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
+use crate::metrics::MetricSources;
 use crate::reload::{
     ReadConfig, ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource,
 };
@@ -129,22 +130,23 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let state = restore(settings, &proxy, &parts, now);
     let (desk, requests) = ReloadDesk::new();
     let record = ReloadRecord::new(clock::unix_seconds());
-    let pages = AdminPages::new(
-        &parts,
-        AdminParts {
+    let told = AdminParts {
+        sources: MetricSources {
             proxy: Arc::clone(&proxy),
+            connections: Arc::new(ArcSwap::from_pointee(parts.connections())),
             server: Arc::clone(&server),
             tls: tls.clone(),
-            beats: Arc::clone(&beats),
             state: state.clone(),
-            access: Arc::new(admin_access(settings)),
             usage: Arc::clone(&usage),
-            keys: keys(settings, parts.callers.as_ref()),
-            reloads: desk.clone(),
+            beats: Arc::clone(&beats),
             record: record.clone(),
-            hand_overs: succession.desk(),
         },
-    );
+        access: Arc::new(admin_access(settings)),
+        keys: keys(settings, parts.callers.as_ref()),
+        reloads: desk.clone(),
+        hand_overs: succession.desk(),
+    };
+    let pages = AdminPages::new(&parts, told);
     let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
     let workers = spawn_workers(&parts, &common, listeners)?;
     Ok(Running {

@@ -87,13 +87,13 @@ impl Traces {
         now: Instant,
     ) -> Result<Option<Arc<Self>>, TracesSetupError> {
         let Some(traces) = &settings.traces else { return Ok(None) };
-        let (way, rng) = (way(traces)?, SmallRng::from_os_rng());
-        Ok(Some(Self::with_way(traces, way, settings.timeouts.drain, now, rng)))
+        let (transport, rng) = (transport(traces)?, SmallRng::from_os_rng());
+        Ok(Some(Self::with_transport(traces, transport, settings.timeouts.drain, now, rng)))
     }
 
-    fn with_way(
+    fn with_transport(
         traces: &TracesConfig,
-        way: Arc<dyn Transport>,
+        transport: Arc<dyn Transport>,
         drain: Duration,
         now: Instant,
         rng: SmallRng,
@@ -102,7 +102,7 @@ impl Traces {
         let in_hand = Arc::<AtomicUsize>::default();
         let delivery = TraceExporter {
             receiver,
-            way,
+            transport,
             timeout: traces.timeout,
             resource: TraceResource {
                 service: traces.service.0.clone(),
@@ -164,7 +164,7 @@ fn rules(traces: &TracesConfig) -> TraceRules {
     }
 }
 
-fn way(traces: &TracesConfig) -> Result<Arc<dyn Transport>, TracesSetupError> {
+fn transport(traces: &TracesConfig) -> Result<Arc<dyn Transport>, TracesSetupError> {
     let given = traces.headers.iter();
     let given = given.map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
     let protobuf = ("content-type".to_owned(), Secret::new("application/x-protobuf"));

@@ -88,7 +88,7 @@ impl std::fmt::Debug for Usage {
 
 /// Ways out of this process, made by the settings or by a test.
 #[derive(Default)]
-pub(crate) struct UsageWays {
+pub(crate) struct UsageTransports {
     push: Option<Arc<dyn Transport>>,
     webhook: Option<Arc<dyn Transport>>,
 }
@@ -104,15 +104,15 @@ impl Usage {
         quota_of: Box<QuotaOf>,
         clock: Arc<UnixClock>,
     ) -> Result<Arc<Self>, UsageSetupError> {
-        let ways = settings.ways()?;
-        Ok(Self::with_ways(settings, quota_of, clock, &ways))
+        let transports = settings.transports()?;
+        Ok(Self::with_transports(settings, quota_of, clock, &transports))
     }
 
-    fn with_ways(
+    fn with_transports(
         settings: &UsageSettings,
         quota_of: Box<QuotaOf>,
         clock: Arc<UnixClock>,
-        ways: &UsageWays,
+        transports: &UsageTransports,
     ) -> Arc<Self> {
         let table = Arc::new(UsageTable::new(&settings.run_name(clock())));
         let outlets = Outlets {
@@ -134,12 +134,12 @@ impl Usage {
             running: tokio::sync::Mutex::default(),
             drain: settings.drain,
         });
-        usage.prepare(settings, ways);
+        usage.prepare(settings, transports);
         usage
     }
 
     /// Makes the loops of the outlets; there is no runtime yet.
-    fn prepare(&self, settings: &UsageSettings, ways: &UsageWays) {
+    fn prepare(&self, settings: &UsageSettings, transports: &UsageTransports) {
         let replica: Arc<str> = self.table.replica().into();
         let mut loops = self.prepared.lock();
         let counts = || Arc::clone(&self.counts);
@@ -148,14 +148,15 @@ impl Usage {
             let writer = FileWriter::new(file.clone(), &replica);
             loops.push(Box::pin(file::run(Arc::clone(backlog), writer, counts(), closing())));
         }
-        for (backlog, way, settings) in [
-            (&self.outlets.push, &ways.push, settings.push_delivery()),
-            (&self.outlets.webhook, &ways.webhook, settings.webhook_delivery()),
+        for (backlog, transport, settings) in [
+            (&self.outlets.push, &transports.push, settings.push_delivery()),
+            (&self.outlets.webhook, &transports.webhook, settings.webhook_delivery()),
         ] {
-            if let (Some(backlog), Some(way), Some(settings)) = (backlog, way, settings) {
+            if let (Some(backlog), Some(transport), Some(settings)) = (backlog, transport, settings)
+            {
                 let delivery = Delivery {
                     backlog: Arc::clone(backlog),
-                    way: Arc::clone(way),
+                    transport: Arc::clone(transport),
                     settings,
                     replica: Arc::clone(&replica),
                     counts: counts(),

@@ -87,7 +87,7 @@ fn files_that_cannot_be_read() {
     );
     assert_eq!(
         problems(&folder.write("large.yaml", &vec![b'#'; (1 << 20) + 1])),
-        "error: the file is larger than 1024 KiB\n\n1 error in FILE\n"
+        "error: `FILE` cannot be read: it is longer than 1 MiB\n\n1 error in FILE\n"
     );
     let directory = problems(&folder.0);
     assert!(directory.starts_with("error: `FILE` cannot be read: "), "{directory}");

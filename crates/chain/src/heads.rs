@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamList, UpstreamSet};
@@ -134,19 +134,22 @@ impl Heads {
         }
     }
 
-    /// Has `listener` called with the new view each time after the agreed head became another one. It is called
-    /// under a lock, so it must not observe; the view is stored by then. Only the first one is kept.
+    /// Has `listener` called with the new view each time after the agreed head became another one. The view is stored
+    /// by then and no lock is held, so of two views that follow each other at once the later may be told first. Only
+    /// the first listener is kept.
     pub fn on_latest(&self, listener: impl Fn(&View) + Send + Sync + 'static) {
         // A second one would be a mistake of the assembly, and changes nothing.
         let _ = self.listener.set(LatestListener(Box::new(listener)));
     }
 
-    /// Stores the next view, which replaces `present`.
-    fn publish(&self, present: &View, next: View) {
+    /// Stores the next view, which replaces `present`, gives the lock back, and tells the listener.
+    fn publish(&self, writer: MutexGuard<'_, Agreement>, present: &View, next: View) {
         let block = |view: &View| view.latest.map(|head| (head.number, head.hash));
         let is_another = block(present) != block(&next);
         let next = Arc::new(next);
         self.view.store(Arc::clone(&next));
+        // What a listener does must not hold up other writers.
+        drop(writer);
         if let Some(listener) = self.listener.get().filter(|_| is_another) {
             (listener.0)(&next);
         }
@@ -183,7 +186,7 @@ impl Heads {
         (next.is_followed, next.poll_min) =
             (terms.poll_min.is_some(), terms.poll_min.unwrap_or_default());
         writer.settle(&mut next, self.well(now), now);
-        self.publish(&present, next);
+        self.publish(writer, &present, next);
     }
 
     /// Sets how many upstreams have to hold a block before it is the newest.
@@ -271,7 +274,7 @@ impl Heads {
             count_lag_from_now(&mut next, slot);
         }
         let is_best = next.best.map(|head| head.number) > present.best.map(|head| head.number);
-        self.publish(&present, next);
+        self.publish(writer, &present, next);
         match (is_best, is_news) {
             (true, _) => News::BestHead,
             (false, true) => News::OwnHead,
@@ -290,7 +293,7 @@ impl Heads {
         let mut next = View::clone(&present);
         if writer.link(&mut next, NumberedBlock { number: seen.number, hash }, parent, now) {
             writer.settle(&mut next, self.well(now), now);
-            self.publish(&present, next);
+            self.publish(writer, &present, next);
         }
     }
 
@@ -339,7 +342,7 @@ impl Heads {
             false => next.idle = next.idle.without([slot].into_iter().collect()),
         }
         writer.settle(&mut next, self.well(now), now);
-        self.publish(&present, next);
+        self.publish(writer, &present, next);
     }
 
     /// Forgets the head of an upstream without recent reports: its height is no longer known.
@@ -367,7 +370,7 @@ impl Heads {
         let present = self.view.load();
         let mut next = View::clone(&present);
         writer.settle(&mut next, self.well(now), now);
-        self.publish(&present, next);
+        self.publish(writer, &present, next);
     }
 
     /// Forgets the head of an upstream that turned out not to be on this chain.
@@ -380,7 +383,7 @@ impl Heads {
         }
         writer.forget(&mut next, slot, now);
         writer.settle(&mut next, self.well(now), now);
-        self.publish(&present, next);
+        self.publish(writer, &present, next);
     }
 
     /// The upstreams whose reports count: they are reliable, even if they get no calls at the
@@ -687,6 +690,24 @@ mod tests {
         heads.set_idle(Slot(1), true, now);
         say(&heads, 0, 100, now);
         assert_eq!(heads.view().latest.map(|head| head.number), Some(BlockNumber(100)));
+    }
+
+    #[test]
+    fn the_listener_is_told_outside_the_lock() {
+        let heads = Arc::new(Heads::new(1, None, None));
+        let told = Arc::new(AtomicUsize::new(0));
+        heads.on_latest({
+            let (heads, told) = (Arc::downgrade(&heads), Arc::clone(&told));
+            move |view| {
+                let heads = heads.upgrade().expect("it publishes");
+                assert!(heads.writer.try_lock().is_some(), "others may write meanwhile");
+                let latest = view.latest.map_or(0, |head| head.number.0 as usize);
+                told.fetch_add(latest, Relaxed);
+            }
+        });
+        let now = origin();
+        [100, 100, 101].into_iter().for_each(|number| say(&heads, 0, number, now));
+        assert_eq!(told.load(Relaxed), 201, "once for each");
     }
 
     #[test]

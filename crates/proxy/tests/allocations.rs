@@ -39,9 +39,8 @@ fn a_call_that_goes_upstream() {
     // attempt; that, the body upstream and its handle, the exchange, the trail, the reply and its
     // handle, the pieces.
     check(&Bench::answering(balance_reply()), &body, 10);
-    // What the call has taken from the limits of its caller, its place among those under way, and what holds
-    // that until the answer is sent.
-    check(&Bench::charging(balance_reply()), &body, 13);
+    // What the call has taken from the limits of its caller, and its place among those under way.
+    check(&Bench::charging(balance_reply()), &body, 12);
     // The parameters with the number in the place of `latest`.
     check(&Bench::pinning(balance_reply()), &body, 11);
     // The answer in a list, what is thought of it, and the futures of both.

@@ -7,7 +7,9 @@ use wellhead_chain::{News, Observation, Source, Tag};
 use wellhead_upstream::Standing;
 
 use crate::ask::now;
-use crate::peers::{BEAT, ChainWord, HeadWord, LoopPeers, MarksWord, StateWord, UpstreamWord};
+use crate::peers::{
+    BEAT, BlockWord, ChainWord, HeadWord, LoopPeers, MarksWord, StateWord, UpstreamWord,
+};
 use crate::watcher::Watcher;
 use crate::word;
 
@@ -119,7 +121,7 @@ impl Watcher {
         if self.upstream().standing() != Standing::Verified {
             return;
         }
-        let (slot, seen) = (self.upstream().slot(), head.observation());
+        let (slot, seen) = (self.upstream().slot(), head.block.observation());
         let Some(took) = head.polled_ms else {
             if self.heads.observe(slot, seen, Source::Answer, now()) == News::BestHead {
                 self.pulse().tell_head();
@@ -191,7 +193,7 @@ impl Watcher {
         }
         let mut marks = MarksWord::default();
         for (tag, seen) in told {
-            let mark = Some(HeadWord::answered(seen));
+            let mark = Some(BlockWord::of(seen));
             match tag {
                 Tag::Safe => marks.safe = mark,
                 Tag::Finalized => marks.finalized = mark,

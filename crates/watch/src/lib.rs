@@ -11,7 +11,7 @@
 //!
 //! Replicas that share a store have one loop ask for all of them (`peers`).
 //!
-//! Requests never wait for a loop. [`Pulse`] is what the two sides share.
+//! A request waits for a loop only until the first upstream is verified. [`Pulse`] is what the two sides share.
 
 mod ask;
 mod block_hash;
@@ -40,8 +40,8 @@ mod word;
 pub use ask::{CallReason, CheckCounts, is_behind};
 pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
 pub use peers::{
-    BEAT, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet, ReplicaWord,
-    Replicas, SentWord, StateWord, UpstreamWord,
+    BEAT, BlockWord, ChainDemand, ChainPeers, ChainWord, HeadWord, MarksWord, PeerOutlet,
+    ReplicaWord, Replicas, SentWord, StateWord, UpstreamWord,
 };
 pub use pulse::Pulse;
 pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};

@@ -39,7 +39,8 @@ use tokio::sync::Notify;
 use wellhead_transport::feed::BoxFuture;
 
 pub use self::word::{
-    ChainDemand, ChainWord, HeadWord, MarksWord, ReplicaWord, SentWord, StateWord, UpstreamWord,
+    BlockWord, ChainDemand, ChainWord, HeadWord, MarksWord, ReplicaWord, SentWord, StateWord,
+    UpstreamWord,
 };
 
 /// How often a replica says that it is there, and a leader how its upstreams are.

@@ -35,19 +35,13 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "Wellheads",
                     Number,
                     "short",
-                    &[query(
-                        "{{version}}",
-                        r#"count by (version) (wellhead_build_info{job=~"$job"})"#,
-                    )],
+                    &[query("{{version}}", "count by (version) (wellhead_build_info{job})")],
                 ),
                 panel(
                     "Chains served",
                     Number,
                     "short",
-                    &[query(
-                        "",
-                        r#"sum(min by (chain) (wellhead_chain_served{job=~"$job",chain=~"$chain"}))"#,
-                    )],
+                    &[query("", "sum(min by (chain) (wellhead_chain_served{chain}))")],
                 ),
                 panel(
                     "Upstreams ready",
@@ -55,7 +49,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "",
-                        r#"sum(wellhead_upstream_condition{job=~"$job",chain=~"$chain",condition="ready"}) / sum(wellhead_upstream_condition{job=~"$job",chain=~"$chain"})"#,
+                        r#"sum(wellhead_upstream_condition{chain,condition="ready"}) / sum(wellhead_upstream_condition{chain})"#,
                     )],
                 ),
                 panel(
@@ -64,7 +58,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "",
-                        r#"sum(rate(wellhead_cache_calls_total{job=~"$job",chain=~"$chain",found!="miss"}[$__rate_interval])) / sum(rate(wellhead_cache_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        r#"sum(rate(wellhead_cache_calls_total{chain,found!="miss"}[$__rate_interval])) / sum(rate(wellhead_cache_calls_total{chain}[$__rate_interval]))"#,
                     )],
                 ),
             ],
@@ -78,7 +72,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{chain}}",
-                        r#"sum by (chain) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        "sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -87,7 +81,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{chain}} {{outcome}}",
-                        r#"sum by (chain, outcome) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain",outcome!="answered"}[$__rate_interval])) / on (chain) group_left () sum by (chain) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        r#"sum by (chain, outcome) (rate(wellhead_calls_total{chain,outcome!="answered"}[$__rate_interval])) / on (chain) group_left () sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))"#,
                     )],
                 ),
                 panel(
@@ -97,11 +91,11 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     &[
                         query(
                             "{{chain}} p50",
-                            r#"histogram_quantile(0.5, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                            "histogram_quantile(0.5, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))",
                         ),
                         query(
                             "{{chain}} p99",
-                            r#"histogram_quantile(0.99, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                            "histogram_quantile(0.99, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))",
                         ),
                     ],
                 ),
@@ -116,7 +110,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{method}}",
-                        r#"topk(10, sum by (method) (rate(wellhead_calls_total{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                        "topk(10, sum by (method) (rate(wellhead_calls_total{chain}[$__rate_interval])))",
                     )],
                 ),
                 panel(
@@ -125,7 +119,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{status}}",
-                        r#"sum by (status) (rate(wellhead_http_requests_total{job=~"$job"}[$__rate_interval])) > 0"#,
+                        "sum by (status) (rate(wellhead_http_requests_total{job}[$__rate_interval])) > 0",
                     )],
                 ),
                 panel(
@@ -134,7 +128,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}}",
-                        r#"max by (chain) (wellhead_chain_block{job=~"$job",chain=~"$chain",tag="latest"})"#,
+                        r#"max by (chain) (wellhead_chain_block{chain,tag="latest"})"#,
                     )],
                 ),
                 panel(
@@ -143,7 +137,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "s",
                     &[query(
                         "{{chain}}",
-                        r#"min by (chain) (wellhead_chain_head_age_seconds{job=~"$job",chain=~"$chain"})"#,
+                        "min by (chain) (wellhead_chain_head_age_seconds{chain})",
                     )],
                 ),
             ],
@@ -157,27 +151,27 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                 &[
                     query(
                         "wellheads",
-                        r#"count by (chain, upstream, condition) (wellhead_upstream_condition{job=~"$job",chain=~"$chain"})"#,
+                        "count by (chain, upstream, condition) (wellhead_upstream_condition{chain})",
                     ),
                     query(
                         "attempts per second",
-                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        "sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))",
                     ),
                     query(
                         "without an answer",
-                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain",verdict!~"answer|reverted"}[$__rate_interval])) / sum by (chain, upstream) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{chain,verdict!~"answer|reverted"}[$__rate_interval])) / sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))"#,
                     ),
                     query(
                         "p99 in s",
-                        r#"histogram_quantile(0.99, sum by (chain, upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain"}[$__rate_interval])))"#,
+                        "histogram_quantile(0.99, sum by (chain, upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{chain}[$__rate_interval])))",
                     ),
                     query(
                         "lag in blocks",
-                        r#"min by (chain, upstream) (wellhead_upstream_lag_blocks{job=~"$job",chain=~"$chain"})"#,
+                        "min by (chain, upstream) (wellhead_upstream_lag_blocks{chain})",
                     ),
                     query(
                         "credits per second",
-                        r#"sum by (chain, upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        "sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))",
                     ),
                 ],
             )],
@@ -191,7 +185,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}} {{upstream}}",
-                        r#"sum by (chain, upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        "sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -200,7 +194,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{upstream}} {{period}}",
-                        r#"max by (chain, upstream, period) (wellhead_upstream_cap_spent_ratio{job=~"$job",chain=~"$chain"})"#,
+                        "max by (chain, upstream, period) (wellhead_upstream_cap_spent_ratio{chain})",
                     )],
                 ),
                 panel(
@@ -209,7 +203,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{upstream}} {{period}}",
-                        r#"sum by (chain, upstream, period) (wellhead_upstream_credits_forecast{job=~"$job",chain=~"$chain"}) / max by (chain, upstream, period) (wellhead_upstream_credits_limit{job=~"$job",chain=~"$chain"})"#,
+                        "sum by (chain, upstream, period) (wellhead_upstream_credits_forecast{chain}) / max by (chain, upstream, period) (wellhead_upstream_credits_limit{chain})",
                     )],
                 ),
                 panel(
@@ -218,7 +212,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}}",
-                        r#"sum by (chain) (rate(wellhead_cache_saved_credits_total{job=~"$job",chain=~"$chain"}[$__rate_interval]))"#,
+                        "sum by (chain) (rate(wellhead_cache_saved_credits_total{chain}[$__rate_interval]))",
                     )],
                 ),
             ],
@@ -232,7 +226,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{instance}}",
-                        r#"rate(process_cpu_seconds_total{job=~"$job"}[$__rate_interval]) and on (job, instance) wellhead_build_info"#,
+                        "rate(process_cpu_seconds_total{job}[$__rate_interval]) and on (job, instance) wellhead_build_info",
                     )],
                 ),
                 panel(
@@ -241,7 +235,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "bytes",
                     &[query(
                         "{{instance}}",
-                        r#"process_resident_memory_bytes{job=~"$job"} and on (job, instance) wellhead_build_info"#,
+                        "process_resident_memory_bytes{job} and on (job, instance) wellhead_build_info",
                     )],
                 ),
                 panel(
@@ -250,7 +244,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{protocol}}",
-                        r#"sum by (protocol) (wellhead_client_connections{job=~"$job"})"#,
+                        "sum by (protocol) (wellhead_client_connections{job})",
                     )],
                 ),
                 panel(
@@ -259,7 +253,7 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{instance}}",
-                        r#"process_open_fds{job=~"$job"} / process_max_fds{job=~"$job"} and on (job, instance) wellhead_build_info"#,
+                        "process_open_fds{job} / process_max_fds{job} and on (job, instance) wellhead_build_info",
                     )],
                 ),
             ],
@@ -283,7 +277,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "wellheads",
-                        r#"count by (chain, upstream, condition) (wellhead_upstream_condition{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "count by (chain, upstream, condition) (wellhead_upstream_condition{upstream})",
                     )],
                 ),
                 panel(
@@ -292,7 +286,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}} {{upstream}}",
-                        r#"max by (chain, upstream) (wellhead_upstream_head_block{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "max by (chain, upstream) (wellhead_upstream_head_block{upstream})",
                     )],
                 ),
                 panel(
@@ -301,7 +295,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}} {{upstream}}",
-                        r#"max by (chain, upstream) (wellhead_upstream_lag_blocks{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "max by (chain, upstream) (wellhead_upstream_lag_blocks{upstream})",
                     )],
                 ),
                 panel(
@@ -310,7 +304,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{chain}} {{upstream}}",
-                        r#"max by (chain, upstream) (wellhead_upstream_astray{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "max by (chain, upstream) (wellhead_upstream_astray{upstream})",
                     )],
                 ),
             ],
@@ -324,7 +318,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{upstream}} {{verdict}}",
-                        r#"sum by (upstream, verdict) (rate(wellhead_attempts_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (upstream, verdict) (rate(wellhead_attempts_total{upstream}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -334,11 +328,11 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     &[
                         query(
                             "{{upstream}} p50",
-                            r#"histogram_quantile(0.5, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])))"#,
+                            "histogram_quantile(0.5, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))",
                         ),
                         query(
                             "{{upstream}} p99",
-                            r#"histogram_quantile(0.99, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])))"#,
+                            "histogram_quantile(0.99, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))",
                         ),
                     ],
                 ),
@@ -348,7 +342,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{le}}",
-                        r#"sum by (le) (rate(wellhead_attempt_duration_seconds_bucket{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval]))",
                     )],
                 ),
             ],
@@ -363,11 +357,11 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     &[
                         query(
                             "{{upstream}}",
-                            r#"sum by (upstream) (wellhead_upstream_in_flight{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                            "sum by (upstream) (wellhead_upstream_in_flight{upstream})",
                         ),
                         query(
                             "{{upstream}} limit",
-                            r#"sum by (upstream) (wellhead_upstream_in_flight_max{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                            "sum by (upstream) (wellhead_upstream_in_flight_max{upstream})",
                         ),
                     ],
                 ),
@@ -377,7 +371,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{upstream}} {{bound}}",
-                        r#"sum by (upstream, bound) (rate(wellhead_upstream_held_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (upstream, bound) (rate(wellhead_upstream_held_total{upstream}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -386,7 +380,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{upstream}}",
-                        r#"min by (upstream) (wellhead_upstream_learnt_rate{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "min by (upstream) (wellhead_upstream_learnt_rate{upstream})",
                     )],
                 ),
                 panel(
@@ -396,11 +390,11 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     &[
                         query(
                             "{{upstream}} {{period}}",
-                            r#"sum by (upstream, period) (wellhead_upstream_credits_forecast{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                            "sum by (upstream, period) (wellhead_upstream_credits_forecast{upstream})",
                         ),
                         query(
                             "{{upstream}} {{period}} cap",
-                            r#"max by (upstream, period) (wellhead_upstream_credits_limit{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                            "max by (upstream, period) (wellhead_upstream_credits_limit{upstream})",
                         ),
                     ],
                 ),
@@ -415,7 +409,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{upstream}} {{protocol}}",
-                        r#"sum by (upstream, protocol) (wellhead_upstream_connections{job=~"$job",chain=~"$chain",upstream=~"$upstream"})"#,
+                        "sum by (upstream, protocol) (wellhead_upstream_connections{upstream})",
                     )],
                 ),
                 panel(
@@ -424,7 +418,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{upstream}} {{protocol}}",
-                        r#"sum by (upstream, protocol) (rate(wellhead_upstream_connections_opened_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (upstream, protocol) (rate(wellhead_upstream_connections_opened_total{upstream}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -433,7 +427,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{upstream}} {{reason}}",
-                        r#"sum by (upstream, reason) (rate(wellhead_self_calls_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (upstream, reason) (rate(wellhead_self_calls_total{upstream}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -442,7 +436,7 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{upstream}}",
-                        r#"sum by (upstream) (rate(wellhead_self_credits_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval])) / sum by (upstream) (rate(wellhead_upstream_credits_total{job=~"$job",chain=~"$chain",upstream=~"$upstream"}[$__rate_interval]))"#,
+                        "sum by (upstream) (rate(wellhead_self_credits_total{upstream}[$__rate_interval])) / sum by (upstream) (rate(wellhead_upstream_credits_total{upstream}[$__rate_interval]))",
                     )],
                 ),
             ],
@@ -465,17 +459,14 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     Table,
                     "short",
                     &[
-                        query(
-                            "spent",
-                            r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"})"#,
-                        ),
+                        query("spent", "sum by (tenant, period) (wellhead_tenant_credits{tenant})"),
                         query(
                             "quota",
-                            r#"max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                            "max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
                         ),
                         query(
                             "share",
-                            r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"}) / max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                            "sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
                         ),
                     ],
                 ),
@@ -485,7 +476,7 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     "percentunit",
                     &[query(
                         "{{tenant}} {{period}}",
-                        r#"sum by (tenant, period) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant"}) / max by (tenant, period) (wellhead_tenant_credits_limit{job=~"$job",tenant=~"$tenant"})"#,
+                        "sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
                     )],
                 ),
             ],
@@ -499,7 +490,7 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{tenant}}",
-                        r#"topk(20, sum by (tenant) (wellhead_tenant_credits{job=~"$job",tenant=~"$tenant",period="day"}))"#,
+                        r#"topk(20, sum by (tenant) (wellhead_tenant_credits{tenant,period="day"}))"#,
                     )],
                 ),
                 panel(
@@ -508,7 +499,7 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     "short",
                     &[query(
                         "{{tenant}}",
-                        r#"topk(20, sum by (tenant) (clamp_min(deriv(wellhead_tenant_credits{job=~"$job",tenant=~"$tenant",period="day"}[$__rate_interval]), 0)))"#,
+                        r#"topk(20, sum by (tenant) (clamp_min(deriv(wellhead_tenant_credits{tenant,period="day"}[$__rate_interval]), 0)))"#,
                     )],
                 ),
             ],
@@ -522,7 +513,7 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{subject}} {{limit}}",
-                        r#"sum by (subject, limit) (rate(wellhead_caller_refusals_total{job=~"$job"}[$__rate_interval]))"#,
+                        "sum by (subject, limit) (rate(wellhead_caller_refusals_total{job}[$__rate_interval]))",
                     )],
                 ),
                 panel(
@@ -531,20 +522,15 @@ pub(super) const TENANTS: Dashboard = Dashboard {
                     "reqps",
                     &[query(
                         "{{reason}}",
-                        r#"sum by (reason) (rate(wellhead_http_refused_total{job=~"$job"}[$__rate_interval]))"#,
+                        "sum by (reason) (rate(wellhead_http_refused_total{job}[$__rate_interval]))",
                     )],
                 ),
-                panel(
-                    "Keys",
-                    Number,
-                    "short",
-                    &[query("{{instance}}", r#"wellhead_keys{job=~"$job"}"#)],
-                ),
+                panel("Keys", Number, "short", &[query("{{instance}}", "wellhead_keys{job}")]),
                 panel(
                     "Rows of usage of this minute",
                     Lines,
                     "short",
-                    &[query("{{instance}}", r#"wellhead_usage_rows_open{job=~"$job"}"#)],
+                    &[query("{{instance}}", "wellhead_usage_rows_open{job}")],
                 ),
             ],
         },

@@ -16,24 +16,7 @@ use std::str::FromStr;
 
 use super::measure::{MEASURES, Measure};
 use crate::conclude::verdict::{Unit, figure_words};
-
-/// Experiments that a condition can name.
-const EXPERIMENTS: [&str; 14] = [
-    "latency",
-    "protocol",
-    "streams",
-    "bodies",
-    "connection",
-    "rate",
-    "window",
-    "throttle",
-    "cost",
-    "load",
-    "soak",
-    "fresh",
-    "agree",
-    "reach",
-];
+use crate::experiment::EXPERIMENTS;
 
 const COMPARISONS: [(&str, ComparisonSign); 6] = [
     ("<=", ComparisonSign::AtMost),
@@ -178,6 +161,7 @@ fn subject(
     cursor: &mut ConditionCursor<'_>,
 ) -> Result<(ConditionSubject, Option<Unit>), ConditionError> {
     let (at, name) = cursor.take(is_name);
+    let experiments = EXPERIMENTS.map(|(name, _)| name);
     if name == "verdict" {
         let (at, name) = cursor.take(is_name);
         let Some((experiment, figure)) = name.split_once('.') else {
@@ -185,14 +169,14 @@ fn subject(
             return Err(cursor.error_at(at, why.to_owned()));
         };
         let after = at + experiment.len() + 1;
-        let experiment = known(cursor, at, experiment, "experiment", &EXPERIMENTS)?;
+        let experiment = known(cursor, at, experiment, "experiment", &experiments)?;
         let figure = known(cursor, after, figure, "figure of a verdict", &figure_words())?;
         return Ok((ConditionSubject::Verdict { experiment, figure }, None));
     }
     let (experiment, at, name) = match name.split_once('.') {
         Some((experiment, rest)) => {
             let after = at + experiment.len() + 1;
-            (Some(known(cursor, at, experiment, "experiment", &EXPERIMENTS)?), after, rest)
+            (Some(known(cursor, at, experiment, "experiment", &experiments)?), after, rest)
         }
         None => (None, at, name),
     };
@@ -326,6 +310,7 @@ mod tests {
             ("errors > 1%", "Above 1 %"),
             ("throughput < 600/min", "Below 10 /s"),
             ("calls == 0", "Equal 0 "),
+            ("replay.p95 > 1s", "Above 1000 ms"),
             ("verdict rate.limit < 100/s", "Below 100 /s"),
             ("verdict streams.cap <= 100", "AtMost 100 "),
             ("verdict connection.idle != 1min", "Unequal 60000 ms"),

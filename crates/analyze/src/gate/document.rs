@@ -1,10 +1,11 @@
 //! The run as one JSON document, for what reads no text. Its schema is [`DOCUMENT_SCHEMA`].
 
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::evaluate::{ConditionResult, GateOutcome};
 use super::measure::{MEASURES, Measure, MeasuredRun};
-use crate::conclude::verdict::{Confidence, ExperimentVerdict, VerdictFigure, figures};
+use crate::conclude::verdict::{Confidence, ExperimentVerdict, Unit, VerdictFigure, figures};
 use crate::record::RunRecord;
 
 /// The JSON Schema (draft 2020-12) of a [`RunDocument`].
@@ -61,37 +62,13 @@ pub struct DocumentTarget {
 }
 
 /// The figures of one experiment; what was not measured is absent.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct DocumentExperiment {
     /// Its name.
     pub experiment: String,
-    /// Calls of sound cells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calls: Option<u64>,
-    /// The median latency, milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50_ms: Option<f64>,
-    /// The 90th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p90_ms: Option<f64>,
-    /// The 95th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p95_ms: Option<f64>,
-    /// The 99th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99_ms: Option<f64>,
-    /// The longest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_ms: Option<f64>,
-    /// Calls that failed, percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub errors_percent: Option<f64>,
-    /// Calls that were refused for their rate, percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throttled_percent: Option<f64>,
-    /// Served calls per second of the best cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub throughput_per_second: Option<f64>,
+    /// Each measure of it under its word and unit, such as `p95_ms`.
+    #[serde(flatten)]
+    pub figures: Map<String, Value>,
 }
 
 /// One verdict.
@@ -181,25 +158,26 @@ fn targets(
 }
 
 fn experiment(measured: &MeasuredRun<'_>, target: usize, name: &str) -> DocumentExperiment {
-    let mut told = DocumentExperiment { experiment: name.to_owned(), ..Default::default() };
-    for (word, measure) in MEASURES {
-        let figure = measured.figure(target, Some(name), measure).ok();
-        let figure = figure.map(|figure| (figure.value * 1_000.0).round() / 1_000.0);
-        let place = match (measure, word) {
-            (Measure::Calls, _) => {
-                told.calls = figure.map(|figure| figure as u64);
-                continue;
+    let figure = |(word, measure): (&str, Measure)| {
+        let value = measured.figure(target, Some(name), measure).ok()?.value;
+        Some(match measure.unit() {
+            Unit::Count => (word.to_owned(), json!(value as u64)),
+            unit => {
+                (format!("{word}_{}", key_word(unit)), json!((value * 1_000.0).round() / 1_000.0))
             }
-            (Measure::Errors, _) => &mut told.errors_percent,
-            (Measure::Throttled, _) => &mut told.throttled_percent,
-            (Measure::Throughput, _) => &mut told.throughput_per_second,
-            (Measure::LatencyMax, _) => &mut told.max_ms,
-            (Measure::Latency(_), "p50") => &mut told.p50_ms,
-            (Measure::Latency(_), "p90") => &mut told.p90_ms,
-            (Measure::Latency(_), "p95") => &mut told.p95_ms,
-            (Measure::Latency(_), _) => &mut told.p99_ms,
-        };
-        *place = figure;
+        })
+    };
+    let figures = MEASURES.into_iter().filter_map(figure).collect();
+    DocumentExperiment { experiment: name.to_owned(), figures }
+}
+
+/// A unit at the end of a key.
+fn key_word(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Milliseconds => "ms",
+        Unit::Percent => "percent",
+        Unit::PerSecond => "per_second",
+        Unit::BytesPerSecond => "bytes_per_second",
+        Unit::Count => "count",
     }
-    told
 }

@@ -1,7 +1,7 @@
 //! What a monitor keeps on the disk: `watch.json`, and the runs beside it.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,8 @@ use crate::record::MeasuredTarget;
 /// Goes up when a newer wellhead cannot read it as it is.
 const VERSION: u32 = 1;
 const FILE: &str = "watch.json";
+/// A longer file is refused: the ledgers and verdicts of hundreds of targets take far less.
+const BYTES_MAX: u64 = 64 << 20;
 /// Runs of these names are a monitor's own.
 const RUN: &str = "run-";
 /// Runs that are kept, the newest; older ones are removed.
@@ -43,8 +45,8 @@ pub(super) fn lock(dir: &Path) -> io::Result<File> {
 ///
 /// If the file is there and cannot be read: what was spent is not known then, and nothing may be sent.
 pub(super) fn load(dir: &Path, targets: &[MeasuredTarget]) -> io::Result<Vec<MonitoredTarget>> {
-    let saved = match fs::read_to_string(dir.join(FILE)) {
-        Ok(text) => serde_json::from_str::<SavedMonitor>(&text).map_err(io::Error::other)?,
+    let saved = match read(&dir.join(FILE)) {
+        Ok(text) => serde_json::from_slice::<SavedMonitor>(&text).map_err(io::Error::other)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             SavedMonitor { version: VERSION, targets: Vec::new() }
         }
@@ -71,6 +73,16 @@ pub(super) fn load(dir: &Path, targets: &[MeasuredTarget]) -> io::Result<Vec<Mon
         found
     };
     Ok(targets.iter().enumerate().map(of).collect())
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        let told = format!("`{FILE}` is longer than {} MiB", BYTES_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
+    }
+    Ok(text)
 }
 
 /// Writes it beside and puts it in its place: it is never torn.
@@ -156,5 +168,9 @@ mod tests {
             fs::write(dir.path().join(FILE), text).expect("written");
             assert!(load(dir.path(), &[]).is_err(), "{text}");
         }
+        let file = File::create(dir.path().join(FILE)).expect("made");
+        file.set_len(BYTES_MAX + 1).expect("a hole takes no room");
+        let error = load(dir.path(), &[]).expect_err("too long");
+        assert_eq!(error.to_string(), "`watch.json` is longer than 64 MiB");
     }
 }

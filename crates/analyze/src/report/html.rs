@@ -13,6 +13,7 @@ use super::table::sentences;
 use super::{answers, beside, card, draw, svg};
 use crate::conclude::profile::date;
 use crate::conclude::verdict::{Confidence, ExperimentVerdict};
+use crate::experiment::question;
 use crate::record::{CellDoubt, Record, RunRecord, Trial, WireEvent, trials};
 use crate::text::{escaped, is_bidi_control};
 
@@ -21,27 +22,6 @@ const SCRIPT: &str = include_str!("../../assets/report.js");
 
 /// Things that connections did that are listed.
 const EXAMPLES_MAX: usize = 20;
-
-/// What each experiment asks.
-fn question(experiment: &str) -> &'static str {
-    match experiment {
-        "latency" => "How long does a single call take?",
-        "protocol" => "Which protocol is fastest, and over how many connections?",
-        "streams" => "How many concurrent streams does one connection allow?",
-        "bodies" => "How fast do large answers arrive, and do small ones wait for them?",
-        "connection" => "How many requests does a connection serve, and how long may it be idle?",
-        "rate" => "How many calls per second pass?",
-        "window" => "How many calls pass in a burst, and how soon does the limit refill?",
-        "throttle" => "Are concurrent calls silently slowed down?",
-        "cost" => "How much does each method count against the rate limit?",
-        "load" => "Which load does it sustain?",
-        "soak" => "Is it stable over a long time?",
-        "fresh" => "How soon does it show a new block?",
-        "agree" => "Does it agree with the others?",
-        "reach" => "Which methods, how much history and which sizes does it serve?",
-        _ => "",
-    }
-}
 
 /// The whole page.
 pub(super) fn page(run: &RunRecord, records: &[Record], verdicts: &[ExperimentVerdict]) -> String {

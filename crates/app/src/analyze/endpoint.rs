@@ -13,7 +13,7 @@ use wellhead_upstream::Provider;
 
 use super::named;
 use crate::assemble::endpoint_of;
-use crate::cli::analyze::CommonArgs;
+use crate::cli::analyze::TargetArgs;
 use crate::cli::analyze::endpoint::EndpointArgs;
 use crate::config::{self, IdentityFiles, Overrides, Upstream};
 use crate::terminal::{CommandError, environment, rendered};
@@ -26,16 +26,8 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// # Errors
 ///
 /// Where one cannot be used, or has the name of another.
-pub(super) fn goals(common: &CommonArgs) -> Result<Vec<Goal>, CommandError> {
-    goals_of(&common.urls, &common.endpoint)
-}
-
-/// As [`goals`], of arguments that are not those of experiments.
-///
-/// # Errors
-///
-/// As [`goals`].
-pub(super) fn goals_of(texts: &[String], args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+pub(super) fn goals(targets: &TargetArgs) -> Result<Vec<Goal>, CommandError> {
+    let TargetArgs { urls: texts, endpoint: args, note: _, seed: _ } = targets;
     let access = access(args)?;
     let mut goals = urls(texts)?;
     goals.extend(upstreams(args)?);
@@ -204,12 +196,9 @@ fn header(what: &str, text: &str) -> Result<(String, Secret), CommandError> {
 
 fn secret_file(what: &str, path: &Path) -> Result<String, CommandError> {
     let failed = |why: String| wrong(format!("`{what}`: `{}` {why}", path.display()));
-    let bytes = config::file::read_any(path, SECRET_BYTES_MAX + 1)
+    let text = config::file::read_any(path, SECRET_BYTES_MAX)
+        .and_then(config::file::text)
         .map_err(|error| failed(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > SECRET_BYTES_MAX {
-        return Err(failed(format!("is longer than {} KiB", SECRET_BYTES_MAX >> 10)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| failed("is not text".to_owned()))?;
     if text.trim().is_empty() { Err(failed("is empty".to_owned())) } else { Ok(text) }
 }
 
@@ -275,6 +264,7 @@ fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::analyze::CommonArgs;
 
     fn refused<T>(outcome: Result<T, CommandError>) -> String {
         match outcome {
@@ -285,7 +275,7 @@ mod tests {
 
     fn with(urls: &[&str], endpoint: EndpointArgs) -> Result<Vec<Goal>, CommandError> {
         let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-        goals(&CommonArgs { endpoint, ..CommonArgs::test(urls) })
+        goals(&TargetArgs { endpoint, ..CommonArgs::test(urls).targets })
     }
 
     fn header_args(headers: &[&str]) -> EndpointArgs {

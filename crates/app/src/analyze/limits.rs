@@ -30,7 +30,7 @@ const THROTTLE_CALLS: u64 = 300;
 pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
     let rest = rest_between_rates(goal);
-    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     let auto = HttpVersion::Auto;
     vec![
         Box::new(plan::RatePlan::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
@@ -59,7 +59,7 @@ pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn ExperimentPlan>, CommandErro
         calls: it.calls,
         within: Duration::from_secs(it.seconds),
     };
-    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     Ok(Box::new(plan::CostPlan::new(&methods, terms, REST, &mut rng)))
 }
 

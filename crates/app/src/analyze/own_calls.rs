@@ -36,12 +36,9 @@ pub(super) fn replay(it: &ReplayArgs) -> Result<(), CommandError> {
 /// The calls in a file. They live as long as the process, which has one run.
 fn read(path: &Path) -> Result<&'static CallList, CommandError> {
     let failed = |why: String| CommandError::Config(format!("`{}`: {why}", path.display()));
-    let bytes =
-        config::file::read_any(path, BYTES_MAX + 1).map_err(|error| failed(error.to_string()))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(failed(format!("it is longer than {} MiB", BYTES_MAX >> 20)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| failed("it is not text".to_owned()))?;
+    let text = config::file::read_any(path, BYTES_MAX)
+        .and_then(config::file::text)
+        .map_err(|error| failed(error.to_string()))?;
     let list = CallList::parse(&text, &METHODS).map_err(|why| failed(why.to_string()))?;
     if list.left_out() > 0 {
         complain(&format!(

@@ -52,12 +52,12 @@ pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
             "the command line of the run measures nothing".to_owned(),
         ));
     };
-    common.urls = urls(&common.urls, &given)?;
-    let EndpointArgs { headers: kept, proxy, .. } = &mut common.endpoint;
+    common.targets.urls = urls(&common.targets.urls, &given)?;
+    let EndpointArgs { headers: kept, proxy, .. } = &mut common.targets.endpoint;
     *kept = headers(kept, &it.secrets.headers)?;
     *proxy = whole_proxy(proxy.take(), it.secrets.proxy.clone())?;
     common.goes_on = Some(it.dir.clone());
-    common.seed = earlier.run().seed;
+    common.targets.seed = earlier.run().seed;
     common.profile = it.profile.clone().or(common.profile.take());
     common.yes |= it.yes;
     super::command(&analyze.what)
@@ -75,8 +75,8 @@ pub(super) fn words(common: &CommonArgs, sockets: &[String]) -> Vec<String> {
     // A path that is no text is kept as it is shown.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let after = words.skip_while(|word| word != "analyze").skip(1);
-    let after = after.map(|word| without_header(word, &common.endpoint));
-    without_secrets(after, &[&common.urls[..], sockets].concat())
+    let after = after.map(|word| without_header(word, &common.targets.endpoint));
+    without_secrets(after, &[&common.targets.urls[..], sockets].concat())
 }
 
 /// A header keeps its name, and the proxy its place. A file is named, not read.

@@ -99,7 +99,7 @@ fn agree_terms(it: &AgreeArgs) -> agree::AgreeTerms {
         blocks: it.blocks.into(),
         depth: it.depth,
         asks: usize::try_from(it.asks).unwrap_or(usize::MAX),
-        seed: it.common.seed,
+        seed: it.common.targets.seed,
     }
 }
 
@@ -107,7 +107,7 @@ fn fresh_terms(it: &FreshArgs) -> fresh::FreshTerms {
     fresh::FreshTerms {
         lasting: Duration::from_secs(it.seconds),
         every: Duration::from_millis(it.every_ms),
-        seed: it.common.seed,
+        seed: it.common.targets.seed,
     }
 }
 
@@ -124,7 +124,7 @@ struct InquiryRun<'a> {
 
 /// Measures all targets together and writes the report.
 pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), CommandError> {
-    let goals = endpoint::goals(common)?;
+    let goals = endpoint::goals(&common.targets)?;
     let (name, _) = inquiry.name();
     if goals.len() < inquiry.targets_min() {
         return Err(CommandError::Config(format!(
@@ -294,7 +294,7 @@ mod tests {
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
-        let names = names(&endpoint::goals(&common).unwrap_or_default());
+        let names = names(&endpoint::goals(&common.targets).unwrap_or_default());
         let it = FreshArgs { common, seconds: 1, every_ms: 100, subscribe: false, ws: Vec::new() };
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());

@@ -31,7 +31,7 @@ const DAYS_OF_MONTH: f64 = 30.0;
 
 /// Watches until a signal ends it.
 pub(super) fn command(it: &WatchArgs) -> Result<(), CommandError> {
-    let goals = endpoint::goals_of(&it.urls, &it.endpoint)?;
+    let goals = endpoint::goals(&it.targets)?;
     it.profile.as_deref().map_or(Ok(()), has_place)?;
     let figures = SharedFigures::default();
     let exporter = exporter(it, &figures)?;
@@ -138,10 +138,10 @@ async fn monitor(
         rate_lasting: Duration::from_secs(it.seconds),
     };
     let run = RunTerms {
-        seed: it.seed,
+        seed: it.targets.seed,
         started_unix: clock::unix_seconds(),
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(it.note.clone()),
+        machine: machine(it.targets.note.clone()),
     };
     let play = MonitorRunTerms { run, is_precise: true, cpu: None };
     let mut desk = WatchDesk { profile: it.profile.as_deref(), bounds, figures };

@@ -143,28 +143,36 @@ impl Experiment {
     }
 }
 
-/// Arguments of all experiments.
-#[derive(Debug, Args)]
-pub struct CommonArgs {
-    /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL
-    /// names a target in the report
+/// What is measured, by experiments and by `watch`.
+#[derive(Debug, Clone, Args)]
+pub struct TargetArgs {
+    /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL names a
+    /// target in records, reports and metrics
     #[arg(value_name = "URL", required_unless_present = "upstreams")]
     pub urls: Vec<String>,
     /// How they are reached.
     #[command(flatten)]
     pub endpoint: EndpointArgs,
+    /// A remark for the records, such as the region of the measuring machine
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// The random seed: decides the calls and their order [default: another one for each run]
+    #[arg(long, value_name = "N", default_value_t = drawn_seed(), hide_default_value = true)]
+    pub seed: u64,
+}
+
+/// Arguments of all experiments.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// What is measured.
+    #[command(flatten)]
+    pub targets: TargetArgs,
     /// The directory for records [default: wellhead-analysis-HOST-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// A remark for the report, such as the region of the measuring machine
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// The random seed: decides the calls and their order [default: another one for each run]
-    #[arg(long, value_name = "N", default_value_t = drawn_seed(), hide_default_value = true)]
-    pub seed: u64,
     /// The most calls to send, to all targets together
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = calls(1))]
     pub max_calls: u64,
@@ -187,12 +195,9 @@ impl CommonArgs {
     /// For a test: nothing is asked of a person.
     pub(crate) fn test(urls: Vec<String>) -> Self {
         Self {
-            urls,
-            endpoint: EndpointArgs::default(),
+            targets: TargetArgs { urls, endpoint: EndpointArgs::default(), note: None, seed: 1 },
             out: None,
             profile: None,
-            note: None,
-            seed: 1,
             max_calls: 100,
             dry_run: false,
             yes: true,

@@ -6,7 +6,7 @@ use wellhead_access::KeyRecord;
 
 use super::access::Access;
 use super::callers;
-use super::file::read_any;
+use super::file;
 use super::problem::{Problem, SettingPath};
 use super::usage::UsageConfig;
 use super::{RELATIVE_PATHS, UnusableCertificates, authorities};
@@ -88,10 +88,9 @@ pub(crate) const KEYS_BYTES_MAX: u64 = 512 << 20;
 
 /// Reads a file of keys. `Err`: why not, or what is wrong with its lines.
 pub(crate) fn read_keys(path: &Path) -> Result<Vec<KeyRecord>, Vec<String>> {
-    let bytes = read_any(path, KEYS_BYTES_MAX)
+    let text = file::read_any(path, KEYS_BYTES_MAX)
+        .and_then(file::text)
         .map_err(|error| vec![format!("`{}` cannot be read: {error}", path.display())])?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| vec![format!("`{}` is not UTF-8 text", path.display())])?;
     KeyRecord::read_file(&text)
 }
 

@@ -4,6 +4,9 @@
 //! if it must. So files that are named in a config have to be regular ones. The config itself may
 //! come through a pipe, as `/dev/stdin` or `<(...)` of a shell: it is read on a thread of its own,
 //! and has [`PIPE_WAIT`] to arrive.
+//!
+//! A file that is longer than its bound is an error: to cut it would lose what stands at its end. Errors are
+//! words that continue "cannot be read: ".
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,7 +17,7 @@ use std::time::Duration;
 /// So long a config that is no regular file may take to arrive.
 const PIPE_WAIT: Duration = Duration::from_secs(10);
 
-/// The first `bytes_max` of a regular file.
+/// All of a regular file; an error if it is longer than `bytes_max`.
 pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -22,9 +25,15 @@ pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read(path, bytes_max)
 }
 
-/// The first `bytes_max` of a file, or of what comes through a pipe.
+/// All of a file, or of what comes through a pipe; an error if it is longer than `bytes_max`.
 pub(crate) fn read_any(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_within(path, bytes_max, PIPE_WAIT)
+}
+
+/// What was read, as text.
+pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
+    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
+    String::from_utf8(bytes).map_err(not_text)
 }
 
 fn read_within(path: &Path, bytes_max: u64, wait: Duration) -> io::Result<Vec<u8>> {
@@ -46,7 +55,15 @@ fn read_within(path: &Path, bytes_max: u64, wait: Duration) -> io::Result<Vec<u8
 
 fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    // One byte more, so that the bound itself reports.
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let what = match bytes_max >> 20 {
+            0 => format!("it is longer than {} KiB", bytes_max >> 10),
+            mib => format!("it is longer than {mib} MiB"),
+        };
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     Ok(bytes)
 }
 
@@ -80,12 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_file_is_read_up_to_its_bound() {
+    fn a_file_is_read_whole_or_not_at_all() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         std::fs::write(&path, "abcdef").expect("written");
-        assert_eq!(read_regular(&path, 4).expect("read"), b"abcd");
-        assert_eq!(read_any(&path, 4).expect("read"), b"abcd");
-        assert!(read_any(folder.path(), 4).is_err(), "a folder");
+        assert_eq!(read_regular(&path, 6).expect("read"), b"abcdef");
+        assert_eq!(read_any(&path, 6).expect("read"), b"abcdef");
+        assert!(read_any(folder.path(), 6).is_err(), "a folder");
+        for (bytes_max, told) in [(2 << 10, "2 KiB"), (3 << 20, "3 MiB")] {
+            std::fs::write(&path, vec![b'a'; bytes_max + 1]).expect("written");
+            for read in [read_regular, read_any] {
+                let error = read(&path, bytes_max as u64).expect_err("too long");
+                assert_eq!(error.to_string(), format!("it is longer than {told}"));
+            }
+        }
+        assert_eq!(text(b"a".to_vec()).expect("text"), "a");
+        assert_eq!(text(vec![0xff]).expect_err("no text").to_string(), "it is not UTF-8 text");
     }
 }

@@ -8,9 +8,8 @@ use wellhead_net::ClientIdentity;
 use wellhead_telemetry::Secret;
 
 use super::chain::Upstream;
-use super::file::read_regular;
 use super::problem::{Problem, SettingPath};
-use super::{CA_BYTES_MAX, RELATIVE_PATHS, UnusableCertificates};
+use super::{CA_BYTES_MAX, RELATIVE_PATHS, UnusableCertificates, file};
 
 /// A certificate and its private key, each in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,14 +56,11 @@ impl IdentityFiles {
 fn text(path: &Path) -> Result<Secret, UnusableCertificates> {
     let shown = path.display();
     let other = |why: &str| UnusableCertificates::Other(format!("`{shown}`: {why}"));
-    let bytes = read_regular(path, CA_BYTES_MAX + 1).map_err(|error| match error.kind() {
+    let read = file::read_regular(path, CA_BYTES_MAX).and_then(file::text);
+    read.map(Secret::new).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => other("there is no such file"),
         _ => other(&error.to_string()),
-    })?;
-    if bytes.len() as u64 > CA_BYTES_MAX {
-        return Err(other(&format!("it is longer than {} MiB", CA_BYTES_MAX >> 20)));
-    }
-    String::from_utf8(bytes).map(Secret::new).map_err(|_| other("it is not text"))
+    })
 }
 
 /// Makes the paths of an upstream's identity absolute to `base`, and reports what cannot be used. `path` is the

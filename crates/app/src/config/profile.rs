@@ -253,10 +253,9 @@ fn cores() -> usize {
 /// A profile as written, or what is wrong with it: each continues the name of the file.
 fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
     let seen_from = "relative paths are seen from the directory of the config";
-    let bytes = super::file::read_regular(file, super::READ_MAX)
+    let source = super::file::read_regular(file, super::READ_MAX)
+        .and_then(super::file::text)
         .map_err(|error| vec![Wrong::hinted(format!("cannot be read: {error}"), seen_from)])?;
-    let source =
-        String::from_utf8(bytes).map_err(|_| vec![Wrong::new("is not UTF-8 text".to_owned())])?;
     let mut problems = Vec::new();
     let root = tree::parse(&source, &mut problems, &mut Vec::new());
     let written = root.and_then(|root| {

@@ -16,8 +16,7 @@ use wellhead_access::KeyRecord;
 
 use super::list::KeyList;
 use super::problem::KeyProblem;
-use crate::config::KEYS_BYTES_MAX;
-use crate::config::file::read_regular;
+use crate::config::{KEYS_BYTES_MAX, file};
 
 /// A change that another one holds up for longer gives up.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -97,19 +96,12 @@ fn change_file<T>(
 
 /// `None` if there is no such file.
 fn read(path: &Path) -> Result<Option<String>, KeyProblem> {
-    let failed = |why: String| {
-        Err(KeyProblem::System(format!("`{}` cannot be read: {why}", path.display())))
-    };
-    match read_regular(path, KEYS_BYTES_MAX + 1) {
-        Ok(bytes) if bytes.len() as u64 > KEYS_BYTES_MAX => {
-            failed(format!("it is longer than {} MiB", KEYS_BYTES_MAX >> 20))
-        }
-        Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => failed("it is not UTF-8 text".to_owned()),
-        },
+    match file::read_regular(path, KEYS_BYTES_MAX).and_then(file::text) {
+        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => failed(error.to_string()),
+        Err(error) => {
+            Err(KeyProblem::System(format!("`{}` cannot be read: {error}", path.display())))
+        }
     }
 }
 

@@ -28,9 +28,9 @@ use super::*;
 use crate::admin::{AdminPages, AdminParts};
 use crate::assemble::{Assembly, Recorders};
 use crate::config::{Loaded, Overrides};
-use crate::heartbeat::Heartbeats;
 use crate::loops::ChainLoops;
-use crate::reload::{ReloadDesk, ReloadRecord};
+use crate::metrics::idle_sources;
+use crate::reload::ReloadDesk;
 use wellhead_proxy::ProxyWorker;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -151,24 +151,14 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
 }
 
 fn limits(parts: &Assembly) -> Vec<Value> {
-    let server = wellhead_server::Server::new(wellhead_server::Settings::default());
-    let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
-    let (access, usage) = (Arc::default(), crate::usage::Usage::idle());
-    let keys = crate::admin::KeyAdmin::none();
-    let others = AdminParts {
-        proxy: parts.proxy.replaceable(),
-        server,
-        tls: Vec::new(),
-        beats,
-        state: None,
-        access,
-        usage,
-        keys,
+    let told = AdminParts {
+        sources: idle_sources(parts),
+        access: Arc::default(),
+        keys: crate::admin::KeyAdmin::none(),
         reloads: ReloadDesk::new().0,
-        record: ReloadRecord::new(0),
         hand_overs: crate::handover::HandOverDesk::new().0,
     };
-    let pages = AdminPages::new(parts, others);
+    let pages = AdminPages::new(parts, told);
     let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");
     let limits = &status["chains"][0]["upstreams"][0]["limits"];

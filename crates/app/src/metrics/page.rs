@@ -151,26 +151,30 @@ fn exposed() -> Vec<ExposedFamily> {
     families
 }
 
-fn idle_text() -> String {
-    let settings = config::parse("wellhead.yaml", CONFIG, &|_| None, Overrides::default());
-    let settings = Arc::new(settings.expect("the config above is good").settings);
-    let now = wellhead_dispatch::now();
-    let parts = Assembly::new(&settings, Recorders::default(), now)
-        .expect("a plain upstream can be reached");
+/// What there is to measure while nothing is listened on.
+pub(crate) fn idle_sources(parts: &Assembly) -> MetricSources {
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::new(&UsageSettings::of(&settings), no_quota, Arc::new(|| 0));
-    let sources = MetricSources {
-        proxy: Arc::new(ArcSwap::new(Arc::clone(&parts.proxy))),
+    let usage = Usage::new(&UsageSettings::of(&parts.settings), no_quota, Arc::new(|| 0));
+    MetricSources {
+        proxy: parts.proxy.replaceable(),
         connections: Arc::new(ArcSwap::from_pointee(parts.connections())),
         server: Server::new(wellhead_server::Settings::default()),
         tls: Vec::new(),
         state: None,
         usage: usage.expect("usage in memory needs nothing"),
-        beats: Arc::new(Heartbeats::new(1, now)),
+        beats: Arc::new(Heartbeats::new(1, wellhead_dispatch::now())),
         record: crate::reload::ReloadRecord::new(0),
-    };
+    }
+}
+
+fn idle_text() -> String {
+    let settings = config::parse("wellhead.yaml", CONFIG, &|_| None, Overrides::default());
+    let settings = Arc::new(settings.expect("the config above is good").settings);
+    let parts = Assembly::new(&settings, Recorders::default(), wellhead_dispatch::now())
+        .expect("a plain upstream can be reached");
     let mut text = String::new();
-    encode(&mut text, &registry(&parts, sources)).expect("writing to a String does not fail");
+    encode(&mut text, &registry(&parts, idle_sources(&parts)))
+        .expect("writing to a String does not fail");
     text
 }
 

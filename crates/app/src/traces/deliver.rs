@@ -42,7 +42,7 @@ pub(super) enum ExportAttempt {
 /// Sends what comes out of a queue.
 pub(super) struct TraceExporter {
     pub(super) receiver: TraceReceiver,
-    pub(super) way: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn Transport>,
     pub(super) timeout: Duration,
     pub(super) resource: TraceResource,
     pub(super) counts: Arc<TraceCounts>,
@@ -155,7 +155,7 @@ impl TraceExporter {
     }
 
     async fn attempt(&self, body: Bytes) -> ExportAttempt {
-        match post(&*self.way, body, self.timeout, ANSWER_BYTES).await {
+        match post(&*self.transport, body, self.timeout, ANSWER_BYTES).await {
             Err(why) => ExportAttempt::Failed(why, None),
             Ok(reply) => judge(reply.status, reply.retry_after, &reply.body),
         }

@@ -119,13 +119,19 @@ fn traces(steps: impl IntoIterator<Item = Step>) -> (Arc<Traces>, Arc<ScriptedTr
                   chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
     let loaded = parse("test", source, &|_| None, Overrides::default()).expect("sound");
     let steps: VecDeque<_> = steps.into_iter().collect();
-    let way = Arc::new(ScriptedTransport::playing(steps, status(200, Bytes::new())));
+    let transport = Arc::new(ScriptedTransport::playing(steps, status(200, Bytes::new())));
     let config = loaded.settings.traces.expect("given");
-    let shared = Arc::clone(&way) as Arc<dyn Transport>;
+    let shared = Arc::clone(&transport) as Arc<dyn Transport>;
     let now = wellhead_dispatch::now();
     (
-        Traces::with_way(&config, shared, Duration::from_secs(5), now, SmallRng::seed_from_u64(1)),
-        way,
+        Traces::with_transport(
+            &config,
+            shared,
+            Duration::from_secs(5),
+            now,
+            SmallRng::seed_from_u64(1),
+        ),
+        transport,
     )
 }
 
@@ -134,12 +140,12 @@ fn lost(counts: &TraceCounts) -> Vec<u64> {
 }
 
 /// The spans of each request that came.
-fn arrived(way: &ScriptedTransport) -> Vec<usize> {
+fn arrived(transport: &ScriptedTransport) -> Vec<usize> {
     let spans = |body: Bytes| {
         let request = ExportTraceServiceRequest::decode(body).expect("protobuf");
         request.resource_spans[0].scope_spans[0].spans.len()
     };
-    way.arrivals().into_iter().map(|arrival| spans(arrival.body)).collect()
+    transport.arrivals().into_iter().map(|arrival| spans(arrival.body)).collect()
 }
 
 fn send(traces: &Traces, count: u64) {
@@ -154,18 +160,18 @@ async fn sleep(millis: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_leaves_when_it_is_full_or_after_a_second() {
-    let (traces, way) = traces([]);
+    let (traces, transport) = traces([]);
     traces.start().await;
     send(&traces, 3);
     sleep(999).await;
-    assert_eq!(arrived(&way), [0; 0]);
+    assert_eq!(arrived(&transport), [0; 0]);
     sleep(2).await;
-    assert_eq!(arrived(&way), [3]);
+    assert_eq!(arrived(&transport), [3]);
     send(&traces, 600);
     sleep(1).await;
-    assert_eq!(arrived(&way), [3, 512]);
+    assert_eq!(arrived(&transport), [3, 512]);
     sleep(1_000).await;
-    assert_eq!(arrived(&way), [3, 512, 88]);
+    assert_eq!(arrived(&transport), [3, 512, 88]);
     let counts = traces.tracer.counts();
     assert_eq!((counts.sent(), lost(counts)), (603, vec![0; 4]));
 }
@@ -177,17 +183,17 @@ async fn a_collector_that_is_away_for_less_than_a_minute_loses_nothing() {
         body: Bytes::new(),
         retry_after: Some(Duration::from_secs(20)),
     };
-    let (traces, way) = traces([Step::REFUSE, status(503, ""), busy]);
+    let (traces, transport) = traces([Step::REFUSE, status(503, ""), busy]);
     traces.start().await;
     send(&traces, 3);
     // A second, one and two pauses of at most that many seconds.
     sleep(4_001).await;
-    assert_eq!(arrived(&way), [3, 3, 3]);
+    assert_eq!(arrived(&transport), [3, 3, 3]);
     send(&traces, 1_000);
     sleep(15_900).await;
-    assert_eq!(arrived(&way).len(), 3, "it asked for twenty seconds");
+    assert_eq!(arrived(&transport).len(), 3, "it asked for twenty seconds");
     sleep(6_000).await;
-    assert_eq!(arrived(&way), [3, 3, 3, 3, 512, 488]);
+    assert_eq!(arrived(&transport), [3, 3, 3, 3, 512, 488]);
     let counts = traces.tracer.counts();
     assert_eq!((counts.sent(), lost(counts)), (1_003, vec![0; 4]));
 }
@@ -195,7 +201,7 @@ async fn a_collector_that_is_away_for_less_than_a_minute_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_is_away_for_longer_loses_what_does_not_fit() {
     let silent = std::iter::repeat_n(Step::Fail(TransportErrorKind::Timeout, Sent::Maybe), 9);
-    let (traces, way) = traces(silent.chain([Step::Hang]));
+    let (traces, transport) = traces(silent.chain([Step::Hang]));
     traces.start().await;
     send(&traces, 3);
     sleep(2_000).await;
@@ -209,42 +215,42 @@ async fn a_collector_that_is_away_for_longer_loses_what_does_not_fit() {
         }
     };
     let is_given_up = tokio::time::timeout(Duration::from_secs(60), given_up).await.is_ok();
-    assert!(is_given_up, "{:?}", arrived(&way));
+    assert!(is_given_up, "{:?}", arrived(&transport));
     assert_eq!(lost(&counts), [0, 500, 3, 0]);
     assert_eq!(counts.sent(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_collector_refuses_is_not_sent_again() {
-    let (traces, way) = traces([status(400, "no")]);
+    let (traces, transport) = traces([status(400, "no")]);
     traces.start().await;
     send(&traces, 3);
     sleep(2_000).await;
     send(&traces, 4);
     sleep(2_000).await;
-    assert_eq!(arrived(&way), [3, 4]);
+    assert_eq!(arrived(&transport), [3, 4]);
     let counts = traces.tracer.counts();
     assert_eq!((counts.sent(), lost(counts)), (4, vec![0, 0, 0, 3]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_sends_what_is_left() {
-    let (traces, way) = traces([status(503, "")]);
+    let (traces, transport) = traces([status(503, "")]);
     traces.start().await;
     send(&traces, 700);
     sleep(1).await;
     traces.end(Duration::ZERO).await;
-    assert_eq!(arrived(&way), [512, 512, 188]);
+    assert_eq!(arrived(&transport), [512, 512, 188]);
     assert_eq!(traces.tracer.counts().sent(), 700);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_a_collector_that_hangs() {
-    let (traces, way) = traces([Step::Hang]);
+    let (traces, transport) = traces([Step::Hang]);
     send(&traces, 3);
     let began = tokio::time::Instant::now();
     traces.end(Duration::from_secs(1)).await;
     assert_eq!(began.elapsed(), Duration::from_secs(4), "what is left of five seconds");
     traces.end(Duration::from_secs(9)).await;
-    assert_eq!(arrived(&way), [3]);
+    assert_eq!(arrived(&transport), [3]);
 }

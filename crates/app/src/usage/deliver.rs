@@ -109,7 +109,7 @@ enum Attempted {
 /// The loop that empties a backlog over HTTP.
 pub(super) struct Delivery {
     pub(super) backlog: Arc<OutletBacklog<UsageParcel>>,
-    pub(super) way: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn Transport>,
     pub(super) settings: DeliverySettings,
     pub(super) replica: Arc<str>,
     pub(super) counts: Arc<UsageCounts>,
@@ -175,7 +175,7 @@ impl Delivery {
     }
 
     async fn attempt(&self, body: Bytes) -> Attempted {
-        match post(&*self.way, body, self.settings.timeout, ANSWER_BYTES).await {
+        match post(&*self.transport, body, self.settings.timeout, ANSWER_BYTES).await {
             Err(why) => Attempted::Failed(why, None),
             Ok(reply) => {
                 let text = String::from_utf8_lossy(&reply.body);

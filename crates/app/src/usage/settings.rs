@@ -10,7 +10,7 @@ use wellhead_net::{Auth, Endpoint, EndpointError, HttpVersion, TlsSetupError};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::Transport;
 
-use super::UsageWays;
+use super::UsageTransports;
 use super::deliver::{DeliverySettings, PushBody};
 use crate::assemble::auth_of;
 use crate::config::{Settings, UsageConfig, UsageFormat, is_clickhouse_table};
@@ -161,7 +161,7 @@ impl UsageSettings {
     }
 
     /// The clients of `push` and `webhook`.
-    pub(super) fn ways(&self) -> Result<UsageWays, UsageSetupError> {
+    pub(super) fn transports(&self) -> Result<UsageTransports, UsageSetupError> {
         let push = match &self.push {
             Some(push) => {
                 let ndjson = ("content-type".to_owned(), Secret::new("application/x-ndjson"));
@@ -171,7 +171,7 @@ impl UsageSettings {
                     version: HttpVersion::H1,
                     ..Endpoint::new(push.target()?)
                 };
-                Some(way("push", &endpoint, push.timeout)?)
+                Some(transport("push", &endpoint, push.timeout)?)
             }
             None => None,
         };
@@ -182,11 +182,11 @@ impl UsageSettings {
                     version: HttpVersion::H1,
                     ..Endpoint::new(webhook.url.clone())
                 };
-                Some(way("webhook", &endpoint, webhook.timeout)?)
+                Some(transport("webhook", &endpoint, webhook.timeout)?)
             }
             None => None,
         };
-        Ok(UsageWays { push, webhook })
+        Ok(UsageTransports { push, webhook })
     }
 
     pub(super) fn push_delivery(&self) -> Option<DeliverySettings> {
@@ -206,7 +206,7 @@ impl UsageSettings {
     }
 }
 
-fn way(
+fn transport(
     which: &'static str,
     endpoint: &Endpoint,
     timeout: Duration,
@@ -258,7 +258,7 @@ mod tests {
         assert!(plain.replica.is_none() && plain.file.is_none());
         assert!(plain.push.is_none() && plain.webhook.is_none());
         assert_eq!(plain.drain, Duration::from_secs(7));
-        assert!(plain.ways().expect("nothing to set up").push.is_none());
+        assert!(plain.transports().expect("nothing to set up").push.is_none());
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         let webhook = all.webhook.as_ref().expect("given");
         assert_eq!(webhook.timeout, Duration::from_secs(10));
         assert!(matches!(webhook.auth, Auth::Basic { .. }));
-        let ways = all.ways().expect("good endpoints");
-        assert!(ways.push.is_some() && ways.webhook.is_some());
+        let transports = all.transports().expect("good endpoints");
+        assert!(transports.push.is_some() && transports.webhook.is_some());
     }
 }

@@ -25,10 +25,10 @@ const NOON: u64 = 1_795_608_000;
 
 impl Usage {
     /// One that nothing leaves.
-    pub(crate) fn idle() -> Arc<Self> {
-        let (settings, ways) = (UsageSettings::default(), UsageWays::default());
+    fn idle() -> Arc<Self> {
+        let (settings, transports) = (UsageSettings::default(), UsageTransports::default());
         let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-        Self::with_ways(&settings, no_quota, Arc::new(|| 0), &ways)
+        Self::with_transports(&settings, no_quota, Arc::new(|| 0), &transports)
     }
 }
 
@@ -109,9 +109,9 @@ fn unix_clock() -> Arc<UnixClock> {
 /// Usage that is pushed to `store`, under way.
 fn pushing(push: UsagePushSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
     let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
-    let ways = UsageWays { push: Some(Arc::clone(store) as _), webhook: None };
+    let transports = UsageTransports { push: Some(Arc::clone(store) as _), webhook: None };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::with_ways(&settings, no_quota, unix_clock(), &ways);
+    let usage = Usage::with_transports(&settings, no_quota, unix_clock(), &transports);
     tokio::spawn(Arc::clone(&usage).run());
     usage
 }
@@ -283,12 +283,12 @@ async fn a_quota_is_told_once_at_each_share() {
     let (url, timeout) = (url("http://localhost/hook"), Duration::from_secs(5));
     let webhook = UsageWebhookSettings { url, auth: Auth::Url, timeout };
     let settings = UsageSettings { webhook: Some(webhook), ..UsageSettings::default() };
-    let ways = UsageWays { push: None, webhook: Some(Arc::clone(&hook) as _) };
+    let transports = UsageTransports { push: None, webhook: Some(Arc::clone(&hook) as _) };
     let quota = |subject: &UsageSubject, totals: &SubjectTotals| {
         let month = matches!(subject, UsageSubject::Tenant(_)).then_some(10);
         QuotaCredits::own(Caps { day: None, month }, totals)
     };
-    let usage = Usage::with_ways(&settings, Box::new(quota), unix_clock(), &ways);
+    let usage = Usage::with_transports(&settings, Box::new(quota), unix_clock(), &transports);
     tokio::spawn(Arc::clone(&usage).run());
     let mut told = Vec::new();
     for keys in [7, 1, 1, 5, 5] {
@@ -338,7 +338,8 @@ async fn files_have_the_sums_of_what_was_recorded() {
     };
     let settings = UsageSettings { file: Some(file), ..UsageSettings::default() };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::with_ways(&settings, no_quota, Arc::new(|| NOON), &UsageWays::default());
+    let usage =
+        Usage::with_transports(&settings, no_quota, Arc::new(|| NOON), &UsageTransports::default());
     record(&usage, 4);
     usage.end(Duration::ZERO).await;
     let text = std::fs::read_to_string(folder.path().join("usage-2026-11-25.csv")).expect("text");
@@ -392,7 +393,7 @@ async fn pushed(push: UsagePushSettings, answers: Answers) -> Vec<(String, Strin
     let (url, server) = real_server(answers);
     let push = UsagePushSettings { url, ..push };
     let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
-    let way = settings.ways().expect("usable").push.expect("a way");
+    let transport = settings.transports().expect("usable").push.expect("a way");
     let usage = Usage::idle();
     record(&usage, 2);
     let rows: Arc<[UsageRow]> = usage.table().take_minute(UsageMinute::MAX).into();
@@ -401,7 +402,7 @@ async fn pushed(push: UsagePushSettings, answers: Answers) -> Vec<(String, Strin
     let settings = settings.push_delivery().expect("settings");
     let delivery = Delivery {
         backlog,
-        way,
+        transport,
         settings: DeliverySettings { pause_min: Duration::from_millis(1), ..settings },
         replica: "r".into(),
         counts: Arc::default(),

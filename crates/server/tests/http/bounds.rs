@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::site::{ENDLESS_BYTES, SOON, Site};
+use crate::wire::Wire;
 use wellhead_server::{HttpRefusal, Settings};
 
 #[tokio::test]
@@ -32,19 +33,14 @@ async fn a_client_that_sends_on_still_reads_its_refusal() {
 #[tokio::test]
 async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
     let site = Site::open(Settings::default());
-    let asked = async || {
+    let ask = async || {
         let mut wire = site.connect().await;
         wire.post("/endless", "", b"{}").await;
         wire.bytes(1).await;
-        site.until_held(1).await;
         wire
     };
-    let mut reads = asked().await;
-    reads.bytes(ENDLESS_BYTES).await;
-    site.until_held(0).await;
-    let leaves = asked().await;
-    drop(leaves);
-    site.until_held(0).await;
+    let read = async |wire: &mut Wire| drop(wire.bytes(ENDLESS_BYTES).await);
+    site.held_until_sent(ask, read).await;
     let mut wire = site.connect().await;
     wire.exchange("/big", "accept-encoding: gzip\r\n", b"{}").await;
     site.until_held(0).await;

@@ -88,14 +88,12 @@ async fn large_bodies_pass_both_ways() {
 async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
     let site = Site::open(Settings::default());
     let mut client = connect(&site, 1 << 20).await;
-    let reads = send(&mut client, post("/endless", "{}")).await;
-    site.until_held(1).await;
-    assert_eq!(read(reads).await.1.len(), ENDLESS_BYTES);
-    site.until_held(0).await;
-    let leaves = send(&mut client, post("/endless", "{}")).await;
-    site.until_held(1).await;
-    drop(leaves);
-    site.until_held(0).await;
+    let ask = async || send(&mut client, post("/endless", "{}")).await;
+    let read = async |answer: &mut Response<Incoming>| {
+        let body = answer.body_mut().collect().await.unwrap().to_bytes();
+        assert_eq!(body.len(), ENDLESS_BYTES);
+    };
+    site.held_until_sent(ask, read).await;
 }
 
 #[tokio::test]

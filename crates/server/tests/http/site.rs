@@ -192,6 +192,23 @@ impl Site {
         self.until("answers are held", |_| held() == answers).await;
     }
 
+    /// What a handler holds for an answer is dropped when its client has read all of it, or is gone. `ask` asks for
+    /// `/endless`, and `read` reads the answer.
+    pub(crate) async fn held_until_sent<C>(
+        &self,
+        mut ask: impl AsyncFnMut() -> C,
+        read: impl AsyncFnOnce(&mut C),
+    ) {
+        let mut reads = ask().await;
+        self.until_held(1).await;
+        read(&mut reads).await;
+        self.until_held(0).await;
+        let leaves = ask().await;
+        self.until_held(1).await;
+        drop(leaves);
+        self.until_held(0).await;
+    }
+
     /// Begins the drain and says how it went.
     pub(crate) async fn drained(self) -> Drained {
         self.shutdown.begin();

@@ -12,6 +12,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use wellhead_server::{Settings, WsEnd};
 
 use crate::site::{ENDLESS_BYTES, GUARD, SOON, Site, big};
+use crate::wire::Wire;
 
 type Client = WebSocketStream<TcpStream>;
 
@@ -345,20 +346,15 @@ async fn a_client_that_does_not_read_is_dropped() {
 async fn what_a_handler_holds_is_dropped_when_its_answer_is_sent_or_its_client_is_gone() {
     const HEAD_BYTES: usize = 10;
     let site = Site::open(Settings::default());
-    let asked = async || {
+    let ask = async || {
         let mut wire = site.connect().await;
         wire.send([upgrade("/endless", "").as_bytes(), &frame(0x81, b"{}")].concat()).await;
         assert_eq!(wire.reply().await.status, 101);
         wire.bytes(HEAD_BYTES).await;
-        site.until_held(1).await;
         wire
     };
-    let mut reads = asked().await;
-    reads.bytes(ENDLESS_BYTES).await;
-    site.until_held(0).await;
-    let leaves = asked().await;
-    drop(leaves);
-    site.until_held(0).await;
+    let read = async |wire: &mut Wire| drop(wire.bytes(ENDLESS_BYTES).await);
+    site.held_until_sent(ask, read).await;
 }
 
 #[tokio::test]

@@ -91,9 +91,9 @@ pub struct StateWord {
     pub honours_hashes: Option<bool>,
 }
 
-/// A block that an upstream showed.
+/// A block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeadWord {
+pub struct BlockWord {
     /// Its number.
     pub number: u64,
     /// Its hash, in hexadecimal digits.
@@ -105,6 +105,14 @@ pub struct HeadWord {
     /// Its timestamp in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<u64>,
+}
+
+/// A block that an upstream showed to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadWord {
+    /// Which.
+    #[serde(flatten)]
+    pub block: BlockWord,
     /// For a poll, the milliseconds that it took; `None` for an answer to a client, which says that the upstream
     /// holds at least this block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,9 +124,9 @@ pub struct HeadWord {
 #[serde(default)]
 pub struct MarksWord {
     /// The safe one.
-    pub safe: Option<HeadWord>,
+    pub safe: Option<BlockWord>,
     /// The final one.
-    pub finalized: Option<HeadWord>,
+    pub finalized: Option<BlockWord>,
 }
 
 /// A transaction that an upstream accepted.
@@ -147,20 +155,26 @@ impl ReplicaWord {
 impl HeadWord {
     /// A block that an answer to a client named.
     pub fn answered(seen: &Observation) -> Self {
+        Self { block: BlockWord::of(seen), polled_ms: None }
+    }
+
+    /// A block that a poll told which took so long; zero for one that was pushed.
+    pub(crate) fn polled(seen: &Observation, took: Duration) -> Self {
+        let polled_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        Self { block: BlockWord::of(seen), polled_ms }
+    }
+}
+
+impl BlockWord {
+    /// The block that was seen.
+    pub(crate) fn of(seen: &Observation) -> Self {
         let text = |hash: &wellhead_eth::BlockHash| hash.to_string();
         Self {
             number: seen.number.0,
             hash: seen.hash.as_ref().map(text),
             parent: seen.parent.as_ref().map(text),
             timestamp: seen.timestamp,
-            polled_ms: None,
         }
-    }
-
-    /// A block that a poll told which took so long; zero for one that was pushed.
-    pub(crate) fn polled(seen: &Observation, took: Duration) -> Self {
-        let polled_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        Self { polled_ms, ..Self::answered(seen) }
     }
 
     pub(crate) fn observation(&self) -> Observation {
@@ -200,7 +214,7 @@ mod tests {
             timestamp: Some(9),
         };
         let head = HeadWord::polled(&seen, Duration::from_millis(3));
-        assert_eq!(head.observation(), seen);
+        assert_eq!(head.block.observation(), seen);
         let says = UpstreamWord::Head(head);
         let word = chain(ChainWord::Upstream { upstream: "a".to_owned(), says });
         let hash = "01".repeat(32);
@@ -208,6 +222,14 @@ mod tests {
             &word,
             &format!(
                 r#"{{"chain":{{"chain":"ethereum","says":{{"upstream":{{"upstream":"a","says":{{"head":{{"number":7,"hash":"0x{hash}","timestamp":9,"polled_ms":3}}}}}}}}}}}}"#
+            ),
+        );
+        let marks = MarksWord { safe: Some(BlockWord::of(&seen)), finalized: None };
+        let says = UpstreamWord::Marks(marks);
+        check(
+            &chain(ChainWord::Upstream { upstream: "a".to_owned(), says }),
+            &format!(
+                r#"{{"chain":{{"chain":"ethereum","says":{{"upstream":{{"upstream":"a","says":{{"marks":{{"safe":{{"number":7,"hash":"0x{hash}","timestamp":9}},"finalized":null}}}}}}}}}}}}"#
             ),
         );
         let demand = ChainDemand { called: true, ..ChainDemand::default() };

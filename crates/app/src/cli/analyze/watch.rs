@@ -6,18 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use wellhead_analyze::monitor::CALLS_PER_HOUR_MIN;
 
-use super::endpoint::EndpointArgs;
-use super::{CALLS_MAX, drawn_seed, positive, seconds};
+use super::{CALLS_MAX, TargetArgs, positive, seconds};
 
 /// Arguments of `wellhead analyze watch`.
 #[derive(Debug, Clone, Args)]
 pub struct WatchArgs {
-    /// The targets, watched in turn; NAME=URL names a target in lines, metrics and records
-    #[arg(value_name = "URL", required_unless_present = "upstreams")]
-    pub urls: Vec<String>,
-    /// How they are reached.
+    /// What is watched.
     #[command(flatten)]
-    pub endpoint: EndpointArgs,
+    pub targets: TargetArgs,
     /// The directory for records, and for what was spent and found, which a restart with it continues
     /// [default: wellhead-watch-HOST]
     #[arg(long, value_name = "DIR")]
@@ -49,12 +45,6 @@ pub struct WatchArgs {
     /// A header for the collector, `Name: value`. With @FILE one from each line of a file
     #[arg(long, value_name = "HEADER", requires = "otlp")]
     pub otlp_header: Vec<String>,
-    /// A remark for the records, such as the region of the measuring machine
-    #[arg(long, value_name = "TEXT")]
-    pub note: Option<String>,
-    /// The random seed: decides the calls [default: another one for each start]
-    #[arg(long, value_name = "N", default_value_t = drawn_seed(), hide_default_value = true)]
-    pub seed: u64,
     /// Print the budget and its cost, and send nothing
     #[arg(long)]
     pub dry_run: bool,
