@@ -174,6 +174,12 @@ impl ChainPeers {
         }
     }
 
+    /// Whether this replica leads an upstream: of those that hear each other one does. None does while it hears
+    /// no other because its store is away.
+    pub fn leads(&self, upstream: &str, now: Instant) -> bool {
+        self.replicas.is_linked() && self.replicas.leads(key_of(&self.chain, upstream), now)
+    }
+
     pub(crate) fn tell_acked(&self, says: ChainWord) -> BoxFuture<'static, ()> {
         match self.replicas.is_linked() {
             true => self.replicas.outlet.tell_acked(self.write(says)),
