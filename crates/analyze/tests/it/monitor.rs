@@ -1,11 +1,12 @@
 //! A provider that is watched for hours of paused time, and whose limit changes meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
 use wellhead_analyze::measure::run::StopSignal;
-use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::measure::way::{CallMeter, Goal};
 use wellhead_analyze::monitor::{
     Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
     SpendBounds,
@@ -43,6 +44,12 @@ struct Told {
     spent_max: u64,
     spent: u64,
     calls: u64,
+    /// From this time on it gives no turns.
+    turns_until: Duration,
+    has_turn: bool,
+    /// When calls began to lean on the limit, and for how long they did.
+    leaned: Vec<(Duration, Duration)>,
+    leans_since: Option<Duration>,
 }
 
 impl Told {
@@ -55,6 +62,10 @@ impl Told {
             spent_max: 0,
             spent: 0,
             calls: 0,
+            turns_until: Duration::MAX,
+            has_turn: false,
+            leaned: Vec::new(),
+            leans_since: None,
         }
     }
 
@@ -83,6 +94,26 @@ impl MonitorObserver for Told {
 
     fn profile(&mut self, text: &str) {
         self.profiles.push((self.begun.elapsed(), text.to_owned()));
+    }
+
+    fn take_turn(&mut self, _: &MonitoredTarget, calls: u64) -> bool {
+        assert!(calls > 0 && !self.has_turn, "one at a time");
+        self.has_turn = self.begun.elapsed() < self.turns_until;
+        self.has_turn
+    }
+
+    fn end_turn(&mut self, _: &MonitoredTarget) {
+        assert!(std::mem::take(&mut self.has_turn) && self.leans_since.is_none());
+    }
+
+    fn leans(&mut self, _: &MonitoredTarget) {
+        assert!(self.has_turn);
+        self.leans_since.get_or_insert_with(|| self.begun.elapsed());
+    }
+
+    fn leans_no_more(&mut self, _: &MonitoredTarget) {
+        let since = self.leans_since.take().expect("they did");
+        self.leaned.push((since, self.begun.elapsed() - since));
     }
 }
 
@@ -176,4 +207,46 @@ async fn a_provider_without_a_limit_costs_little() {
     // The study, and a round each minute.
     assert!(told.calls < 2_000 + 20 * 97, "{}", told.calls);
     assert!(matches!(told.changes[..], [(_, rate)] if rate == f64::INFINITY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_its_turn_and_tells_when_it_leans_on_the_limit() {
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
+    let goals = [support::goal(&provider.url())];
+    let mut told = Told { turns_until: MINUTE * 10, ..Told::new() };
+    let mut at_ten = 0;
+    let meanwhile = async {
+        tokio::time::sleep(MINUTE * 11).await;
+        at_ten = provider.counts().calls;
+    };
+    watch(&dir, &goals, &mut told, MINUTE * 20, meanwhile).await;
+    assert_eq!(told.changes.len(), 1, "{:?}", told.events);
+    assert_eq!(provider.counts().calls, at_ten, "nothing is sent without a turn");
+    // The study, and two cells of each round.
+    assert!(told.leaned.len() > 16, "{:?}", told.leaned);
+    let most = told.leaned.iter().map(|(_, lasted)| *lasted).max();
+    assert!(most <= Some(SECOND * 8 + SECOND / 2), "{:?}", told.leaned);
+    let free: Duration = MINUTE * 10 - told.leaned.iter().map(|(_, it)| *it).sum::<Duration>();
+    assert!(free > MINUTE * 7, "{:?}", told.leaned);
+}
+
+#[derive(Debug, Default)]
+struct Meter(std::sync::Mutex<std::collections::BTreeMap<&'static str, u64>>);
+
+impl CallMeter for Meter {
+    fn sends(&self, method: &'static str) {
+        *self.0.lock().expect("no panic").entry(method).or_default() += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_meter_is_told_of_all_calls() {
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
+    let meter = Arc::new(Meter::default());
+    let goals = [support::goal(&provider.url()).metered(Arc::clone(&meter) as _)];
+    let mut told = Told::new();
+    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    let metered = meter.0.lock().expect("no panic").values().sum::<u64>();
+    assert!(told.calls > 500);
+    assert_eq!((metered, provider.counts().calls), (told.calls, told.calls));
 }
