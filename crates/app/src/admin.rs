@@ -32,6 +32,7 @@ use crate::reload::{self, ReloadDesk, ReloadRecord, ReloadStatus};
 use crate::renew::ListenerTls;
 use crate::shared::SharedLimits;
 use crate::state::State;
+use crate::study::StudyRecord;
 use crate::usage::Usage;
 use crate::{explain, limits, metrics};
 
@@ -58,6 +59,7 @@ pub(crate) struct AdminPages {
     hand_overs: HandOverDesk,
     log: LogAdmin,
     shared: Option<Arc<SharedLimits>>,
+    studies: StudyRecord,
     draining: AtomicBool,
 }
 
@@ -76,6 +78,8 @@ pub(crate) struct AdminParts {
     /// Where a reload is asked for, and how the last ones went.
     pub(crate) reloads: ReloadDesk,
     pub(crate) record: ReloadRecord,
+    /// What studies of upstreams found.
+    pub(crate) studies: StudyRecord,
     /// Where a hand-over is asked for.
     pub(crate) hand_overs: HandOverDesk,
 }
@@ -99,6 +103,7 @@ impl AdminPages {
             keys,
             reloads,
             record,
+            studies,
             hand_overs,
         }: AdminParts,
     ) -> Self {
@@ -112,6 +117,7 @@ impl AdminPages {
             usage: Arc::clone(&usage),
             beats: Arc::clone(&beats),
             record: record.clone(),
+            studies: studies.clone(),
         };
         let registry = metrics::registry(parts, sources);
         let shared = parts.shared().cloned();
@@ -132,6 +138,7 @@ impl AdminPages {
             hand_overs,
             log: LogAdmin::default(),
             shared,
+            studies,
             draining,
         }
     }
@@ -156,6 +163,7 @@ impl AdminPages {
                 let (head, now) = (upstream.head, now());
                 upstream.limits = limits::told(&own.limits, known, &caps, announced, head, now);
                 upstream.connections = Some(connection_status(&own.stats));
+                upstream.study = self.studies.of(&chain.name, &upstream.id);
             }
         }
         status

@@ -40,6 +40,7 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::clock;
 use wellhead_upstream::Metering;
 
+pub(crate) use self::endpoint::as_configured;
 use self::gate::{JudgedRun, tell};
 use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::gate::{ConditionArgs, SchemaChoice};
@@ -553,7 +554,7 @@ fn terms(common: &CommonArgs, now: u64) -> RunTerms {
 }
 
 /// Where it runs, with a remark.
-fn machine(note: Option<String>) -> Machine {
+pub(crate) fn machine(note: Option<String>) -> Machine {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     Machine { os: std::env::consts::OS.to_owned(), cores, note }

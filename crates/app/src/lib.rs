@@ -5,6 +5,7 @@
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `heartbeat`: whether the worker threads run
+//! - `study`: rate limits of upstreams, measured by the proxy while it serves
 //! - `limits`: the limits of each upstream, and their sources
 //! - `admin_client`: how the commands ask a running wellhead
 //! - `doctor`: what is wrong on this machine and at the upstreams
@@ -48,6 +49,7 @@ mod serve_error;
 mod session;
 mod shared;
 mod state;
+mod study;
 mod systemd;
 mod terminal;
 mod token;

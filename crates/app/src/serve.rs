@@ -47,6 +47,7 @@ use crate::renew::{self, ListenerTls};
 use crate::serve_error::ServeError;
 use crate::shared::{follow_pauses, follow_replicas};
 use crate::state::{State, StateCallers};
+use crate::study::{Studies, StudyRecord};
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
@@ -105,6 +106,7 @@ pub(crate) struct Running {
     desk: ReloadDesk,
     requests: mpsc::Receiver<ReloadRequest>,
     record: ReloadRecord,
+    studies: Studies,
     succession: Succession,
 }
 
@@ -129,6 +131,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let state = restore(settings, &proxy, &parts, now);
     let (desk, requests) = ReloadDesk::new();
     let record = ReloadRecord::new(clock::unix_seconds());
+    let studies = StudyRecord::default();
     let pages = AdminPages::new(
         &parts,
         AdminParts {
@@ -142,6 +145,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
             keys: keys(settings, parts.callers.as_ref()),
             reloads: desk.clone(),
             record: record.clone(),
+            studies: studies.clone(),
             hand_overs: succession.desk(),
         },
     );
@@ -165,6 +169,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         desk,
         requests,
         record,
+        studies: Studies::new(studies),
         succession,
     })
 }
@@ -433,11 +438,13 @@ impl Running {
             true => {
                 systemd::tell_ready(&self.proxy.load());
                 self.succession.tell_ready();
+                self.studies.follow(&self.parts);
                 self.serve_until(until, &mut signals, &mut chains).await
             }
             false => ServingEnd::Asked,
         };
         stopping();
+        self.studies.stop();
         let began = wellhead_dispatch::now();
         match end {
             ServingEnd::HandedOver { pid } => {
@@ -455,6 +462,7 @@ impl Running {
         }
         self.succession.end(&end);
         self.drain(&mut signals).await;
+        self.studies.end().await;
         loops.shutdown().await;
         chains.shutdown().await;
         self.write_out(began).await;

@@ -257,7 +257,12 @@ fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
     args.upstreams.iter().map(goal).collect()
 }
 
-fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
+/// An upstream of the config as a target, reached as the proxy reaches it. Reads the files of certificates.
+///
+/// # Errors
+///
+/// Where such a file cannot be used.
+pub(crate) fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
     let Endpoint { url, headers, auth, .. } = endpoint_of(upstream);
     let pem = upstream.ca_file.as_deref().map(|path| authorities("ca_file", path));
     let identity = IdentityFiles::of(upstream).map(|files| identity("client_cert_file", &files));

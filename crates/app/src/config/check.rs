@@ -35,7 +35,7 @@ use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
 use super::settings::{AdminTls, Settings, Tls};
 use super::tree::Node;
-use super::value::{CallsOver, TextLine};
+use super::value::{CallsOver, ReloadTrigger, TextLine};
 
 /// More chains than there are in the wild.
 const CHAINS_MAX: usize = 1_000;
@@ -483,6 +483,7 @@ impl Checker<'_> {
         self.credentials(path, upstream);
         self.propagation(path, upstream);
         self.budget(path, upstream);
+        self.study(path, upstream);
         let Methods { allow, deny } = &upstream.methods;
         self.methods(&path.key("methods"), allow, deny);
         let ca = path.key("ca_file");
@@ -534,6 +535,28 @@ impl Checker<'_> {
                 None => format!("its plans are {}", listed(&names)),
             };
             self.error(&place, message, hint);
+        }
+    }
+
+    /// A study that finds what is not applied.
+    fn study(&mut self, path: &SettingPath, upstream: &Upstream) {
+        let place = path.key("study");
+        if upstream.study.is_none() || self.touched(&place) {
+            return;
+        }
+        if self.settings.reload != ReloadTrigger::Auto {
+            let message = "what `study` finds is not applied by itself: `reload` is not `auto`";
+            let hint = "set `reload: auto`, or reload after each finding";
+            self.push(Problem::warning(&place, message).hint(hint));
+        }
+        for key in ["credits_per_second", "calls_per_second"] {
+            let rate = path.key("budget").key(key);
+            if self.given(&rate) {
+                let message = format!("what `study` finds is not applied: `budget.{key}` is set");
+                let other = self.key_span(&rate);
+                let hint = "remove one of them; the metrics tell what was found";
+                self.push(Problem::warning(&place, message).hint(hint).other(other, "set here"));
+            }
         }
     }
 

@@ -166,6 +166,7 @@ fn limits(parts: &Assembly) -> Vec<Value> {
         keys,
         reloads: ReloadDesk::new().0,
         record: ReloadRecord::new(0),
+        studies: crate::study::StudyRecord::default(),
         hand_overs: crate::handover::HandOverDesk::new().0,
     };
     let pages = AdminPages::new(parts, others);

@@ -168,6 +168,7 @@ fn idle_text() -> String {
         usage: usage.expect("usage in memory needs nothing"),
         beats: Arc::new(Heartbeats::new(1, now)),
         record: crate::reload::ReloadRecord::new(0),
+        studies: crate::study::StudyRecord::default(),
     };
     let mut text = String::new();
     encode(&mut text, &registry(&parts, sources)).expect("writing to a String does not fail");
