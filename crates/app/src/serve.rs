@@ -44,10 +44,11 @@ use crate::reload::{
     ReadConfig, ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource,
 };
 use crate::renew::{self, ListenerTls};
+pub(crate) use crate::runtime::runtime;
 use crate::serve_error::ServeError;
 use crate::shared::{follow_pauses, follow_replicas};
 use crate::state::{State, StateCallers};
-use crate::study::{Studies, StudyRecord};
+use crate::study::Studies;
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
@@ -115,12 +116,11 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     given.check(settings)?;
     let (usage, now) = (usage(settings)?, wellhead_dispatch::now());
     let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
-    let is_handed_over = given.predecessor.is_some();
-    let assemble = if is_handed_over { Assembly::taking_over } else { Assembly::new };
+    let assemble = if given.predecessor.is_some() { Assembly::taking_over } else { Assembly::new };
     let parts = assemble(settings, recorders(&usage, traces.as_deref()), now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
-    let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
+    let admin = AdminListener::bind(settings, given.admin, given.predecessor.is_some())?;
     let addresses = Addresses::new(settings, &listeners, admin.as_ref());
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
     let clients_tls = load_tls(settings)?;
@@ -130,8 +130,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
     let (desk, requests) = ReloadDesk::new();
-    let record = ReloadRecord::new(clock::unix_seconds());
-    let studies = StudyRecord::default();
+    let (record, studies) = (ReloadRecord::new(clock::unix_seconds()), Studies::default());
     let pages = AdminPages::new(
         &parts,
         AdminParts {
@@ -145,7 +144,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
             keys: keys(settings, parts.callers.as_ref()),
             reloads: desk.clone(),
             record: record.clone(),
-            studies: studies.clone(),
+            studies: studies.record(),
             hand_overs: succession.desk(),
         },
     );
@@ -169,7 +168,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         desk,
         requests,
         record,
-        studies: Studies::new(studies),
+        studies,
         succession,
     })
 }
@@ -352,11 +351,6 @@ fn proxy_protocol(settings: &Settings) -> ProxyProtocol {
     ProxyProtocol { mode: proxies.protocol, trusted: Arc::new(trusted) }
 }
 
-/// A single-threaded runtime: each worker and the control thread have one.
-pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
-}
-
 fn work(
     number: usize,
     listener: Listener,
@@ -444,7 +438,6 @@ impl Running {
             false => ServingEnd::Asked,
         };
         stopping();
-        self.studies.stop();
         let began = wellhead_dispatch::now();
         match end {
             ServingEnd::HandedOver { pid } => {
@@ -480,6 +473,7 @@ impl Running {
 
     /// Ends the workers when what is under way has ended, or a further signal comes.
     async fn drain(&mut self, signals: &mut ControlSignals) {
+        self.studies.stop();
         self.shutdown.begin();
         let workers = std::mem::take(&mut self.workers);
         let joined = task::spawn_blocking(move || join(workers));

@@ -56,7 +56,7 @@ use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_blocking};
 
 use crate::assemble::Assembly;
-use crate::serve;
+use crate::runtime::runtime;
 pub(crate) use record::StudyRecord;
 use task::{END_MAX, RunningStudy};
 use turn::StudyTurn;
@@ -68,7 +68,7 @@ const THREAD_NAME: &str = "wellhead-study";
 type StudyPlan = Arc<Vec<Arc<StudiedUpstream>>>;
 
 /// See the module. The side of the control thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Studies {
     plans: watch::Sender<StudyPlan>,
     thread: Option<JoinHandle<()>>,
@@ -76,9 +76,9 @@ pub(crate) struct Studies {
 }
 
 impl Studies {
-    /// None yet; what is found is told in `record`.
-    pub(crate) fn new(record: StudyRecord) -> Self {
-        Self { plans: watch::Sender::default(), thread: None, record }
+    /// Where what is found is told.
+    pub(crate) fn record(&self) -> StudyRecord {
+        self.record.clone()
     }
 
     /// Studies what this assembly says, and nothing else from now on.
@@ -120,7 +120,7 @@ impl Studies {
 
 /// The thread: until its plans end.
 fn run(plans: watch::Receiver<StudyPlan>, record: StudyRecord) {
-    match serve::runtime() {
+    match runtime() {
         Ok(runtime) => runtime.block_on(LocalSet::new().run_until(supervise(plans, record))),
         Err(error) => {
             tracing::error!(%error, "no runtime for studies of upstreams: none is studied");

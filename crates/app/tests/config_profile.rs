@@ -318,7 +318,7 @@ fn a_profile_of_a_study_that_cannot_be_used_is_told_and_hinders_nothing() {
     let dir = folder(PROFILE);
     studied(dir.path(), "    budget: { calls_per_second: many }\n");
     let loaded = load(dir.path(), STUDY).unwrap_or_else(|report| panic!("{report}"));
-    let [problem] = &loaded.warnings.problems()[..] else { panic!("{}", loaded.warnings) };
+    let [problem] = loaded.warnings.problems() else { panic!("{}", loaded.warnings) };
     assert_eq!(problem.path.to_string(), "chains.a.upstreams[0].study");
     assert!(problem.message.contains("study/a/u/profile.yaml` line 5: "), "{}", problem.message);
     assert!(problem.message.ends_with(": it is ignored"), "{}", problem.message);

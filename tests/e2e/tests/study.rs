@@ -68,6 +68,7 @@ impl Clients {
         while !self.is_over.load(Relaxed) {
             let (clients, rpc) = (Arc::clone(&self), Arc::clone(&rpc));
             tokio::spawn(async move { clients.call(&rpc).await });
+            // The pace of the clients.
             sleep(every).await;
         }
     }
@@ -145,6 +146,7 @@ async fn study(beside: bool, every: Duration) {
         let begun = Instant::now();
         follows(&wellhead, limit, within).await;
         if let Some(each) = pace.each {
+            // As long as was asked for.
             sleep(each.saturating_sub(begun.elapsed())).await;
         }
     }

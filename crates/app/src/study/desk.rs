@@ -94,7 +94,8 @@ pub(super) struct StudyDesk {
 }
 
 impl StudyDesk {
-    fn may_begin(&mut self, limit: TrackedLimit, calls: u64, now: Instant) -> Result<(), PutOff> {
+    /// Lets a round or a study of this many calls begin, or says why it is put off.
+    fn admit(&mut self, limit: TrackedLimit, calls: u64, now: Instant) -> Result<(), PutOff> {
         let it = self.current.load();
         if !it.is_led(now) {
             return Err(PutOff::NotLed);
@@ -186,9 +187,9 @@ impl MonitorObserver for StudyDesk {
     }
 
     fn take_turn(&mut self, target: &MonitoredTarget, calls: u64) -> bool {
-        let may = self.may_begin(target.limit(), calls, now());
-        self.taken = may.is_ok().then(|| self.turn.take()).flatten();
-        let put_off = may.err().or_else(|| self.taken.is_none().then_some(PutOff::Turn));
+        let admitted = self.admit(target.limit(), calls, now());
+        self.taken = admitted.is_ok().then(|| self.turn.take()).flatten();
+        let put_off = admitted.err().or_else(|| self.taken.is_none().then_some(PutOff::Turn));
         self.record.change(&self.key, |status| status.put_off = put_off.map(PutOff::word));
         if put_off == Some(PutOff::NotLed) {
             self.stop.set();

@@ -1,3 +1,5 @@
+//! When a study begins, and whose calls it holds.
+
 use wellhead_analyze::measure::way::CallMeter as _;
 use wellhead_analyze::monitor::RateBound;
 use wellhead_eth::MethodTable;
@@ -64,15 +66,15 @@ fn verify(parts: &Assembly, place: usize) -> Arc<Upstream> {
 fn nothing_begins_before_the_upstream_is_ready_or_beyond_half_of_a_cap() {
     let (parts, mut desk) = desk(&format!("{A}, {B}"));
     let now = now();
-    assert_eq!(desk.may_begin(TrackedLimit::Unknown, 100, now), Err(PutOff::NotReady));
+    assert_eq!(desk.admit(TrackedLimit::Unknown, 100, now), Err(PutOff::NotReady));
     let (a, _b) = (verify(&parts, 0), verify(&parts, 1));
-    assert_eq!(desk.may_begin(TrackedLimit::Unknown, 500, now), Ok(()));
-    assert_eq!(desk.may_begin(TrackedLimit::Unknown, 501, now), Err(PutOff::Cap));
+    assert_eq!(desk.admit(TrackedLimit::Unknown, 500, now), Ok(()));
+    assert_eq!(desk.admit(TrackedLimit::Unknown, 501, now), Err(PutOff::Cap));
     // As its own calls spend it.
     let meter = StudyMeter(Arc::clone(&desk.current));
     (0..200).for_each(|_| meter.sends("eth_blockNumber"));
-    assert_eq!(desk.may_begin(TrackedLimit::Unknown, 401, now), Err(PutOff::Cap));
-    assert_eq!(desk.may_begin(TrackedLimit::Unknown, 400, now), Ok(()));
+    assert_eq!(desk.admit(TrackedLimit::Unknown, 401, now), Err(PutOff::Cap));
+    assert_eq!(desk.admit(TrackedLimit::Unknown, 400, now), Ok(()));
     let counts = &parts.chains[0].served.asked[0];
     assert_eq!((counts.get(CallReason::Study), counts.credits()), (200, 200));
     assert_eq!((a.spending(now).total, a.totals().0), (200, 200));
@@ -88,7 +90,7 @@ fn an_upstream_without_another_one_is_studied_while_clients_call_rarely() {
         let now = begun + Duration::from_secs(seconds);
         (0..calls).for_each(|_| drop(a.begin_call(row, now)));
         let bound = RateBound { per_second, size: None, is_even: false };
-        desk.may_begin(TrackedLimit::Limited(bound), 100, now)
+        desk.admit(TrackedLimit::Limited(bound), 100, now)
     };
     assert_eq!(begins(0, 20.0, 0), Err(PutOff::Busy), "it is not known yet");
     assert_eq!(begins(10, 20.0, 5), Ok(()), "2 per second are a tenth of the limit");

@@ -14,7 +14,7 @@ use super::desk::{ClientTraffic, StudyDesk};
 use super::record::StudyRecord;
 use super::turn::StudyTurn;
 use super::upstream::{StudiedUpstream, StudyMeter};
-use crate::analyze::machine;
+use crate::target::machine;
 
 /// Within this a task ends that is to end. A disk that hangs does not keep the process from ending.
 pub(super) const END_MAX: Duration = Duration::from_secs(3);

@@ -13,10 +13,9 @@ use wellhead_upstream::{Condition, Upstream};
 use wellhead_watch::{CallReason, CheckCounts};
 
 use super::record::StudyKey;
-use crate::analyze::as_configured;
 use crate::assemble::{Assembly, UpstreamReach};
 use crate::config::{self, Study};
-use crate::terminal::CommandError;
+use crate::target::as_configured;
 
 /// See the module. Made anew with each assembly.
 #[derive(Debug)]
@@ -81,10 +80,7 @@ impl StudiedUpstream {
 
     /// How it is called. Reads the files of certificates.
     pub(super) fn goal(&self) -> Result<Goal, String> {
-        let goal = as_configured(&self.settings).map_err(|error| match error {
-            CommandError::Config(why) | CommandError::System(why) => why,
-            CommandError::Unwell | CommandError::Differs | CommandError::Unmet(_) => String::new(),
-        })?;
+        let goal = as_configured(&self.settings)?;
         Ok(match self.settings.known_provider() {
             Some(provider) => goal.at_provider(provider),
             None => goal,
