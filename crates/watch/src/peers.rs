@@ -361,6 +361,15 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_without_its_store_leads_nothing() {
+        let of = |is_linked| {
+            let outlet = Arc::new(Nowhere { is_linked: AtomicBool::new(is_linked) });
+            ChainPeers::new("ethereum".into(), Arc::new(Replicas::new(1, outlet)))
+        };
+        assert_eq!([true, false].map(|it| of(it).leads("a", now())), [true, false]);
+    }
+
+    #[test]
     fn one_that_goes_moves_only_what_it_led() {
         let (at, names) = (now(), [1_u64, 2, 3]);
         let leader = |there: &[u64], key| {

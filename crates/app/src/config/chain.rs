@@ -318,8 +318,8 @@ section! {
         /// made if it is missing, and may be shared by upstreams and replicas: each upstream has its own part of it,
         /// `CHAIN/ID`.
         dir: PathBuf = required(),
-        /// Calls in any 60 minutes. They count as calls of the upstream's own: `wellhead_self_calls_total` has them
-        /// by the reason `study`, and the caps of `budget` pay for them.
+        /// Calls in any 60 minutes. `wellhead_self_calls_total` counts them with the reason `study`, and they count
+        /// against the caps of `budget`.
         calls_per_hour: u64 = default(3_000).within(CALLS_PER_HOUR_MIN, STUDY_CALLS_MAX),
         /// Calls in any 24 hours.
         calls_per_day: u64 = default(10_000).within(CALLS_PER_HOUR_MIN, STUDY_CALLS_MAX),
@@ -327,7 +327,7 @@ section! {
         every: Duration = default(secs(600)).within(secs(5), secs(86_400)),
         /// The highest rate of a study, in calls per second. A probe goes up to twice the known limit.
         rate_max: u64 = default(100).within(1, 10_000),
-        /// How long a study holds each rate. Calls of clients may wait for as long, if no other upstream can serve.
+        /// How long a study holds each rate. Clients' calls may wait for as long if no other upstream can serve them.
         rate_time: Duration = default(secs(5)).within(secs(1), secs(8)),
     }
 }

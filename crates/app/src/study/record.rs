@@ -68,7 +68,7 @@ const FAMILIES: [StudyFamily; 7] = [
     },
     StudyFamily {
         name: "wellhead_study_probed_timestamp_seconds",
-        help: "When a round of probes, or a study, ended last, as seconds since 1970",
+        help: "When a round of probes, or a study, began last and was answered, as seconds since 1970",
         read: StudyFigure::Gauge(|it| it.probed_at.map(|at| at as f64)),
     },
     StudyFamily {

@@ -20,8 +20,9 @@ use crate::target::machine;
 pub(super) const END_MAX: Duration = Duration::from_secs(3);
 /// A replica that does not lead, or whose turn may come, looks again so soon.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After a failure: its directory is another process's, or a disk is full.
-const RETRY: Duration = Duration::from_secs(60);
+/// After a failure: its directory is another process's, or a disk is full. The first may be that of a process that hands
+/// over and is about to end.
+const RETRY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// A replica that has just begun does not know yet that others lead.
 const HEARS_OTHERS_AFTER: Duration = Duration::from_secs(10);
 
@@ -80,8 +81,8 @@ struct StudyTask {
     stop: Arc<StopSignal>,
     turn: StudyTurn,
     record: StudyRecord,
-    /// Told once.
-    last_failure: Option<String>,
+    /// The last failure, and how often it came in a row. Told when it comes again.
+    last_failure: Option<(String, u32)>,
 }
 
 impl StudyTask {
@@ -95,10 +96,13 @@ impl StudyTask {
                 continue;
             }
             match self.monitor(&it).await {
-                Ok(()) => self.pause(LOOK_EVERY).await,
+                Ok(()) => {
+                    self.last_failure = None;
+                    self.pause(LOOK_EVERY).await;
+                }
                 Err(why) => {
-                    self.note_failure(&it, why);
-                    self.pause(RETRY).await;
+                    let times = self.note_failure(&it, why);
+                    self.pause(RETRY[usize::from(times > 1)]).await;
                 }
             }
         }
@@ -112,13 +116,17 @@ impl StudyTask {
         }
     }
 
-    fn note_failure(&mut self, it: &StudiedUpstream, why: String) {
-        if self.last_failure.as_ref() != Some(&why) {
+    /// Notes a failure, and returns how often it came in a row.
+    fn note_failure(&mut self, it: &StudiedUpstream, why: String) -> u32 {
+        let before = self.last_failure.take().filter(|(known, _)| *known == why);
+        let times = before.map_or(1, |(_, times)| times.saturating_add(1));
+        if times == 2 {
             let key = it.key();
             let (chain, upstream) = (&*key.chain, key.upstream.as_str());
             tracing::warn!(chain, upstream, error = %why, "the upstream cannot be studied: trying again each minute");
-            self.last_failure = Some(why);
         }
+        self.last_failure = Some((why, times));
+        times
     }
 
     /// Watches until it is to end, or another replica leads.
