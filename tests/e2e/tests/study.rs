@@ -172,6 +172,14 @@ async fn study(beside: bool, every: Duration) {
         study["calls_in_hour"].as_u64().filter(|calls| *calls > 0)
     };
     assert!(until(STUDY_MAX, spent).await.is_some(), "{:?}", status(&wellhead).await);
+
+    // A reload ends it, and with it what it found.
+    wellhead.rewrite(|config| config.replace(&format!(", {fields}"), ""));
+    let ended = || async {
+        let is_over = status(&wellhead).await?["study"].is_null();
+        (is_over && known(&wellhead).await.is_none()).then_some(())
+    };
+    assert!(until(STUDY_MAX, ended).await.is_some(), "{:?}", status(&wellhead).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
