@@ -51,6 +51,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("failures", "attempts that failed before"),
     ("file_rows", "rows for files"),
     ("filter", "a filter as in `log.level`"),
+    ("finding", "what a study of an upstream found (docs/analyze.md)"),
     ("finished", "requests that ended in order"),
     ("flowing", "whether the answer is forwarded while it arrives"),
     ("folder", "where it is"),

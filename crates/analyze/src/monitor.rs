@@ -32,6 +32,9 @@
 //!
 //! One monitor at a time uses a directory.
 //!
+//! **Beside other traffic.** A program that uses the target itself gives its turns to the monitor, and is told when
+//! calls lean on the limit ([`MonitorObserver`]), so that it can keep its own away for so long.
+//!
 //! **A restart** keeps what was spent, the verdicts and the counts (`watch.json`). A probe that had contradicted is
 //! forgotten, and played again.
 //!
@@ -39,6 +42,7 @@
 //! at once; where there are several, `fresh` looks at all of them for 75 s each quarter of an hour.
 
 mod gather;
+mod lean;
 mod limit;
 mod saved;
 mod spend;
@@ -52,12 +56,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+pub use lean::LEAN_EVERY;
 pub use limit::{ProbeSign, RateBound, TrackedLimit};
 pub use spend::{SpendBounds, SpendLedger};
 pub use target::{MonitorCounts, MonitoredTarget};
 pub use terms::{CALLS_PER_HOUR_MIN, MonitorTerms};
 
 use self::gather::RoundRecords;
+use self::lean::LeanWatch;
 use self::target::{MonitorStep, StudyResult, latency_plan};
 use crate::conclude::profile::profile;
 use crate::conclude::verdict::{
@@ -86,6 +92,8 @@ const FLOOD_LASTS: Duration = Duration::from_secs(15);
 const FRESH_EVERY_S: u64 = 900;
 const FRESH_LASTS: Duration = Duration::from_secs(75);
 const FRESH_POLL: Duration = Duration::from_secs(3);
+/// A target whose turn it is not is looked at again so soon.
+const TURN_EVERY: Duration = Duration::from_secs(5);
 /// A profile that nothing contradicts is written again this often: it is as of now.
 const PROFILE_EVERY_S: u64 = 6 * 3_600;
 
@@ -97,6 +105,21 @@ pub trait MonitorObserver {
     fn updated(&mut self, targets: &[MonitoredTarget], now_unix: u64);
     /// The profile is to be written.
     fn profile(&mut self, text: &str);
+
+    /// Takes the turn of a target for a round or a study of this many calls at most, if it has one now. Where not, it is
+    /// asked again in some seconds.
+    fn take_turn(&mut self, _target: &MonitoredTarget, _calls: u64) -> bool {
+        true
+    }
+
+    /// That turn is over.
+    fn end_turn(&mut self, _target: &MonitoredTarget) {}
+
+    /// Calls lean on the limit of a target. Told again each [`LEAN_EVERY`] while they do.
+    fn leans(&mut self, _target: &MonitoredTarget) {}
+
+    /// They no longer do.
+    fn leans_no_more(&mut self, _target: &MonitoredTarget) {}
 }
 
 /// What happened at a target.
@@ -306,11 +329,16 @@ impl<'a> Monitor<'a> {
                 (_, MonitorStep::Wait { until }) => self.wait(until).await,
                 (_, MonitorStep::Study { .. }) if budget.spent() > 0 => return Ok(RunEnd::Next),
                 (index, step @ (MonitorStep::Round { calls } | MonitorStep::Study { calls })) => {
+                    if !self.observer.take_turn(&self.targets[index], calls) {
+                        self.pause(TURN_EVERY).await;
+                        continue;
+                    }
                     let before = self.begin(budget, index, calls)?;
                     match step {
                         MonitorStep::Study { .. } => self.study(player, budget, index).await?,
                         _ => self.round(player, index).await?,
                     }
+                    self.observer.end_turn(&self.targets[index]);
                     self.end(budget, index, calls, before)?;
                 }
             }
@@ -395,14 +423,18 @@ impl<'a> Monitor<'a> {
 
     /// Plays a plan at a target.
     async fn play(
-        &self,
+        &mut self,
         player: &mut Player<'_>,
         plan: &mut dyn ExperimentPlan,
         index: usize,
         greeting: &Greeting,
         gather: &mut RoundRecords,
     ) -> Result<(), RunError> {
-        player.play(plan, number(index), &self.goals[index], greeting, gather).await
+        let goal = &self.goals[index];
+        let mut watch = LeanWatch::new(gather, &mut *self.observer, &self.targets[index]);
+        let played = player.play(plan, number(index), goal, greeting, &mut watch).await;
+        watch.end();
+        played
     }
 
     async fn round(&mut self, player: &mut Player<'_>, index: usize) -> Result<(), RunError> {

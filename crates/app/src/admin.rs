@@ -103,6 +103,7 @@ impl AdminPages {
                 let (head, now) = (upstream.head, now());
                 upstream.limits = limits::told(&own.limits, known, &caps, announced, head, now);
                 upstream.connections = Some(connection_status(&own.stats));
+                upstream.study = self.parts.sources.studies.of(&chain.name, &upstream.id);
             }
         }
         status

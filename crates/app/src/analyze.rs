@@ -32,7 +32,7 @@ use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
 };
 use wellhead_analyze::measure::way::Goal;
-use wellhead_analyze::record::{self, Machine, Record};
+use wellhead_analyze::record::{self, Record};
 use wellhead_analyze::report::summary;
 use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::work::{GREETING, WorkKind};
@@ -48,6 +48,7 @@ use crate::cli::analyze::{
     ThrottleArgs, WorkChoice,
 };
 use crate::serve;
+use crate::target::machine;
 use crate::terminal::{CommandError, complain, say};
 
 /// Calls that are sent to a stranger without a question.
@@ -550,13 +551,6 @@ fn terms(common: &CommonArgs, now: u64) -> RunTerms {
         wellhead: env!("CARGO_PKG_VERSION").to_owned(),
         machine: machine(common.targets.note.clone()),
     }
-}
-
-/// Where it runs, with a remark.
-fn machine(note: Option<String>) -> Machine {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-    Machine { os: std::env::consts::OS.to_owned(), cores, note }
 }
 
 /// What no other run is called.

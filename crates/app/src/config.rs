@@ -57,7 +57,7 @@ pub(crate) use access_files::{KEYS_BYTES_MAX, read_keys};
 pub use acme::{Acme, AcmeContact, AcmeDirectory};
 pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
-    Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
+    Quorum, Route, Study, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::EnvLookup;
 pub(crate) use identity::{IdentityFiles, ReadIdentity};
@@ -70,7 +70,8 @@ pub use name::{
 pub use network::Network;
 pub(crate) use nodecore::{NodecoreKey, nodecore_keys};
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
-pub use profile::{Moment, Profile, ProfileValues};
+pub(crate) use profile::STUDY_PROFILE;
+pub use profile::{Moment, Profile, ProfileValues, StudyProfile};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
@@ -288,6 +289,9 @@ impl<'a> ConfigSource<'a> {
             settings.take_profiles(&self.root, base, problems);
         }
         check::name_upstreams(&mut settings);
+        if let Some(base) = base {
+            settings.take_studies(&self.root, base, problems);
+        }
         check::check(&settings, Some(&self.root), &blanks, keys, problems);
         for problem in problems.iter_mut().filter(|problem| problem.span.is_none()) {
             problem.span = Some(self.root.span_of(&problem.path));

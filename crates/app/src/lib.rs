@@ -5,6 +5,8 @@
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
 //! - `heartbeat`: whether the worker threads run
+//! - `target`: an upstream as the analyser takes it
+//! - `study`: rate limits of upstreams, measured by the proxy while it serves
 //! - `limits`: the limits of each upstream, and their sources
 //! - `admin_client`: how the commands ask a running wellhead
 //! - `doctor`: what is wrong on this machine and at the upstreams
@@ -41,12 +43,15 @@ pub mod metrics;
 mod outlet;
 mod reload;
 mod renew;
+mod runtime;
 mod secrets;
 mod serve;
 mod serve_error;
 mod shared;
 mod state;
+mod study;
 mod systemd;
+mod target;
 mod terminal;
 mod token;
 mod traces;

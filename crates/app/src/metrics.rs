@@ -34,6 +34,7 @@ use crate::reload::ReloadRecord;
 use crate::renew::ListenerTls;
 use crate::shared::SharedLimits;
 use crate::state::State;
+use crate::study::StudyRecord;
 use crate::usage::Usage;
 
 use callers::CallerSeries;
@@ -54,11 +55,13 @@ pub(crate) struct MetricSources {
     pub(crate) usage: Arc<Usage>,
     pub(crate) beats: Arc<Heartbeats>,
     pub(crate) record: ReloadRecord,
+    pub(crate) studies: StudyRecord,
 }
 
 /// All that `/metrics` tells.
 pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
-    let MetricSources { proxy, connections, server, tls, state, usage, beats, record } = sources;
+    let MetricSources { proxy, connections, server, tls, state, usage, beats, record, studies } =
+        sources;
     let mut registry = Registry::default();
     wellhead_proxy::register(proxy, &mut registry);
     registry.register_collector(Box::new(Listeners(server)));
@@ -74,6 +77,7 @@ pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
     registry.register_collector(Box::new(Workers(beats)));
     registry.register_collector(Box::new(ProcessUse));
     registry.register_collector(Box::new(record));
+    registry.register_collector(Box::new(studies));
     registry
 }
 

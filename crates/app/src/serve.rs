@@ -45,9 +45,11 @@ use crate::reload::{
     ReadConfig, ReloadCause, ReloadDesk, ReloadRecord, ReloadRequest, ReloadSource,
 };
 use crate::renew::{self, ListenerTls};
+pub(crate) use crate::runtime::runtime;
 use crate::serve_error::ServeError;
 use crate::shared::{follow_pauses, follow_replicas};
 use crate::state::{State, StateCallers};
+use crate::study::Studies;
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
 use crate::usage::{Usage, UsageSettings};
@@ -106,6 +108,7 @@ pub(crate) struct Running {
     desk: ReloadDesk,
     requests: mpsc::Receiver<ReloadRequest>,
     record: ReloadRecord,
+    studies: Studies,
     succession: Succession,
 }
 
@@ -114,12 +117,11 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     given.check(settings)?;
     let (usage, now) = (usage(settings)?, wellhead_dispatch::now());
     let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
-    let is_handed_over = given.predecessor.is_some();
-    let assemble = if is_handed_over { Assembly::taking_over } else { Assembly::new };
+    let assemble = if given.predecessor.is_some() { Assembly::taking_over } else { Assembly::new };
     let parts = assemble(settings, recorders(&usage, traces.as_deref()), now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
-    let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
+    let admin = AdminListener::bind(settings, given.admin, given.predecessor.is_some())?;
     let addresses = Addresses::new(settings, &listeners, admin.as_ref());
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
     let clients_tls = load_tls(settings)?;
@@ -129,7 +131,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
     let (desk, requests) = ReloadDesk::new();
-    let record = ReloadRecord::new(clock::unix_seconds());
+    let (record, studies) = (ReloadRecord::new(clock::unix_seconds()), Studies::default());
     let told = AdminParts {
         sources: MetricSources {
             proxy: Arc::clone(&proxy),
@@ -140,6 +142,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
             usage: Arc::clone(&usage),
             beats: Arc::clone(&beats),
             record: record.clone(),
+            studies: studies.record(),
         },
         access: Arc::new(admin_access(settings)),
         keys: keys(settings, parts.callers.as_ref()),
@@ -167,6 +170,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         desk,
         requests,
         record,
+        studies,
         succession,
     })
 }
@@ -349,11 +353,6 @@ fn proxy_protocol(settings: &Settings) -> ProxyProtocol {
     ProxyProtocol { mode: proxies.protocol, trusted: Arc::new(trusted) }
 }
 
-/// A single-threaded runtime: each worker and the control thread have one.
-pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
-}
-
 fn work(
     number: usize,
     listener: Listener,
@@ -435,6 +434,7 @@ impl Running {
             true => {
                 systemd::tell_ready(&self.proxy.load());
                 self.succession.tell_ready();
+                self.studies.follow(&self.parts);
                 self.serve_until(until, &mut signals, &mut chains).await
             }
             false => ServingEnd::Asked,
@@ -457,6 +457,7 @@ impl Running {
         }
         self.succession.end(&end);
         self.drain(&mut signals).await;
+        self.studies.end().await;
         loops.shutdown().await;
         chains.shutdown().await;
         self.write_out(began).await;
@@ -474,6 +475,7 @@ impl Running {
 
     /// Ends the workers when what is under way has ended, or a further signal comes.
     async fn drain(&mut self, signals: &mut ControlSignals) {
+        self.studies.stop();
         self.shutdown.begin();
         let workers = std::mem::take(&mut self.workers);
         let joined = task::spawn_blocking(move || join(workers));

@@ -41,7 +41,7 @@ fn the_example_says_true_defaults() {
         "endpoint", "headers", "auth", "sample", "always", "parent", "queue", "timeout", "service",
         "instance",
     ];
-    const DERIVED: [&str; 51] = [
+    const DERIVED: [&str; 58] = [
         "shared",
         "anonymous",
         "keys",
@@ -52,6 +52,13 @@ fn the_example_says_true_defaults() {
         "metrics_open",
         "hosts",
         "profile",
+        "study",
+        "dir",
+        "calls_per_hour",
+        "calls_per_day",
+        "every",
+        "rate_max",
+        "rate_time",
         "calls_window",
         "calls_burst",
         "connection",

@@ -251,3 +251,76 @@ fn a_date_is_one() {
     let message = &report.problems()[0].message;
     assert!(message.ends_with("line 1: expected a day and a minute such as `2026-11-22 10:15`"));
 }
+
+/// What a study leaves in the directory of upstream `u` of chain `a`.
+fn studied(dir: &Path, budget: &str) {
+    let place = dir.join("study/a/u");
+    std::fs::create_dir_all(&place).expect("a directory");
+    let profile = format!(
+        "measured: \"2026-11-25 08:00\"\nupstreams:\n  - host: eth.example\n    id: u\n{budget}"
+    );
+    std::fs::write(place.join("profile.yaml"), profile).expect("a file");
+}
+
+/// The calls per second, window and burst of the upstream.
+fn rate(loaded: &Loaded) -> (Option<u64>, Option<std::time::Duration>, Option<u64>) {
+    let budget = &upstream(loaded).budget;
+    (budget.calls_per_second, budget.calls_window, budget.calls_burst)
+}
+
+const STUDY: &str = "        id: u\n        study: { dir: study }\n";
+
+#[test]
+fn what_a_study_found_goes_before_a_profile_and_after_the_upstream() {
+    let dir = folder(PROFILE);
+    let load = |more: &str| {
+        load(dir.path(), &format!("{STUDY}{more}")).unwrap_or_else(|report| panic!("{report}"))
+    };
+    assert_eq!(rate(&load("")), (None, None, None), "nothing was found yet");
+    studied(dir.path(), "    budget: { calls_per_second: 40, calls_burst: 11 }\n");
+    let alone = load("");
+    assert!(alone.warnings.is_empty(), "{}", alone.warnings);
+    assert_eq!(rate(&alone), (Some(40), None, Some(11)));
+    let profile = upstream(&alone).profile.as_ref().expect("in the place of one");
+    assert_eq!(profile.file, dir.path().join("study/a/u/profile.yaml"));
+
+    let both = load(NAMED);
+    // The window of the older profile does not belong to this rate.
+    assert_eq!(rate(&both), (Some(40), None, Some(11)));
+    assert_eq!(upstream(&both).budget.in_flight, Some(40), "no study looks at it");
+    let profile = upstream(&both).profile.as_ref().expect("it is named");
+    let measured = |key| profile.measured(key).map(ToString::to_string);
+    assert_eq!(measured("budget.calls_per_second").as_deref(), Some("2026-11-25 08:00"));
+    assert_eq!(measured("budget.calls_window"), None);
+    assert_eq!(measured("budget.in_flight").as_deref(), Some("2026-11-22 10:15"));
+    let rendered = both.settings.render();
+    let line = rendered.lines().find(|line| line.contains("profile: ")).expect("a line");
+    assert!(line.ends_with(
+        "study/a/u/profile.yaml: measured 2026-11-25 08:00 UTC: budget.calls_per_second, budget.calls_burst"
+    ), "{line}");
+
+    let own = load("        budget: { calls_per_second: 7 }\n");
+    assert_eq!(rate(&own), (Some(7), None, None));
+}
+
+#[test]
+fn a_study_that_found_no_limit_ends_that_of_a_profile() {
+    let dir = folder(PROFILE);
+    studied(dir.path(), "");
+    let loaded = load(dir.path(), &format!("{STUDY}{NAMED}"));
+    let loaded = loaded.unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(rate(&loaded), (None, None, None));
+    assert_eq!(upstream(&loaded).budget.in_flight, Some(40));
+}
+
+#[test]
+fn a_profile_of_a_study_that_cannot_be_used_is_told_and_hinders_nothing() {
+    let dir = folder(PROFILE);
+    studied(dir.path(), "    budget: { calls_per_second: many }\n");
+    let loaded = load(dir.path(), STUDY).unwrap_or_else(|report| panic!("{report}"));
+    let [problem] = loaded.warnings.problems() else { panic!("{}", loaded.warnings) };
+    assert_eq!(problem.path.to_string(), "chains.a.upstreams[0].study");
+    assert!(problem.message.contains("study/a/u/profile.yaml` line 5: "), "{}", problem.message);
+    assert!(problem.message.ends_with(": it is ignored"), "{}", problem.message);
+    assert_eq!(rate(&loaded), (None, None, None));
+}

@@ -714,6 +714,7 @@ fn is_timed(bound: Bound) -> bool {
     match bound {
         Bound::Pause
         | Bound::MethodPause
+        | Bound::Study
         | Bound::Credits
         | Bound::Calls
         | Bound::LearntRate

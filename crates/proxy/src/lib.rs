@@ -55,8 +55,8 @@ pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConfigStatus, ConnectionStatus, EndStatus,
     FeedStatus, FoundStatus, IssuerStatus, KindStatus, LimitStatus, PausedMethodStatus, Readiness,
-    ReorgStatus, RequestStatus, SharedStatus, Status, SubscriptionStatus, UpstreamStatus,
-    VoidStatus, WebSocketStatus,
+    ReorgStatus, RequestStatus, SharedStatus, Status, StudyStatus, SubscriptionStatus,
+    UpstreamStatus, VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;
 pub use trace::queue::{FinishedTrace, TraceReceiver};

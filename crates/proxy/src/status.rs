@@ -340,6 +340,8 @@ pub struct UpstreamStatus {
     pub connections: Option<ConnectionStatus>,
     /// Its limits; the owner of the settings fills this in.
     pub limits: Vec<LimitStatus>,
+    /// What studies of its limit found; the owner of these fills this in.
+    pub study: Option<StudyStatus>,
     /// Calls that a bound of it held, by bound: `learnt_rate=12`.
     pub held: Vec<String>,
     /// When it is asked: primary, fallback, public.
@@ -373,6 +375,29 @@ pub struct ConnectionStatus {
     pub idle_learnt_ms: Option<u64>,
     /// Abandoned streams that were left to finish, to send fewer resets.
     pub streams_left_open: u64,
+}
+
+/// The studies of one upstream's rate limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StudyStatus {
+    /// The limit; `None` where none was found yet, or there is none.
+    pub limit_calls_per_second: Option<f64>,
+    /// Calls that pass at once before it refuses, where that is known.
+    pub burst_calls: Option<f64>,
+    /// When a round of probes, or a study, began last and was answered, in seconds since 1970.
+    pub probed_at: Option<u64>,
+    /// Calls of the last hour.
+    pub calls_in_hour: u64,
+    /// Calls that the budget still allows.
+    pub calls_left: Option<u64>,
+    /// Rounds of probes so far.
+    pub rounds: u64,
+    /// Studies so far.
+    pub studies: u64,
+    /// Times that the limit was another one than before.
+    pub changes: u64,
+    /// Why what is due does not begin: `turn`, `not_ready`, `not_led`, `cap` or `busy`.
+    pub put_off: Option<&'static str>,
 }
 
 /// A limit of one upstream that holds now.
@@ -607,6 +632,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         in_flight_max: spending.limit,
         connections: None,
         limits: Vec::new(),
+        study: None,
         held: held
             .into_iter()
             .filter(|(_, count)| *count > 0)

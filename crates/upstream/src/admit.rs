@@ -72,10 +72,28 @@ impl Upstream {
     }
 
     /// The pause that holds calls of `row`, because it refused that method or asked for a pause
-    /// of all.
+    /// of all, or because a study of its limit is at work.
     pub fn paused_for(&self, row: &MethodRow, now: Instant) -> Option<LimitedBy> {
-        let refusals = self.controls().refusals();
-        refusals.pause_for(std::iter::once(row), || self.since_epoch(now))
+        self.controls().paused_for(std::iter::once(row), || self.since_epoch(now))
+    }
+
+    /// Holds clients' calls for `time`, at most 5 s, while a study leans on the limit; here, and as a pause at the
+    /// other replicas, where these share. A hold that is not renewed ends by itself.
+    pub fn hold_for_study(&self, time: Duration, now: Instant) {
+        self.controls().hold_for_study(time, self.since_epoch(now));
+        self.tell_study(time);
+    }
+
+    /// Ends that hold here. Calls then begin as if the buckets of its budget were empty.
+    pub fn release_from_study(&self, now: Instant) {
+        self.controls().release_from_study(self.since_epoch(now));
+    }
+
+    /// Pays for a call of a study, and tells the credits. It is an attempt, and takes no place.
+    pub fn charge_study(&self, row: &MethodRow, now: Instant) -> u64 {
+        self.state.attempts.fetch_add(1, Ordering::Relaxed);
+        self.controls().charge_study(row, self.since_epoch(now));
+        self.price(row)
     }
 
     /// The methods that pause alone, because it refused them.

@@ -9,6 +9,8 @@ pub enum Bound {
     Pause,
     /// It refused the method of the call, which pauses.
     MethodPause,
+    /// None of its own: wellhead measures where its limit is.
+    Study,
     /// The credits of the day are spent.
     Day,
     /// The credits of the month are spent.
@@ -38,9 +40,10 @@ pub enum Bound {
 
 impl Bound {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Pause,
         Self::MethodPause,
+        Self::Study,
         Self::Day,
         Self::Month,
         Self::Credits,
@@ -60,6 +63,7 @@ impl Bound {
         match self {
             Self::Pause => "pause",
             Self::MethodPause => "method_pause",
+            Self::Study => "study",
             Self::Day => "day",
             Self::Month => "month",
             Self::Credits => "credits",
@@ -86,6 +90,7 @@ impl Bound {
             | Self::BulkyShare => true,
             Self::Pause
             | Self::MethodPause
+            | Self::Study
             | Self::Day
             | Self::Month
             | Self::Credits
@@ -97,7 +102,7 @@ impl Bound {
 
     /// Whether it is a pause.
     pub fn is_pause(self) -> bool {
-        matches!(self, Self::Pause | Self::MethodPause)
+        matches!(self, Self::Pause | Self::MethodPause | Self::Study)
     }
 
     /// Whether it holds calls of one method, of one kind or of one client, and says nothing of others.

@@ -21,6 +21,8 @@ use crate::demand::Demand;
 use crate::provider::PushPrice;
 use crate::rate::{ANSWER_WAIT, RateState};
 use crate::refusal::{NamedPauses, RateRefusal, Refusals};
+use crate::stamp::Stamp;
+use crate::study_hold::StudyHold;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
@@ -79,6 +81,7 @@ struct ControlCounts {
     flows: AtomicU32,
     ledger: Ledger,
     refusals: Refusals,
+    study: StudyHold,
     learnt_limit: LearntLimit<{ CostClass::ALL.len() }>,
     held: [AtomicU64; Bound::ALL.len()],
     /// Thousandths of a credit of pushed messages that are not in the ledger yet.
@@ -96,6 +99,7 @@ impl ControlCounts {
             flows: AtomicU32::new(0),
             ledger: Ledger::default(),
             refusals: Refusals::default(),
+            study: StudyHold::default(),
             learnt_limit: LearntLimit::default(),
             held: std::array::from_fn(|_| AtomicU64::new(0)),
             pushed_thousandths: AtomicU64::new(0),
@@ -179,7 +183,7 @@ impl Controls {
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
     ) -> Result<(), LimitedBy> {
-        if let Some(held) = self.counts.refusals.pause_for(rows.clone(), || now) {
+        if let Some(held) = self.paused_for(rows.clone(), || now) {
             return Err(held);
         }
         let (limit, bound) = self.limit(now);
@@ -288,6 +292,55 @@ impl Controls {
         self.spend(std::iter::once(row), price, now);
     }
 
+    /// Charges a call of a study. It takes of caps and of windows, which the provider counts down as well. It takes of no
+    /// bucket: those are emptied once, when the hold ends, and calls that the provider refused do not make them owe.
+    pub(crate) fn charge_study(&self, row: &MethodRow, now: Duration) {
+        let price = self.price(std::iter::once(row));
+        let counted = |rate: &BudgetRate| matches!(rate, BudgetRate::Counted { .. });
+        if let Some(rate) = self.budget.credits.filter(counted) {
+            self.credits.charge(rate, price.throughput, now);
+        }
+        if let Some(rate) = self.budget.calls.filter(counted) {
+            self.calls.charge(rate, price.calls, now);
+        }
+        self.charge_caps(price.billed, now);
+        match self.is_bounded {
+            true => self.counts.ledger.spend(price.billed, self.today(now)),
+            false => self.counts.ledger.spend_undated(price.billed),
+        }
+    }
+
+    /// Holds clients' calls for `time`.
+    pub(crate) fn hold_for_study(&self, time: Duration, now: Duration) {
+        self.counts.study.hold(time, Stamp::at(now));
+    }
+
+    /// Ends that hold, with empty buckets: the study has left none of what they stand for.
+    pub(crate) fn release_from_study(&self, now: Duration) {
+        if !self.counts.study.release(Stamp::at(now)) {
+            return;
+        }
+        let empty = |rate: Option<BudgetRate>, state: &RateState| {
+            if let Some(rate @ BudgetRate::Paced(pace)) = rate {
+                state.charge(rate, pace.burst(), now);
+            }
+        };
+        empty(self.budget.credits, &self.credits);
+        empty(self.budget.calls, &self.calls);
+    }
+
+    /// The longest pause, or hold of a study, that keeps a call of one of `rows`.
+    pub(crate) fn paused_for<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        now: impl Fn() -> Duration,
+    ) -> Option<LimitedBy> {
+        let refused = self.counts.refusals.pause_for(rows, &now);
+        let Some(wait) = self.counts.study.left(&now) else { return refused };
+        let study = LimitedBy { bound: Bound::Study, wait, pace: Duration::ZERO };
+        Some(refused.filter(|refused| refused.wait > wait).unwrap_or(study))
+    }
+
     /// Pays for a pushed message and tells the whole credits that went to the ledger: what a
     /// message costs beyond them is kept for the next one.
     pub(crate) fn charge_push(&self, bytes: usize, now: Duration) -> u64 {
@@ -383,7 +436,7 @@ impl Controls {
     }
 
     /// Learns from a refusal, and pauses; returns the pauses with a named time that began. `asked` is the pause that the upstream asked for,
-    /// `usual` the one that is made without that, where rates are not learnt.
+    /// `usual` the one that is made without that, where rates are not learnt, or a study explains the refusal.
     pub(crate) fn refused(
         &self,
         row: &MethodRow,
@@ -393,7 +446,9 @@ impl Controls {
         usual: Duration,
     ) -> NamedPauses {
         let credits = self.throughput(row);
-        let usual = self.budget.fixed.then_some(usual);
+        let teaches_nothing =
+            self.budget.fixed || self.counts.study.explains_refusals(Stamp::at(now));
+        let usual = teaches_nothing.then_some(usual);
         self.counts.refusals.refused(row, RateRefusal { credits, began, now, asked, usual })
     }
 

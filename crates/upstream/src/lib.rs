@@ -33,6 +33,7 @@ mod set;
 mod sharing;
 mod silence;
 mod stamp;
+mod study_hold;
 mod trials;
 mod unknown;
 mod upstream;

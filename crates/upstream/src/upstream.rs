@@ -341,6 +341,13 @@ impl Upstream {
         }
     }
 
+    /// Tells other replicas to leave it alone while a study leans on its limit.
+    pub(crate) fn tell_study(&self, time: Duration) {
+        if let Some(sharing) = self.sharing.as_ref().filter(|_| time >= PEER_PAUSE_MIN) {
+            sharing.tell_pause(None, time);
+        }
+    }
+
     /// Takes in that another replica was refused and told to pause: all calls, or those of one method. A
     /// method that is not known here is ignored.
     pub fn note_peer_pause(&self, method: Option<&str>, pause: Duration, now: Instant) {

@@ -40,11 +40,13 @@ pub enum CallReason {
     BlockHash,
     /// To know which software it runs.
     Version,
+    /// To know where its limit is.
+    Study,
 }
 
 impl CallReason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Verify,
         Self::Syncing,
         Self::Peers,
@@ -54,6 +56,7 @@ impl CallReason {
         Self::Feed,
         Self::BlockHash,
         Self::Version,
+        Self::Study,
     ];
 
     /// A stable word for metrics.
@@ -68,6 +71,7 @@ impl CallReason {
             Self::Feed => "feed",
             Self::BlockHash => "block_hash",
             Self::Version => "version",
+            Self::Study => "study",
         }
     }
 }
@@ -242,7 +246,8 @@ impl Asker {
             | CallReason::Finality
             | CallReason::Probe
             | CallReason::Feed
-            | CallReason::BlockHash => false,
+            | CallReason::BlockHash
+            | CallReason::Study => false,
         };
         self.turns.take(&self.counts.ledger, now, !is_of_the_start && self.is_busy(now));
         Ok(())

@@ -175,6 +175,12 @@ impl ChainPeers {
         }
     }
 
+    /// Whether this replica leads an upstream: of those that hear each other one does. None does while it hears
+    /// no other because its store is away.
+    pub fn leads(&self, upstream: &str, now: Instant) -> bool {
+        self.replicas.is_linked() && self.replicas.leads(key_of(&self.chain, upstream), now)
+    }
+
     pub(crate) fn tell_acked(&self, says: ChainWord) -> BoxFuture<'static, ()> {
         match self.replicas.is_linked() {
             true => self.replicas.outlet.tell_acked(self.write(says)),
@@ -353,6 +359,15 @@ mod tests {
             led[leaders[0]] += 1;
         }
         assert!(led.iter().all(|led| (150..=250).contains(led)), "{led:?}");
+    }
+
+    #[test]
+    fn a_replica_without_its_store_leads_nothing() {
+        let of = |is_linked| {
+            let outlet = Arc::new(Nowhere { is_linked: AtomicBool::new(is_linked) });
+            ChainPeers::new("ethereum".into(), Arc::new(Replicas::new(1, outlet)))
+        };
+        assert_eq!([true, false].map(|it| of(it).leads("a", now())), [true, false]);
     }
 
     #[test]

@@ -59,6 +59,12 @@ pub enum WayError {
     Tls(#[from] TlsSetupError),
 }
 
+/// Is told of calls before they are sent: of all of them, those that greet and those that open a connection included.
+pub trait CallMeter: std::fmt::Debug + Send + Sync {
+    /// A call of this method leaves.
+    fn sends(&self, method: &'static str);
+}
+
 /// The endpoint that is measured. Prints no path and no query.
 #[derive(Debug, Clone)]
 pub struct Goal {
@@ -68,6 +74,7 @@ pub struct Goal {
     pub target: MeasuredTarget,
     tariff: Option<Tariff>,
     provider: Option<&'static Provider>,
+    meter: Option<Arc<dyn CallMeter>>,
 }
 
 impl Goal {
@@ -76,7 +83,7 @@ impl Goal {
         let provider = Provider::of_host(url.expose().host_str().unwrap_or_default());
         let target = MeasuredTarget { id, host: host(&url), ..MeasuredTarget::default() };
         let (access, tariff) = (TargetAccess::default(), None);
-        let goal = Self { url, access, target, tariff, provider: None };
+        let goal = Self { url, access, target, tariff, provider: None, meter: None };
         match provider {
             Some(provider) => goal.at_provider(provider),
             None => goal,
@@ -108,6 +115,12 @@ impl Goal {
     #[must_use]
     pub fn with_access(self, access: TargetAccess) -> Self {
         Self { access, ..self }
+    }
+
+    /// Whose calls `meter` is told of.
+    #[must_use]
+    pub fn metered(self, meter: Arc<dyn CallMeter>) -> Self {
+        Self { meter: Some(meter), ..self }
     }
 
     /// How it is reached.
@@ -203,6 +216,7 @@ struct WayPool {
     streams_max: usize,
     under_way: AtomicUsize,
     secrets: Arc<Secrets>,
+    meter: Option<Arc<dyn CallMeter>>,
 }
 
 /// One call that is over: what a record says of it but for where it belongs.
@@ -283,7 +297,7 @@ impl Way {
             let transport = LineTransport::new(&endpoint, is_socket, settings, shared, seed)?;
             let (version, connections) = (means.version, each);
             let (streams_max, under_way) = (means.streams_max, AtomicUsize::new(0));
-            let secrets = Arc::clone(&secrets);
+            let (secrets, meter) = (Arc::clone(&secrets), goal.meter.clone());
             Ok(Arc::new(WayPool {
                 transport,
                 version,
@@ -291,6 +305,7 @@ impl Way {
                 streams_max,
                 under_way,
                 secrets,
+                meter,
             }))
         };
         let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
@@ -394,8 +409,15 @@ impl WayPool {
     }
 
     async fn call(self: Arc<Self>, ask: WorkCall) -> FinishedCall {
+        self.meter(&ask);
         let body = Bytes::from(ask.body(CALL_ID));
         self.carry(ask.method, body).await
+    }
+
+    fn meter(&self, ask: &WorkCall) {
+        if let Some(meter) = &self.meter {
+            meter.sends(ask.method);
+        }
     }
 
     /// Sends a body; its answer is judged as one to a call of `method`.

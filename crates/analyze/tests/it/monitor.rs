@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use wellhead_analyze::measure::run::StopSignal;
-use wellhead_analyze::measure::way::Goal;
+use wellhead_analyze::measure::way::{CallMeter, Goal};
 use wellhead_analyze::monitor::{
     Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
     SpendBounds,
@@ -50,6 +50,12 @@ struct Told {
     calls: u64,
     /// What was said of new blocks at each target, whenever that changed.
     lags: Vec<(Duration, Vec<String>)>,
+    /// From this time on it gives no turns.
+    turns_until: Duration,
+    has_turn: bool,
+    /// When calls began to lean on the limit, and for how long they did.
+    leaned: Vec<(Duration, Duration)>,
+    leans_since: Option<Duration>,
 }
 
 impl Told {
@@ -63,6 +69,10 @@ impl Told {
             spent: 0,
             calls: 0,
             lags: Vec::new(),
+            turns_until: Duration::MAX,
+            has_turn: false,
+            leaned: Vec::new(),
+            leans_since: None,
         }
     }
 
@@ -104,6 +114,26 @@ impl MonitorObserver for Told {
 
     fn profile(&mut self, text: &str) {
         self.profiles.push((self.begun.elapsed(), text.to_owned()));
+    }
+
+    fn take_turn(&mut self, _: &MonitoredTarget, calls: u64) -> bool {
+        assert!(calls > 0 && !self.has_turn, "one at a time");
+        self.has_turn = self.begun.elapsed() < self.turns_until;
+        self.has_turn
+    }
+
+    fn end_turn(&mut self, _: &MonitoredTarget) {
+        assert!(std::mem::take(&mut self.has_turn) && self.leans_since.is_none());
+    }
+
+    fn leans(&mut self, _: &MonitoredTarget) {
+        assert!(self.has_turn);
+        self.leans_since.get_or_insert_with(|| self.begun.elapsed());
+    }
+
+    fn leans_no_more(&mut self, _: &MonitoredTarget) {
+        let since = self.leans_since.take().expect("they did");
+        self.leaned.push((since, self.begun.elapsed() - since));
     }
 }
 
@@ -298,4 +328,46 @@ async fn heads_are_not_compared_with_a_target_that_is_down() {
     let (_, found) = told.after(Duration::ZERO);
     assert!((found / 30.0 - 1.0).abs() < 0.1, "{:?}", told.events);
     assert!(told.calls >= one.counts().calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_its_turn_and_tells_when_it_leans_on_the_limit() {
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
+    let goals = [support::goal(&provider.url())];
+    let mut told = Told { turns_until: MINUTE * 10, ..Told::new() };
+    let mut at_ten = 0;
+    let meanwhile = async {
+        tokio::time::sleep(MINUTE * 11).await;
+        at_ten = provider.counts().calls;
+    };
+    watch(&dir, &goals, &mut told, MINUTE * 20, meanwhile).await;
+    assert_eq!(told.changes.len(), 1, "{:?}", told.events);
+    assert_eq!(provider.counts().calls, at_ten, "nothing is sent without a turn");
+    // The study, and two cells of each round.
+    assert!(told.leaned.len() > 16, "{:?}", told.leaned);
+    let most = told.leaned.iter().map(|(_, lasted)| *lasted).max();
+    assert!(most <= Some(SECOND * 8 + SECOND / 2), "{:?}", told.leaned);
+    let free: Duration = MINUTE * 10 - told.leaned.iter().map(|(_, it)| *it).sum::<Duration>();
+    assert!(free > MINUTE * 7, "{:?}", told.leaned);
+}
+
+#[derive(Debug, Default)]
+struct Meter(std::sync::Mutex<std::collections::BTreeMap<&'static str, u64>>);
+
+impl CallMeter for Meter {
+    fn sends(&self, method: &'static str) {
+        *self.0.lock().expect("no panic").entry(method).or_default() += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_meter_is_told_of_all_calls() {
+    let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
+    let meter = Arc::new(Meter::default());
+    let goals = [support::goal(&provider.url()).metered(Arc::clone(&meter) as _)];
+    let mut told = Told::new();
+    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    let metered = meter.0.lock().expect("no panic").values().sum::<u64>();
+    assert!(told.calls > 500);
+    assert_eq!((metered, provider.counts().calls), (told.calls, told.calls));
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use wellhead_analyze::measure::way::{Goal, Means, Numbers, TargetAccess, Way};
 use wellhead_analyze::report::summary;
-use wellhead_net::{Auth, ClientIdentity, Endpoint, FixedAddress, ForwardProxy};
+use wellhead_net::{Auth, FixedAddress, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::Provider;
 
 use super::named;
-use crate::assemble::endpoint_of;
 use crate::cli::analyze::TargetArgs;
 use crate::cli::analyze::endpoint::EndpointArgs;
 use crate::config::{self, IdentityFiles, Overrides, Upstream};
+use crate::target::{self, authorities, identity};
 use crate::terminal::{CommandError, environment, rendered};
 
 /// Longer files of headers and tokens are refused.
@@ -142,10 +142,11 @@ fn access(args: &EndpointArgs) -> Result<TargetAccess, CommandError> {
         Some(path) => Auth::Bearer(Secret::new(secret_file("--bearer-file", path)?.trim())),
         None => Auth::Url,
     };
-    let authorities = args.ca_file.as_deref().map(|path| authorities("--ca-file", path));
+    let authorities =
+        args.ca_file.as_deref().map(|path| authorities("--ca-file", path).map_err(wrong));
     let files = args.client_cert.clone().zip(args.client_key.clone());
     let files = files.map(|(certificate, key)| IdentityFiles { certificate, key });
-    let identity = files.map(|files| identity("--client-cert", &files));
+    let identity = files.map(|files| identity("--client-cert", &files).map_err(wrong));
     let proxy = args.proxy.as_deref().map(|text| {
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
         let proxy = url.and_then(|url| ForwardProxy::new(&url).map_err(|why| why.to_string()));
@@ -202,16 +203,6 @@ fn secret_file(what: &str, path: &Path) -> Result<String, CommandError> {
     if text.trim().is_empty() { Err(failed("is empty".to_owned())) } else { Ok(text) }
 }
 
-fn authorities(what: &str, path: &Path) -> Result<Arc<[u8]>, CommandError> {
-    config::authorities(path)
-        .map(Arc::from)
-        .map_err(|why| wrong(format!("`{what}` `{}`: {why}", path.display())))
-}
-
-fn identity(what: &str, files: &IdentityFiles) -> Result<ClientIdentity, CommandError> {
-    files.read().map(|read| read.identity).map_err(|why| wrong(format!("`{what}`: {why}")))
-}
-
 /// `HOST:PORT:ADDRESS`, the address of IPv6 with or without brackets.
 fn fixed(text: &str) -> Result<FixedAddress, CommandError> {
     let parsed = || {
@@ -241,24 +232,9 @@ fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
             let text = format!("there is no upstream `{id}` in `{}`", path.display());
             return Err(wrong(format!("{text}: it has {}", ids.join(", "))));
         };
-        as_configured(upstream)
+        target::as_configured(upstream).map_err(wrong)
     };
     args.upstreams.iter().map(goal).collect()
-}
-
-fn as_configured(upstream: &Upstream) -> Result<Goal, CommandError> {
-    let Endpoint { url, headers, auth, .. } = endpoint_of(upstream);
-    let pem = upstream.ca_file.as_deref().map(|path| authorities("ca_file", path));
-    let identity = IdentityFiles::of(upstream).map(|files| identity("client_cert_file", &files));
-    let access = TargetAccess {
-        headers,
-        auth,
-        authorities: pem.transpose()?,
-        authorities_add: upstream.ca_file_adds,
-        identity: identity.transpose()?,
-        ..TargetAccess::default()
-    };
-    Ok(Goal::new(upstream.id.as_str().to_owned(), url).with_access(access))
 }
 
 #[cfg(test)]

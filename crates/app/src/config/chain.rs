@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_analyze::monitor::CALLS_PER_HOUR_MIN;
 use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
@@ -29,6 +30,9 @@ const fn ms(n: u64) -> Duration {
 const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
+
+/// More calls than a study of any provider needs.
+const STUDY_CALLS_MAX: u64 = 10_000_000;
 
 /// More than any provider sells per day.
 const CREDITS_MAX: u64 = 1_000_000_000_000;
@@ -260,7 +264,9 @@ section! {
         auth: Option<Auth> = derived("none"),
         /// A file that `wellhead analyze` wrote, relative to the directory of the config. Its
         /// measurements apply where the config sets nothing. See docs/analyze.md.
-        profile: Option<Profile> = derived("none"),
+        profile: Option<Profile> = derived("none, or what `study` found"),
+        /// Studies of its rate limit, with calls of wellhead's own. Off unless given.
+        study: Option<Study> = derived("off"),
         /// The HTTP version; `auto` uses HTTP/2 if the upstream offers it.
         http: HttpVersion = default(HttpVersion::Auto),
         /// How single calls are sent: `http`, or `websocket`, where many calls share a few connections
@@ -299,6 +305,30 @@ section! {
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Checks of this upstream, instead of the chain's.
         checks: UpstreamChecks = default(UpstreamChecks::default()),
+    }
+}
+
+section! {
+    /// Studies of the rate limit of an upstream, with calls of wellhead's own. Gentle probes look whether the limit is
+    /// still where it was; if they contradict it twice in a row, rising rates find it anew. What is found applies
+    /// where `budget` sets nothing, before what a `profile` says, and without a restart (by `reload: auto`). While
+    /// probes lean on the limit, calls of clients go to other upstreams, or wait for some seconds. See docs/analyze.md.
+    Study {
+        /// The directory for the records, and for what was spent and found, relative to that of the config. It is
+        /// made if it is missing, and may be shared by upstreams and replicas: each upstream has its own part of it,
+        /// `CHAIN/ID`.
+        dir: PathBuf = required(),
+        /// Calls in any 60 minutes. `wellhead_self_calls_total` counts them with the reason `study`, and they count
+        /// against the caps of `budget`.
+        calls_per_hour: u64 = default(3_000).within(CALLS_PER_HOUR_MIN, STUDY_CALLS_MAX),
+        /// Calls in any 24 hours.
+        calls_per_day: u64 = default(10_000).within(CALLS_PER_HOUR_MIN, STUDY_CALLS_MAX),
+        /// The time between two rounds of probes; longer if the calls would not suffice.
+        every: Duration = default(secs(600)).within(secs(5), secs(86_400)),
+        /// The highest rate of a study, in calls per second. A probe goes up to twice the known limit.
+        rate_max: u64 = default(100).within(1, 10_000),
+        /// How long a study holds each rate. Clients' calls may wait for as long if no other upstream can serve them.
+        rate_time: Duration = default(secs(5)).within(secs(1), secs(8)),
     }
 }
 
@@ -455,6 +485,18 @@ impl Chain {
             None if upstream.is_own() => Level::Off,
             None => Level::Cheap,
         }
+    }
+}
+
+impl Study {
+    /// Whether its directory could be read from the config.
+    pub(super) fn is_placed(&self) -> bool {
+        !self.dir.as_os_str().is_empty()
+    }
+
+    /// The part of its directory that is of an upstream of this name.
+    pub fn place(&self, chain: &str, id: &UpstreamId) -> PathBuf {
+        self.dir.join(chain).join(id.as_str())
     }
 }
 

@@ -6,6 +6,7 @@
 //! one mistake is told once. Speaks of paths; their place is found in the tree.
 
 mod access;
+mod budget;
 mod identity;
 mod jwt;
 mod listener;
@@ -23,7 +24,7 @@ use wellhead_access::KeyRecord;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_proxy::{Level, QuorumRule};
 use wellhead_telemetry::{Secret, SecretUrl, key_in_host};
-use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
+use wellhead_upstream::{UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
 use self::identity::has_tls;
@@ -483,6 +484,7 @@ impl Checker<'_> {
         self.credentials(path, upstream);
         self.propagation(path, upstream);
         self.budget(path, upstream);
+        self.study(path, upstream);
         let Methods { allow, deny } = &upstream.methods;
         self.methods(&path.key("methods"), allow, deny);
         let ca = path.key("ca_file");
@@ -505,51 +507,6 @@ impl Checker<'_> {
             if time.is_some_and(|time| time > total) && !self.touched(&place) {
                 let message = format!("`{key}` is more than `timeouts.total`");
                 self.error(&place, message, "lower it, or raise `timeouts.total`");
-            }
-        }
-    }
-
-    fn budget(&mut self, path: &SettingPath, upstream: &Upstream) {
-        let (path, budget) = (path.key("budget"), &upstream.budget);
-        let reversed = match (budget.credits_per_day, budget.credits_per_month) {
-            (Some(day), Some(month)) => day > month,
-            (_, None) | (None, _) => false,
-        };
-        self.ordered(&path, "credits_per_day", "credits_per_month", reversed);
-        self.calls_budget(&path, upstream);
-        let place = path.key("plan");
-        let Some(plan) = budget.plan.as_ref().filter(|_| !self.touched(&place)) else { return };
-        let Some(provider) = upstream.known_provider() else {
-            let ids: Vec<_> = Provider::all().iter().map(|provider| provider.id.as_str()).collect();
-            let hint = format!("name it with `provider`: {}", listed(&ids));
-            self.error(&place, "a plan of a provider that wellhead does not know", hint);
-            return;
-        };
-        if provider.plan(&plan.0).is_none() {
-            let names: Vec<_> = provider.plans.iter().map(|plan| plan.name.as_str()).collect();
-            let message = format!("`{}` has no such plan", provider.id);
-            let hint = match near(&plan.0, names.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None if names.is_empty() => "say what it allows in `budget` instead".to_owned(),
-                None => format!("its plans are {}", listed(&names)),
-            };
-            self.error(&place, message, hint);
-        }
-    }
-
-    /// How calls are counted, where their rate is not told.
-    fn calls_budget(&mut self, path: &SettingPath, upstream: &Upstream) {
-        let budget = &upstream.budget;
-        let plan = upstream.known_provider().zip(budget.plan.as_ref());
-        let planned = plan.and_then(|(provider, plan)| provider.plan(&plan.0)?.calls_per_second);
-        if budget.calls_per_second.or(planned).is_some() || self.touched(path) {
-            return;
-        }
-        for key in ["calls_window", "calls_burst"] {
-            let place = path.key(key);
-            if self.given(&place) {
-                let message = format!("`{key}` has no effect: `calls_per_second` is not set");
-                self.key_error(&place, message, "give the rate as well, or remove it");
             }
         }
     }

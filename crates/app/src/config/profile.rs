@@ -6,6 +6,10 @@
 //! `/status` can tell what was measured and when. Problems of a profile are told at the setting
 //! that names it, with the line in the profile. No variables are replaced in a profile.
 //!
+//! A study of the proxy (`crate::study`) leaves a profile as well, in a directory that `study` names. It is newer than
+//! one that `profile` names, so it goes before that; of rates, what a `profile` says counts no more, also where the
+//! study found no limit. It is no setting of the operator's: one that is missing or cannot be used hinders nothing.
+//!
 //! Writes no profile: that is `wellhead_analyze::conclude::profile`'s.
 
 #![expect(unreachable_pub, reason = "`section!` makes public types, and these are read here alone")]
@@ -28,6 +32,9 @@ use super::unit::Wrong;
 use super::value::TextLine;
 use super::write::Yaml;
 
+/// The profile of a study, in the directory of its upstream.
+pub(crate) const STUDY_PROFILE: &str = "profile.yaml";
+
 /// Problems of one profile that are told.
 const TOLD_MAX: usize = 10;
 
@@ -38,6 +45,17 @@ pub struct Profile {
     pub file: PathBuf,
     /// `None` until it was read.
     pub taken: Option<ProfileValues>,
+    /// What a study found beside it, which goes before it.
+    pub study: Option<StudyProfile>,
+}
+
+/// The profile that a study left, beside one that the upstream names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StudyProfile {
+    /// Where it is.
+    pub file: PathBuf,
+    /// What was taken from it.
+    pub taken: ProfileValues,
 }
 
 /// What was taken from a profile.
@@ -52,8 +70,18 @@ pub struct ProfileValues {
 impl Profile {
     /// When a key of the upstream was measured, where its value is from here.
     pub fn measured(&self, key: &str) -> Option<&Moment> {
-        let taken = self.taken.as_ref()?;
-        taken.keys.contains(&key).then_some(&taken.measured)
+        let all = self.study.iter().map(|study| &study.taken).chain(&self.taken);
+        let mut of_key = all.filter(|taken| taken.keys.contains(&key));
+        of_key.next().map(|taken| &taken.measured)
+    }
+}
+
+impl ProfileValues {
+    /// `measured 2026-11-22 10:15 UTC: http, budget.in_flight`.
+    fn told(&self) -> String {
+        let Self { measured, keys } = self;
+        let keys = if keys.is_empty() { "no limit".to_owned() } else { keys.join(", ") };
+        format!("measured {measured} UTC: {keys}")
     }
 }
 
@@ -65,21 +93,22 @@ impl SettingWord for Profile {
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        <PathBuf as SettingWord>::parse(text).map(|file| Self { file, taken: None })
+        <PathBuf as SettingWord>::parse(text).map(|file| Self { file, taken: None, study: None })
     }
 
     fn write(&self) -> Yaml {
         let file = self.file.display().to_string();
-        match &self.taken {
-            Some(ProfileValues { measured, keys }) => {
-                Yaml::Noted(file, format!("measured {measured} UTC: {}", keys.join(", ")))
-            }
-            None => Yaml::Text(file),
+        let study = self.study.as_ref();
+        let study = study.map(|it| format!("{}: {}", it.file.display(), it.taken.told()));
+        let told: Vec<String> = self.taken.iter().map(ProfileValues::told).chain(study).collect();
+        match told.is_empty() {
+            true => Yaml::Text(file),
+            false => Yaml::Noted(file, told.join("; ")),
         }
     }
 
     fn blank() -> Self {
-        Self { file: PathBuf::new(), taken: None }
+        Self { file: PathBuf::new(), taken: None, study: None }
     }
 }
 
@@ -226,8 +255,8 @@ impl Settings {
                             let hint = "the config sets all of its settings itself, or the profile has none";
                             problems.push(Problem::warning(&place, message).hint(hint));
                         }
-                        upstream.profile =
-                            Some(Profile { file, taken: Some(ProfileValues { measured, keys }) });
+                        let taken = Some(ProfileValues { measured, keys });
+                        upstream.profile = Some(Profile { file, taken, study: None });
                     }
                     Err(wrongs) => {
                         for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
@@ -242,6 +271,85 @@ impl Settings {
                 }
             }
         }
+    }
+}
+
+/// Settings that a study finds anew, whatever a profile says.
+const STUDIED: [&str; 4] = [
+    "budget.credits_per_second",
+    "budget.calls_per_second",
+    "budget.calls_window",
+    "budget.calls_burst",
+];
+
+impl Settings {
+    /// Takes what studies found, each from the directory of its upstream, which has its name by now. `tree` tells what
+    /// the upstreams give themselves.
+    pub(super) fn take_studies(
+        &mut self,
+        tree: &Node,
+        base: &FilePath,
+        problems: &mut Vec<Problem>,
+    ) {
+        let workers = self.workers.unwrap_or_else(cores);
+        for (name, chain) in &mut self.chains.0 {
+            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
+            let chain_id = chain.id;
+            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
+                let path = upstreams.item(index);
+                let Some(study) = upstream.study.as_mut().filter(|it| it.is_placed()) else {
+                    continue;
+                };
+                study.dir = base.join(&study.dir);
+                let file = study.place(name.as_ref(), &upstream.id).join(STUDY_PROFILE);
+                if !file.exists() {
+                    continue;
+                }
+                match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
+                    Ok((measured, found)) => {
+                        let given = |key: &str| {
+                            let steps = key.split('.');
+                            tree.has(&steps.fold(path.clone(), |path, step| path.key(step)))
+                        };
+                        forget_rates(upstream, &given);
+                        let keys = take(upstream, found, workers, &given);
+                        note_study(upstream, file, ProfileValues { measured, keys });
+                    }
+                    Err(wrongs) => {
+                        let why = wrongs.first().map_or("", |wrong| wrong.message.as_str());
+                        let message = format!("`{}` {why}: it is ignored", file.display());
+                        let hint = "the next study writes it again";
+                        problems.push(Problem::warning(&path.key("study"), message).hint(hint));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Makes rates free that a profile has set.
+fn forget_rates(upstream: &mut Upstream, given: &dyn Fn(&str) -> bool) {
+    let own = &mut upstream.budget;
+    if !given("budget.credits_per_second") {
+        own.credits_per_second = None;
+    }
+    if !given("budget.calls_per_second") {
+        own.calls_per_second = None;
+        own.calls_window = own.calls_window.filter(|_| given("budget.calls_window"));
+        own.calls_burst = own.calls_burst.filter(|_| given("budget.calls_burst"));
+    }
+}
+
+/// Remembers what a study found, beside the profile that the upstream names or in its place.
+fn note_study(upstream: &mut Upstream, file: PathBuf, taken: ProfileValues) {
+    match &mut upstream.profile {
+        Some(profile) => {
+            if let Some(older) = &mut profile.taken {
+                older.keys.retain(|key| !STUDIED.contains(key) && !taken.keys.contains(key));
+            }
+            profile.study = Some(StudyProfile { file, taken });
+        }
+        None => upstream.profile = Some(Profile { file, taken: Some(taken), study: None }),
     }
 }
 

@@ -160,6 +160,7 @@ mod tests {
             attempts,
             failures,
             self_calls: 0,
+            study: None,
             self_credits: 0,
             dissents_final: 0,
             dissents_open: 0,

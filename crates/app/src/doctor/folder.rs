@@ -60,6 +60,13 @@ pub(crate) fn places(settings: &Settings) -> Vec<WritePlace> {
     if let Some(acme) = settings.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
         places.push(place("tls.acme.cache", acme.cache.clone(), true, 0));
     }
+    let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
+    for study in upstreams.filter_map(|upstream| upstream.study.as_ref()) {
+        // Many may share one.
+        if !places.iter().any(|known| known.folder == study.dir) {
+            places.push(place("study.dir", study.dir.clone(), true, 0));
+        }
+    }
     places
 }
 

@@ -23,6 +23,8 @@ const ISSUER: LabelFacts = label("issuer", "the issuers of `access.jwt` whose ke
 const TENANT: LabelFacts =
     label("tenant", "the 500 tenants with a quota that spent most this month");
 
+const STUDIED: &str = "upstreams with `study`";
+
 /// The families of this crate; those of the proxy are in [`wellhead_proxy::FAMILIES`].
 pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_client_connections", &[CLIENT_PROTOCOL], "protocols"),
@@ -141,6 +143,13 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
         "upstreams × 2",
     ),
     family("wellhead_upstream_streams_left_open", &[CHAIN, UPSTREAM], "upstreams"),
+    family("wellhead_study_rate_limit_calls_per_second", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_burst_calls", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_probed_timestamp_seconds", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_budget_left_calls", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_rounds", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_studies", &[CHAIN, UPSTREAM], STUDIED),
+    family("wellhead_study_limit_changes", &[CHAIN, UPSTREAM], STUDIED),
     single("wellhead_usage_rows_open"),
     single("wellhead_usage_folded_calls"),
     single("wellhead_traces_sent"),

@@ -164,6 +164,7 @@ pub(crate) fn idle_sources(parts: &Assembly) -> MetricSources {
         usage: usage.expect("usage in memory needs nothing"),
         beats: Arc::new(Heartbeats::new(1, wellhead_dispatch::now())),
         record: crate::reload::ReloadRecord::new(0),
+        studies: crate::study::StudyRecord::default(),
     }
 }
 

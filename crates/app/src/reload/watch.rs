@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{ReloadCause, ReloadDesk, ReloadRecord};
-use crate::config::Settings;
+use crate::config::{STUDY_PROFILE, Settings};
 
 /// A change is seen at the second look after it: by then the file is written.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,12 +24,17 @@ const BYTES_MAX: u64 = 16 << 20;
 
 /// The files that the settings are read from.
 pub(crate) fn files(config: &Path, settings: &Settings) -> Vec<PathBuf> {
-    let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
-    let named = upstreams.flat_map(|upstream| {
+    let upstreams = settings.chains.iter().flat_map(|(name, chain)| {
+        chain.upstreams.iter().map(move |upstream| (name.as_ref(), upstream))
+    });
+    let named = upstreams.flat_map(|(chain, upstream)| {
         let profile = upstream.profile.as_ref().map(|profile| profile.file.clone());
+        // It may not be there yet.
+        let study = upstream.study.as_ref();
+        let study = study.map(|study| study.place(chain, &upstream.id).join(STUDY_PROFILE));
         let certificates =
             [&upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file];
-        profile.into_iter().chain(certificates.into_iter().flatten().cloned())
+        profile.into_iter().chain(study).chain(certificates.into_iter().flatten().cloned())
     });
     let of_issuers = settings.access.jwt.iter().filter_map(|issuer| issuer.ca_file.clone());
     let all = std::iter::once(config.to_owned()).chain(named).chain(of_issuers);

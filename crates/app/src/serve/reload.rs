@@ -177,6 +177,7 @@ impl Running {
             state.note_change(&old.proxy, now);
         }
         self.pages.change(&self.parts);
+        self.studies.follow(&self.parts);
         if let Some(source) = &self.source {
             self.watched.store(Arc::new(reload::watch::files(&source.path, &self.parts.settings)));
         }

@@ -40,6 +40,7 @@ impl Way {
 
 impl WayPool {
     async fn batch(self: Arc<Self>, asks: Vec<WorkCall>) -> FinishedCall {
+        asks.iter().for_each(|ask| self.meter(ask));
         let calls = asks.len() as u64;
         let items: Vec<String> = (1..).zip(&asks).map(|(id, ask)| ask.body(id)).collect();
         let first = asks.first().map_or(SEVERAL, |ask| ask.method);
