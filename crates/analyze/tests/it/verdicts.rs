@@ -71,7 +71,7 @@ fn what_the_other_side_said_is_evidence() {
         [
             "the settings announce 128 streams",
             "99 streams: nothing failed; 100 streams: 3 of 3 failed",
-            "GOAWAY with code 11, last stream 0, saying \"too many <streams>\"",
+            "GOAWAY with code 11, last stream 0, debug data \"too many <streams>\"",
         ]
     );
 }
