@@ -152,7 +152,7 @@ impl fmt::Display for TrackedLimit {
             Self::Unknown => f.write_str("unknown"),
             Self::NoneUpTo(rate) => write!(f, "none up to {} calls/s", figure(*rate)),
             Self::Limited(bound) => write!(f, "{} calls/s", figure(bound.per_second)),
-            Self::Concurrency => f.write_str("on calls in flight or connections, not on the rate"),
+            Self::Concurrency => f.write_str("on concurrency or connections, not on the rate"),
         }
     }
 }
@@ -164,13 +164,13 @@ impl fmt::Display for MonitorEvent {
             Self::Changed { from, to } => write!(f, "rate limit changed: {from} -> {to}"),
             Self::Confirmed(limit) => write!(f, "rate limit unchanged: {limit}"),
             Self::Unclear => {
-                f.write_str("study inconclusive: it will be played again over a wider range")
+                f.write_str("study inconclusive: it will be repeated over a wider range")
             }
             Self::Contradicted(ProbeSign::Higher) => {
-                f.write_str("calls above the known limit pass: probing again")
+                f.write_str("calls above the known limit are served: probing again")
             }
             Self::Contradicted(ProbeSign::Lower | ProbeSign::Agrees) => {
-                f.write_str("calls below the known limit are refused or wait: probing again")
+                f.write_str("calls below the known limit are throttled or queue: probing again")
             }
             Self::Resting => f.write_str("serves no call: asked again in 15 minutes"),
             Self::Answering => f.write_str("answers again"),

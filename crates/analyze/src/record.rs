@@ -292,7 +292,7 @@ impl WireEvent {
 pub enum CellDoubt {
     /// The generator fell behind or had no processor left.
     Behind,
-    /// Calls waited here for each other, because all of our connections were full.
+    /// Calls waited here for each other, because all of the analyser's connections were all busy.
     Full,
     /// A call was not made, or what became of it is not known.
     Lost,
@@ -303,7 +303,7 @@ impl CellDoubt {
     pub fn words(self) -> &'static str {
         match self {
             Self::Behind => "the generator fell behind",
-            Self::Full => "our connections were full",
+            Self::Full => "the analyser's connections were all busy",
             Self::Lost => "calls were not made, or their outcome is unknown",
         }
     }

@@ -367,7 +367,7 @@ fn has_place(file: &Path) -> Result<(), CommandError> {
     let why = if file.is_dir() {
         "it is a directory"
     } else if !parent.is_none_or(Path::is_dir) {
-        "its directory is not there"
+        "its directory does not exist"
     } else {
         return Ok(());
     };
@@ -589,7 +589,7 @@ async fn signals(stop: &StopSignal) {
 
 /// What a target said of itself, with the host beside its name.
 fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
-    let number = |it: Option<u64>| it.map_or("not told".to_owned(), |it| it.to_string());
+    let number = |it: Option<u64>| it.map_or("unknown".to_owned(), |it| it.to_string());
     let protocol = match greeting.protocol {
         Some(Protocol::H2) => "HTTP/2",
         Some(Protocol::H1) => "HTTP/1.1",
@@ -602,7 +602,7 @@ fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
         "{name}{at}: {protocol}, chain {}, block {}, client {}",
         number(greeting.chain_id),
         number(greeting.block),
-        greeting.client.as_deref().unwrap_or("not told"),
+        greeting.client.as_deref().unwrap_or("unknown"),
     );
     if let Some(trouble) = &greeting.trouble {
         text.push_str(&format!("\n  {trouble}"));
@@ -740,7 +740,7 @@ mod tests {
         let names = names(&goals);
         let greeting = Greeting { chain_id: Some(1), ..Greeting::default() };
         let told = greeting_line(&names[0], &goals[0], &greeting);
-        let expected = "fast (h.example): no protocol, chain 1, block not told, client not told";
+        let expected = "fast (h.example): no protocol, chain 1, block unknown, client unknown";
         assert_eq!(told, expected);
         let told = greeting_line("h.example", &goals[0], &greeting);
         assert!(told.starts_with("h.example: "), "{told}");
@@ -798,7 +798,7 @@ mod tests {
         let told = refused(has_place(place.path()));
         assert!(told.ends_with("cannot be written: it is a directory"), "{told}");
         let told = refused(has_place(&place.path().join("no/eth.yaml")));
-        assert!(told.ends_with("cannot be written: its directory is not there"), "{told}");
+        assert!(told.ends_with("cannot be written: its directory does not exist"), "{told}");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Settings<'_> {
             Finding::StreamCap(Found(it)) => self.streams(it.streams, it.way, why),
             Finding::Recycle(Found(it)) => {
                 let most = (it.after_calls * REQUESTS_PERCENT / 100).max(1);
-                let why = format!("nine tenths, {why}");
+                let why = format!("90 % of the measured value; {why}");
                 self.put(ProfileKey::RequestsMax, ProfileValue::Count(most), why);
             }
             Finding::IdleClose(Found(it)) => self.idle(it.after_ms, why),
@@ -159,7 +159,7 @@ impl Settings<'_> {
         if ms < 100 {
             return self.comments.push(why);
         }
-        let why = format!("four fifths, {why}");
+        let why = format!("80 % of the measured value; {why}");
         self.put(ProfileKey::Idle, ProfileValue::Milliseconds(ms), why);
     }
 
@@ -177,14 +177,14 @@ impl Settings<'_> {
         match way {
             RefusalWay::Status429 => {}
             RefusalWay::InBody | RefusalWay::OtherStatus(_) => {
-                self.comments.push(format!("{why}: refusals come with another status than 429"));
+                self.comments.push(format!("{why}: throttled calls get another status than 429"));
             }
             RefusalWay::Unanswered => {
-                self.comments.push(format!("{why}: calls above the limit are not answered"));
+                self.comments.push(format!("{why}: calls above the limit get no response"));
             }
             RefusalWay::Queued => {
                 self.comments
-                    .push(format!("{why}: calls above the limit wait, and are not refused"));
+                    .push(format!("{why}: calls above the limit queue and are not throttled"));
             }
         }
     }
@@ -195,7 +195,7 @@ impl Settings<'_> {
             // What was asked to find it is one method; others cost more or less.
             Some((unit, each)) => {
                 let (value, each) = ((per_second * each).floor(), figure(each));
-                let why = format!("at {each} {} a call, {why}", plain(unit));
+                let why = format!("at {each} {} per call; {why}", plain(unit));
                 (ProfileKey::CreditsPerSecond, value, why)
             }
             None => (ProfileKey::CallsPerSecond, per_second.floor(), why.to_owned()),
@@ -245,7 +245,7 @@ impl Settings<'_> {
             // What it counts as open ends a little later than with us.
             CapWay::Fatal => {
                 let margin = (streams / 16).max(1);
-                (streams.saturating_sub(margin), format!("a sixteenth less, {why}"))
+                (streams.saturating_sub(margin), format!("1/16 below the measured value; {why}"))
             }
         };
         self.at_once(value, why);
@@ -258,7 +258,7 @@ impl Settings<'_> {
 
     fn knee(&mut self, scope: ShapingScope, knee: f64, why: &str) {
         let at_once = (knee * BEYOND_KNEE).ceil().max(1.0);
-        let why = format!("a quarter above the knee, more only takes longer, {why}");
+        let why = format!("25 % above the knee, beyond which only latency grows; {why}");
         match scope {
             ShapingScope::Account | ShapingScope::Open => {
                 self.in_flight(at_once as u64, why);
@@ -296,7 +296,7 @@ impl Settings<'_> {
             let _ = writeln!(out, "{indent}{name}: {value} # {why}");
         }
         if !self.comments.is_empty() {
-            out.push_str("    # Measured, and no setting:\n");
+            out.push_str("    # Measured, without a setting:\n");
             for comment in &self.comments {
                 let _ = writeln!(out, "    #   {comment}");
             }

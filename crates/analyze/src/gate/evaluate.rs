@@ -143,7 +143,7 @@ fn verdict_figure(
     word: &str,
     unit: Unit,
 ) -> Result<VerdictFigure, String> {
-    let Some(first) = own.first() else { return Err(format!("`{experiment}` was not played")) };
+    let Some(first) = own.first() else { return Err(format!("`{experiment}` was not run")) };
     let found = own.iter().flat_map(|verdict| {
         let sure = verdict.confidence;
         figures(&verdict.finding).into_iter().map(move |figure| (figure, sure))

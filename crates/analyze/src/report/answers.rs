@@ -42,7 +42,7 @@ fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Tria
         out,
         "<details><summary>{} of {} calls that show it</summary><div class=\"wide\"><table>\
          <thead><tr><th>call</th><th>where</th><th>here</th><th>there</th><th>at</th>\
-         <th>to see it yourself</th></tr></thead><tbody>",
+         <th>reproduce with</th></tr></thead><tbody>",
         shown.len().min(EXAMPLES_MAX),
         shown.len()
     );

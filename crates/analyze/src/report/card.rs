@@ -65,10 +65,10 @@ impl TargetSeverity {
     /// What it means.
     fn meaning(self) -> &'static str {
         match self {
-            Self::Sound => "no limit was found within what was offered",
-            Self::Limited => "usable within the limits below; the settings keep to them",
-            Self::Unfit => "calls fail or are answered wrongly at any load; no setting helps",
-            Self::Inconclusive => "too few findings to judge it",
+            Self::Sound => "no limit found up to the load that was offered",
+            Self::Limited => "usable within the limits below; the settings respect them",
+            Self::Unfit => "calls fail or get wrong answers at any load; no setting helps",
+            Self::Inconclusive => "too few findings to judge",
         }
     }
 }
@@ -283,8 +283,8 @@ fn price(it: &CardSubject<'_>) -> Vec<(&'static str, String)> {
     let target = &it.run.targets[it.index];
     let Some(price) = &target.price else {
         let why = match target.provider {
-            Some(_) => "not known: the catalogue has no costs of this provider",
-            None => "not known: no provider was named",
+            Some(_) => "unknown: the catalogue has no costs for this provider",
+            None => "unknown: no provider was named",
         };
         return vec![("Price", why.to_owned())];
     };

@@ -412,9 +412,8 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     }
     out.push_str(
         "</tbody></table></div></section>\n<section><h2>times</h2>\n<p class=\"question\">Medians \
-         of the medians of cells. A change is marked where its interval excludes none, all settings \
-         decided together; of a setting that was played once in a run only a difference above a \
-         third is told.</p>\n\
+         of the cell medians. A change is marked if its interval excludes zero, corrected over all \
+         settings; for a setting with a single cell in a run, only if it exceeds a third.</p>\n\
          <div class=\"wide\"><table class=\"overview plain\"><thead><tr><th>target</th>\
          <th>setting</th><th>before, ms</th>\
          <th>after, ms</th><th>change</th></tr></thead><tbody>\n",

@@ -129,7 +129,7 @@ fn text(runs: &[Side<'_>], trends: &BTreeMap<TrendKey, RunTrend>) -> String {
     let mut out = String::new();
     let first = runs.len().saturating_sub(COLUMNS_MAX);
     if first > 0 {
-        let _ = writeln!(out, "{first} older runs are on the page alone");
+        let _ = writeln!(out, "{first} older runs are only in the HTML page");
     }
     let mut target = None;
     for (key, trend) in trends {

@@ -110,14 +110,14 @@ fn header(out: &mut String, run: &RunRecord, records: &[Record]) {
         let _ = writeln!(
             out,
             "<p class=\"warning\">The generator fell behind in {behind} of {cells} cells. \
-             They conclude nothing; run it on a machine with less to do.</p>"
+             Their latencies are not used: run it on a less busy machine.</p>"
         );
     }
     if full > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"warning\">Our connections were full in {full} of {cells} cells. \
-             They conclude nothing; ask for less, or for more connections.</p>"
+            "<p class=\"warning\">The analyser's connections were all busy in {full} of \
+             {cells} cells, which are not used: lower the rate, or allow more connections.</p>"
         );
     }
 }

@@ -40,8 +40,8 @@ pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
         calls.entry((call.experiment.as_str(), call.target, call.cell)).or_default().push(call);
     }
     for (index, target) in run.targets.iter().enumerate() {
-        let chain = target.chain_id.map_or("not told".to_owned(), |id| id.to_string());
-        let provider = target.provider.as_deref().unwrap_or("not known");
+        let chain = target.chain_id.map_or("unknown".to_owned(), |id| id.to_string());
+        let provider = target.provider.as_deref().unwrap_or("unknown");
         lines.push(format!("{}  {}  chain {chain}  provider {provider}", target.id, target.host));
         let own = || cells(records).filter(|cell| cell.target as usize == index);
         for cell in own().filter(|cell| !asks_one_by_one(&cell.experiment)) {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(
             lines(&run, &records),
             [
-                "a  h  chain not told  provider not known",
+                "a  h  chain unknown  provider unknown",
                 "  rate rate 10: 5 calls, 1 throttled, 2 failed, p50 15.0 ms, p95 \
                  19.5 ms, the generator fell behind: left out",
             ]

@@ -73,7 +73,7 @@ async fn too_short_a_look_tells_nothing() {
     dials.buckets = vec![CreditBucket::fixed(600.0, SECOND * 60, RefusalForm::too_many(None))];
     let told = only(concluded(dials, plan(20.0, 80.0)).await);
     assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
-    assert!(told.sentence.contains("try `window`"), "{told:#?}");
+    assert!(told.sentence.contains("run `window`"), "{told:#?}");
 }
 
 /// A provider that lets calls wait serves no more than it does: served against offered tells that, and no refusal.

@@ -74,7 +74,7 @@ async fn caps_of_providers_that_meter() {
         ),
         "{told:#?}"
     );
-    assert!(told.evidence.iter().any(|line| line.contains("refused because of their rate")));
+    assert!(told.evidence.iter().any(|line| line.contains("calls were throttled in")));
 }
 
 /// Whose connections end after some requests, however few at a time, has no cap on streams to tell.

@@ -98,7 +98,7 @@ async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
     let told = concluded(dials, plan()).await;
     let [limit, end] = &told[..] else { panic!("{told:#?}") };
     assert!(matches!(limit.finding, Finding::CannotTell { .. }), "{told:#?}");
-    assert!(limit.sentence.contains(" calls pass and then none"), "{told:#?}");
+    assert!(limit.sentence.contains(" calls are served and then none"), "{told:#?}");
     // And nothing more would be sent.
     assert!(matches!(end.finding, Finding::Ended { .. }), "{told:#?}");
 }

@@ -431,9 +431,8 @@ async fn who_goes_back_is_told() {
     let terms = fresh::FreshTerms { lasting: Duration::from_secs(60), every, seed: 1 };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     moving.abort();
-    let told = |verdict: &ExperimentVerdict| {
-        verdict.evidence.join("\n").contains("lower height than a moment before")
-    };
+    let told =
+        |verdict: &ExperimentVerdict| verdict.evidence.join("\n").contains("height went backwards");
     assert!(!told(&played.verdicts[0]) && told(&played.verdicts[1]), "{:?}", played.verdicts);
 }
 

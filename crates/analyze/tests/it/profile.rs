@@ -27,20 +27,23 @@ fn the_profile_of_three() {
     for line in [
         "measured: \"2026-11-18 11:06\"",
         "  - host: \"metered.quiknode.pro\"",
-        "      credits_per_second: 2500 # at 20 API credit a call, rate: Rate limit: 125 req/s \
+        "      credits_per_second: 2500 # at 20 API credit per call; rate: Rate limit: 125 req/s \
          sustained; excess gets 429",
         "      range_max: 10000 # reach: Log search: served for 10,000 blocks, not for 50,000",
         "    #   window: Token bucket: 125 req/s sustained, burst 125; excess gets 429 without Retry-After",
-        "      streams_max: 93 # a sixteenth less, streams: Connection is closed at the 100th concurrent stream (not announced; 3 of 3)",
-        "      requests_max: 900 # nine tenths, connection: Connection is closed after 1,000 requests",
-        "      idle: 48s # four fifths, connection: Idle connection is closed after 60 s",
+        "      streams_max: 93 # 1/16 below the measured value; streams: Connection is closed at the 100th concurrent stream (not announced; 3 of 3)",
+        "      requests_max: 900 # 90 % of the measured value; connection: Connection is closed after 1,000 requests",
+        "      idle: 48s # 80 % of the measured value; connection: Idle connection is closed after 60 s",
         "    # provider chainstack in the catalogue",
         "        - \"debug_traceCall\"",
     ] {
         assert!(text.lines().any(|seen| seen == line), "{line}\nin\n{text}");
     }
     let in_flight = text.lines().find(|line| line.contains("in_flight: ")).expect("a knee");
-    assert!(in_flight.contains("above the knee, more only takes longer, throttle: Shaped to 25"));
+    assert!(
+        in_flight
+            .contains("above the knee, beyond which only latency grows; throttle: Shaped to 25")
+    );
     assert_eq!(text.matches("_per_second:").count(), 1, "{text}");
 }
 

@@ -56,5 +56,5 @@ fn a_delay_and_what_is_missing_are_told() {
     let counts = "29 heads were pushed; none came for 2 heights, 1 came twice, and the connection was \
                   lost 2 times";
     assert!(evidence.contains(counts), "{evidence}");
-    assert!(!evidence.contains("time between polls"), "{evidence}");
+    assert!(!evidence.contains("poll interval"), "{evidence}");
 }

@@ -69,7 +69,7 @@ async fn an_account_that_is_spent_denies_no_method_and_ends_no_history() {
             let allowed = known.iter().filter(|it| missing(it)).count();
             assert_eq!(denied, allowed, "{case}");
             assert!(!profile.contains("    history:"), "{case}");
-            assert!(told.contains("inconclusive: the account was refused at `"), "{case}");
+            assert!(told.contains("inconclusive: the account was rejected at `"), "{case}");
             let account = first_of(&played, "account").unwrap();
             assert_eq!(played.cells(0).last(), Some(account), "it was the last: {case}");
             let refused = providers[0].counts().refusals;
@@ -244,9 +244,7 @@ async fn who_only_throttles_has_told_nothing_of_its_methods() {
     let played = play(&start(busy(), vec![dials]), short()).await;
     assert!(!played.of(0).iter().any(|it| matches!(it, Finding::Methods { .. })));
     assert!(
-        told(&played)
-            .1
-            .contains("inconclusive: none of the 69 methods that were tried was answered"),
+        told(&played).1.contains("inconclusive: none of the 69 tested methods got an answer"),
         "{:?}",
         played.of(0)
     );

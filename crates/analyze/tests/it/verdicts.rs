@@ -71,7 +71,7 @@ fn what_the_other_side_said_is_evidence() {
         [
             "the settings announce 128 streams",
             "99 streams: nothing failed; 100 streams: 3 of 3 failed",
-            "GOAWAY with code 11, last stream 0, saying \"too many <streams>\"",
+            "GOAWAY with code 11, last stream 0, debug data \"too many <streams>\"",
         ]
     );
 }
@@ -183,7 +183,7 @@ fn what_methods_count() {
     // A limit of the method alone would look the same.
     assert_eq!(told[0].confidence, Confidence::Medium);
     assert!(told[0].sentence.contains("), or has a limit of its own; "), "{}", told[0].sentence);
-    says("cost", &elastic(), &["inconclusive: no call was refused, so no cost can be measured"]);
+    says("cost", &elastic(), &["inconclusive: no call was throttled, so no cost can be measured"]);
 }
 
 #[test]

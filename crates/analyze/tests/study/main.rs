@@ -124,7 +124,7 @@ fn the_metered_one(study: &Study) {
     assert!(is_near(number, 125.0), "{window}");
     assert!(window.ends_with("; excess gets 429 without Retry-After"));
     assert!(
-        of("throttle")[0].contains("an announced limit, not a silent one"),
+        of("throttle")[0].contains("an explicit limit, not silent shaping"),
         "{:?}",
         of("throttle")
     );

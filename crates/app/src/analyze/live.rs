@@ -134,13 +134,13 @@ impl<'a> Live<'a> {
         let left = if self.stop.is_set() {
             "interrupted: the report comes".to_owned()
         } else {
-            format!("{} left or more", clock(self.left(now)))
+            format!("at least {} left", clock(self.left(now)))
         };
         vec![
             format!("{}  {experiment}  cell {}: {factors}", self.name(*target), self.cells + 1),
             format!("[{bar}] {:3.0} %  {}", share * 100.0, clock(took)),
             format!(
-                "{times}  refused {}  failed {}  of {} calls",
+                "{times}  throttled {}  failed {}  of {} calls",
                 outcome.throttled, outcome.unserved, outcome.calls
             ),
             format!("{spent}; {left}"),
@@ -338,8 +338,8 @@ mod tests {
         let text = live.text(playing, Instant::now());
         assert_eq!(text[0], "h  rate  cell 1: rate 4");
         assert_eq!(text[1], "[###########-------------------]  38 %  0:01");
-        assert!(text[2].ends_with("refused 3  failed 0  of 3 calls"), "{text:?}");
-        assert_eq!(text[3], "3 of at most 100 calls, 30 of 1000 CU; 1:09 left or more");
+        assert!(text[2].ends_with("throttled 3  failed 0  of 3 calls"), "{text:?}");
+        assert_eq!(text[3], "3 of at most 100 calls, 30 of 1000 CU; at least 1:09 left");
         // One that has begun is the last one's end.
         live.begins("streams", 0, &ordered);
         assert_eq!(live.left(Instant::now()), second * 10);

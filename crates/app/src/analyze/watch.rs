@@ -148,7 +148,7 @@ async fn monitor(
     let monitor = Monitor::new(&dir, terms, play, goals, stop, &mut desk);
     let monitor = monitor.map_err(|error| ended(&error))?;
     monitor.run().await.map_err(|error| ended(&error))?;
-    say(&format!("records, and what a restart continues: {}", dir.display()));
+    say(&format!("records and state: {}", dir.display()));
     Ok(())
 }
 

@@ -57,35 +57,35 @@ pub struct Analyze {
 pub enum Experiment {
     /// A cheap first check: chain, head, client, protocol, latency, streams to 128, rates to 40/s
     Quick(QuickArgs),
-    /// How many calls per second pass: rising rates in an open loop
+    /// How many calls per second are served: rising rates in an open loop
     Rate(RateArgs),
-    /// How many concurrent calls one HTTP/2 connection allows: doubling, then bisecting
+    /// How many concurrent streams one HTTP/2 connection allows: doubling, then bisecting
     Streams(StreamsArgs),
-    /// Whether more concurrent calls become slower instead of being refused
+    /// Whether higher concurrency is slowed down silently instead of being throttled
     Throttle(ThrottleArgs),
     /// HTTP/1.1 compared with HTTP/2, by connections, concurrency and answer size
     Protocol(ProtocolArgs),
     /// How many requests a connection serves, and how long it may stay idle
     Connection(ConnectionArgs),
-    /// How fast large answers arrive, and whether small ones wait behind them
+    /// How fast large responses arrive, and whether small calls wait behind them
     Bodies(BodiesArgs),
     /// Which load the target sustains: stages of rates or of users
     Load(LoadArgs),
     /// How recorded traffic would be served: calls from a file, at their times or faster
     Replay(endpoint::ReplayArgs),
-    /// Whether several endpoints agree about blocks that can no longer change
+    /// Whether several endpoints agree on blocks that can no longer change
     Agree(AgreeArgs),
     /// How soon each of several endpoints shows a new block
     Fresh(FreshArgs),
     /// Which methods are served, how far back history goes, ranges, batches, WebSocket
     Reach(ReachArgs),
-    /// All limits in one report: streams, rate, window and throttle
+    /// All limits in one report: rate, streams, throttle and window
     Limits(limits::LimitsArgs),
     /// The kind of rate limit: its burst, its window, and how it refills
     Window(limits::WindowArgs),
     /// How much each method counts against the limit, compared with the catalogue
     Cost(limits::CostArgs),
-    /// A long run: whether latency or errors drift
+    /// A long run: whether latency, errors or throughput drift or step
     Soak(limits::SoakArgs),
     /// Watch targets until interrupted: gentle probes within a budget keep the profile current, with metrics
     Watch(watch::WatchArgs),
@@ -95,9 +95,9 @@ pub enum Experiment {
     Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(CompareArgs),
-    /// The figures of several runs in the order of time: trends
+    /// Trends: the figures of several runs in order of time
     History(several::HistoryArgs),
-    /// Runs from several regions side by side in one report
+    /// Put runs from several regions side by side in one report
     Merge(several::MergeArgs),
     /// Print the JSON Schema of what --json writes, of the records, or of run.json
     Schema(SchemaArgs),
@@ -146,8 +146,8 @@ impl Experiment {
 /// What is measured, by experiments and by `watch`.
 #[derive(Debug, Clone, Args)]
 pub struct TargetArgs {
-    /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL names a
-    /// target in records, reports and metrics
+    /// The targets, measured in turn (by `agree` and `fresh` at the same time); NAME=URL
+    /// names a target in records, reports and metrics
     #[arg(value_name = "URL", required_unless_present = "upstreams")]
     pub urls: Vec<String>,
     /// How they are reached.
@@ -156,7 +156,7 @@ pub struct TargetArgs {
     /// A remark for the records, such as the region of the measuring machine
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// The random seed: decides the calls and their order [default: another one for each run]
+    /// The random seed: decides the calls and their order [default: a different one for each run]
     #[arg(long, value_name = "N", default_value_t = drawn_seed(), hide_default_value = true)]
     pub seed: u64,
 }
@@ -173,7 +173,7 @@ pub struct CommonArgs {
     /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// The most calls to send, to all targets together
+    /// Upper bound on calls, for all targets together
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = calls(1))]
     pub max_calls: u64,
     /// Print the planned calls and their cost, and send nothing
@@ -290,7 +290,7 @@ pub struct ProtocolArgs {
     /// Calls in each cell
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = calls(1))]
     pub calls: u64,
-    /// How often each cell is repeated, each time in another order
+    /// How often each cell is repeated, each time in a different order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
 }
@@ -304,7 +304,7 @@ pub struct ConnectionArgs {
     /// The most requests on one connection; three connections are used. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = calls(0))]
     pub requests: u64,
-    /// The longest silence, seconds. 0 skips this part
+    /// The longest idle time to test, seconds. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub idle: u64,
 }
@@ -315,13 +315,13 @@ pub struct BodiesArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Large answers in each cell, per concurrent call
+    /// Large responses in each cell, per concurrent call
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub calls: u64,
-    /// Concurrent large answers, in the cells with more than one
+    /// Concurrent large responses, in the cells with more than one
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub at_once: u16,
-    /// How often each cell is repeated, each time in another order
+    /// How often each cell is repeated, each time in a different order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
 }
@@ -341,7 +341,7 @@ pub struct LoadArgs {
     /// The pause of a user after an answer, milliseconds
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000), requires = "users")]
     pub think: u64,
-    /// The most calls of a user per second of the stage: a stage ends early when they are made
+    /// Upper bound on calls per user and second; the stage ends early when they are sent
     #[arg(long, value_name = "N", default_value_t = PER_USER, value_parser = clap::value_parser!(u64).range(1..=100_000), requires = "users")]
     pub per_user: u64,
     /// A spike instead: the first rate, the second rate for a third of the time, then the first again
@@ -356,7 +356,7 @@ pub struct LoadArgs {
     /// Calls of one's own.
     #[command(flatten)]
     pub own: OwnCallsArgs,
-    /// Calls in each request: more than one are sent as a batch. Rates and users count requests
+    /// Calls per request: more than one are sent as a batch. Rates and users count requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub batch: u64,
     /// HTTP/2 connections; over HTTP/1.1 the default is 64. More if the rate
@@ -396,7 +396,7 @@ pub struct AgreeArgs {
     /// How far below the newest one they may be: full nodes keep 128 states
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_024))]
     pub depth: u64,
-    /// Questions; each with differing answers is repeated
+    /// Questions to ask; one whose answers differ is repeated
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub asks: u32,
     /// The most calls per second to each endpoint
@@ -416,7 +416,7 @@ pub struct FreshArgs {
     /// The average time between two polls of one endpoint, milliseconds
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=600_000))]
     pub every_ms: u64,
-    /// Subscribe to new heads over WebSocket instead of polling: tells delays, missed heads and doubles
+    /// Subscribe to new heads over WebSocket instead of polling: reports delays, missed heads and duplicates
     #[arg(long, conflicts_with = "every_ms")]
     pub subscribe: bool,
     /// The WebSocket URLs, one for each endpoint, in their order [default: the endpoint's URL]

@@ -168,7 +168,7 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
     let pin = trial.played.iter().find_map(|played| Some((played.count("pin")?, played)));
     if let Some((pin, played)) = pin {
         let how = played.factor("how").unwrap_or_default();
-        notes.push(format!("no question was about a block above {pin}: {how}"));
+        notes.push(format!("all questions are about blocks up to {pin}: {how}"));
     }
     let mut untold: BTreeMap<&str, u64> = BTreeMap::new();
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
@@ -187,10 +187,12 @@ fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
         faded += u64::from(played.factor("faded").is_some());
     }
     for (class, count) in untold {
-        notes.push(format!("{count} questions were not answered ({class}) and not compared"));
+        notes.push(format!("{count} questions got no answer ({class}) and were not compared"));
     }
     if faded > 0 {
-        notes.push(format!("{faded} differences disappeared on repetition, and are not counted"));
+        notes.push(format!(
+            "{faded} differences disappeared when the question was repeated; they are not counted"
+        ));
     }
     for (member, count) in known {
         let list = known_differences().iter().find(|it| it.member == member);
@@ -209,14 +211,14 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
     let of = compared.len() as u64;
     let mut notes = notes(trial, all);
     if of == 0 {
-        let why = "no question was answered here and by another target";
+        let why = "no question was answered both here and by another target";
         return DraftVerdict { evidence: notes, ..DraftVerdict::cannot_tell(why) };
     }
     let differing: Vec<&Question<'_>> =
         compared.iter().filter(|(_, differs)| *differs).map(|(question, _)| *question).collect();
     let Some(smallest) = differing.iter().min_by_key(|it| it.size(trial.target)) else {
         let others = all.iter().filter(|it| it.experiment == trial.experiment).count() - 1;
-        notes.insert(0, format!("compared with {others} others"));
+        notes.insert(0, format!("compared with {others} other targets"));
         let sure = match of {
             SURE.. => Confidence::High,
             FEW.. => Confidence::Medium,

@@ -68,10 +68,10 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     let transfers: Vec<f64> = alone.iter().filter_map(|call| transfer_s(call)).collect();
     let sizes: Vec<f64> = alone.iter().map(|call| call.bytes_in as f64).collect();
     let (Some(took), Some(size)) = (median(&transfers), median(&sizes)) else {
-        return DraftVerdict::cannot_tell("no answer was large enough to measure a pace");
+        return DraftVerdict::cannot_tell("no response was large enough to measure throughput");
     };
     let n = alone.len();
-    let mut evidence = vec![format!("{n} answers one by one, with a median above {}", bytes(size))];
+    let mut evidence = vec![format!("{n} responses one at a time, median size {}", bytes(size))];
     let repeats = one.len().min(many.len());
     let sure = if repeats >= 3 { Confidence::High } else { Confidence::Medium };
     if took * 1_000.0 < TRANSFER_MS_MIN {
@@ -79,7 +79,8 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
         let whole: Vec<f64> =
             alone.iter().map(|call| call.bytes_in as f64 * 1_000.0 / took_ms(call)).collect();
         let up_to_bytes_per_second = median(&whole).unwrap_or(0.0);
-        evidence.push(format!("half were over {TRANSFER_MS_MIN} ms after they began"));
+        evidence
+            .push(format!("half of them were complete {TRANSFER_MS_MIN} ms after the first byte"));
         let finding = Finding::BodyPace(NotUpTo(NoBodyPace { up_to_bytes_per_second }));
         return DraftVerdict::new(finding, sure, evidence);
     }
@@ -91,27 +92,27 @@ fn pace(one: &[&PlayedCell<'_>], many: &[&PlayedCell<'_>]) -> DraftVerdict {
     let bound = window_bound(&alone, size);
     if let Some(bound) = bound.filter(|it| bytes_per_second > WINDOW_SHARE * it) {
         let why = format!(
-            "large answers arrive at {}/s, and our own window over HTTP/2 lets no more than {}/s \
-             through",
+            "large responses arrive at {}/s, and the analyser's own HTTP/2 flow-control window allows at most {}/s",
             bytes(bytes_per_second),
             bytes(bound)
         );
         return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     }
     let (Some(by_one), Some(by_many)) = (delivered(one), delivered(many)) else {
-        return DraftVerdict::cannot_tell("no concurrent answers were tried");
+        return DraftVerdict::cannot_tell("no concurrent responses were tested");
     };
     let at_once = many.iter().filter_map(|cell| cell.count("large")).max().unwrap_or(1) as f64;
     let gain = by_many / by_one;
     let (all, single) = (bytes(by_many), bytes(by_one));
-    evidence.push(format!("{at_once} at a time: {all}/s in total, one by one {single}/s"));
+    evidence.push(format!("{at_once} at a time: {all}/s in total; one at a time: {single}/s"));
     let of = if gain >= EACH_MIN * at_once {
         PacedFlow::Each
     } else if gain <= TOGETHER_MAX {
         PacedFlow::Together
     } else {
-        let why =
-            format!("{at_once} concurrent answers arrived {gain:.1} times as fast as single ones");
+        let why = format!(
+            "{at_once} concurrent responses arrived {gain:.1} times as fast as single ones"
+        );
         return DraftVerdict::new(Finding::CannotTell { why }, Confidence::None, evidence);
     };
     DraftVerdict::new(Finding::BodyPace(Found(BodyPace { bytes_per_second, of })), sure, evidence)
@@ -164,17 +165,17 @@ fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rn
         (median_difference(&busy, &quiet, rng), median(&quiet.concat()))
     else {
         return DraftVerdict::cannot_tell(
-            "small calls were not measured both alone and beside large ones",
+            "small calls were not measured both alone and alongside large responses",
         );
     };
     let large = large(beside).len();
     if large == 0 {
-        return DraftVerdict::cannot_tell("no answer was large enough to delay others");
+        return DraftVerdict::cannot_tell("no response was large enough to delay others");
     }
     let evidence = vec![
-        format!("{} small calls alone, median {alone_ms:.1} ms", quiet.concat().len()),
+        format!("{} small calls alone: p50 {alone_ms:.1} ms", quiet.concat().len()),
         format!(
-            "{} beside {large} large ones, median {:.1} ms",
+            "{} alongside {large} large responses: p50 {:.1} ms",
             busy.concat().len(),
             alone_ms + longer.point
         ),
@@ -241,7 +242,8 @@ mod tests {
             said(100_000, 20, 500, 1.05),
             "Large responses on one connection are limited to 200 kB/s together"
         );
-        let unclear = "inconclusive: 4 concurrent answers arrived 2.2 times as fast as single ones";
+        let unclear =
+            "inconclusive: 4 concurrent responses arrived 2.2 times as fast as single ones";
         assert_eq!(said(100_000, 20, 500, 2.2), unclear);
     }
 
@@ -249,7 +251,7 @@ mod tests {
     fn what_is_too_quick_or_too_small_has_no_pace() {
         let sentence = said(100_000, 20, 1, 1.0);
         assert!(sentence.starts_with("No bandwidth limit on large responses up to 4.76 MB/s"));
-        assert!(said(500, 20, 50, 1.0).starts_with("inconclusive: no answer was large enough"));
+        assert!(said(500, 20, 50, 1.0).starts_with("inconclusive: no response was large enough"));
     }
 
     /// What is said of small calls that take this long alone, and this long beside large ones.
@@ -279,14 +281,17 @@ mod tests {
         assert!(waited(20, 20, 100_000).starts_with("Small calls do not wait"));
         // That is our own time as likely as theirs.
         assert!(waited(1, 2, 100_000).starts_with("Small calls do not wait"));
-        assert!(waited(20, 300, 700).starts_with("inconclusive: no answer was large enough"));
+        assert!(waited(20, 300, 700).starts_with("inconclusive: no response was large enough"));
     }
 
     #[test]
     fn our_own_window_is_not_taken_for_theirs() {
         // 512 KiB each 100 ms.
         let sentence = said(5_000_000, 100, 1_000, 1.0);
-        assert!(sentence.starts_with("inconclusive: large answers arrive at 5 MB/s"), "{sentence}");
+        assert!(
+            sentence.starts_with("inconclusive: large responses arrive at 5 MB/s"),
+            "{sentence}"
+        );
         let slower = said(5_000_000, 100, 2_000, 1.0);
         assert!(slower.ends_with("limited to 2.5 MB/s together"), "{slower}");
     }

@@ -300,8 +300,7 @@ fn say(
     let mut evidence: Vec<String> =
         [first, second].iter().map(|setting| told(groups, setting, factor)).collect();
     evidence.push(format!(
-        "by the ratios of medians of {repeats} repeats, one of {of} comparisons that were decided \
-         together"
+        "ratios of medians over {repeats} repeats; one of {of} comparisons, corrected together (Holm)"
     ));
     let sure = match repeats {
         3.. => Confidence::High,

@@ -48,13 +48,13 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         return without_failure(&found, announced, evidence);
     };
     let Some(holds) = found.holds else {
-        return DraftVerdict::cannot_tell(format!("even {fails_at} streams failed"));
+        return DraftVerdict::cannot_tell(format!("calls failed even at {fails_at} streams"));
     };
     // A target that ends connections whatever is open on them ends them at the size that is borne
     // as well.
     let mut held = sized.iter().filter(|(size, _)| *size == holds);
     if held.all(|(_, cell)| connections(cell) > 1) {
-        let why = "connections end with few streams as well: `connection` measures after how many requests";
+        let why = "connections also close at low concurrency: run `connection` to measure after how many requests";
         return DraftVerdict::cannot_tell(why);
     }
     let failing: Vec<&PlayedCell<'_>> =
@@ -66,8 +66,9 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     ));
     evidence.extend(ends(&failing));
     if fails_at > holds + 1 {
-        evidence
-            .push(format!("between {holds} and {fails_at} nothing was tried, or results varied"));
+        evidence.push(format!(
+            "sizes between {holds} and {fails_at} were not tested, or their results varied"
+        ));
     }
     if found.odd > 0 {
         evidence.push(format!("{} smaller sizes failed in some repeats", found.odd));
@@ -92,13 +93,11 @@ fn circumstances(
 ) -> Vec<String> {
     let mut lines = vec![match announced {
         Some(streams) => format!("the settings announce {streams} streams"),
-        None => "the settings announce no number of streams".to_owned(),
+        None => "the settings announce no limit on streams".to_owned(),
     }];
     let metered = sized.iter().filter(|(_, cell)| cell.share(throttled) > 0.0).count();
     if metered > 0 {
-        lines.push(format!(
-            "in {metered} cells calls were refused because of their rate; these were streams as well"
-        ));
+        lines.push(format!("calls were throttled in {metered} cells; they count as streams"));
     }
     if thin > 0 {
         lines.push(format!(
@@ -190,7 +189,7 @@ fn ends(failing: &[&PlayedCell<'_>]) -> Vec<String> {
         match &wire.event {
             WireEvent::Goaway { code, last_stream, debug } => {
                 told.insert(format!(
-                    "GOAWAY with code {code}, last stream {last_stream}, saying {debug:?}"
+                    "GOAWAY with code {code}, last stream {last_stream}, debug data {debug:?}"
                 ));
             }
             WireEvent::Reset { code, .. } => {
@@ -241,9 +240,10 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
         }
     }
     let (ends, holds) = (ended.len(), held.len());
-    let mut evidence = vec![format!("{ends} connections ended by the other side, {holds} did not")];
+    let mut evidence =
+        vec![format!("{ends} connections were closed by the other side, {holds} were not")];
     if lost > 0 {
-        evidence.push(format!("{lost} of these ends left calls without an answer"));
+        evidence.push(format!("{lost} of them closed with requests in flight"));
     }
     evidence.extend(ends_told(cells));
     let orderly = lost == 0;
@@ -267,10 +267,10 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
             let ended = ended.join(", ");
             DraftVerdict::cannot_tell(format!(
-                "connections ended after {ended} requests: no single number"
+                "connections closed after {ended} requests: no fixed number"
             ))
         }
-        Recycling::Nothing => DraftVerdict::cannot_tell("no connection was tried"),
+        Recycling::Nothing => DraftVerdict::cannot_tell("no connection was tested"),
     }
 }
 
@@ -342,7 +342,7 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     };
     let (Some(fails_at), holds) = (found.fails_at, found.holds) else {
         let up_to_ms = found.holds.unwrap_or(0);
-        let evidence = vec![format!("silent for {up_to_ms} ms and then used again")];
+        let evidence = vec![format!("a connection worked after {up_to_ms} ms idle")];
         let sure = if found.odd == 0 { Confidence::High } else { Confidence::Low };
         return DraftVerdict::new(
             Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms })),
@@ -353,10 +353,10 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
     let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);
     let evidence = vec![
-        format!("the longest idle time after which a connection worked: {} ms", holds.unwrap_or(0)),
-        format!("the shortest after which it did not: {fails_at} ms"),
+        format!("longest idle time after which a connection worked: {} ms", holds.unwrap_or(0)),
+        format!("shortest idle time after which it did not: {fails_at} ms"),
         match seen.len() {
-            0 => "no close was seen, but the next call had no answer".to_owned(),
+            0 => "no close was seen, but the next call got no response".to_owned(),
             n => format!("{n} connections were seen to close"),
         },
     ];
@@ -412,7 +412,7 @@ mod tests {
     fn refused_calls_are_streams_where_they_were_at_once() {
         let found = told(0, 10);
         assert_eq!(found.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 64 })));
-        assert!(found.evidence.iter().any(|line| line.contains("refused because of their rate")));
+        assert!(found.evidence.iter().any(|line| line.starts_with("calls were throttled in ")));
     }
 
     /// One stream at a time is borne, over this many connections, and two are not.
@@ -443,7 +443,7 @@ mod tests {
             panic!("one is borne")
         };
         let Finding::CannotTell { why } = capped(8) else { panic!("nothing is known") };
-        assert!(why.contains("`connection` measures"), "{why}");
+        assert!(why.contains("run `connection` to measure"), "{why}");
     }
 
     #[test]

@@ -51,13 +51,13 @@ fn told(run: &RefusalRun) -> Option<DraftVerdict> {
         }
     };
     let mut evidence = vec![format!(
-        "{after_calls} calls were served, and then {} were refused in a row, for {} s",
+        "{after_calls} calls were served, then {} in a row were throttled or unauthorized, over {} s",
         run.refused,
         refused_s.round()
     )];
     if let Some(first) = run.first.first() {
         let status = first.status.map_or("no status".to_owned(), |it| format!("HTTP {it}"));
-        evidence.push(format!("the first refusal: {status}, {} ({})", first.class, first.rule));
+        evidence.push(format!("first of these: {status}, {} ({})", first.class, first.rule));
     }
     Some(DraftVerdict::new(Finding::Ended { after_calls, reason }, sure, evidence))
 }

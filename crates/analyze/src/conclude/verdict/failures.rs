@@ -89,7 +89,10 @@ fn told(counts: &[CellFailures], how: FailureWay, when: FailureSpan) -> Option<D
     let evidence = vec![match when {
         FailureSpan::AnyTime => format!("{failed} of {calls} calls failed"),
         FailureSpan::AnyRate | FailureSpan::AnyConcurrency => {
-            format!("failed, cell by cell: {}; chance explains the differences", shares.join(", "))
+            format!(
+                "failed calls by cell: {}; the differences are within chance",
+                shares.join(", ")
+            )
         }
     }];
     let percent = 100.0 * failed as f64 / calls as f64;

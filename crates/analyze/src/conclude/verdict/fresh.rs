@@ -207,7 +207,7 @@ pub(super) fn fresh(
     let sights = sights(all);
     let Some(own) = sights.get(&trial.target).filter(|_| sights.len() > 1) else {
         return DraftVerdict::cannot_tell(
-            "freshness is measured against other targets, and there are none",
+            "lag is measured against other targets, and there is none",
         );
     };
     let others: Vec<&Sight> =
@@ -224,15 +224,15 @@ pub(super) fn fresh(
     let Some(Interval { point: ms, low: low_ms, high: high_ms }) =
         worst_difference(own_lags, &[vec![0.0]], looked_at(trial.target, &sights), rng)
     else {
-        return DraftVerdict::cannot_tell("no block was seen here and at another target");
+        return DraftVerdict::cannot_tell("no new block was seen both here and at another target");
     };
     let seen = lags.len() as u64;
     let blind = own.blind_ms();
     let first = lags.iter().filter(|lag| **lag < 0.0).count();
-    evidence.insert(0, format!("compared with {name}; shown before it: {first} of {seen} blocks"));
+    evidence.insert(0, format!("compared with {name}; ahead of it for {first} of {seen} blocks"));
     evidence.push(match own.pushed {
-        Some(_) => "a lag is the time between the arrivals of two pushed heads".to_owned(),
-        None => format!("a single lag is known to about {blind:.0} ms, the time between polls"),
+        Some(_) => "lag is the time between the arrivals of the pushed heads".to_owned(),
+        None => format!("each lag is accurate to about {blind:.0} ms, the poll interval"),
     });
     let sure = match seen {
         30.. => Confidence::High,
@@ -272,7 +272,7 @@ fn trouble(own: &Sight) -> Vec<String> {
     }
     if own.went_back > 0 {
         let times = own.went_back;
-        trouble.push(format!("it reported a lower height than a moment before {times} times"));
+        trouble.push(format!("its height went backwards {times} times"));
     }
     trouble
 }
@@ -317,13 +317,13 @@ fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> DraftVerdi
     let (Some(pace), true) = (pace, most >= SEEN_MIN && behind.median > 0) else {
         let blocks = most.max(own.shown());
         return DraftVerdict::cannot_tell(format!(
-            "{blocks} new blocks arrived, and {SEEN_MIN} are needed"
+            "only {blocks} new blocks arrived; {SEEN_MIN} are needed"
         ));
     };
     let ms = behind.median as f64 * pace;
     let evidence = vec![format!(
-        "none of its new blocks was new to the others: its distance in blocks, times the {pace:.0} \
-         ms from block to block"
+        "the others had all of its blocks already: lag is the blocks behind times the block time, \
+         {pace:.0} ms"
     )];
     let finding = Finding::Lag(Found(BlockLag {
         ms,

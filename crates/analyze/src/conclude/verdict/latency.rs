@@ -21,8 +21,8 @@ pub(super) fn latency(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         return DraftVerdict::cannot_tell(format!("{served} of {calls} calls were served"));
     }
     let evidence = vec![
-        format!("{served} of {calls} calls were served, one after another"),
-        format!("the quickest took {} ms", super::figure(least)),
+        format!("{served} of {calls} calls were served, one at a time"),
+        format!("fastest {} ms", super::figure(least)),
     ];
     let sure = match served {
         30.. => Confidence::High,

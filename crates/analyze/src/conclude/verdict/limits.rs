@@ -240,8 +240,9 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let mut evidence = Vec::new();
     if usual_failures > 0.0 {
         let percent = figure(usual_failures * 100.0);
-        evidence
-            .push(format!("{percent} % of the calls fail at the lowest rate: no limit does that"));
+        evidence.push(format!(
+            "{percent} % of calls fail even at the lowest rate, for reasons other than a limit"
+        ));
     }
     let breaks = tried.iter().find(|tried| tried.is_limited()).map(|tried| tried.rate);
     let Some(breaks) = breaks else {
@@ -262,7 +263,7 @@ pub(super) fn rate(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     if let Some(beyond) = beyond {
         found.confidence = found.confidence.min(Confidence::Low);
         let passed = figure(beyond.rate);
-        found.evidence.push(format!("but all calls passed at {passed} calls/s"));
+        found.evidence.push(format!("but all calls were served at {passed} calls/s"));
     }
     Some(found)
 }
@@ -289,14 +290,14 @@ fn limited(
         return without_pace(breaks, &cells);
     };
     match passes {
-        Some(rate) => evidence.push(format!("all calls pass at {} calls/s", figure(rate))),
-        None => evidence.push("at every rate some calls were refused or waited".to_owned()),
+        Some(rate) => evidence.push(format!("all calls are served at {} calls/s", figure(rate))),
+        None => evidence.push("calls were throttled, failed or queued at every rate".to_owned()),
     }
     let way = limit_way(above);
     evidence.push(match way {
         RefusalWay::Queued => waiting(above, per_second),
         _ => format!(
-            "refused from {} calls/s on; {} calls/s pass while more are sent, in {} cells",
+            "limited from {} calls/s on; {} calls/s are served under excess load ({} cells)",
             figure(breaks),
             figure(per_second),
             paces.len()
@@ -333,7 +334,7 @@ fn waiting(above: &[TriedRate<'_, '_>], per_second: f64) -> String {
     let p99 = last.and_then(|tried| tried.cell.took(0.99)).unwrap_or(0.0);
     let quickest = last.and_then(|tried| tried.cell.took(0.0)).unwrap_or(0.0);
     format!(
-        "of {} calls/s {} are served, the others wait: calls take {} to {} ms",
+        "at {} calls/s offered, {} are served and the others queue: latency {} to {} ms",
         figure(last.map_or(0.0, |tried| tried.rate)),
         figure(per_second),
         figure(quickest),
@@ -347,7 +348,7 @@ fn never_refused(
     tried: &[TriedRate<'_, '_>],
     mut evidence: Vec<String>,
 ) -> DraftVerdict {
-    evidence.push(format!("nothing refused at {} rates", tried.len()));
+    evidence.push(format!("nothing throttled at {} rates", tried.len()));
     let top = tried.iter().filter(|tried| tried.rate == passes).map(|tried| tried.cell);
     let kept_s = top.clone().map(lasted).fold(0.0, f64::max);
     // What was meant to be sent is told where it was.
@@ -355,7 +356,7 @@ fn never_refused(
     let up_to_per_second = sent.filter(|sent| *sent < KEPT_MIN * passes).unwrap_or(passes);
     let hidden = figure(up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S));
     evidence.push(format!(
-        "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {hidden} calls/s"
+        "a token bucket of {LONG_WINDOW_S} s could hide a limit as low as {hidden} calls/s"
     ));
     let sure = match kept_s >= LONG_WINDOW_S {
         true => Confidence::High,
@@ -373,10 +374,10 @@ fn without_pace(breaks: f64, above: &[&PlayedCell<'_>]) -> DraftVerdict {
     let some = above.iter().any(|cell| cell.calls.iter().any(|call| served(call)));
     let why = match some {
         true => {
-            "calls were refused, but it was not seen twice how they pass again: keep each rate \
-             for longer, or try `window`"
+            "calls were throttled, but did not recover twice within the cell: hold each rate for \
+             longer (`--seconds`), or run `window`"
         }
-        false => "nothing passed",
+        false => "no call was served",
     };
     DraftVerdict::cannot_tell(format!("at {} calls/s {why}", figure(breaks)))
 }
@@ -390,7 +391,7 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     if refused > 0 {
         let cells = cells.len();
         return Some(DraftVerdict::cannot_tell(format!(
-            "calls were refused in {refused} of {cells} cells: an announced limit, not a silent one"
+            "calls were throttled in {refused} of {cells} cells: an explicit limit, not silent shaping"
         )));
     }
     let timed: Vec<&PlayedCell<'_>> =
@@ -444,7 +445,7 @@ fn shaping(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         ShapingScope::Connection => of(|(connections, fit)| fit.x_max / *connections as f64),
     };
     let w0 = of(|(_, fit)| fit.w0);
-    evidence.push(format!("a call takes {} ms at low load", figure(w0 * 1_000.0)));
+    evidence.push(format!("latency {} ms at low load", figure(w0 * 1_000.0)));
     let finding =
         Finding::Shaping(Found(Shaped { calls_per_second, scope, knee: calls_per_second * w0 }));
     let sure = if certain { Confidence::High } else { Confidence::Medium };
@@ -457,7 +458,8 @@ fn without_plateau(
     evidence: Vec<String>,
 ) -> DraftVerdict {
     if shapes.iter().any(|(_, shape)| matches!(shape, SweepShape::Unclear(_))) {
-        let found = DraftVerdict::cannot_tell("throughput neither rises nor flattens clearly");
+        let found =
+            DraftVerdict::cannot_tell("throughput neither clearly rises nor clearly flattens");
         return DraftVerdict { evidence, ..found };
     }
     let up_to = cells.iter().filter_map(|cell| sustained(cell)).fold(0.0, f64::max);

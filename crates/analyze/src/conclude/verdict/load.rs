@@ -52,7 +52,7 @@ fn users(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
         .map(|cell| {
             let FailedCalls { failed, of, unanswered } = failures([*cell]);
             format!(
-                "{} users: {failed} of {of} calls were not served, {unanswered} of these had no answer",
+                "{} users: {failed} of {of} calls were not served, {unanswered} of these got no response",
                 cell.factor("users").unwrap_or_default()
             )
         })
@@ -89,7 +89,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let mut evidence = vec![
         format!("at most {} calls/s were served", figure(best)),
         format!(
-            "each was sustained for {} s or more; a bucket that lasts longer is not detected",
+            "each stage lasted {} s or more; a burst allowance that lasts longer is not detected",
             figure(shortest.round())
         ),
     ];
@@ -110,8 +110,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     let at_break = || levels.iter().map(|it| it.0).filter(|level| level.offered == breaks);
     if let Some(level) = at_break().find(|level| !level.holds()) {
         evidence.push(format!(
-            "of {} calls/s {} are served; {} of {} calls failed, and {} came later than the pace \
-             allows",
+            "at {} calls/s offered, {} are served; {} of {} calls failed, and {} were late",
             figure(breaks),
             figure(level.achieved),
             level.failed,
@@ -132,7 +131,7 @@ fn capacity(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> DraftVerdict {
     };
     if sure == Confidence::Medium {
         evidence.push(
-            "seen in one stage only, and by little: a short disturbance may explain it".into(),
+            "seen in one stage only, by a small margin: a short disturbance may explain it".into(),
         );
     }
     DraftVerdict::new(finding, sure, evidence)
@@ -144,7 +143,9 @@ fn few_failed(levels: &[(OfferedLevel, &PlayedCell<'_>)]) -> Option<String> {
     let (failed, calls) =
         held.fold((0, 0), |(failed, calls), it| (failed + it.failed, calls + it.calls));
     (failed > 0).then(|| {
-        format!("{failed} of {calls} calls failed at sustained rates, as a failure rate of 0.1 % would explain")
+        format!(
+            "{failed} of {calls} calls failed at sustained rates, within a failure rate of 0.1 %"
+        )
     })
 }
 

@@ -94,7 +94,9 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
     }
     found.extend(socket(&sockets));
     if let Some((probe, class)) = barred {
-        let why = format!("the account was refused at `{probe}` ({class}), before all was tried");
+        let why = format!(
+            "the account was rejected at `{probe}` ({class}), before everything was tested"
+        );
         found.push(DraftVerdict::cannot_tell(why));
     }
     found
@@ -102,7 +104,7 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
 
 /// What was found before the account was refused in the middle of it.
 fn cut(mut found: DraftVerdict) -> DraftVerdict {
-    found.evidence.push("the account was refused before all was tried".to_owned());
+    found.evidence.push("the account was rejected before everything was tested".to_owned());
     found.confidence = found.confidence.min(Confidence::Low);
     found
 }
@@ -119,7 +121,7 @@ fn served(asked: &BTreeMap<&str, Vec<TryFate>>) -> DraftVerdict {
     let varying = those(&varies);
     if open.len() == asked.len() {
         return DraftVerdict::cannot_tell(format!(
-            "none of the {} methods that were tried was answered",
+            "none of the {} tested methods got an answer",
             open.len()
         ));
     }
@@ -127,12 +129,12 @@ fn served(asked: &BTreeMap<&str, Vec<TryFate>>) -> DraftVerdict {
     let mut evidence = Vec::new();
     let mut sure = Confidence::High;
     if !open.is_empty() {
-        let why = "calls failed, or were refused only once";
+        let why = "calls failed, or were rejected only once";
         evidence.push(format!("unknown for {}: {why}", open.join(", ")));
         sure = Confidence::Medium;
     }
     if !varying.is_empty() {
-        evidence.push(format!("refused once and served once: {}", varying.join(", ")));
+        evidence.push(format!("rejected once and served once: {}", varying.join(", ")));
     }
     DraftVerdict::new(Finding::Methods { served: count, missing }, sure, evidence)
 }
@@ -141,14 +143,16 @@ fn socket(sockets: &[(&str, TryFate)]) -> Option<DraftVerdict> {
     let fate = |what: &str| sockets.iter().find(|(tried, _)| *tried == what).map(|(_, fate)| *fate);
     let evidence = match (fate("calls")?, fate("subscriptions")) {
         (TryFate::Open, _) => {
-            return Some(DraftVerdict::cannot_tell("a call over WebSocket failed in another way"));
+            return Some(DraftVerdict::cannot_tell(
+                "a call over WebSocket failed for another reason",
+            ));
         }
-        (TryFate::Served, Some(TryFate::Served)) => "it subscribes to new blocks",
-        (TryFate::Served, Some(TryFate::Refused)) => "it does not subscribe to new blocks",
+        (TryFate::Served, Some(TryFate::Served)) => "subscriptions to new blocks work",
+        (TryFate::Served, Some(TryFate::Refused)) => "subscriptions to new blocks are rejected",
         (TryFate::Served, Some(TryFate::Open) | None) => {
-            "whether it subscribes to new blocks is not known"
+            "whether subscriptions to new blocks work is unknown"
         }
-        (TryFate::Refused, _) => "tried at the target's host, or at the given URL",
+        (TryFate::Refused, _) => "tested at the target's host, or at the URL given with `--ws`",
     };
     let finding = Finding::WebSocket { served: fate("calls") == Some(TryFate::Served) };
     Some(DraftVerdict::new(finding, Confidence::High, vec![evidence.to_owned()]))
@@ -168,10 +172,10 @@ fn extent(what: Extent, tried: &[SizeTry<'_>]) -> DraftVerdict {
     let largest = of(TryFate::Served).filter(below).max_by_key(|it| it.size);
     let again = of(TryFate::Served).any(|it| refused_at.is_some_and(|at| it.size >= at));
     let whole = largest.is_some_and(|it| it.played.factor("whole").is_some());
-    let mut evidence = vec![format!("{} sizes were tried", tried.len())];
+    let mut evidence = vec![format!("{} sizes were tested", tried.len())];
     let mut sure = Confidence::High;
     if again {
-        evidence.push("a larger size was served as well: it varies".to_owned());
+        evidence.push("a larger size was served as well: results vary".to_owned());
         sure = Confidence::Low;
     }
     if let Some(open) = of(TryFate::Open).next() {

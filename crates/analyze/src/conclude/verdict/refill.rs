@@ -56,7 +56,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     if floods.iter().all(|calls| calls.iter().all(|call| call.passed)) {
         let paces = leant.iter().filter_map(|cell| sent_per_second(cell));
         let rate = figure(paces.fold(0.0, f64::max));
-        let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
+        let evidence = vec![format!("{} calls at {rate}/s, none throttled", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
         return DraftVerdict::new(
             Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 })),
@@ -72,8 +72,8 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
     let Some((limit, rested)) = read_rested(&after_rest) else {
         let first = floods.iter().filter_map(|calls| flood(calls)).map(|it| it.first);
         return DraftVerdict::cannot_tell(format!(
-            "{} calls pass and then none, but it was not seen twice how they pass again: its \
-             window is longer than was waited",
+            "{} calls are served and then none, and a refill was not seen twice: the window is \
+             longer than the wait",
             figure(first.fold(0.0, f64::max))
         ));
     };
@@ -127,8 +127,8 @@ pub(super) fn is_disproved(found: &DraftVerdict, rates: &[&PlayedCell<'_>]) -> O
     let against = passed.filter(|cell| !explains(cell)).max_by_key(|cell| cell.calls.len())?;
     let rate = against.factor("rate").unwrap_or_default();
     Some(format!(
-        "{} calls pass, and {} calls/s are restored, but {} calls at {rate} calls/s all passed: what refuses \
-         them depends on what was sent before",
+        "burst {} and refill {} calls/s, but in `rate` all {} calls at {rate} calls/s were served: the limit \
+         depends on earlier calls",
         figure(size as f64),
         figure(refill_per_second),
         against.calls.len()
@@ -163,7 +163,7 @@ fn is_told_by_status(leant: &[&PlayedCell<'_>]) -> bool {
 fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
     let SeenFloods { cells, leant, rested, refused } = *seen;
     let (refill, how) = match limit.kind {
-        RefillKind::Steady => (Refilled::Evenly, "single calls pass again, evenly".to_owned()),
+        RefillKind::Steady => (Refilled::Evenly, "it refills call by call".to_owned()),
         RefillKind::Reset => at_once(seen, limit),
     };
     let floods = leant.iter().filter_map(|cell| flood(&order_by(&cell.calls, refused)));
@@ -171,15 +171,11 @@ fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
     let (retry_after, told) = retry_after(cells, leant);
     let evidence = vec![
         format!(
-            "{} pass before the first refusal, the median of {} floods",
+            "{} calls served before the first throttled one (median of {} floods)",
             figure(median(&firsts).unwrap_or(0.0)),
             firsts.len()
         ),
-        format!(
-            "{} calls/s are restored, by {} waits: {how}",
-            figure(limit.per_second),
-            limit.waits
-        ),
+        format!("refill {} calls/s, over {} waits: {how}", figure(limit.per_second), limit.waits),
         told,
     ];
     // A size is believed when it was seen from a whole limit, a window when it was seen twice.
@@ -212,20 +208,20 @@ fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
 fn at_once(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> (Refilled, String) {
     let SeenFloods { cells, rested, refused, .. } = *seen;
     if begins_by_a_clock(rested, limit) {
-        return (Refilled::Window, "windows begin by the provider's clock".to_owned());
+        return (Refilled::Window, "windows start on the provider's clock".to_owned());
     }
     let parts: Vec<LastPart> = cells.iter().filter_map(|cell| last_part(cell, refused)).collect();
     if parts.is_empty() || rested.len() < 2 {
-        return (Refilled::AtOnce, "many calls at once".to_owned());
+        return (Refilled::AtOnce, "it refills all at once".to_owned());
     }
-    let passed: Vec<String> =
+    let served: Vec<String> =
         parts.iter().map(|part| format!("{} of {}", part.passed, part.sent)).collect();
-    let how = format!("{} pass one window after the first of them", passed.join(" and "));
+    let how = format!("{} calls served one window after the first of them", served.join(" and "));
     let reduced = parts.iter().filter(|part| part.is_reduced()).count();
     match reduced {
-        0 => (Refilled::Window, format!("{how}: windows begin with the first call")),
+        0 => (Refilled::Window, format!("{how}: windows start with the first call")),
         _ if reduced < parts.len() => {
-            (Refilled::Window, format!("{how}: windows begin by the provider's clock"))
+            (Refilled::Window, format!("{how}: windows start on the provider's clock"))
         }
         SLIDING_SEEN_MIN.. => (Refilled::Sliding, how),
         _ => (Refilled::AtOnce, how),
@@ -245,10 +241,10 @@ fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAf
     let refused = || leant.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
     let pauses: Vec<u64> = refused().filter_map(|call| call.retry_after_ms).collect();
     if pauses.len() * 2 < refused().count() || pauses.is_empty() {
-        return (RetryAfterWorth::NotGiven, "refusals give no time to retry".to_owned());
+        return (RetryAfterWorth::NotGiven, "throttled calls have no Retry-After".to_owned());
     }
     let longest = pauses.iter().max().copied().unwrap_or(0) as f64 / 1_000.0;
-    let asked = format!("refusals ask for a pause of up to {} s", figure(longest));
+    let asked = format!("Retry-After up to {} s", figure(longest));
     let heeding = cells.iter().filter(|cell| cell.number("heeded_ms").is_some());
     let heeded: Vec<bool> = heeding.filter_map(|cell| heeded(cell)).collect();
     let again = heeded.iter().filter(|passed| !**passed).count();
@@ -256,11 +252,11 @@ fn retry_after(cells: &[&PlayedCell<'_>], leant: &[&PlayedCell<'_>]) -> (RetryAf
         (0, _) => (RetryAfterWorth::Untried, format!("{asked}: no cell waited that long")),
         (of, 0) => (
             RetryAfterWorth::Holds,
-            format!("{asked}: calls after that pause passed, {of} of {of}"),
+            format!("{asked}: calls after that pause were served, {of} of {of}"),
         ),
         (of, again) => (
             RetryAfterWorth::TooShort,
-            format!("{asked}: calls after that pause were refused again, {again} of {of}"),
+            format!("{asked}: calls after that pause were throttled again, {again} of {of}"),
         ),
     }
 }
@@ -337,7 +333,7 @@ pub(super) fn cost<'a>(
     // What passes most often is cheapest: the others are multiples of it.
     let most = methods.rates.iter().max_by(|a, b| a.1.per_second.total_cmp(&b.1.per_second));
     let Some((base, most)) = most else {
-        let why = "no call was refused, so no cost can be measured";
+        let why = "no call was throttled, so no cost can be measured";
         return vec![DraftVerdict::cannot_tell(why)];
     };
     let cheapest = NamedRate { method: base, rate: most };
@@ -353,12 +349,12 @@ pub(super) fn cost<'a>(
         .map(|(method, sent)| cheaper(&methods, cheapest, method, *sent, target));
     let mut found: Vec<DraftVerdict> = dearer.chain(cheaper).collect();
     if found.is_empty() {
-        let why = format!("only {base} was refused: nothing to compare with");
+        let why = format!("only {base} was throttled: nothing to compare with");
         found.push(DraftVerdict::cannot_tell(why));
     }
     if !methods.unclear.is_empty() {
         let unclear = methods.unclear.join(", ");
-        found[0].evidence.push(format!("refused, but not for long enough to measure: {unclear}"));
+        found[0].evidence.push(format!("throttled, but too briefly to measure: {unclear}"));
     }
     found
 }
@@ -413,7 +409,7 @@ fn cheaper(
         high: most.high / sent,
         catalogue_ratio: catalogue_ratio(target, method, base),
     };
-    let evidence = vec![methods.fits(base, most), format!("{method}: never refused")];
+    let evidence = vec![methods.fits(base, most), format!("{method}: never throttled")];
     DraftVerdict::new(finding, Confidence::Medium, evidence)
 }
 
@@ -439,12 +435,12 @@ fn fits(method: &str, cells: &[&PlayedCell<'_>], rate: &MethodRate) -> String {
     let per_second = figure(rate.per_second);
     match read(&floods) {
         Some(RefillLimit { kind: RefillKind::Reset, size, window, .. }) => format!(
-            "{method}: {} pass per {} s, {per_second} calls/s",
+            "{method}: {} calls per {} s, {per_second} calls/s",
             figure(size),
             figure(window)
         ),
         Some(RefillLimit { kind: RefillKind::Steady, .. }) | None => {
-            format!("{method}: {per_second} calls/s pass, in {} cells", rate.cells)
+            format!("{method}: {per_second} calls/s served, in {} cells", rate.cells)
         }
     }
 }

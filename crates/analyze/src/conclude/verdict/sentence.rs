@@ -1,8 +1,8 @@
 //! What verdicts say: a sentence for each kind of findings, and how figures are written in it.
 //!
-//! One word for one thing: a call above a limit on a rate is *throttled*, one that is not served for
-//! its size or its number is *rejected*, a connection that ends under a call is *reset*, and a call
-//! without the rights is *unauthorized*. `docs/analyze-sentences.md` shows every sentence.
+//! One word for one thing: a call above a limit is *throttled*, one that gets another status or an error
+//! is *rejected*, a connection that ends under a call is *reset*, and a call without the rights is
+//! *unauthorized*. `docs/analyze-sentences.md` shows every sentence.
 
 use std::fmt;
 
@@ -12,6 +12,7 @@ use super::finding::{
     FailureSpan, FailureWay, Faster, Finding, NoDifference, NoLoadCapacity, PacedFlow, Refilled,
     RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope, SmallWait, StreamLimit, TokenLimit,
 };
+use crate::text::{class_words, transport_words};
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -497,10 +498,15 @@ impl FailureWay {
                 "get no response".to_owned()
             }
             Self::Refused(way) => format!("fail with {}", way.word()),
-            Self::Transport(error) => format!("get no response ({})", error.replace('_', " ")),
-            Self::Class(class) if class == "auth" => "are unauthorized".to_owned(),
-            Self::Class(class) if class == "throttled" => "are throttled".to_owned(),
-            Self::Class(class) => format!("fail ({})", class.replace('_', " ")),
+            Self::Transport(error) => match transport_words(error).as_str() {
+                "reset" => "are reset".to_owned(),
+                words => format!("get {words}"),
+            },
+            Self::Class(class) => match class_words(class).as_str() {
+                words @ ("unauthorized" | "throttled") => format!("are {words}"),
+                "failed" => "fail".to_owned(),
+                words => format!("fail ({words})"),
+            },
         }
     }
 }

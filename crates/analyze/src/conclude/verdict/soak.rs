@@ -15,6 +15,7 @@ use crate::record::{CellDoubt, Rollup};
 use crate::stat::change::{StepChange, change};
 use crate::stat::trend::{Trend, VALUES_MIN, folded, trend};
 use crate::stat::{median, quantile};
+use crate::text::class_words;
 
 /// Microseconds in a minute.
 const MINUTE: f64 = 6e7;
@@ -38,7 +39,7 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
     let left_out = rollups.len() - sound.len();
     if left_out * 4 > rollups.len() {
         let all = rollups.len();
-        let why = format!("{} in {left_out} of {all} parts", doubt(rollups).words());
+        let why = format!("{} in {left_out} of {all} intervals", doubt(rollups).words());
         return vec![DraftVerdict::cannot_tell(why)];
     }
     let p50s: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
@@ -52,13 +53,13 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<DraftVerdict> {
     let served: u64 = sound.iter().map(|it| it.served).sum();
     let worst = quantile(&p99s, 1.0).unwrap_or(0.0);
     let mut evidence = vec![
-        format!("{served} of {calls} calls were served, in {} parts", sound.len()),
-        format!("99 % within {} ms in the worst part", figure(worst)),
+        format!("{served} of {calls} calls were served, over {} intervals", sound.len()),
+        format!("p99 {} ms in the worst interval", figure(worst)),
     ];
     evidence.extend(unserved(&sound));
     evidence.extend(connections(rollups));
     if left_out > 0 {
-        evidence.push(format!("{left_out} parts are left out: {}", doubt(rollups).words()));
+        evidence.push(format!("{left_out} intervals are left out: {}", doubt(rollups).words()));
     }
     let sure = match (sound.len() >= VALUES_MIN, left_out) {
         (true, 0) => Confidence::High,
@@ -87,7 +88,7 @@ fn connections(rollups: &[&Rollup]) -> Option<String> {
     let count = |kind| rollups.iter().filter_map(|it| it.wire.get(kind)).sum::<u64>();
     let (closed, goaways, resets) = (count("closed"), count("goaway"), count("reset"));
     (closed + goaways + resets > 0).then(|| {
-        format!("{closed} connections ended, {goaways} GOAWAY and {resets} resets of streams came")
+        format!("connections: {closed} closed, {goaways} GOAWAY frames, {resets} streams reset")
     })
 }
 
@@ -196,7 +197,7 @@ fn movements(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
     let times = (of(Drifting::Time, &|it| it.p50.map(ms)), of(Drifting::Errors, &errors));
     let (Some(time), Some(errors)) = times else {
         return vec![DraftVerdict::cannot_tell(format!(
-            "whether it drifts: that requires {VALUES_MIN} parts with answers"
+            "drift needs at least {VALUES_MIN} intervals with served calls"
         ))];
     };
     // A tail that moves as the median does is no news.
@@ -217,19 +218,19 @@ fn movements(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
 }
 
 fn told(trend: &Trend) -> String {
-    let sure = if trend.is_sure() { "more" } else { "no more" };
+    let sure = if trend.is_sure() { "significant" } else { "not significant" };
     format!(
-        "Mann-Kendall, z = {:.1}: {sure} than chance does in one of a thousand; the variance is that \
-         of Hamed and Rao, {} times that of parts that know nothing of each other",
+        "Mann-Kendall z = {:.1}: {sure} at p = 0.001; variance after Hamed and Rao, {} times that of \
+         independent intervals",
         trend.z,
         figure(trend.widened)
     )
 }
 
 fn told_step(step: &StepChange) -> String {
-    let sure = if step.is_sure() { "a step" } else { "no step" };
+    let sure = if step.is_sure() { "significant" } else { "not significant" };
     format!(
-        "largest step: Student, p = {:.1e}; Mann-Whitney, z = {:.1}: {sure}",
+        "largest step: Student's t p = {:.1e}, Mann-Whitney z = {:.1}: {sure}",
         step.chance, step.z
     )
 }
@@ -240,7 +241,8 @@ fn unserved(sound: &[&Rollup]) -> Option<String> {
     for (class, count) in sound.iter().flat_map(|it| &it.unserved) {
         *classes.entry(class.as_str()).or_insert(0) += count;
     }
-    let words: Vec<String> = classes.iter().map(|(class, n)| format!("{n} {class}")).collect();
+    let words: Vec<String> =
+        classes.iter().map(|(class, n)| format!("{n} {}", class_words(class))).collect();
     (!words.is_empty()).then(|| format!("not served: {}", words.join(", ")))
 }
 

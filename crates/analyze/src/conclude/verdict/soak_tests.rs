@@ -105,10 +105,10 @@ fn a_share_that_stays_is_told_by_itself() {
     check(
         |_| Minute { failing: 0.02, ..USUAL },
         &[
-            " % of calls fail (fault)",
+            " % of calls fail, throughout the run",
             "No drift or step in latency, errors or throughput in 60 minutes",
         ],
     );
     let told = told(&hour(1, |_| Minute { failing: 0.02, ..USUAL }));
-    assert!(told[0].0.ends_with(" % of calls fail (fault), throughout the run"), "{told:?}");
+    assert!(told[0].0.ends_with(" % of calls fail, throughout the run"), "{told:?}");
 }

@@ -30,7 +30,7 @@ fn requests(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Optio
             title: "requests served by a connection".to_owned(),
             x: Axis::new("requests"),
             unit: "requests",
-            parts: vec!["then it ended".to_owned(), "and it went on".to_owned()],
+            parts: vec!["connection closed".to_owned(), "connection still open".to_owned()],
             bars,
             marks: ends.map(|at| ChartMark::x(at, format!("ends after {}", figure(at)))).collect(),
         })

@@ -6,6 +6,7 @@ use super::super::chart::{Axis, Chart, Stack, rounded};
 use super::FACETS_MAX;
 use crate::conclude::verdict::see;
 use crate::record::{CallRecord, PlayedCell, Trial};
+use crate::text::{class_words, transport_words};
 
 /// Classes that have a part of their own; what is left is one part.
 const CLASSES_MAX: usize = 6;
@@ -33,10 +34,11 @@ pub(super) fn is_told(experiment: &str) -> bool {
 /// What became of a call that was not served, in the words of the field.
 pub(super) fn class_of(call: &CallRecord) -> String {
     match (&call.error, call.status) {
-        (Some(error), _) => format!("no answer: {}", error.replace('_', " ")),
+        (Some(error), _) => transport_words(error),
         (None, _) if see::throttled(call) => "throttled".to_owned(),
         (None, Some(status)) if status != 200 => format!("HTTP {status}"),
-        (None, _) => call.class.replace('_', " "),
+        (None, _) if call.class == "fault" => "rejected".to_owned(),
+        (None, _) => class_words(&call.class),
     }
 }
 
@@ -55,7 +57,7 @@ impl Failures {
         for rollup in trial.rollups.iter().filter(|rollup| !rollup.load.saturated) {
             failures.calls += rollup.calls;
             for (class, calls) in &rollup.unserved {
-                *failures.unserved.entry(class.replace('_', " ")).or_default() += calls;
+                *failures.unserved.entry(class_words(class)).or_default() += calls;
             }
         }
         failures

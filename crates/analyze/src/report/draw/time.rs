@@ -56,9 +56,9 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         }
     }
     Chart::Plot(Plot {
-        title: "calls that passed under excess load".to_owned(),
+        title: "calls served under excess load".to_owned(),
         x: Axis::new("seconds since the first call"),
-        y: Axis::new("calls that passed"),
+        y: Axis::new("calls served"),
         xs,
         series,
         marks,
@@ -111,7 +111,7 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Vec<
     ];
     if rollups.iter().any(|rollup| rollup.load.saturated) {
         let doubted = middle(|it| it.p50, true);
-        series.push(Series::new("p50 of doubted parts", Style::Hollow, Ink::Nth(0), doubted));
+        series.push(Series::new("p50 of doubted intervals", Style::Hollow, Ink::Nth(0), doubted));
     }
     for verdict in verdicts {
         let Some(Drawn::Change { from, to, after_minutes }) = drawn(&verdict.finding) else {

@@ -10,11 +10,11 @@ use super::{CommonArgs, positive};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "How targets are reached")]
 pub struct EndpointArgs {
-    /// A header of every request, `Name: value`. With @FILE one from each line of a file, which
-    /// keeps values out of the list of processes. Values are not written into records
+    /// A header for every request, `Name: value`; @FILE reads one per line from a file, which keeps
+    /// values out of the process list. Values are not recorded
     #[arg(long = "header", value_name = "HEADER")]
     pub headers: Vec<String>,
-    /// A file with a token, which is sent as `Authorization: Bearer TOKEN`
+    /// A file with a token, sent as `Authorization: Bearer TOKEN`
     #[arg(long, value_name = "FILE")]
     pub bearer_file: Option<PathBuf>,
     /// Certificates (PEM) of the authorities to trust, instead of the public ones
@@ -38,13 +38,13 @@ pub struct EndpointArgs {
     /// An upstream of the config file as a target, with its URL, headers, credentials and certificates
     #[arg(long = "upstream", id = "upstreams", value_name = "ID")]
     pub upstreams: Vec<String>,
-    /// The provider in the catalogue whose prices hold [default: found by the host]
+    /// The provider in the catalogue whose prices apply [default: derived from the host]
     #[arg(long, value_name = "ID")]
     pub provider: Option<String>,
-    /// The plan: costs are told as a share of its month
+    /// The provider's plan: costs are also given as a share of its monthly credits
     #[arg(long, value_name = "NAME")]
     pub plan: Option<String>,
-    /// What a million credits cost, US dollars: costs are told in money, too
+    /// Price of a million credits, US dollars: costs are also given in money
     #[arg(long, value_name = "USD", value_parser = positive)]
     pub usd_per_million: Option<f64>,
 }
@@ -52,8 +52,8 @@ pub struct EndpointArgs {
 /// Calls of one's own.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OwnCallsArgs {
-    /// A file of calls to draw from instead of the built-in kinds: one JSON-RPC request in each
-    /// line, reads only
+    /// A file of calls to draw from instead of the built-in kinds: one JSON-RPC request per line,
+    /// reads only
     #[arg(long, value_name = "FILE", conflicts_with = "work")]
     pub calls_from: Option<PathBuf>,
 }

@@ -10,15 +10,15 @@ pub(super) const EXIT_CODES: &str = "\
 Conditions: --fail-if '[EXPERIMENT.]MEASURE COMPARISON NUMBER UNIT', or
 --fail-if 'verdict EXPERIMENT.FIGURE COMPARISON NUMBER UNIT':
   p50, p90, p95, p99, max   latency of served calls: us, ms, s, min
-  errors, throttled         share of calls that failed, or were refused for their rate: %
+  errors, throttled         share of calls that failed, or were throttled: %
   throughput                served calls per second in the best cell: /s, /min
   calls                     calls made
   'p95 > 200ms'  'load.errors > 1%'  'verdict rate.limit < 100/s'  'verdict streams.cap < 100'
 
 Exit codes:
     0  passed: no condition holds, and the run is not worse than its baseline
-    1  what was asked cannot work, or a run cannot be read
-    2  the command line cannot be read, the system failed, or no target answered
+    1  the request cannot be carried out, or a run cannot be read
+    2  the command line is invalid, the system failed, or no target answered
     3  compare: something differs, and nothing is worse
     4  a condition holds at one target or more
     5  inconclusive: a figure that a condition needs was not measured
@@ -56,7 +56,7 @@ pub struct GateArgs {
     /// Compare with the run in DIR, and exit with code 6 if a latency or a verdict is worse
     #[arg(long, value_name = "DIR")]
     pub baseline: Option<PathBuf>,
-    /// Pack the records to records.jsonl.gz when the run is over
+    /// Compress the records to records.jsonl.gz when the run is over
     #[arg(long)]
     pub gzip: bool,
 }

@@ -35,7 +35,7 @@ pub struct WindowArgs {
     /// The longest time for a flood and its probes, seconds: slightly more than twice the window
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = seconds(1))]
     pub seconds: u64,
-    /// The silence before the first flood, seconds [default: 2, and at least 2 windows of a known provider]
+    /// Idle time before the first flood, seconds [default: 2, and at least 2 windows of a known provider]
     #[arg(long, value_name = "N", value_parser = seconds(0))]
     pub rest: Option<u64>,
 }
