@@ -7,7 +7,6 @@ use wellhead_chain::Observation;
 use wellhead_eth::BlockNumber;
 
 /// One message.
-#[expect(clippy::large_enum_variant, reason = "it is read or written at once, and none are kept")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaWord {
