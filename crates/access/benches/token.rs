@@ -5,10 +5,12 @@
 //! for it, with the settings that come nearest; it parses the key each time.
 
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
-#![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
+#[path = "../../jsonrpc/benches/support/rounds.rs"]
+mod rounds;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_lc_rs::encoding::{AsDer as _, PublicKeyX509Der};
 use aws_lc_rs::rsa::KeySize;
@@ -24,6 +26,8 @@ use wellhead_access::jwt::{
     AudienceRule, ClaimPointer, JwtAlgorithm, JwtIssuer, JwtVerifier, KeySet, KeySource, TenantRule,
 };
 use wellhead_telemetry::Secret;
+
+use rounds::Rounds;
 
 const ROUNDS: usize = 201;
 /// A round lasts about this long, and at least one call: shorter than a slice of time, so that on a
@@ -153,19 +157,7 @@ fn ed_key() -> BenchKey {
 }
 
 fn measure(what: &str, bytes: usize, run: impl Fn()) {
-    let began = Instant::now();
-    run();
-    let once = began.elapsed().max(Duration::from_nanos(1));
-    let calls = u32::try_from((ROUND.as_nanos() / once.as_nanos()).clamp(1, 100_000)).unwrap_or(1);
-    let mut rounds: Vec<Duration> = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        for _ in 0..calls {
-            run();
-        }
-        rounds.push(began.elapsed() / calls);
-    }
-    rounds.sort_unstable();
-    let (median, best) = (rounds[ROUNDS / 2], rounds[0]);
+    let Rounds { best, median } = Rounds::of(ROUNDS, ROUND, run);
+    let [median, best] = [median, best].map(|nanos| Duration::from_nanos(nanos as u64));
     println!("{what:<32} {bytes:>5} B  median {median:>9.2?}  best {best:>9.2?}");
 }

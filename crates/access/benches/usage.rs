@@ -6,6 +6,9 @@
 
 #![allow(clippy::print_stdout, reason = "the report of a bench goes to the terminal")]
 
+#[path = "../../jsonrpc/benches/support/rounds.rs"]
+mod rounds;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +18,8 @@ use wellhead_access::usage::{
     UsageOutcome, UsageQuery, UsageRecord, UsageRow, UsageSource, UsageTable,
 };
 use wellhead_access::{AccessGrant, GrantKind, Tenant};
+
+use rounds::Rounds;
 
 const ROUNDS: usize = 101;
 const ROUND: Duration = Duration::from_millis(4);
@@ -114,22 +119,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Runs `operation` for many rounds of equal length.
-fn measure(name: &str, mut operation: impl FnMut()) {
-    let started = now();
-    let mut warm_up = 0_u32;
-    // The clock is read once per batch of calls: otherwise its own cost would be measured too.
-    while started.elapsed() < ROUND {
-        (0..64).for_each(|_| operation());
-        warm_up += 64;
-    }
-    let mut rounds: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let started = now();
-            (0..warm_up).for_each(|_| operation());
-            started.elapsed().as_secs_f64() * 1e9 / f64::from(warm_up)
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    println!("{name:36} best {:>7.1} ns  median {:>7.1} ns", rounds[0], rounds[ROUNDS / 2]);
+fn measure(name: &str, operation: impl FnMut()) {
+    let Rounds { best, median } = Rounds::of(ROUNDS, ROUND, operation);
+    println!("{name:36} best {best:>7.1} ns  median {median:>7.1} ns");
 }

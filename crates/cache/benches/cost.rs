@@ -4,14 +4,19 @@
 //! busy machine only the best means anything. It asserts nothing: machines differ by more
 //! than our changes do, so compare with the yardsticks of the same run.
 
+#[path = "../../jsonrpc/benches/support/rounds.rs"]
+mod rounds;
+
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wellhead_cache::{
     Assurance, CacheRequest, Canon, FlightKey, FlightLimits, Flights, Joined, Key, Memory, Pin,
     Point, ReplyContent, Times, rule,
 };
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
+
+use rounds::Rounds;
 
 const ROUNDS: usize = 101;
 const ROUND: Duration = Duration::from_millis(4);
@@ -124,27 +129,8 @@ fn ask<'a>(method: &str, params: &'a str, pin: Pin) -> CacheRequest<'a> {
     }
 }
 
-/// Runs `operation` for many rounds of equal length.
-#[allow(clippy::disallowed_methods, reason = "a bench is the one place that must read a clock")]
 #[allow(clippy::print_stdout, reason = "the report of a bench goes to the terminal")]
-fn measure<T>(name: &str, bytes: usize, mut operation: impl FnMut() -> T) {
-    let started = Instant::now();
-    let mut warm_up = 0_u32;
-    while started.elapsed() < ROUND {
-        black_box(operation());
-        warm_up += 1;
-    }
-    let repeats = warm_up.max(1);
-    let mut rounds: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let started = Instant::now();
-            for _ in 0..repeats {
-                black_box(operation());
-            }
-            started.elapsed().as_secs_f64() * 1e9 / f64::from(repeats)
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    let (best, median) = (rounds[0], rounds[ROUNDS / 2]);
+fn measure<T>(name: &str, bytes: usize, operation: impl FnMut() -> T) {
+    let Rounds { best, median } = Rounds::of(ROUNDS, ROUND, operation);
     println!("{name:36} {bytes:>6} B  best {best:>8.1} ns  median {median:>8.1} ns");
 }

@@ -3,9 +3,8 @@
 mod support;
 
 use support::{Stage, fail, ms};
-use wellhead_dispatch::{BatchContext, BatchItem, now, run_batch};
+use wellhead_dispatch::{BatchItem, now};
 use wellhead_eth::MethodTable;
-use wellhead_upstream::Slot;
 
 /// Sends three calls to the first upstream; by which rule they were judged, and after how
 /// many milliseconds.
@@ -15,22 +14,7 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
     // Its latencies were measured at the start of the stage.
     tokio::time::sleep(ms(1_000)).await;
     let began = now();
-    let deadline = began + stage.total;
-    let outcome = run_batch(
-        &[item; 3],
-        Slot(0),
-        &stage.roster,
-        BatchContext {
-            worker: &stage.worker,
-            room: stage.worker.answers(),
-            client: None,
-            received_at: wellhead_dispatch::now(),
-            trace: None,
-        },
-        &stage.bounds,
-        deadline,
-    )
-    .await;
+    let outcome = stage.run_batch(&[item; 3]).await;
     assert_eq!(outcome.verdicts.len(), 3);
     assert_eq!(stage.upstream(0).in_flight(), 0);
     (outcome.verdicts[0].rule, (now() - began).as_millis())

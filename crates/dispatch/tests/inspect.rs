@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use support::{ScriptedTransport, Stage, Step, dynamic};
 use wellhead_dispatch::{
-    Answered, Ballot, BatchContext, BatchItem, Heard, Inspect, Inspection, Inspections, Otherwise,
-    Quorum, WorkerUpstreams, now, run_batch,
+    Answered, Ballot, BatchItem, Heard, Inspect, Inspection, Inspections, Otherwise, Quorum,
+    WorkerUpstreams, now,
 };
 use wellhead_eth::{MethodRow, MethodTable};
-use wellhead_upstream::{Condition, Slot, Upstream, VerdictClass};
+use wellhead_upstream::{Condition, Upstream, VerdictClass};
 
 const SEND: &str = "eth_sendRawTransaction";
 
@@ -224,22 +224,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
         params: Some(b"[]"),
     };
     let items = ["eth_call", "eth_call", "eth_gasPrice", "eth_gasPrice", "eth_call"].map(item);
-    let deadline = now() + stage.total;
-    let outcome = run_batch(
-        &items,
-        Slot(0),
-        &stage.roster,
-        BatchContext {
-            worker: &stage.worker,
-            room: stage.worker.answers(),
-            client: None,
-            received_at: wellhead_dispatch::now(),
-            trace: None,
-        },
-        &stage.bounds,
-        deadline,
-    )
-    .await;
+    let outcome = stage.run_batch(&items).await;
     let told: Vec<_> = outcome.verdicts.iter().map(|it| (it.class, it.rule)).collect();
     let (answer, void) = (VerdictClass::Answer, VerdictClass::Void);
     assert_eq!(

@@ -4,9 +4,11 @@
 //! asserts nothing but that the answers are sound. The answers are of the simulated chain.
 
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
-#![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-use std::time::{Duration, Instant};
+#[path = "../../jsonrpc/benches/support/rounds.rs"]
+mod rounds;
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use wellhead_eth::{ChainId, MethodTable};
@@ -14,6 +16,8 @@ use wellhead_sim::{SimNode, World, WorldConfig};
 use wellhead_verify::{
     AnswerFinding, HeaderFacts, KnownFacts, Level, Rules, sender_of_raw, verify,
 };
+
+use rounds::Rounds;
 
 const ROUNDS: usize = 25;
 /// A round lasts about this long, and at least one call.
@@ -70,20 +74,8 @@ fn main() {
 }
 
 fn measure(what: &str, bytes: usize, run: impl Fn()) {
-    let began = Instant::now();
-    run();
-    let once = began.elapsed().max(Duration::from_nanos(1));
-    let calls = u32::try_from((ROUND.as_nanos() / once.as_nanos()).clamp(1, 100_000)).unwrap_or(1);
-    let mut rounds: Vec<Duration> = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
-        for _ in 0..calls {
-            run();
-        }
-        rounds.push(began.elapsed() / calls);
-    }
-    rounds.sort_unstable();
-    let (median, best) = (rounds[ROUNDS / 2], rounds[0]);
+    let Rounds { best, median } = Rounds::of(ROUNDS, ROUND, run);
+    let [median, best] = [median, best].map(|nanos| Duration::from_nanos(nanos as u64));
     let per_byte = best.as_nanos() as f64 / bytes as f64;
     println!(
         "{what:<36} {bytes:>8} B  median {median:>9.1?}  best {best:>9.1?}  {per_byte:>6.2} ns/B"

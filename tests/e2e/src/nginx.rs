@@ -62,25 +62,9 @@ impl Nginx {
     /// When it does not come up.
     pub async fn with(listen_words: &str, server: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a config");
-        let (port, at) = (free_port(), folder.path().display());
-        let config = format!(
-            "daemon off;
-             master_process off;
-             pid {at}/pid;
-             events {{ worker_connections 1024; }}
-             http {{
-               access_log off;
-               client_body_temp_path {at}/body;
-               proxy_temp_path {at}/proxy;
-               fastcgi_temp_path {at}/fastcgi;
-               uwsgi_temp_path {at}/uwsgi;
-               scgi_temp_path {at}/scgi;
-               server {{
-                 listen 127.0.0.1:{port} {listen_words};
-                 {server}
-               }}
-             }}"
-        );
+        let port = free_port();
+        let http = format!("server {{ listen 127.0.0.1:{port} {listen_words}; {server} }}");
+        let config = config(&folder, "master_process off;", &http);
         Self::started(folder, port, &config).await
     }
 
@@ -123,10 +107,27 @@ impl Nginx {
 
 /// With a master process, as only that reloads.
 fn limiting(folder: &TempDir, port: u16, server: u16, limit: NginxLimit) -> String {
-    let (at, NginxLimit { per_second, burst }) = (folder.path().display(), limit);
+    let NginxLimit { per_second, burst } = limit;
+    let http = format!(
+        "limit_req_zone $binary_remote_addr zone=all:1m rate={per_second}r/s;
+         limit_req_status 429;
+         server {{
+           listen 127.0.0.1:{port};
+           location / {{
+             limit_req zone=all burst={burst} nodelay;
+             proxy_pass http://127.0.0.1:{server};
+           }}
+         }}"
+    );
+    config(folder, "worker_processes 1;", &http)
+}
+
+/// The config in the folder: what says how its processes run, and what stands in `http`.
+fn config(folder: &TempDir, processes: &str, http: &str) -> String {
+    let at = folder.path().display();
     format!(
         "daemon off;
-         worker_processes 1;
+         {processes}
          pid {at}/pid;
          events {{ worker_connections 1024; }}
          http {{
@@ -136,15 +137,7 @@ fn limiting(folder: &TempDir, port: u16, server: u16, limit: NginxLimit) -> Stri
            fastcgi_temp_path {at}/fastcgi;
            uwsgi_temp_path {at}/uwsgi;
            scgi_temp_path {at}/scgi;
-           limit_req_zone $binary_remote_addr zone=all:1m rate={per_second}r/s;
-           limit_req_status 429;
-           server {{
-             listen 127.0.0.1:{port};
-             location / {{
-               limit_req zone=all burst={burst} nodelay;
-               proxy_pass http://127.0.0.1:{server};
-             }}
-           }}
+           {http}
          }}"
     )
 }

@@ -67,6 +67,15 @@ impl Stage {
         until(BOUND, look).await.unwrap_or_else(|| panic!("never agreed: {block:?}"));
     }
 
+    /// Asserts that the metrics have these lines.
+    async fn measures(&self, lines: &[&str]) {
+        let metrics = self.wellhead.admin().get("/metrics").await.unwrap().body;
+        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        for line in lines {
+            assert!(metrics.lines().any(|it| it == *line), "{line} is not in\n{metrics}");
+        }
+    }
+
     /// What a head must be, by the word of a node: its block without what is not of the header.
     async fn header(&self, node: usize, hash: &str) -> Value {
         let rpc = self.driver.node(node).rpc();
@@ -374,18 +383,15 @@ mod with_geth {
         client.expect_silence().await;
         assert!(told.iter().any(|log| log["removed"] == true));
         // One call for the logs of each block, whatever the number of subscriptions.
-        let metrics = stage.wellhead.admin().get("/metrics").await.unwrap().body;
-        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
-        for line in [
+        let lines = [
             r#"wellhead_subscriptions{chain="main",kind="logs"} 2"#,
             r#"wellhead_subscriptions{chain="main",kind="newHeads"} 1"#,
             r#"wellhead_announced_blocks_total{chain="main",change="added"} 18"#,
             r#"wellhead_announced_blocks_total{chain="main",change="removed"} 6"#,
             r#"wellhead_announcer_calls_total{chain="main",fetched="logs"} 18"#,
             r#"wellhead_subscription_gaps_total{chain="main",reason="resync"} 0"#,
-        ] {
-            assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
-        }
+        ];
+        stage.measures(&lines).await;
     }
 
     /// The changes that a filter tells are the node's own history, whichever upstream is left and though
@@ -490,15 +496,12 @@ mod with_geth {
             assert_eq!(receipts, expected);
         }
         client.expect_silence().await;
-        let metrics = stage.wellhead.admin().get("/metrics").await.unwrap().body;
-        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
-        for line in [
+        let lines = [
             r#"wellhead_subscriptions{chain="main",kind="transactionReceipts"} 1"#,
             r#"wellhead_announcer_calls_total{chain="main",fetched="receipts"} 8"#,
             r#"wellhead_announcer_calls_total{chain="main",fetched="logs"} 0"#,
-        ] {
-            assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
-        }
+        ];
+        stage.measures(&lines).await;
     }
 
     #[tokio::test]

@@ -12,7 +12,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{
-    Allowance, Ballot, Bounds, ClientId, Job, Outcome, Progress, WorkerUpstreams, now, run,
+    Allowance, Ballot, BatchContext, BatchItem, BatchOutcome, Bounds, ClientId, Job, Outcome,
+    Progress, WorkerUpstreams, now, run, run_batch,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
 pub(crate) use wellhead_kit::{ScriptedTransport, Step, ms, secs, settle, verified};
@@ -215,6 +216,19 @@ impl Stage {
 
     pub(crate) async fn run(&self, method: &str) -> Outcome {
         self.run_within(method, None).await
+    }
+
+    /// These calls in one exchange with the first upstream.
+    pub(crate) async fn run_batch(&self, items: &[BatchItem<'_>]) -> BatchOutcome {
+        let context = BatchContext {
+            worker: &self.worker,
+            room: self.worker.answers(),
+            client: None,
+            received_at: now(),
+            trace: None,
+        };
+        let deadline = now() + self.total;
+        run_batch(items, Slot(0), &self.roster, context, &self.bounds, deadline).await
     }
 
     /// A call of another client.
