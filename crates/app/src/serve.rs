@@ -124,9 +124,9 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     let admin = AdminListener::bind(settings, given.admin, given.predecessor.is_some())?;
     let addresses = Addresses::new(settings, &listeners, admin.as_ref());
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
-    let clients_tls = load_tls(settings)?;
-    let server = Server::with(server_settings(settings), clients_tls.clone());
-    let tls = ListenerTls::of(clients_tls, admin.as_ref().and_then(AdminListener::tls).cloned());
+    let tls = load_tls(settings)?;
+    let server = Server::with(server_settings(settings), tls.clone());
+    let tls = ListenerTls::of(tls, admin.as_ref().and_then(AdminListener::tls).cloned());
     let (shutdown, beats) = (Shutdown::new(), Arc::new(Heartbeats::new(listeners.len(), now)));
     let proxy = Arc::new(ArcSwap::new(Arc::clone(&parts.proxy)));
     let state = restore(settings, &proxy, &parts, now);
@@ -149,17 +149,16 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         reloads: desk.clone(),
         hand_overs: succession.desk(),
     };
-    let pages = AdminPages::new(&parts, told);
+    let pages = Arc::new(AdminPages::new(&parts, told));
     let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
-    let workers = spawn_workers(&parts, &common, listeners)?;
     Ok(Running {
+        workers: spawn_workers(&parts, &common, listeners)?,
         proxy,
         addresses,
         parts,
-        workers,
         shutdown,
         admin,
-        pages: Arc::new(pages),
+        pages,
         beats,
         tls,
         state,

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::MissedTickBehavior;
 use wellhead_access::{
     AccessPolicy, AccessTable, BadKeyReason, BuiltAccess, Caller, CertificateName, ClientFacts,
     Denied, EndedKey, IdentifiedClient, KeyHistory, KeyRecord, LastingHead, MeterBook, MeterTime,
@@ -22,8 +23,12 @@ use wellhead_access::{
 use wellhead_server::{ClientHead, HttpRefusal, Identified, SessionClose};
 use wellhead_telemetry::clock;
 
+use crate::origin::KeyOrigin;
 use crate::returned::{self, ReturnedCounts};
 use crate::sessions::SessionBook;
+
+/// So late may a connection be woken.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All that decides on callers. Shared by all workers.
 #[derive(Debug)]
@@ -42,34 +47,6 @@ pub struct CallerControl {
     sessions: SessionBook,
     /// Counts the tables.
     edition: AtomicU64,
-}
-
-/// Where keys come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyOrigin {
-    /// `access.keys.list`.
-    Settings,
-    /// `access.keys.file`.
-    File,
-    /// `access.keys.redis`.
-    Redis,
-}
-
-impl KeyOrigin {
-    const ALL: [Self; 3] = [Self::Settings, Self::File, Self::Redis];
-    const COUNT: usize = Self::ALL.len();
-
-    /// Those of which it is remembered what has ended for good.
-    pub const REMEMBERED: [Self; 2] = [Self::File, Self::Redis];
-
-    /// As pages about keys, and the state file, name it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Settings => "config",
-            Self::File => "file",
-            Self::Redis => "redis",
-        }
-    }
 }
 
 /// What a source of keys said last.
@@ -293,6 +270,20 @@ impl CallerControl {
             })?;
         let path = target.path.map(Cow::into_owned);
         Ok(Identified { caller: Some(caller), path, query: target.query })
+    }
+}
+
+/// Wakes connections until it is dropped.
+pub async fn watch_sessions(control: Arc<CallerControl>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known = control.edition();
+    loop {
+        looks.tick().await;
+        let edition = control.edition();
+        let unix = Duration::from_secs(clock::unix_seconds());
+        control.sessions().wake(edition != known, unix);
+        known = edition;
     }
 }
 

@@ -11,12 +11,14 @@
 
 mod control;
 mod handler;
+mod origin;
 mod returned;
 mod session;
 mod sessions;
 
-pub use control::{CallerControl, KeyOrigin};
+pub use control::{CallerControl, watch_sessions};
 pub use handler::{WorkerHandler, serve};
+pub use origin::KeyOrigin;
 pub use returned::ReturnedCounts;
 pub use session::SubscriberSession;
-pub use sessions::{SessionBook, watch_sessions};
+pub use sessions::SessionBook;

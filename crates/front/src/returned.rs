@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wellhead_access::{FollowedKeys, KeyReturn};
 
-use crate::control::KeyOrigin;
+use crate::origin::KeyOrigin;
 
 /// Keys of one change that have a line each; more are only counted.
 const KEYS_TOLD: usize = 20;

@@ -158,8 +158,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::control::KeyOrigin;
-    use crate::sessions::watch_sessions;
+    use crate::control::watch_sessions;
+    use crate::origin::KeyOrigin;
 
     const PAGE: &str = "https://a.example";
 

@@ -1,8 +1,8 @@
 //! Connections whose callers are judged again while nothing is sent over them.
 //!
 //! A change of keys wakes no connection by itself: with a hundred thousand of them, ten changes a second would
-//! be a million wakes. A loop looks each second whether anything has changed or the time of a key has come, and
-//! wakes those that it concerns.
+//! be a million wakes. A loop (`watch_sessions`) looks each second whether anything has changed or the time of a key has
+//! come, and wakes those that it concerns.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::MissedTickBehavior;
 use wellhead_access::UnixSeconds;
-use wellhead_telemetry::clock;
-
-use crate::control::CallerControl;
-
-/// So late may a connection be woken.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All connections that have a caller.
 #[derive(Debug, Default)]
@@ -52,7 +45,7 @@ impl SessionBook {
     }
 
     /// Wakes those whose time has come at `unix`, the time since 1970; with `all` the others too.
-    fn wake(&self, all: bool, unix: Duration) {
+    pub(crate) fn wake(&self, all: bool, unix: Duration) {
         // Woken without the lock: other threads open and close connections meanwhile.
         let alarms = self.alarms.lock();
         let woken = alarms.values().filter(|alarm| all || alarm.is_due(unix)).cloned();
@@ -90,20 +83,6 @@ impl SessionAlarm {
 
 fn seconds(at: Option<UnixSeconds>) -> u64 {
     at.map_or(u64::MAX, |at| at.0)
-}
-
-/// Wakes connections until it is dropped.
-pub async fn watch_sessions(control: Arc<CallerControl>) {
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut known = control.edition();
-    loop {
-        looks.tick().await;
-        let edition = control.edition();
-        let unix = Duration::from_secs(clock::unix_seconds());
-        control.sessions().wake(edition != known, unix);
-        known = edition;
-    }
 }
 
 #[cfg(test)]

@@ -31,13 +31,13 @@ fn call(ending: Option<Ending>) -> CallRecord {
 fn told(shares: &[f64], ending: Ending, when: FailureSpan, seed: u64) -> Option<DraftVerdict> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut draw = |share: f64| (rng.random::<f64>() < share).then_some(ending);
-    let cells =
+    let cells: Vec<Vec<CallRecord>> =
         shares.iter().map(|share| (0..1_000).map(|_| call(draw(*share))).collect()).collect();
-    told_of(cells, when)
+    told_of(&cells, when)
 }
 
 /// What follows from the calls of some cells.
-fn told_of(calls: Vec<Vec<CallRecord>>, when: FailureSpan) -> Option<DraftVerdict> {
+fn told_of(calls: &[Vec<CallRecord>], when: FailureSpan) -> Option<DraftVerdict> {
     let cell = Cell::default();
     let played: Vec<PlayedCell<'_>> = calls
         .iter()
@@ -77,11 +77,11 @@ fn cells(passes: impl Fn(usize) -> bool) -> Vec<Vec<CallRecord>> {
 fn what_a_limit_refuses_at_any_concurrency_is_no_failure() {
     // A bucket that was whole, and one that was empty: in each cell as many pass.
     for passes in [&(|at: usize| at < 10) as &dyn Fn(usize) -> bool, &|at| at % 20 == 0] {
-        let found = told_of(cells(passes), FailureSpan::AnyConcurrency);
+        let found = told_of(&cells(passes), FailureSpan::AnyConcurrency);
         assert_eq!(found.map(|it| it.finding), None);
     }
     // A server that drops each twentieth is odd, and no limit.
-    let found = told_of(cells(|at| at % 20 != 0), FailureSpan::AnyConcurrency);
+    let found = told_of(&cells(|at| at % 20 != 0), FailureSpan::AnyConcurrency);
     assert!(matches!(found.map(|it| it.finding), Some(Finding::Fails { percent: 5.0, .. })));
     // By chance, most of them.
     for seed in 0..20 {

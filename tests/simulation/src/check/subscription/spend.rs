@@ -2,15 +2,16 @@
 //! many subscribe.
 //!
 //! Counted are the calls of the loop that announces blocks which brought something; those that
-//! brought nothing are made again. A pool that no upstream pushes is polled at most once a second. A slow one may be made twice at once where `hedging` is on. A journal that
+//! brought nothing are made again, and an empty list of logs is asked for once more where its upstream is not known
+//! to hold the block (`steps::empty_logs`). A pool that no upstream pushes is polled at most once a second. A slow one may be made twice at once where `hedging` is on. A journal that
 //! begins, or begins anew, reads a few headers again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Heard;
 use super::stream::times_made;
 use crate::check::Finding;
-use crate::evidence::{At, Caller, Evidence, OpenedFeed};
+use crate::evidence::{At, Caller, Evidence, OpenedFeed, Told};
 use crate::session::SessionEnd;
 use crate::upstream::{LOGS, RECEIPTS};
 
@@ -27,6 +28,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
         let at_once = 1 + usize::from(evidence.scenario.settings.hedging.is_some());
         // By what is asked for: the header of a block, or its logs, by either method.
         let mut brought: HashMap<(bool, &str), usize> = HashMap::new();
+        let mut without_logs: HashSet<&str> = HashSet::new();
         let mut unread: Vec<(At, &str)> = Vec::new();
         // By second and call.
         let mut pool_polls: HashMap<(u64, &str), usize> = HashMap::new();
@@ -44,6 +46,7 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                 match call.key.split('"').find(|word| word.starts_with("0x")) {
                     Some(block) if is_of_logs || is_of_header => {
                         *brought.entry((is_of_logs, block)).or_default() += 1;
+                        without_logs.extend(told.filter(|it| is_empty(it)).map(|_| block));
                     }
                     _ if POOL_METHODS.iter().any(|method| call.key.starts_with(method)) => {
                         let poll = (exchange.began.as_secs(), &*call.key);
@@ -59,24 +62,38 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
             // The logs of a branch that comes back are read again.
             let hash = block.parse().unwrap_or_default();
             let made = times_made(evidence, chain, hash).max(1);
-            let most = at_once * if is_of_logs { made + fallen } else { 1 + begins };
+            let asked_again = usize::from(without_logs.contains(block));
+            let most = at_once * if is_of_logs { made + fallen + asked_again } else { 1 + begins };
             if count > most {
                 let of = if is_of_logs { "logs" } else { "header" };
                 let what = format!("the {of} of {block} was read {count} times, of {most} allowed");
                 findings.push((At::ZERO, what));
             }
         }
-        let are_wanted = evidence.scenario.subscribers.iter().any(|it| it.pending.is_some());
-        for ((second, key), count) in pool_polls {
-            if count > at_once || !are_wanted {
-                let what = format!("the pool was polled {count} times in a second: {key}");
-                findings.push((At::from_secs(second), what));
-            }
-        }
+        findings.extend(polled_too_often(evidence, at_once, pool_polls));
         findings.extend(feeds(evidence, chain));
         findings.extend(unread.into_iter().map(|(at, key)| (at, format!("the announcer: {key}"))));
     }
     findings
+}
+
+/// Whether a call was answered with an empty list.
+fn is_empty(told: &Told) -> bool {
+    told.outcome.as_ref().is_ok_and(|it| it == "[]")
+}
+
+/// Polls of the pool, by second and call, that were more than allowed, or for which there was no subscriber.
+fn polled_too_often(
+    evidence: &Evidence,
+    at_once: usize,
+    polls: HashMap<(u64, &str), usize>,
+) -> impl Iterator<Item = Finding> {
+    let are_wanted = evidence.scenario.subscribers.iter().any(|it| it.pending.is_some());
+    let too_often = polls.into_iter().filter(move |(_, count)| *count > at_once || !are_wanted);
+    too_often.map(|((second, key), count)| {
+        let what = format!("the pool was polled {count} times in a second: {key}");
+        (At::from_secs(second), what)
+    })
 }
 
 /// A moment at which more feeds of a chain are open than it needs.
