@@ -60,7 +60,7 @@ async fn the_filter_is_another_one_for_a_while() {
     let (code, said) = log(&wellhead, &["--reset"]).await;
     assert_eq!((code, said.as_str()), (Some(0), "settings  warn\n"));
     for (wrong, part) in
-        [("nonsense=loud", "expected one of"), ("audit=off", "`audit` is for the settings")]
+        [("nonsense=loud", "is no level (off"), ("audit=off", "`audit` is for the settings")]
     {
         let (code, said) = log(&wellhead, &[wrong]).await;
         assert!(code == Some(1) && said.contains(part), "{said}");

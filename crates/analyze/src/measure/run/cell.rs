@@ -137,6 +137,7 @@ pub(super) async fn play(
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
+    tally.keeps_served = matches!(ordered.schedule, Schedule::Knock(_) | Schedule::At(_));
     let clocks = CellClocks {
         beat: beat(hand.precise, &ordered.schedule, begun),
         look: look(hand.watch.every(), begun),

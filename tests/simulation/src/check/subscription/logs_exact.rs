@@ -9,7 +9,7 @@
 //! agreed chain had left it and came back, or an upstream that shows an older block held the agreed chain down
 //! when the client subscribed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use alloy_primitives::B256;
@@ -58,6 +58,15 @@ fn told_last(heard: &Heard<'_>, chain: usize) -> HashMap<B256, At> {
     for ((hash, _), at) in soonest {
         let known = last.entry(hash).or_insert(at);
         *known = at.max(*known);
+    }
+    // One that came back was told again then, also where no stream lived to be told of it twice.
+    let mut seen = HashSet::new();
+    for (at, _, hash) in made(heard.evidence, chain) {
+        if !seen.insert(hash)
+            && let Some(last) = last.get_mut(&hash)
+        {
+            *last = at.max(*last);
+        }
     }
     last
 }
