@@ -59,13 +59,15 @@ fn told_last(heard: &Heard<'_>, chain: usize) -> HashMap<B256, At> {
         let known = last.entry(hash).or_insert(at);
         *known = at.max(*known);
     }
-    // One that came back was told again then, also where no stream lived to be told of it twice.
+    // One that came back was told again after that, also where no stream lived to be told of it twice.
     let mut seen = HashSet::new();
     for (at, _, hash) in made(heard.evidence, chain) {
         if !seen.insert(hash)
             && let Some(last) = last.get_mut(&hash)
         {
-            *last = at.max(*last);
+            let told = heard.head_streams(chain).flat_map(Stream::heads);
+            let times = told.filter(|it| it.notice.hash == hash && it.at >= at).map(|it| it.at);
+            *last = times.min().unwrap_or(at).max(*last);
         }
     }
     last

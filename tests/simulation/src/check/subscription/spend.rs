@@ -46,7 +46,8 @@ pub(super) fn check(heard: &Heard<'_>) -> Vec<Finding> {
                 match call.key.split('"').find(|word| word.starts_with("0x")) {
                     Some(block) if is_of_logs || is_of_header => {
                         *brought.entry((is_of_logs, block)).or_default() += 1;
-                        without_logs.extend(told.filter(|it| is_empty(it)).map(|_| block));
+                        let is_empty = call.key.starts_with(LOGS) && told.is_some_and(is_empty);
+                        without_logs.extend(is_empty.then_some(block));
                     }
                     _ if POOL_METHODS.iter().any(|method| call.key.starts_with(method)) => {
                         let poll = (exchange.began.as_secs(), &*call.key);
@@ -149,7 +150,6 @@ mod tests {
     use super::super::sample::{evidence, heads};
     use super::*;
     use crate::check::sample::{PLACE, exchange};
-    use crate::evidence::Told;
 
     fn check(calls: &[(&str, &str)], found: usize) {
         let told = |result: &str| Told { is_honest: true, outcome: Ok(result.to_owned()) };
@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn a_block_is_read_once() {
         let header = (r#"eth_getBlockByHash["0x01",false]"#, "{}");
-        let logs = (r#"eth_getLogs[{"blockHash":"0x01"}]"#, "[]");
+        let logs = (r#"eth_getLogs[{"blockHash":"0x01"}]"#, "[{}]");
+        let no_logs = (logs.0, "[]");
         let receipts = (r#"eth_getBlockReceipts["0x01"]"#, "[]");
         let nothing = (r#"eth_getBlockReceipts["0x01"]"#, "null");
         check(&[header, header, header, logs], 0);
@@ -191,5 +192,8 @@ mod tests {
         check(&[logs, receipts], 1);
         check(&[logs, nothing, nothing], 0);
         check(&[("eth_getBalance[]", "0x0")], 1);
+        // An empty list is doubted once.
+        check(&[no_logs; 2], 0);
+        check(&[no_logs; 3], 1);
     }
 }
