@@ -33,7 +33,7 @@
 //! One monitor at a time uses a directory.
 //!
 //! **Beside other traffic.** A program that uses the target itself gives its turns to the monitor, and is told when
-//! calls lean on the limit ([`MonitorObserver`]), so that it can keep its own away for so long.
+//! calls lean on the limit ([`MonitorObserver`]): it can hold its own calls meanwhile.
 //!
 //! **A restart** keeps what was spent, the verdicts and the counts (`watch.json`). A probe that had contradicted is
 //! forgotten, and played again.

@@ -137,7 +137,7 @@ pub(crate) fn fits(cells: &[Vec<HeldCall>], calls: u64) -> bool {
 pub(crate) struct ExceededCeiling {
     /// The cell, an index.
     pub(crate) cell: usize,
-    /// With so many others in flight calls passed.
+    /// The number of other calls in flight at which calls passed.
     pub(crate) calls: u64,
 }
 

@@ -204,7 +204,7 @@ pub(crate) struct LastPart {
 /// Of the last part, a window that slides lets no more pass than this.
 const SLIDING_MAX: f64 = 0.9;
 
-/// Before the last part, so many pass of a limit that was whole.
+/// The limit was whole if at least this share of the calls before the last part passed.
 const PASSED_BEFORE_MIN: f64 = 0.95;
 
 impl LastPart {

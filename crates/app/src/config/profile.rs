@@ -245,10 +245,7 @@ impl Settings {
                 };
                 match found {
                     Ok((measured, found)) => {
-                        let given = |key: &str| {
-                            let steps = key.split('.');
-                            tree.has(&steps.fold(path.clone(), |path, step| path.key(step)))
-                        };
+                        let given = |key: &str| is_given(tree, &path, key);
                         let keys = take(upstream, found, workers, &given);
                         if keys.is_empty() {
                             let message = "`profile` has no effect: nothing is taken from it";
@@ -307,10 +304,7 @@ impl Settings {
                 }
                 match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
                     Ok((measured, found)) => {
-                        let given = |key: &str| {
-                            let steps = key.split('.');
-                            tree.has(&steps.fold(path.clone(), |path, step| path.key(step)))
-                        };
+                        let given = |key: &str| is_given(tree, &path, key);
                         forget_rates(upstream, &given);
                         let keys = take(upstream, found, workers, &given);
                         note_study(upstream, file, ProfileValues { measured, keys });
@@ -325,6 +319,11 @@ impl Settings {
             }
         }
     }
+}
+
+/// Whether the settings of the upstream at `path` have this key, such as `budget.calls_burst`.
+fn is_given(tree: &Node, path: &SettingPath, key: &str) -> bool {
+    tree.has(&key.split('.').fold(path.clone(), |path, step| path.key(step)))
 }
 
 /// Makes rates free that a profile has set.

@@ -23,12 +23,14 @@ const HOLD: Duration = Duration::from_millis(1_200);
 const RENEW_AT: Duration = Duration::from_millis(600);
 const _: () =
     assert!(LEAN_EVERY.as_millis() < RENEW_AT.as_millis(), "it is renewed before it ends");
-/// Where no other upstream is ready, clients may call this share of the known limit.
+/// An upstream is studied while no other one is ready if clients' calls take at most this share of its known limit.
 const LONE_SHARE: f64 = 0.1;
-/// And so many calls per second, where no limit is known.
+/// The rate of clients' calls up to which a lone upstream is studied if its limit is not known, in calls per second.
 const LONE_RATE_MAX: f64 = 5.0;
-/// How old a count may be from which the rate of clients' calls is told.
-const COUNT_AGE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(30));
+/// A count of clients' calls gives their rate once it is this old.
+const COUNT_AGE_MIN: Duration = Duration::from_secs(4);
+/// An older count gives no rate: the traffic may have changed since.
+const COUNT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Why nothing begins now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,11 +70,11 @@ impl ClientTraffic {
     pub(super) fn per_second(&mut self, attempts: u64, now: Instant) -> Option<f64> {
         let (at, before) = *self.before.get_or_insert((now, attempts));
         let age = now.saturating_duration_since(at);
-        if age < COUNT_AGE.0 {
+        if age < COUNT_AGE_MIN {
             return None;
         }
         self.before = Some((now, attempts));
-        (age <= COUNT_AGE.1).then(|| attempts.saturating_sub(before) as f64 / age.as_secs_f64())
+        (age <= COUNT_AGE_MAX).then(|| attempts.saturating_sub(before) as f64 / age.as_secs_f64())
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Runs `operation` in so many rounds of about this length, and at least once in each.
+    /// Runs `operation` in `count` rounds of about `length`, at least once in each round.
     #[allow(clippy::disallowed_methods, reason = "a bench is the one place that must read a clock")]
     pub(crate) fn of<T>(count: usize, length: Duration, mut operation: impl FnMut() -> T) -> Self {
         let began = Instant::now();

@@ -157,7 +157,7 @@ impl HeadWord {
         Self { block: BlockWord::of(seen), polled_ms: None }
     }
 
-    /// A block that a poll told which took so long; zero for one that was pushed.
+    /// The block that a poll returned after `took`; zero for a block that was pushed.
     pub(crate) fn polled(seen: &Observation, took: Duration) -> Self {
         let polled_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         Self { block: BlockWord::of(seen), polled_ms }

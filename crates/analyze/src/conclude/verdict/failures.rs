@@ -26,8 +26,9 @@ const SURE_MIN: u64 = 20;
 /// Cells differ where chance shows as much less often than this, over all of them.
 const CHANCE_MAX: f64 = 0.01;
 
-/// A cell is looked at in so many parts at most, each with so many failures, or calls that pass, as are fewer.
+/// The most parts that a cell is divided into.
 const PARTS_MAX: usize = 8;
+/// The failures that a part has on average, or the calls that pass if these are fewer.
 const PART_MIN: usize = 2;
 
 /// Chance leads as far above or below what it leads to on average once in 700 times.

@@ -30,7 +30,7 @@ const FAILED_MAX: f64 = 0.01;
 /// A bucket that is whole lets as many pass at first each time, or nearly.
 const UNEVEN: f64 = 1.25;
 
-/// A window is told to slide where so many cells show it, which begin at other times of a provider's clock.
+/// The number of cells, at different times of the provider's clock, that have to show that a window slides.
 const SLIDING_SEEN_MIN: usize = 2;
 
 pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {

@@ -78,11 +78,11 @@ pub struct WindowPlan {
     heeded: u32,
     /// There is a longer window than it seems.
     is_long: bool,
-    /// Cells in parts so far.
+    /// The number of cells in parts played so far.
     part_cells: usize,
-    /// The last cell was one in parts, its last part of so many calls, and its calls are to come.
+    /// The number of calls in the last part of the cell in parts that is being played.
     last_part: Option<usize>,
-    /// In the last of them fewer passed.
+    /// Whether fewer calls passed in the last part of the latest cell in parts.
     is_reduced: bool,
     over: bool,
 }
@@ -347,7 +347,7 @@ mod tests {
         cells
     }
 
-    /// The cells in parts that are played where so many of the last calls of the first pass, and of the second.
+    /// How many cells in parts are played if these numbers of calls pass in the last parts of the first and the second cell.
     fn parts_of(passed: [usize; 2]) -> usize {
         let mut plan = plan();
         let mut cells = 0;
