@@ -23,6 +23,9 @@ use crate::outlet::{PAUSE_MIN, pause, post, wait};
 const BATCH_SPANS: usize = 512;
 /// A batch that is not full leaves after this.
 const LINGER: Duration = Duration::from_secs(1);
+/// Between two looks at the queue while a batch fills. The default queue has room for what 200,000 traces of four spans
+/// a second bring meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a batch is tried.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(60);
 /// Of an answer this much is read.
@@ -74,23 +77,29 @@ impl TraceExporter {
     }
 
     /// What waits, as soon as it fills a batch or has waited long enough; nothing when all was sent and `closing`
-    /// says so.
+    /// says so. Only the first trace of a batch wakes this task; the others are looked for every [`LOOK_EVERY`], as each
+    /// wake-up costs the worker a system call and the core a change of threads.
     async fn gather(&mut self, closing: &mut watch::Receiver<bool>) -> Vec<FinishedTrace> {
         let (mut traces, mut spans) = (Vec::new(), 0);
         let mut until = None;
         while spans < BATCH_SPANS {
             let next = match self.receiver.try_next() {
-                Some(trace) => Some(trace),
-                None if *closing.borrow() => None,
-                None => self.wait_for_next(until, closing).await,
+                None if *closing.borrow() => break,
+                None => match until {
+                    None => self.first(closing).await,
+                    Some(until) if Instant::now() >= until => break,
+                    Some(until) => {
+                        let look = until.min(Instant::now() + LOOK_EVERY);
+                        tokio::select! {
+                            () = tokio::time::sleep_until(look) => {}
+                            _ = closing.changed() => {}
+                        }
+                        None
+                    }
+                },
+                trace => trace,
             };
-            let Some(trace) = next else {
-                let is_over = until.is_some_and(|until| Instant::now() >= until);
-                if *closing.borrow() || is_over {
-                    break;
-                }
-                continue;
-            };
+            let Some(trace) = next else { continue };
             until = until.or_else(|| Some(Instant::now() + LINGER));
             spans += trace.spans.len();
             traces.push(trace);
@@ -98,21 +107,10 @@ impl TraceExporter {
         traces
     }
 
-    /// The next trace, if one comes until then and before `closing` changes.
-    async fn wait_for_next(
-        &mut self,
-        until: Option<Instant>,
-        closing: &mut watch::Receiver<bool>,
-    ) -> Option<FinishedTrace> {
-        let linger = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
+    /// The first trace of a batch, if one comes before `closing` changes.
+    async fn first(&mut self, closing: &mut watch::Receiver<bool>) -> Option<FinishedTrace> {
         tokio::select! {
             trace = self.receiver.next() => trace,
-            () = linger => None,
             _ = closing.changed() => None,
         }
     }

@@ -176,6 +176,28 @@ async fn a_batch_leaves_when_it_is_full_or_after_a_second() {
     assert_eq!((counts.sent(), lost(counts)), (603, vec![0; 4]));
 }
 
+/// Each trace that woke it would cost the worker a system call.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fills_is_looked_at_a_hundred_times_a_second() {
+    let (traces, transport) = traces([]);
+    let exporter = traces.prepared.lock().take().expect("it was not started");
+    let mut run = Box::pin(exporter.run(traces.closing.subscribe()));
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&polls);
+    tokio::spawn(std::future::poll_fn(move |context| {
+        counted.fetch_add(1, Relaxed);
+        run.as_mut().poll(context)
+    }));
+    for number in 0..500 {
+        traces.tracer.record(vec![span(number, wellhead_dispatch::now())]);
+        sleep(1).await;
+    }
+    sleep(600).await;
+    assert_eq!(arrived(&transport), [500]);
+    // 100 looks, and what begins and sends the batch.
+    assert!((50..=110).contains(&polls.load(Relaxed)), "{}", polls.load(Relaxed));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_is_away_for_less_than_a_minute_loses_nothing() {
     let busy = Step::Status {
