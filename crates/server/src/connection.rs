@@ -117,7 +117,7 @@ pub(crate) async fn run_tls<E: HttpService>(
             if let Some(names) = tls::client_names(&shaken) {
                 permit.link().prove(PeerProof::Certificate(names));
             }
-            run(Box::new(shaken), agreed, Vec::new(), worker, permit).await;
+            run(shaken, agreed, Vec::new(), worker, permit).await;
         }
         Err(failure) => {
             tracing::debug!(peer = %permit.link().peer, why = failure.word(), "no TLS handshake");
@@ -131,12 +131,12 @@ async fn shake_hands<E>(
     handshakes: &Handshakes,
     worker: &Worker<E>,
     link: &Arc<ClientLink>,
-) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+) -> Result<Box<TlsStream<TcpStream>>, HandshakeFailure> {
     // The answers of a handshake are small, and each is waited for.
     let _ = stream.set_nodelay(true);
     tokio::select! {
         biased;
-        shaken = handshakes.shake_hands(stream, link, &worker.turn) => shaken,
+        shaken = handshakes.shake_hands(stream, link, &worker.turn) => shaken.map(Box::new),
         () = too_long(worker) => Err(HandshakeFailure::Slow),
         () = displaced(link) => Err(HandshakeFailure::Full),
     }
@@ -190,7 +190,7 @@ pub(crate) async fn run<S: ClientStream, E: HttpService>(
     let ended = match protocol {
         // The first bytes are never those of WebSocket, which begins as HTTP/1.1.
         ClientProtocol::Http1 | ClientProtocol::WebSocket => {
-            let connection = h1::serve(stream, opening.bytes(), &link, &worker.service);
+            let connection = pin!(h1::serve(stream, opening.bytes(), &link, &worker.service));
             drive(connection, |_| {}, &link, &worker.drain).await
         }
         // Boxed: ten thousand idle HTTP/1.1 connections must not carry its room about.
@@ -215,7 +215,7 @@ async fn speak_http2<S: ClientStream, E: HttpService>(
             async move { Ok::<_, Infallible>(answer_stream(&worker, &link, request).await) }
         }
     });
-    let connection = worker.http2.serve_connection(TokioIo::new(socket), service);
+    let connection = pin!(worker.http2.serve_connection(TokioIo::new(socket), service));
     drive(connection, http2::Connection::graceful_shutdown, link, &worker.drain).await
 }
 
@@ -279,7 +279,7 @@ async fn displaced(link: &ClientLink) {
 
 /// Runs a connection to its end, which is told to come by `close` and by the link.
 async fn drive<C>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     close: impl Fn(Pin<&mut C>),
     link: &Arc<ClientLink>,
     drain: &Drain,
@@ -287,7 +287,6 @@ async fn drive<C>(
 where
     C: Future<Output: Into<ConnectionEnd>>,
 {
-    let mut connection = pin!(connection);
     let leave = |connection: Pin<&mut C>| {
         link.note_leaving();
         close(connection);
@@ -455,4 +454,31 @@ pub(crate) async fn turn_away(mut stream: impl ClientStream, status: StatusCode,
     };
     // Whatever comes of it, there was no room.
     let _ = tokio::time::timeout(TURN_AWAY_TIME, talk).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::AdminService;
+
+    fn size_of_serve<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    fn size_of_run<A, B, C, D, G, F>(_: impl FnOnce(A, B, C, D, G) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Ten thousand idle connections each have the room of their task. An `async fn` that takes a future by value has
+    /// room for it twice.
+    #[test]
+    fn a_task_has_room_for_its_protocol_once() {
+        type Tls = Box<TlsStream<TcpStream>>;
+        let plain = size_of_serve(h1::serve::<TcpStream, AdminService>);
+        let bare = size_of_run(run::<TcpStream, AdminService>);
+        assert!(bare < plain + 640, "{plain} of {bare}");
+        let ciphered = size_of_run(run::<Tls, AdminService>);
+        let with_handshake = size_of_serve(run_tls::<AdminService>);
+        assert!(with_handshake < ciphered + 160, "{ciphered} of {with_handshake}");
+    }
 }

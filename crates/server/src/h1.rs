@@ -54,42 +54,53 @@ pub(crate) async fn serve<S: ClientStream, E: HttpService>(
     service: &E,
 ) -> ConnectionEnd {
     let mut wire = H1Wire { stream, link, unread: opening.to_vec(), looked_at: 0 };
-    loop {
+    // What ends the loop is handled behind it: a request then has no room of its own in the future of its connection.
+    let end = loop {
         let request = match wire.next(service).await {
             NextRequest::Request(request) => request,
-            NextRequest::End => {
-                wire.part().await;
-                return ConnectionEnd::ByItself;
-            }
-            NextRequest::Bad(refusal) => {
-                let reply = answer::refuse(refusal, Ticket::open(link).0);
-                let manner = ResponseMode { keeps_open: false, newest: true, to_head: false };
-                if wire.send(reply, manner).await.is_ok() {
-                    wire.linger().await;
-                }
-                return ConnectionEnd::BadHttp;
-            }
+            NextRequest::End => break H1End::Part,
+            NextRequest::Bad(refusal) => break H1End::Refuse(refusal),
         };
-        match wire.respond(request, service).await {
-            After::Next => {}
-            After::Close => {
-                // What cannot be closed well is closed already.
-                let _ = wire.stream.shutdown().await;
-                return ConnectionEnd::ByItself;
-            }
-            After::Linger => {
+        if let Some(end) = wire.respond(request, service).await {
+            break end;
+        }
+    };
+    match end {
+        H1End::Part => wire.part().await,
+        H1End::Refuse(refusal) => {
+            let reply = answer::refuse(refusal, Ticket::open(link).0);
+            let manner = ResponseMode { keeps_open: false, newest: true, to_head: false };
+            if wire.send(reply, manner).await.is_ok() {
                 wire.linger().await;
-                return ConnectionEnd::ByItself;
             }
-            After::Drop => return ConnectionEnd::ByItself,
-            After::Upgrade(upgraded) => {
-                let H1Wire { stream, link, unread, .. } = wire;
-                link.upgrade();
-                // Boxed: connections of HTTP/1.1 must not carry its room about.
-                return Box::pin(service.serve_upgraded(*upgraded, stream, unread, link)).await;
-            }
+            return ConnectionEnd::BadHttp;
+        }
+        H1End::Drop => {}
+        // What cannot be closed well is closed already.
+        H1End::Close => _ = wire.stream.shutdown().await,
+        H1End::Linger => wire.linger().await,
+        H1End::Upgrade(upgraded) => {
+            let H1Wire { stream, link, unread, .. } = wire;
+            link.upgrade();
+            // Boxed: connections of HTTP/1.1 must not carry its room about.
+            return Box::pin(service.serve_upgraded(*upgraded, stream, unread, link)).await;
         }
     }
+    ConnectionEnd::ByItself
+}
+
+/// What follows the last request of a connection.
+enum H1End<U> {
+    /// Nothing is under way.
+    Part,
+    Refuse(HttpRefusal),
+    Close,
+    /// Part of the request is unread: closing now could destroy the answer.
+    Linger,
+    /// The client is gone, or the answer could not be completed.
+    Drop,
+    /// The bytes that follow are of another protocol.
+    Upgrade(Box<U>),
 }
 
 /// What the bytes of a connection turn out to be.
@@ -108,18 +119,6 @@ struct H1Request<A> {
     body: BodyStart,
     expects_continue: bool,
     manner: ResponseMode,
-}
-
-/// What becomes of a connection after an answer.
-enum After<U> {
-    Next,
-    Close,
-    /// Part of the request is unread: closing now could destroy the answer.
-    Linger,
-    /// The client is gone, or the answer could not be completed.
-    Drop,
-    /// The bytes that follow are of another protocol.
-    Upgrade(Box<U>),
 }
 
 /// A socket and what was read ahead of it.
@@ -221,12 +220,12 @@ impl<S: ClientStream> H1Wire<'_, S> {
         Poll::Ready(Ok(buf.filled().len()))
     }
 
-    /// Reads the body if it is wanted, has the request answered, and sends the answer.
+    /// Reads the body if it is wanted, has the request answered, and sends the answer. `None`: the next request follows.
     async fn respond<E: HttpService>(
         &mut self,
         request: H1Request<E::Route>,
         service: &E,
-    ) -> After<E::Upgrade> {
+    ) -> Option<H1End<E::Upgrade>> {
         let H1Request { route, mut ticket, received_at, body, expects_continue, mut manner } =
             request;
         let (body, mut lingers) = match body {
@@ -243,23 +242,18 @@ impl<S: ClientStream> H1Wire<'_, S> {
         }
         // Boxed, so that it takes no room while there is no request.
         let answer = Box::pin(service.answer(route, body, received_at, ticket));
-        let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
+        let Some(reply) = self.unless_gone(answer).await else { return Some(H1End::Drop) };
         let ServiceReply { response: reply, upgraded } = reply;
-        if let Some(upgraded) = upgraded {
-            manner.keeps_open = true;
-            return match self.send(reply, manner).await {
-                Ok(()) => After::Upgrade(upgraded),
-                Err(_) => After::Drop,
-            };
-        }
         // To an old client the end of the connection is the end of what flows.
         let has_end = manner.newest || reply.rest.is_none();
-        manner.keeps_open &= !lingers && !reply.closes && has_end;
-        match self.send(reply, manner).await {
-            Err(_) => After::Drop,
-            Ok(()) if lingers => After::Linger,
-            Ok(()) if manner.keeps_open => After::Next,
-            Ok(()) => After::Close,
+        let is_next = manner.keeps_open && !lingers && !reply.closes && has_end;
+        manner.keeps_open = is_next || upgraded.is_some();
+        match (self.send(reply, manner).await, upgraded) {
+            (Err(_), _) => Some(H1End::Drop),
+            (Ok(()), Some(upgraded)) => Some(H1End::Upgrade(upgraded)),
+            (Ok(()), None) if lingers => Some(H1End::Linger),
+            (Ok(()), None) if is_next => None,
+            (Ok(()), None) => Some(H1End::Close),
         }
     }
 

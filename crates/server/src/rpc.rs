@@ -172,14 +172,15 @@ impl<H: Handler> HttpService for RpcService<H> {
         self.handler.note_cut();
     }
 
-    async fn serve_upgraded<S: ClientStream>(
+    fn serve_upgraded<S: ClientStream>(
         &self,
         upgraded: Upgraded<H::Caller>,
         stream: S,
         unread: Vec<u8>,
         link: &Arc<ClientLink>,
-    ) -> ConnectionEnd {
-        websocket::serve(stream, unread, link, &self.handler, upgraded).await
+    ) -> impl Future<Output = ConnectionEnd> + Send {
+        // Not an `async fn`, whose future would have room for all of these beside that of the other one.
+        websocket::serve(stream, unread, link, &self.handler, upgraded)
     }
 
     fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Self::Route {

@@ -242,6 +242,10 @@ impl Subscriber {
         }
         self.chain.subscriptions.counts().open(kind.name());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
+        if state.subscriptions.is_empty() {
+            // Most connections have one, and a vector begins with room for four.
+            state.subscriptions.reserve_exact(1);
+        }
         state.subscriptions.push(Subscription {
             id,
             text,
