@@ -412,7 +412,11 @@ impl Signals<'_, '_> {
         if rung && self.cut.as_mut().poll(rare).is_ready() {
             return Poll::Ready(ConnectionEvent::Cut);
         }
-        while rung && self.timer.as_mut().poll(rare).is_ready() {
+        let sooner = self.link.leave_rest();
+        if let Some(look) = sooner.filter(|look| *look < self.timer.deadline()) {
+            self.timer.as_mut().reset(look);
+        }
+        while (rung || sooner.is_some()) && self.timer.as_mut().poll(rare).is_ready() {
             match self.link.look(Instant::now()) {
                 Ok(next) => self.timer.as_mut().reset(next),
                 Err(too_slow) => return Poll::Ready(ConnectionEvent::TooSlow(too_slow)),

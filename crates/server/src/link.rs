@@ -78,6 +78,8 @@ pub(crate) struct ClientLink {
     displaced: AtomicBool,
     /// Something rare happened: see [`ClientLink::ring`].
     rung: AtomicBool,
+    /// The last look found nothing under way, and the next one is as late as that allows.
+    rests: AtomicBool,
     /// [`NO_PING`], [`PING_DUE`] or [`PINGED`]. For WebSocket.
     ping: AtomicU8,
     task: AtomicWaker,
@@ -168,6 +170,7 @@ impl ClientLink {
             has_place: AtomicBool::new(true),
             displaced: AtomicBool::new(false),
             rung: AtomicBool::new(true),
+            rests: AtomicBool::new(false),
             ping: AtomicU8::new(NO_PING),
             task: AtomicWaker::new(),
         }
@@ -521,9 +524,11 @@ impl ClientLink {
         self.times.requests.fetch_sub(1, Relaxed);
     }
 
-    /// Says that the connection is too slow, or when to look again.
+    /// Says that the connection is too slow, or when to look again. That may be long after what begins next could
+    /// be late: see [`ClientLink::leave_rest`].
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
         let now = self.micros(now);
+        self.rests.store(self.times.is_at_rest(), Relaxed);
         let next = if self.is_websocket() {
             let next = self.times.look_websocket(now, &self.shared.settings)?;
             if next.is_ping_due && self.ping.load(Relaxed) == NO_PING {
@@ -538,6 +543,16 @@ impl ClientLink {
             return Err(TooSlow::Hoarder);
         }
         Ok(self.opened + Duration::from_micros(next))
+    }
+
+    /// When to look at the latest if something began since a look that found nothing under way; to be asked after
+    /// each turn of the task. Ten thousand connections that rest are so looked at twice in 30 s, and not each second.
+    pub(crate) fn leave_rest(&self) -> Option<Instant> {
+        if !self.rests.load(Relaxed) || self.times.is_at_rest() {
+            return None;
+        }
+        self.rests.store(false, Relaxed);
+        Some(Instant::now() + shortest(&self.shared.settings))
     }
 }
 
@@ -572,6 +587,12 @@ fn shortest(settings: &Settings) -> Duration {
 }
 
 impl LinkTimes {
+    /// Whether nothing is under way that has a time of its own: the client is silent, and owes nothing.
+    fn is_at_rest(&self) -> bool {
+        let none = [&self.head_since, &self.stalled_since, &self.lingering_since];
+        self.requests.load(Relaxed) == 0 && none.iter().all(|since| since.load(Relaxed) == NEVER)
+    }
+
     fn look(&self, now: u64, settings: &Settings) -> Result<u64, TooSlow> {
         let again = after(now, shortest(settings));
         let head = self.head_since.load(Relaxed);
@@ -584,7 +605,11 @@ impl LinkTimes {
         } else {
             (after(self.idle_since.load(Relaxed), settings.idle_timeout), TooSlow::Idle)
         };
-        if now >= due { Err(why) } else { Ok(due.min(again)) }
+        match now >= due {
+            true => Err(why),
+            false if self.is_at_rest() => Ok(due),
+            false => Ok(due.min(again)),
+        }
     }
 
     /// A client that is silent is pinged, whatever is under way: one that is gone leaves no trace.
@@ -605,10 +630,12 @@ impl LinkTimes {
         if now >= due {
             return Err(why);
         }
-        let again = due.min(again);
         let ping_at = after(read_at, settings.silence_ping);
         let is_ping_due = now >= ping_at;
-        Ok(NextLook { again: if is_ping_due { again } else { again.min(ping_at) }, is_ping_due })
+        // The answer to a ping begins the next silence.
+        let ping_at = if is_ping_due { after(now, settings.silence_ping) } else { ping_at };
+        let again = if self.is_at_rest() { NEVER } else { again };
+        Ok(NextLook { again: due.min(ping_at).min(again), is_ping_due })
     }
 
     /// When a client that does not take what is sent is too slow, if it takes nothing now.
@@ -652,7 +679,7 @@ mod tests {
 
     #[test]
     fn idle_connections_have_their_time() {
-        check(10, 0, "0 - - -", Ok(11));
+        check(10, 0, "0 - - -", Ok(75));
         check(74, 0, "0 - - -", Ok(75));
         check(75, 0, "0 - - -", Err(TooSlow::Idle));
     }
@@ -681,9 +708,57 @@ mod tests {
         check(6, 1, "0 0 0 5", Err(TooSlow::Linger));
     }
 
+    /// A connection of this protocol, as it is 20 s after its first bytes.
+    fn rested(protocol: ClientProtocol) -> ClientLink {
+        let shared = Arc::new(ServerShared::new(Settings::default()));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let link = ClientLink::new(shared, peer, None, Instant::now());
+        link.speak(ClientProtocol::Http1);
+        link.begin_request();
+        link.end_request();
+        if protocol == ClientProtocol::WebSocket {
+            link.upgrade();
+        }
+        link
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_rests_is_looked_at_late_and_what_begins_then_in_time() {
+        for (protocol, rest) in [(ClientProtocol::Http1, 75), (ClientProtocol::WebSocket, 30)] {
+            let (link, opened) = (rested(protocol), Instant::now());
+            let at = |seconds| opened + Duration::from_secs(seconds);
+            assert_eq!(link.look(opened), Ok(at(rest)), "{protocol:?}");
+            assert_eq!(link.leave_rest(), None);
+            tokio::time::advance(Duration::from_secs(20)).await;
+            link.begin_request();
+            assert_eq!(link.leave_rest(), Some(at(21)), "{protocol:?}");
+            assert_eq!(link.leave_rest(), None, "it is known");
+            assert_eq!(link.look(at(21)), Ok(at(22)));
+            link.end_request();
+            assert!(link.look(at(22)).is_ok_and(|next| next >= at(30)), "{protocol:?}");
+            let _ = link.note_flush(Poll::Pending);
+            assert_eq!(link.leave_rest(), Some(at(21)), "{protocol:?}");
+            assert_eq!(link.look(at(50)), Err(TooSlow::Reader));
+        }
+    }
+
+    /// The answer to a ping begins the next silence.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_looked_at_when_its_next_ping_is_due() {
+        let (link, opened) = (rested(ClientProtocol::WebSocket), Instant::now());
+        let at = |seconds| opened + Duration::from_secs(seconds);
+        assert_eq!((link.look(at(30)), link.take_ping()), (Ok(at(60)), true));
+        tokio::time::advance(Duration::from_secs(31)).await;
+        link.note_read();
+        assert_eq!((link.look(at(60)), link.take_ping()), (Ok(at(61)), false));
+        assert_eq!((link.look(at(61)), link.take_ping()), (Ok(at(91)), true));
+        assert_eq!((link.look(at(91)), link.take_ping()), (Ok(at(106)), false));
+        assert_eq!(link.look(at(106)), Err(TooSlow::Silent));
+    }
+
     /// Each idle connection has one.
     #[test]
     fn a_link_is_small() {
-        assert!(size_of::<ClientLink>() <= 248, "{}", size_of::<ClientLink>());
+        assert!(size_of::<ClientLink>() <= 256, "{}", size_of::<ClientLink>());
     }
 }
