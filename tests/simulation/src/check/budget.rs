@@ -2,7 +2,8 @@
 //! meter, and calls made again.
 //!
 //! What a call may cost is promised in `wellhead_dispatch::decide`: asking an upstream the
-//! first time is free for each call, and asking it again takes a token. Tokens come with
+//! first time is free for each call, also the first time since it came back from a rest, and
+//! asking it again takes a token. Tokens come with
 //! calls and with time, and are not saved beyond a bound. With few calls the bound and the
 //! floor are most of them, so a factor on the number of calls would promise too much.
 
@@ -153,6 +154,8 @@ fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
 /// What happens to a chain's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event<'a> {
+    /// An upstream is back from a rest: what it was asked before counts as not asked.
+    Back(Place),
     /// A call of a client, or one of our own for it.
     Call,
     /// An upstream receives something.
@@ -190,6 +193,10 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
                 events.push((exchange.began, Event::Received(exchange.place, &call.key)));
             }
         }
+        let places = evidence.places();
+        for place in places.into_iter().filter(|place| place.chain == chain) {
+            events.extend(returns(evidence, place).map(|at| (at, Event::Back(place))));
+        }
         events.sort();
         let mut level = tokens.burst;
         let mut last = At::ZERO;
@@ -198,6 +205,7 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
             let earned = (at - last).as_secs_f64() * tokens.floor;
             (level, last) = (level + earned, at);
             match event {
+                Event::Back(back) => received.retain(|(place, _), _| *place != back),
                 Event::Call => level += tokens.share,
                 Event::Received(place, key) => {
                     // The ids of filters are rewritten on the way: nothing is known of them.
@@ -217,6 +225,27 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// When an upstream answered after so many failures in a row that it rested.
+fn returns(evidence: &Evidence, place: Place) -> impl Iterator<Item = At> {
+    let failures_max = evidence.scenario.settings.breaker.failures_max;
+    let mut ends: Vec<(At, bool)> = evidence
+        .exchanges_of(place)
+        .filter_map(|exchange| match exchange.end {
+            End::Answered => Some((exchange.ended?, true)),
+            End::Failed => Some((exchange.ended?, false)),
+            End::Refused(_) | End::Abandoned | End::Open => None,
+        })
+        .collect();
+    // Failures of one moment come before an answer of that moment.
+    ends.sort_unstable();
+    let mut failures = 0;
+    ends.into_iter().filter_map(move |(at, is_answer)| {
+        let is_back = is_answer && failures >= failures_max;
+        failures = if is_answer { 0 } else { failures + 1 };
+        is_back.then_some(at)
+    })
 }
 
 /// Whether polls of filters may make this call, too: each reads what is new.
@@ -300,6 +329,24 @@ mod tests {
         check(2, 6, 0, 0);
         check(2, 7, 0, 1);
         check(1, 5, 1, 0);
+        // Since it came back from a rest, the first one is free again.
+        let after_rest = |rest: u32| {
+            let mut exchanges: Vec<_> = (0..5).map(|_| exchange(&read("1").key(), None)).collect();
+            exchanges.iter_mut().for_each(|it| (it.began, it.ended) = (At::ZERO, None));
+            let mut house: Vec<_> = (0..=rest).map(|_| exchange("x", None)).collect();
+            house.iter_mut().for_each(|it| it.caller = Caller::House);
+            for failed in &mut house[..rest as usize] {
+                (failed.ended, failed.end) = (Some(At::ZERO), End::Failed);
+            }
+            house[rest as usize].ended = Some(Duration::from_nanos(1));
+            exchanges[4].began = Duration::from_nanos(1);
+            exchanges.extend(house);
+            let mut request = request(vec![read("1")]);
+            request.at = At::ZERO;
+            super::again(&evidence(vec![request], exchanges), tokens).len()
+        };
+        let rest = evidence(Vec::new(), Vec::new()).scenario.settings.breaker.failures_max;
+        assert_eq!((after_rest(rest - 1), after_rest(rest)), (1, 0));
         // Another upstream, or our own calls, take nothing.
         let mut elsewhere: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
         elsewhere.iter_mut().for_each(|it| it.began = At::ZERO);
