@@ -9,7 +9,8 @@
 //! `W` is the rate at which we were refused, `f` what is left of it after the cut and `t`
 //! the time since the pause. Thus `r(0) = f·W` and `r(K) = W`: quickly back to near `W`,
 //! long near it, where the limit must be, and then ever faster away from it in case the
-//! limit was raised. `f` is [`SHARE`], or [`SHARE_AGAIN`] when refusals follow each other.
+//! limit was raised. A low `W` may be far below the limit, and from `2·K` on the rate doubles every
+//! [`LOW_DOUBLES`]. `f` is [`SHARE`], or [`SHARE_AGAIN`] when refusals follow each other.
 //! Over the way back to `W` the mean is `1 - (1 - f)/4` of `W`: 98 %.
 //!
 //! The first `W` is what went out in the second before, if that was not next to nothing. Later ones are the rate then
@@ -52,6 +53,8 @@ const BACK: Duration = Duration::from_secs(40);
 /// `K` of a low rate, below [`LEAST`]: one call more or less is a large part of it, and it may be far
 /// below what the upstream takes once a time of trouble is over.
 const BACK_LOW: Duration = Duration::from_secs(15);
+/// From twice [`BACK_LOW`] on a low rate doubles in this time: where it was refused there is no limit any more.
+const LOW_DOUBLES: Duration = Duration::from_secs(4);
 /// A rate grows to no more than this many times the one that was refused.
 const GROWTH_MAX: f64 = 2.0;
 /// As does a low one.
@@ -312,11 +315,18 @@ struct CurveParameters {
     ends: f64,
 }
 
-/// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`, or `100·W` of a low rate.
+/// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`. Of a low rate `W · 2^((t - 2·K)/4 s)` from `2·K` on if that is more,
+/// and at most `100·W`.
 fn curve(ceiling: f64, share: f64, since: Duration, is_low: bool) -> f64 {
     let (back, growth_max) = if is_low { (BACK_LOW, GROWTH_LOW_MAX) } else { (BACK, GROWTH_MAX) };
     let left = 1.0 - since.as_secs_f64() / back.as_secs_f64();
-    (ceiling * (1.0 - (1.0 - share) * left.powi(3))).min(growth_max * ceiling)
+    let slow = ceiling * (1.0 - (1.0 - share) * left.powi(3));
+    let outgrown = since.saturating_sub(2 * BACK_LOW);
+    let doubled = match is_low && !outgrown.is_zero() {
+        true => ceiling * (outgrown.as_secs_f64() / LOW_DOUBLES.as_secs_f64()).exp2(),
+        false => 0.0,
+    };
+    slow.max(doubled).min(growth_max * ceiling)
 }
 
 #[cfg(test)]

@@ -31,12 +31,14 @@ const KEPT: [(u64, &str); 6] = [
     (9083, "the same with two upstreams"),
 ];
 /// Stories of clients that subscribe that once failed, played in short.
-const KEPT_SUBSCRIBERS: [(u64, &str); 6] = [
+const KEPT_SUBSCRIBERS: [(u64, &str); 8] = [
     (49, "blocks that the announcer had read were not known to be below the head"),
     (276, "a filter told logs of a branch that was shorter than its tip"),
     (288, "an old view was asked which blocks are below a head that was read"),
     (2561, "an empty list of logs that is asked for once more was taken for waste"),
     (2916, "an upstream that came back again and again was asked once more each time"),
+    (5557, "a block that two feeds had lost was taken for known after the usual time"),
+    (6573, "a rate that three outages had taught was too low for what subscribers wait for"),
     (7681, "a block that came back was taken for one that was told too early"),
 ];
 /// Of so many calls that may be kept or shared, one is answered without an upstream at least.

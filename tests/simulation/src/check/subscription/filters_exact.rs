@@ -156,7 +156,10 @@ impl<'a> Account<'a> {
         let scenario = &self.heard.evidence.scenario;
         let quiet_from = scenario.quiet_from(self.filter.chain);
         let newest = self.blocks.all.iter().rfind(|(at, ..)| *at <= quiet_from);
-        let newest = newest.filter(|(_, number, _)| *number >= self.height_made_at());
+        // A feed that lost it is trusted for a few blocks more.
+        let is_known = |at: At| at + bound(self.heard, self.filter.chain, at) <= poll.asked;
+        let newest =
+            newest.filter(|(at, number, _)| *number >= self.height_made_at() && is_known(*at));
         if let Some((.., head)) = newest.filter(|_| poll.asked + LAST >= scenario.length)
             && wrong.is_empty()
         {
@@ -399,6 +402,17 @@ mod tests {
 
     fn found(evidence: &Evidence) -> Vec<Finding> {
         super::check(&Heard::of(evidence))
+    }
+
+    #[test]
+    fn a_block_that_is_new_may_be_missing_in_the_last_poll() {
+        let mut evidence = story(true, |polls| polls[3].clear());
+        assert_eq!(found(&evidence).len(), 1);
+        let (then, now) = (OPENED + Duration::from_secs(70), OPENED + Duration::from_secs(939));
+        evidence.reorgs[0].iter_mut().for_each(|reorg| reorg.at = now);
+        let late = evidence.heights[0].iter_mut().filter(|(at, _)| *at == then);
+        late.for_each(|(at, _)| *at = now);
+        assert_eq!(found(&evidence), []);
     }
 
     fn check(is_of_logs: bool, spoil: impl FnOnce(&mut Vec<Vec<Value>>), words: &str) {

@@ -11,13 +11,16 @@ use std::time::Duration;
 use super::Heard;
 use super::stream::is_stalled;
 use crate::check::Finding;
-use crate::evidence::At;
+use crate::evidence::{At, End};
 use crate::session::{Crossing, Notice, Session, SessionCall, SessionEnd};
 
 /// The journal holds the chain this deep when it begins, so a reorg may reach below it.
 const GAP_BLOCKS_MAX: u64 = 256;
 /// An answer needs no longer while an upstream is well.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// A subscription to pending transactions has its whole time for so long after a refusal: the rate that it taught
+/// may be far below what the upstream takes.
+const RATE_IS_LOW: Duration = Duration::from_secs(60);
 /// But for a poll of a filter, which may read each new block: it has its whole time, and this.
 const FILTERS_LONGER: Duration = Duration::from_secs(1);
 
@@ -133,6 +136,14 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// Whether a refusal may still keep the rate of calls low.
+fn is_rate_low(heard: &Heard<'_>, session: &Session, asked: At) -> bool {
+    let exchanges = heard.evidence.exchanges.iter();
+    let mut refused =
+        exchanges.filter(|it| it.place.chain == session.chain && matches!(it.end, End::Refused(_)));
+    refused.any(|it| it.began <= asked && it.began + RATE_IS_LOW >= asked)
+}
+
 /// A call that the client waited for in vain.
 fn unanswered(
     heard: &Heard<'_>,
@@ -144,6 +155,8 @@ fn unanswered(
         let by = *asked
             + match call {
                 SessionCall::Filter(..) => total + FILTERS_LONGER,
+                // Waits for an upstream's word.
+                SessionCall::Pending(_) if is_rate_low(heard, session, *asked) => total,
                 SessionCall::Heads
                 | SessionCall::Logs(_)
                 | SessionCall::Pending(_)
@@ -178,8 +191,10 @@ fn has_reason(heard: &Heard<'_>, session: &Session, end: SessionEnd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{ID, evidence, head, heads, log, session};
+    use super::super::sample::{ID, OPENED, evidence, head, heads, log, session};
     use super::*;
+    use crate::check::sample::exchange;
+    use crate::session::PendingForm;
 
     fn check(crossings: &[Crossing], found: usize) {
         let evidence = evidence(vec![session(SessionCall::Heads, crossings.to_vec())]);
@@ -216,6 +231,24 @@ mod tests {
         check(&[Crossing::Asked(3, SessionCall::Heads)], 1);
         let refused = Crossing::Answered(3, Err("no".to_owned()));
         check(&[Crossing::Asked(3, SessionCall::Heads), refused], 1);
+    }
+
+    #[test]
+    fn pending_transactions_may_wait_while_the_rate_is_low() {
+        let found = |refused_before: Option<u64>| {
+            let asked = Crossing::Asked(3, SessionCall::Pending(PendingForm::Hashes));
+            let mut session = session(SessionCall::Heads, vec![asked]);
+            session.closed = Some((OPENED + Duration::from_secs(20), SessionEnd::Left));
+            let mut evidence = evidence(vec![session]);
+            evidence.exchanges.extend(refused_before.map(|seconds| {
+                let at = OPENED.saturating_sub(Duration::from_secs(seconds));
+                let mut refused = exchange("x", None);
+                (refused.began, refused.ended, refused.end) = (at, Some(at), End::Refused(None));
+                refused
+            }));
+            super::check(&Heard::of(&evidence)).len()
+        };
+        assert_eq!([found(None), found(Some(30))], [1, 0]);
     }
 
     #[test]
