@@ -418,10 +418,12 @@ mod with_anvil {
 
     const GENESIS: u64 = 1_790_000_000;
 
-    /// Both make the next block, which is one.
+    /// Both make the next block, which is one: its time is given, as their clocks may be on both sides of a second.
     async fn mine(nodes: &[Node; 2]) -> u64 {
+        let number = nodes[0].head().await.unwrap() + 1;
         for node in nodes {
-            node.rpc().result("evm_mine", json!([])).await.unwrap();
+            let at = json!([GENESIS + 12 * number]);
+            node.rpc().result("evm_mine", at).await.unwrap();
         }
         nodes[0].head().await.unwrap()
     }

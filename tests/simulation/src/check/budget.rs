@@ -162,11 +162,16 @@ enum Event<'a> {
     Received(Place, &'a str),
 }
 
-/// Follows each chain's tokens: they may be used up, but no more than that.
-fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (chain, plan) in evidence.scenario.chains.iter().enumerate() {
-        // How often each call may be received by each upstream for nothing.
+/// What happens to the tokens of one chain.
+struct TokenStory<'a> {
+    /// How often each call may be received by each upstream for nothing.
+    free: HashMap<String, u32>,
+    /// In their order.
+    events: Vec<(At, Event<'a>)>,
+}
+
+impl<'a> TokenStory<'a> {
+    fn of(evidence: &'a Evidence, chain: usize) -> Self {
         let mut free: HashMap<String, u32> = HashMap::new();
         let mut events: Vec<(At, Event<'_>)> = Vec::new();
         for request in evidence.requests.iter().filter(|request| request.chain == chain) {
@@ -193,11 +198,19 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
                 events.push((exchange.began, Event::Received(exchange.place, &call.key)));
             }
         }
-        let places = evidence.places();
-        for place in places.into_iter().filter(|place| place.chain == chain) {
+        for place in evidence.places().into_iter().filter(|place| place.chain == chain) {
             events.extend(returns(evidence, place).map(|at| (at, Event::Back(place))));
         }
         events.sort();
+        Self { free, events }
+    }
+}
+
+/// Follows each chain's tokens: they may be used up, but no more than that.
+fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (chain, plan) in evidence.scenario.chains.iter().enumerate() {
+        let TokenStory { free, events } = TokenStory::of(evidence, chain);
         let mut level = tokens.burst;
         let mut last = At::ZERO;
         let mut received: BTreeMap<(Place, &str), u32> = BTreeMap::new();
@@ -329,7 +342,20 @@ mod tests {
         check(2, 6, 0, 0);
         check(2, 7, 0, 1);
         check(1, 5, 1, 0);
-        // Since it came back from a rest, the first one is free again.
+        // Another upstream, or our own calls, take nothing.
+        let mut elsewhere: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
+        elsewhere.iter_mut().for_each(|it| it.began = At::ZERO);
+        elsewhere.iter_mut().enumerate().for_each(|(slot, it)| it.place.slot = slot);
+        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], elsewhere), tokens), []);
+        let mut house: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
+        house.iter_mut().for_each(|it| it.began = At::ZERO);
+        house.iter_mut().for_each(|it| it.caller = Caller::House);
+        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], house), tokens), []);
+    }
+
+    #[test]
+    fn the_first_call_since_a_rest_is_free() {
+        let tokens = Tokens { share: 0.5, floor: 2.0, burst: 3.0 };
         let after_rest = |rest: u32| {
             let mut exchanges: Vec<_> = (0..5).map(|_| exchange(&read("1").key(), None)).collect();
             exchanges.iter_mut().for_each(|it| (it.began, it.ended) = (At::ZERO, None));
@@ -347,14 +373,5 @@ mod tests {
         };
         let rest = evidence(Vec::new(), Vec::new()).scenario.settings.breaker.failures_max;
         assert_eq!((after_rest(rest - 1), after_rest(rest)), (1, 0));
-        // Another upstream, or our own calls, take nothing.
-        let mut elsewhere: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
-        elsewhere.iter_mut().for_each(|it| it.began = At::ZERO);
-        elsewhere.iter_mut().enumerate().for_each(|(slot, it)| it.place.slot = slot);
-        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], elsewhere), tokens), []);
-        let mut house: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
-        house.iter_mut().for_each(|it| it.began = At::ZERO);
-        house.iter_mut().for_each(|it| it.caller = Caller::House);
-        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], house), tokens), []);
     }
 }
