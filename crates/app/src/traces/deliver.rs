@@ -23,8 +23,8 @@ use crate::outlet::{PAUSE_MIN, pause, post, wait};
 const BATCH_SPANS: usize = 512;
 /// A batch that is not full leaves after this.
 const LINGER: Duration = Duration::from_secs(1);
-/// Between two looks at the queue while a batch fills. The default queue has room for what 200,000 traces of four spans
-/// a second bring meanwhile.
+/// The time between two looks at the queue while a batch fills. The default queue holds what arrives meanwhile at 200,000
+/// traces of four spans a second.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a batch is tried.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(60);
@@ -77,42 +77,43 @@ impl TraceExporter {
     }
 
     /// What waits, as soon as it fills a batch or has waited long enough; nothing when all was sent and `closing`
-    /// says so. Only the first trace of a batch wakes this task; the others are looked for every [`LOOK_EVERY`], as each
-    /// wake-up costs the worker a system call and the core a change of threads.
+    /// says so, or when the tracer is gone. Only the first trace of a batch wakes this task; it looks for the others every
+    /// [`LOOK_EVERY`], because each wake-up costs the worker a system call and the core a change of threads.
     async fn gather(&mut self, closing: &mut watch::Receiver<bool>) -> Vec<FinishedTrace> {
         let (mut traces, mut spans) = (Vec::new(), 0);
         let mut until = None;
         while spans < BATCH_SPANS {
-            let next = match self.receiver.try_next() {
-                None if *closing.borrow() => break,
-                None => match until {
-                    None => self.first(closing).await,
-                    Some(until) if Instant::now() >= until => break,
-                    Some(until) => {
-                        let look = until.min(Instant::now() + LOOK_EVERY);
-                        tokio::select! {
-                            () = tokio::time::sleep_until(look) => {}
-                            _ = closing.changed() => {}
-                        }
-                        None
-                    }
+            let trace = match (self.receiver.try_next(), until) {
+                (Some(trace), _) => trace,
+                (None, _) if *closing.borrow() => break,
+                (None, None) => tokio::select! {
+                    trace = self.receiver.next() => match trace {
+                        Some(trace) => trace,
+                        // Its tracer is gone.
+                        None => break,
+                    },
+                    changed = closing.changed() => match changed {
+                        Ok(()) => continue,
+                        Err(_) => break,
+                    },
                 },
-                trace => trace,
+                (None, Some(until)) if Instant::now() >= until => break,
+                (None, Some(until)) => {
+                    let look = until.min(Instant::now() + LOOK_EVERY);
+                    tokio::select! {
+                        () = tokio::time::sleep_until(look) => continue,
+                        changed = closing.changed() => match changed {
+                            Ok(()) => continue,
+                            Err(_) => break,
+                        },
+                    }
+                }
             };
-            let Some(trace) = next else { continue };
             until = until.or_else(|| Some(Instant::now() + LINGER));
             spans += trace.spans.len();
             traces.push(trace);
         }
         traces
-    }
-
-    /// The first trace of a batch, if one comes before `closing` changes.
-    async fn first(&mut self, closing: &mut watch::Receiver<bool>) -> Option<FinishedTrace> {
-        tokio::select! {
-            trace = self.receiver.next() => trace,
-            _ = closing.changed() => None,
-        }
     }
 
     async fn deliver(

@@ -199,6 +199,17 @@ async fn a_batch_that_fills_is_looked_at_a_hundred_times_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_sends_traces_ends_with_their_tracer() {
+    let (traces, transport) = traces([]);
+    let exporter = traces.prepared.lock().take().expect("it was not started");
+    let closing = traces.closing.subscribe();
+    send(&traces, 3);
+    drop(traces);
+    tokio::time::timeout(Duration::from_secs(2), exporter.run(closing)).await.expect("it ends");
+    assert_eq!(arrived(&transport), [3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_collector_that_is_away_for_less_than_a_minute_loses_nothing() {
     let busy = Step::Status {
         status: 429,
