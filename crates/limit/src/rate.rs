@@ -350,6 +350,15 @@ mod tests {
     }
 
     #[test]
+    fn a_low_rate_doubles_once_it_is_outgrown() {
+        let low = |since_s| curve(1.0, SHARE, secs(since_s), true);
+        assert_eq!([low(15), low(34), low(38), low(46)], [1.0, 2.0, 4.0, 16.0]);
+        // Until then as slowly as any other.
+        assert!((1.0..1.1).contains(&low(30)), "{}", low(30));
+        assert!((low(600) - GROWTH_LOW_MAX).abs() < 1e-9);
+    }
+
+    #[test]
     fn without_a_refusal_there_is_no_bound() {
         let rate = LearntRate::default();
         (0..10_000).for_each(|_| assert_eq!(rate.take(1.0, Duration::ZERO), Ok(())));
