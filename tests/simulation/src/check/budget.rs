@@ -240,7 +240,7 @@ fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
     violations
 }
 
-/// When an upstream answered after so many failures in a row that it rested.
+/// The times of the answers that closed the breaker of an upstream.
 fn returns(evidence: &Evidence, place: Place) -> impl Iterator<Item = At> {
     let failures_max = evidence.scenario.settings.breaker.failures_max;
     let mut ends: Vec<(At, bool)> = evidence

@@ -18,8 +18,8 @@ use crate::session::{Crossing, Notice, Session, SessionCall, SessionEnd};
 const GAP_BLOCKS_MAX: u64 = 256;
 /// An answer needs no longer while an upstream is well.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// A subscription to pending transactions has its whole time for so long after a refusal: the rate that it taught
-/// may be far below what the upstream takes.
+/// For this long after a refusal the learnt rate may be far below what the upstream allows. A subscription to pending
+/// transactions, which needs a call to it, may then take the whole time of a call.
 const RATE_IS_LOW: Duration = Duration::from_secs(60);
 /// But for a poll of a filter, which may read each new block: it has its whole time, and this.
 const FILTERS_LONGER: Duration = Duration::from_secs(1);
@@ -136,12 +136,15 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Whether a refusal may still keep the rate of calls low.
+/// Whether each upstream of the chain refused a call lately, so that its learnt rate may be low.
 fn is_rate_low(heard: &Heard<'_>, session: &Session, asked: At) -> bool {
-    let exchanges = heard.evidence.exchanges.iter();
-    let mut refused =
-        exchanges.filter(|it| it.place.chain == session.chain && matches!(it.end, End::Refused(_)));
-    refused.any(|it| it.began <= asked && it.began + RATE_IS_LOW >= asked)
+    let refused_lately = |place| {
+        heard.evidence.exchanges_of(place).any(|it| {
+            let is_recent = it.began <= asked && it.began + RATE_IS_LOW >= asked;
+            is_recent && matches!(it.end, End::Refused(_))
+        })
+    };
+    heard.places(session.chain).all(|(place, _)| refused_lately(place))
 }
 
 /// A call that the client waited for in vain.
