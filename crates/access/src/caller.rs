@@ -103,8 +103,8 @@ impl AccessGrant {
         self.check.ends_at().into_iter().chain(self.rights.ends_at()).min()
     }
 
-    /// Reads a word of each line of memory that the look-up of a key will read, so that they come while its text is
-    /// hashed. Without that the later ones wait for the counter of users, which no reading passes.
+    /// Reads a word of each cache line that the look-up of a key needs, so that the lines arrive while the text of the key
+    /// is hashed. Otherwise the second line would be read only after the reference count is written.
     #[inline]
     pub(crate) fn read_ahead(grant: &Arc<Self>) {
         black_box((Arc::strong_count(grant), grant.meters.each_address.is_some()));

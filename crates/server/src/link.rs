@@ -78,7 +78,7 @@ pub(crate) struct ClientLink {
     displaced: AtomicBool,
     /// Something rare happened: see [`ClientLink::ring`].
     rung: AtomicBool,
-    /// The last look found nothing under way, and the next one is as late as that allows.
+    /// The last look found nothing under way, so the next one is at the end of the silence that is allowed.
     rests: AtomicBool,
     /// [`NO_PING`], [`PING_DUE`] or [`PINGED`]. For WebSocket.
     ping: AtomicU8,
@@ -524,8 +524,8 @@ impl ClientLink {
         self.times.requests.fetch_sub(1, Relaxed);
     }
 
-    /// Says that the connection is too slow, or when to look again. That may be long after what begins next could
-    /// be late: see [`ClientLink::leave_rest`].
+    /// Says that the connection is too slow, or when to look again. A connection on which nothing is under way may be
+    /// looked at after a long time: [`ClientLink::leave_rest`] shortens that when something begins.
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
         let now = self.micros(now);
         self.rests.store(self.times.is_at_rest(), Relaxed);
@@ -545,8 +545,9 @@ impl ClientLink {
         Ok(self.opened + Duration::from_micros(next))
     }
 
-    /// When to look at the latest if something began since a look that found nothing under way; to be asked after
-    /// each turn of the task. Ten thousand connections that rest are so looked at twice in 30 s, and not each second.
+    /// Ends the rest of a connection on which something began since the last look, and returns the time of the next look;
+    /// `None` if there is nothing to change. To be called after each turn of the task. A WebSocket connection that rests is
+    /// looked at twice in 30 s instead of each second.
     pub(crate) fn leave_rest(&self) -> Option<Instant> {
         if !self.rests.load(Relaxed) || self.times.is_at_rest() {
             return None;
@@ -587,7 +588,7 @@ fn shortest(settings: &Settings) -> Duration {
 }
 
 impl LinkTimes {
-    /// Whether nothing is under way that has a time of its own: the client is silent, and owes nothing.
+    /// Whether nothing is under way that has a time limit of its own.
     fn is_at_rest(&self) -> bool {
         let none = [&self.head_since, &self.stalled_since, &self.lingering_since];
         self.requests.load(Relaxed) == 0 && none.iter().all(|since| since.load(Relaxed) == NEVER)
@@ -708,7 +709,7 @@ mod tests {
         check(6, 1, "0 0 0 5", Err(TooSlow::Linger));
     }
 
-    /// A connection of this protocol, as it is 20 s after its first bytes.
+    /// A connection of this protocol that has had its first answer.
     fn rested(protocol: ClientProtocol) -> ClientLink {
         let shared = Arc::new(ServerShared::new(Settings::default()));
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
