@@ -136,7 +136,7 @@ fn policy_of(pepper: &Pepper, trust: ProxyTrust, quota: Option<&str>) -> Arc<Acc
         .collect();
     let mut problems = Vec::new();
     // Never reached.
-    let rate = Some(QuotaRate { per_second: 1e9, burst: 1e9 });
+    let rate = Some(QuotaRate::new(1e9, 1e9));
     let bounds = QuotaBounds { calls: rate, credits: rate, ..QuotaBounds::default() };
     let quota = Quota { name: "pro".into(), bounds, ..Quota::default() };
     let tenants = TenantDirectory::new(&tenants, [quota], Arc::default(), &mut problems);

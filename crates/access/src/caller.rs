@@ -1,12 +1,12 @@
 //! What requests come from.
 
-use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::fetch_ahead::{fetch_ahead, fetch_ahead_at};
 use crate::key_check::KeyCheck;
 use crate::meter::SubjectMeter;
 use crate::meter_book::MeterBook;
@@ -51,7 +51,7 @@ pub enum GrantKind {
     Anonymous,
 }
 
-/// The meters that the calls of a grant pass. The first one is read by each look-up: see [`AccessGrant`].
+/// The meters that the calls of a grant pass. They are read by each look-up: see [`AccessGrant`].
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct GrantMeters {
@@ -103,11 +103,13 @@ impl AccessGrant {
         self.check.ends_at().into_iter().chain(self.rights.ends_at()).min()
     }
 
-    /// Reads a word of each cache line that the look-up of a key needs, so that the lines arrive while the text of the key
-    /// is hashed. Otherwise the second line would be read only after the reference count is written.
+    /// Asks for the lines that the look-up of a key needs, so that they arrive while the text of the key is hashed.
     #[inline]
-    pub(crate) fn read_ahead(grant: &Arc<Self>) {
-        black_box((Arc::strong_count(grant), grant.meters.each_address.is_some()));
+    pub(crate) fn fetch_ahead(&self) {
+        // The two counters of its `Arc` stand before the first field.
+        fetch_ahead_at(&self.rights, -2);
+        fetch_ahead(&self.check.previous);
+        fetch_ahead(&self.meters.tenant);
     }
 
     /// Within the quotas of these meters.
@@ -131,7 +133,10 @@ pub struct Caller {
 impl Caller {
     /// The user of a grant at an address. `at`: since the epoch of the meters.
     pub fn new(grant: Arc<AccessGrant>, address: IpAddr, book: &MeterBook, at: Duration) -> Self {
-        let plan = grant.meters.each_address.as_ref();
+        let GrantMeters { each_address, key, tenant } = &grant.meters;
+        // Its calls will be taken from them, after their bodies were read.
+        key.iter().chain(tenant).for_each(|meter| meter.fetch_ahead());
+        let plan = each_address.as_ref();
         let address_meter = plan.map(|plan| book.address(grant.number, address, plan, at));
         Self { grant, address, address_meter }
     }

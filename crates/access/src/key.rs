@@ -11,8 +11,8 @@
 //!
 //! The last three are base32 in Crockford's alphabet, in lower case: no letter in it is taken for another
 //! by eye, and a double click selects the whole key. A key has one text: capitals, and `o` for `0`, are
-//! refused, because two texts of one key would have two hashes. The check sum refuses what was typed or
-//! cut wrong without a look-up; it keeps nothing secret.
+//! refused, because two texts of one key would have two hashes. The check sum tells what was typed or
+//! cut wrong from a key that is unknown; it keeps nothing secret.
 //!
 //! What is kept of a key is its hash (`key_hash`), in a record (`key_record`).
 
@@ -69,6 +69,16 @@ impl<'a> ApiKey<'a> {
             return Err(KeyTextError::CheckSum);
         }
         Ok(Self { text, id: KeyId::of(id)? })
+    }
+
+    /// The id that a text has if it is a key; `None` if it cannot be one. A text with an id need not be a key:
+    /// [`Self::parse`] says that, which takes longer.
+    pub(crate) fn id_in(text: &str) -> Option<KeyId> {
+        let behind = text.strip_prefix(KEY_PREFIX)?.as_bytes();
+        let tail = behind.last_chunk::<TAIL_BYTES>()?;
+        let env_bytes = behind.len() - TAIL_BYTES;
+        let is_key = (1..=KEY_ENV_BYTES_MAX).contains(&env_bytes) && tail[0] == b'_';
+        KeyId::of(&tail[1..=ID_BYTES]).ok().filter(|_| is_key)
     }
 
     /// A new key of 130 random bits, with a random id.
@@ -424,12 +434,16 @@ mod tests {
             let before = text[at];
             text[at] = ALPHABET[byte];
             let text = String::from_utf8(text).unwrap();
-            prop_assert_eq!(ApiKey::parse(&text).is_ok(), before == ALPHABET[byte]);
+            let read = ApiKey::parse(&text).ok().map(|key| key.id());
+            prop_assert_eq!(read.is_some(), before == ALPHABET[byte]);
+            // A key has its id at a glance, too; what is none may have one.
+            prop_assert!(read.is_none() || ApiKey::id_in(&text) == read);
         }
 
         #[test]
         fn any_text_is_survived(text: String, cut in 0_usize..51) {
             let _ = ApiKey::parse(&text);
+            let _ = ApiKey::id_in(&text);
             let _ = mask_keys(&text);
             let key = with_check(GOOD);
             let _ = ApiKey::parse(&format!("{}{text}", &key[..cut]));

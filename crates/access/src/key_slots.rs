@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use crate::caller::AccessGrant;
+use crate::fetch_ahead::fetch_ahead;
 use crate::key::KeyId;
 
 /// A grant under its id, if one is there.
@@ -45,6 +46,12 @@ impl KeySlots {
         self.slots[self.place(id)].as_ref().map(|(_, grant)| grant)
     }
 
+    /// Asks for the line of memory in which the look-up of an id begins.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self, id: KeyId) {
+        fetch_ahead(&self.slots[self.first_place(id)]);
+    }
+
     /// A grant near the place of an id that is not there, so that looking for it reads as much memory as finding one.
     /// `None` where the next slots are empty.
     pub(crate) fn near(&self, id: KeyId) -> Option<&Arc<AccessGrant>> {
@@ -67,13 +74,18 @@ impl KeySlots {
     /// Where an id is, or would be. Ends, as there is always an empty slot.
     fn place(&self, id: KeyId) -> usize {
         let mask = self.slots.len() - 1;
-        // A folded multiplication: both halves of the product together depend on all bits of the id.
-        let product = u128::from(id.bits()) * 0x9e37_79b9_7f4a_7c15;
-        let mut place = ((product >> 64) ^ product) as usize & mask;
+        let mut place = self.first_place(id);
         while self.slots[place].as_ref().is_some_and(|(other, _)| *other != id) {
             place = (place + 1) & mask;
         }
         place
+    }
+
+    /// Where an id is unless others came before it.
+    fn first_place(&self, id: KeyId) -> usize {
+        // A folded multiplication: both halves of the product together depend on all bits of the id.
+        let product = u128::from(id.bits()) * 0x9e37_79b9_7f4a_7c15;
+        ((product >> 64) ^ product) as usize & (self.slots.len() - 1)
     }
 }
 

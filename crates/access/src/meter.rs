@@ -21,6 +21,7 @@ use wellhead_limit::lease::{LeaseShortage, LeasedCap};
 use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
 
 use self::shared::{LimitSharer, PlaceMeter, RateMeter};
+use crate::fetch_ahead::fetch_ahead;
 use crate::quota::{QuotaBounds, QuotaPlan};
 
 pub use self::shared::QuotaSharing;
@@ -233,17 +234,20 @@ impl BoundsMeter {
 }
 
 /// What of its quota a subject has used. Shared by all workers.
+///
+/// What each call reads and writes stands first, so that it is in few lines of memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct SubjectMeter {
-    kind: SubjectKind,
-    /// As status and usage name it; never a secret.
-    name: Arc<str>,
     plan: Arc<QuotaPlan>,
     all: BoundsMeter,
-    groups: Box<[BoundsMeter]>,
     ledger: Ledger,
     /// The caps, where all replicas share them; the ledger then tells what this one spent.
     shared_caps: Option<Arc<LeasedCap>>,
+    groups: Box<[BoundsMeter]>,
+    kind: SubjectKind,
+    /// As status and usage name it; never a secret.
+    name: Arc<str>,
     connections: Gate,
     subscriptions: Gate,
 }
@@ -279,6 +283,14 @@ impl SubjectMeter {
             groups.map(|(place, group)| BoundsMeter::shared(sharer, &group.bounds, Some(place)));
         let (groups, shared_caps) = (groups.collect(), sharer.caps(quota.caps));
         Self { all, groups, shared_caps, ..Self::new(kind, Arc::clone(name), Arc::clone(plan)) }
+    }
+
+    /// Asks for the lines that a call needs.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self) {
+        fetch_ahead(&self.plan);
+        fetch_ahead(&self.ledger);
+        fetch_ahead(&self.groups);
     }
 
     /// What it belongs to.

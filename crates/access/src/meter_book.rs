@@ -224,7 +224,7 @@ mod tests {
         MeterTime { elapsed: Duration::from_secs(100), unix_seconds: 20_786 * 86_400 };
 
     fn plan(day: Option<u64>, calls: f64) -> Arc<QuotaPlan> {
-        let calls = Some(QuotaRate { per_second: calls, burst: 1.0 });
+        let calls = Some(QuotaRate::new(calls, 1.0));
         let bounds = QuotaBounds { calls, ..QuotaBounds::default() };
         let caps = Caps { day, month: None };
         Arc::new(QuotaPlan::new(Quota { bounds, caps, ..Quota::default() }))

@@ -1,6 +1,7 @@
 //! Quotas: the limits that a subject has, as the settings name them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wellhead_eth::{MethodGlob, MethodRow, MethodTable};
 use wellhead_limit::{Caps, Pace};
@@ -15,13 +16,19 @@ pub struct QuotaRate {
     pub per_second: f64,
     /// As many at once after a pause.
     pub burst: f64,
+    /// Computed once, not for each call.
+    pace: Pace,
 }
 
 impl QuotaRate {
-    /// The burst is at least one call.
+    /// So many calls or credits in each second, and after a pause `burst` of them, or one, at once.
+    pub fn new(per_second: f64, burst: f64) -> Self {
+        let pace = Pace::new(per_second, Duration::from_secs(1), burst.max(1.0));
+        Self { per_second, burst, pace }
+    }
+
     pub(crate) fn pace(self) -> Pace {
-        let second = std::time::Duration::from_secs(1);
-        Pace::new(self.per_second, second, self.burst.max(1.0))
+        self.pace
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::caller::{AccessGrant, Caller, GrantKind};
 use crate::credential::{BareTarget, Credential, CredentialFinder, CredentialKind};
-use crate::key::KeyId;
+use crate::key::{ApiKey, KeyId};
 use crate::key_check::KeyCheck;
 use crate::key_record::KeyRecord;
 use crate::key_slots::KeySlots;
@@ -231,6 +231,9 @@ impl AccessTable {
                 origin = Some(value.trim_ascii());
             }
         }
+        if let Some(id) = finder.key_id() {
+            self.keys.fetch_ahead(id);
+        }
         let address = forwarding.client_address();
         let network = policy.networks.get(address);
         if matches!(network, Some(NetworkVerdict::Denied)) {
@@ -259,7 +262,7 @@ impl AccessTable {
                 let known = self.keys.get(id);
                 let compared = known.or_else(|| self.keys.near(id));
                 if let Some(grant) = compared {
-                    AccessGrant::read_ahead(grant);
+                    grant.fetch_ahead();
                 }
                 (known, compared, self.policy.pepper.hash(text))
             }
@@ -271,9 +274,10 @@ impl AccessTable {
         };
         let fits = compared.map_or(&KeyCheck::NONE, |grant| &grant.check).fits(&hash, facts.now);
         let Some(grant) = known.filter(|_| fits) else {
-            return Err(match facts.keys_are_stale {
-                true => Denied::KeysUnknown,
-                false => Denied::BadKey(BadKeyReason::Unknown),
+            return Err(match (is_mistyped(credential), facts.keys_are_stale) {
+                (true, _) => Denied::BadKey(BadKeyReason::Malformed),
+                (false, true) => Denied::KeysUnknown,
+                (false, false) => Denied::BadKey(BadKeyReason::Unknown),
             });
         };
         if grant.check.has_ended(facts.now) {
@@ -306,6 +310,13 @@ impl AccessTable {
         let grant = named.or(of_network).or(self.policy.anonymous.as_ref());
         grant.cloned().ok_or(Denied::NoKey)
     }
+}
+
+/// Whether it looks like a key of ours and is none: it was typed or cut wrong. To be asked where no hash fits: one that
+/// fits says more than a check sum.
+fn is_mistyped(credential: &Credential<'_>) -> bool {
+    let is_ours = matches!(credential.kind, CredentialKind::Key(_));
+    is_ours && ApiKey::parse(credential.text.expose()).is_err()
 }
 
 fn check_head(

@@ -197,11 +197,15 @@ fn a_key_is_its_tenant() {
     check("192.0.2.1|/|x-api-key: FOREIGN", "acme key 192.0.2.1");
 }
 
+/// Its check sum does not fit.
+const MISTYPED: &str = "192.0.2.1|/wh_live_7c9xk2ma_0123456789abcdefghjkmnpqrs_000000";
+
 #[test]
 fn keys_that_are_not_valid() {
     check("192.0.2.1|/UNKNOWN", "Unknown");
     check("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown");
     check("192.0.2.1|/wh_live_typo", "Malformed");
+    check(MISTYPED, "Malformed");
     check("192.0.2.1|/EXPIRED", "ended");
     check("192.0.2.1|/LASTING", "acme key 192.0.2.1 /");
     check("192.0.2.1|/REVOKED", "ended");
@@ -336,6 +340,7 @@ fn while_a_source_of_keys_is_stale_no_key_is_called_wrong() {
     assert_eq!(told("192.0.2.1|/GOOD"), "acme key 192.0.2.1 /");
     assert_eq!(told("192.0.2.1|/UNKNOWN"), "KeysUnknown");
     assert_eq!(told("192.0.2.1|/wh_live_typo"), "Malformed");
+    assert_eq!(told(MISTYPED), "Malformed");
     assert_eq!(told("10.0.0.1|/a"), "inside network 10.0.0.1");
     assert_eq!(told("192.0.2.1|/|authorization: Bearer a.b.good"), "acme token 192.0.2.1");
 }

@@ -176,7 +176,7 @@ fn holder(rights: &str) -> Caller {
 }
 
 fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
-    Some(QuotaRate { per_second, burst })
+    Some(QuotaRate::new(per_second, burst))
 }
 
 fn quota(bounds: QuotaBounds) -> Quota {

@@ -48,7 +48,9 @@ impl LimitSharer<'_> {
     /// The meters of calls and credits; `group`: of which group, if not of all.
     pub(super) fn rates(self, bounds: &QuotaBounds, group: Option<usize>) -> [RateMeter; 2] {
         let rate = |rate: Option<QuotaRate>, word: &str| {
-            let Some(QuotaRate { per_second, burst }) = rate else { return RateMeter::default() };
+            let Some(QuotaRate { per_second, burst, .. }) = rate else {
+                return RateMeter::default();
+            };
             let bucket = LeasedBucket::new(per_second, burst.max(1.0))
                 .with_when_away(self.sharing.when_away());
             let bucket = Arc::new(bucket);
@@ -254,7 +256,7 @@ mod tests {
     }
 
     fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
-        Some(QuotaRate { per_second, burst })
+        Some(QuotaRate::new(per_second, burst))
     }
 
     fn calls(per_second: f64, burst: f64) -> QuotaBounds {

@@ -15,7 +15,7 @@ fn at(ms: u64) -> MeterTime {
 }
 
 fn rate(per_second: f64, burst: f64) -> Option<QuotaRate> {
-    Some(QuotaRate { per_second, burst })
+    Some(QuotaRate::new(per_second, burst))
 }
 
 fn bounds(calls: Option<QuotaRate>, credits: Option<QuotaRate>) -> QuotaBounds {

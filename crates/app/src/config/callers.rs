@@ -279,7 +279,7 @@ fn quota_of(name: &str, quota: &QuotaConfig) -> Quota {
 fn rate(per_second: Option<u32>, burst: Option<u32>) -> Option<QuotaRate> {
     let per_second = per_second?;
     let burst = burst.unwrap_or(per_second);
-    Some(QuotaRate { per_second: per_second.into(), burst: burst.into() })
+    Some(QuotaRate::new(per_second.into(), burst.into()))
 }
 
 /// What calls cost.

@@ -54,7 +54,7 @@ impl Bench {
     /// As [`Bench::answering`], to a caller with a key: a quota of the key and one of its tenant, each with
     /// all bounds and a group, none of which is reached, and usage counted.
     pub(crate) fn charging(reply: String) -> Self {
-        let ample = Some(QuotaRate { per_second: 1e9, burst: 1e9 });
+        let ample = Some(QuotaRate::new(1e9, 1e9));
         let bounds = QuotaBounds { calls: ample, credits: ample, in_flight: Some(1_000) };
         let methods = vec!["eth_*".parse().expect("a pattern")];
         let quota = Quota {
