@@ -59,7 +59,7 @@ pub use status::{
     UpstreamStatus, VoidStatus, WebSocketStatus,
 };
 pub use sweeper::Sweeper;
-pub use trace::queue::{FinishedTrace, TraceReceiver};
+pub use trace::queue::{FinishedTrace, TRACE_BATCH_SPANS, TraceReceiver};
 pub use trace::span::{SpanKind, SpanValue, TraceSpan};
 pub use trace::{ParentMode, TraceCounts, TraceLoss, TraceRules, Tracer};
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

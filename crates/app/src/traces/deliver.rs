@@ -12,20 +12,15 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use wellhead_proxy::{FinishedTrace, TraceCounts, TraceLoss, TraceReceiver};
+use wellhead_proxy::{FinishedTrace, TRACE_BATCH_SPANS, TraceCounts, TraceLoss, TraceReceiver};
 use wellhead_telemetry::clock::{self, ClockPair};
 use wellhead_transport::Transport;
 
 use super::encode::{TraceResource, body, rejected_spans};
 use crate::outlet::{PAUSE_MIN, pause, post, wait};
 
-/// Spans of one request, and at least one trace: some 300 KB.
-const BATCH_SPANS: usize = 512;
 /// A batch that is not full leaves after this.
 const LINGER: Duration = Duration::from_secs(1);
-/// The time between two looks at the queue while a batch fills. The default queue holds what arrives meanwhile at 200,000
-/// traces of four spans a second.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a batch is tried.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(60);
 /// Of an answer this much is read.
@@ -77,39 +72,24 @@ impl TraceExporter {
     }
 
     /// What waits, as soon as it fills a batch or has waited long enough; nothing when all was sent and `closing`
-    /// says so, or when the tracer is gone. Only the first trace of a batch wakes this task; it looks for the others every
-    /// [`LOOK_EVERY`], because each wake-up costs the worker a system call and the core a change of threads.
+    /// says so, or when the tracer is gone.
     async fn gather(&mut self, closing: &mut watch::Receiver<bool>) -> Vec<FinishedTrace> {
-        let (mut traces, mut spans) = (Vec::new(), 0);
-        let mut until = None;
-        while spans < BATCH_SPANS {
-            let trace = match (self.receiver.try_next(), until) {
-                (Some(trace), _) => trace,
-                (None, _) if *closing.borrow() => break,
-                (None, None) => tokio::select! {
-                    trace = self.receiver.next() => match trace {
-                        Some(trace) => trace,
-                        // Its tracer is gone.
-                        None => break,
-                    },
-                    changed = closing.changed() => match changed {
-                        Ok(()) => continue,
-                        Err(_) => break,
-                    },
-                },
-                (None, Some(until)) if Instant::now() >= until => break,
-                (None, Some(until)) => {
-                    let look = until.min(Instant::now() + LOOK_EVERY);
-                    tokio::select! {
-                        () = tokio::time::sleep_until(look) => continue,
-                        changed = closing.changed() => match changed {
-                            Ok(()) => continue,
-                            Err(_) => break,
-                        },
-                    }
-                }
-            };
-            until = until.or_else(|| Some(Instant::now() + LINGER));
+        let first = tokio::select! {
+            biased;
+            first = self.receiver.next() => first,
+            () = closed(closing) => None,
+        };
+        let Some(first) = first else { return Vec::new() };
+        tokio::select! {
+            () = tokio::time::sleep(LINGER) => {}
+            () = self.receiver.batch_is_full() => {}
+            () = closed(closing) => {}
+        }
+        let mut spans = first.spans.len();
+        let mut traces = vec![first];
+        while spans < TRACE_BATCH_SPANS
+            && let Some(trace) = self.receiver.try_next()
+        {
             spans += trace.spans.len();
             traces.push(trace);
         }
@@ -159,6 +139,12 @@ impl TraceExporter {
             Ok(reply) => judge(reply.status, reply.retry_after, &reply.body),
         }
     }
+}
+
+/// Waits until `closing` says so, or is gone.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    let closed = closing.wait_for(|closing| *closing).await;
+    drop(closed);
 }
 
 /// What an answer means for the batch that was sent.
