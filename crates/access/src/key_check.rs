@@ -16,7 +16,7 @@ pub(crate) struct KeyCheck {
     ends_at: u64,
     hash: KeyHash,
     /// Rare, so apart.
-    pub(crate) previous: Option<Box<PreviousHash>>,
+    previous: Option<Box<PreviousHash>>,
 }
 
 impl KeyCheck {

@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
+use wellhead_prefetch::FetchAddress;
+
 use crate::caller::AccessGrant;
-use crate::fetch_ahead::fetch_ahead;
 use crate::key::KeyId;
 
 /// A grant under its id, if one is there.
@@ -46,10 +47,10 @@ impl KeySlots {
         self.slots[self.place(id)].as_ref().map(|(_, grant)| grant)
     }
 
-    /// Asks for the line of memory in which the look-up of an id begins.
+    /// Asks for the place where the look-up of an id begins.
     #[inline]
     pub(crate) fn fetch_ahead(&self, id: KeyId) {
-        fetch_ahead(&self.slots[self.first_place(id)]);
+        FetchAddress::of(&self.slots[self.first_place(id)]).fetch(size_of::<KeySlot>());
     }
 
     /// A grant near the place of an id that is not there, so that looking for it reads as much memory as finding one.

@@ -47,7 +47,6 @@ mod client_address;
 mod credential;
 mod denial_counts;
 mod effect_class;
-mod fetch_ahead;
 pub mod jwt;
 mod key;
 mod key_check;

@@ -13,15 +13,16 @@
 
 mod shared;
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_eth::MethodRow;
 use wellhead_limit::lease::{LeaseShortage, LeasedCap};
 use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
+use wellhead_prefetch::FetchAddress;
 
 use self::shared::{LimitSharer, PlaceMeter, RateMeter};
-use crate::fetch_ahead::fetch_ahead;
 use crate::quota::{QuotaBounds, QuotaPlan};
 
 pub use self::shared::QuotaSharing;
@@ -285,12 +286,10 @@ impl SubjectMeter {
         Self { all, groups, shared_caps, ..Self::new(kind, Arc::clone(name), Arc::clone(plan)) }
     }
 
-    /// Asks for the lines that a call needs.
+    /// Asks for what a call needs.
     #[inline]
     pub(crate) fn fetch_ahead(&self) {
-        fetch_ahead(&self.plan);
-        fetch_ahead(&self.ledger);
-        fetch_ahead(&self.groups);
+        FetchAddress::of(self).fetch(offset_of!(Self, kind));
     }
 
     /// What it belongs to.

@@ -262,7 +262,7 @@ impl AccessTable {
                 let known = self.keys.get(id);
                 let compared = known.or_else(|| self.keys.near(id));
                 if let Some(grant) = compared {
-                    grant.fetch_ahead();
+                    AccessGrant::fetch_ahead(grant);
                 }
                 (known, compared, self.policy.pepper.hash(text))
             }

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use wellhead_prefetch::FetchAddress;
 
 use crate::admission::ConnectionPermit;
 use crate::count::ServerCounters;
@@ -394,6 +395,8 @@ impl Signals<'_, '_> {
         connection: Pin<&mut C>,
         cx: &mut Context<'_>,
     ) -> Poll<ConnectionEvent<C::Output>> {
+        // With many connections each is in no cache, and is needed from the next line on to the end of the turn.
+        FetchAddress::of_shared(self.link).fetch(size_of::<ClientLink>());
         self.link.wakes(cx);
         let rung = self.link.was_rung();
         let rare = &mut Context::from_waker(&self.waker);

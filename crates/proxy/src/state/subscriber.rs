@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wellhead_access::HeldPlace;
+use wellhead_prefetch::FetchAddress;
 use wellhead_subscribe::{
     ChainEvent, Cursor, GroupId, MinedCriteria, Notification, PartState, ReceiptCriteria, RingView,
     SubscriptionId,
@@ -20,7 +21,7 @@ use crate::state::chain::ServedChain;
 use crate::state::relays::StreamStep;
 use crate::state::streams::StreamTicket;
 use crate::state::subscriptions::{
-    ChainSubscriptions, JoinedGroup, KindName, PartDemand, SubscriberHub,
+    ChainSubscriptions, JoinedGroup, KindName, PartDemand, SubscriberHub, SubscriberMemory,
 };
 
 /// The most subscriptions of one connection; geth has no bound, reth has this one.
@@ -328,7 +329,7 @@ impl Subscriber {
         let place = state.place?;
         let subscriptions = &self.chain.subscriptions;
         // Before the journal is looked at, so that nothing is missed.
-        self.hubs.blocks.wake_at(place, cx.waker());
+        self.hubs.blocks.wake_at(place, cx.waker(), self.memory(&state.subscriptions));
         if subscriptions.is_closed() {
             return Some(SubscriberEvent::Resync);
         }
@@ -367,7 +368,7 @@ impl Subscriber {
     ) -> Option<SubscriberEvent> {
         let streams = &mut state.streams;
         // Before the streams are looked at, so that nothing is missed.
-        self.hubs.streams.wake_at(streams.place?, cx.waker());
+        self.hubs.streams.wake_at(streams.place?, cx.waker(), self.memory(&streams.all));
         if self.chain.subscriptions.is_closed() {
             return Some(SubscriberEvent::Resync);
         }
@@ -387,6 +388,13 @@ impl Subscriber {
             }
         }
         None
+    }
+
+    fn memory<T>(&self, subscriptions: &[T]) -> SubscriberMemory {
+        SubscriberMemory {
+            state: FetchAddress::of(self),
+            subscription: FetchAddress::of(subscriptions),
+        }
     }
 
     fn end(&self, subscription: &Subscription) {
@@ -411,6 +419,11 @@ impl Subscriber {
             self.hubs.streams.leave(place);
         }
     }
+}
+
+impl SubscriberMemory {
+    pub(crate) const STATE_BYTES: usize = size_of::<Subscriber>();
+    pub(crate) const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>();
 }
 
 impl Drop for Subscriber {

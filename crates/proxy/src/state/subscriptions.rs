@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use wellhead_eth::{BlockNumber, Bloom};
+use wellhead_prefetch::FetchAddress;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, BlockMatches, ChainEvent, ChainJournal, FilterGroups, GroupId,
     JournalBounds, LogCriteria, RingReader,
@@ -571,9 +572,38 @@ pub(crate) struct SubscriberHub {
     state: Mutex<HubState>,
 }
 
+/// A subscriber that is woken, and the memory that its turn needs.
+#[derive(Debug)]
+struct WokenSubscriber {
+    waker: Waker,
+    memory: SubscriberMemory,
+}
+
+/// Where a subscriber is. It may have moved or ended since it was last polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SubscriberMemory {
+    /// Its own state, of [`Self::STATE_BYTES`].
+    pub(crate) state: FetchAddress,
+    /// The first of its subscriptions, of [`Self::SUBSCRIPTION_BYTES`].
+    pub(crate) subscription: FetchAddress,
+}
+
+/// What a turn reads and writes of its task: the first part, which has the connection's own state.
+const TASK_BYTES: usize = 1024;
+
+impl WokenSubscriber {
+    /// Asks for what its turn needs. A turn writes to a socket, so that what was asked for thirty turns before is
+    /// there, and still in the caches; ten thousand subscribers are in none.
+    fn fetch_ahead(&self) {
+        FetchAddress::of_woken(&self.waker).fetch(TASK_BYTES);
+        self.memory.state.fetch(SubscriberMemory::STATE_BYTES);
+        self.memory.subscription.fetch(SubscriberMemory::SUBSCRIPTION_BYTES);
+    }
+}
+
 #[derive(Debug, Default)]
 struct HubState {
-    wakers: Vec<Option<Waker>>,
+    places: Vec<Option<WokenSubscriber>>,
     free: Vec<usize>,
     /// The task that wakes them, while there is one of them.
     relay: Option<AbortHandle>,
@@ -588,17 +618,17 @@ impl SubscriberHub {
             state.relay = Some(tokio::spawn(Arc::clone(self).relay(published)).abort_handle());
         }
         state.free.pop().unwrap_or_else(|| {
-            state.wakers.push(None);
-            state.wakers.len() - 1
+            state.places.push(None);
+            state.places.len() - 1
         })
     }
 
     /// Gives the place back.
     pub(crate) fn leave(&self, place: usize) {
         let mut state = self.state.lock();
-        state.wakers[place] = None;
+        state.places[place] = None;
         state.free.push(place);
-        if state.free.len() == state.wakers.len()
+        if state.free.len() == state.places.len()
             && let Some(relay) = std::mem::take(&mut *state).relay
         {
             relay.abort();
@@ -606,11 +636,14 @@ impl SubscriberHub {
     }
 
     /// Has this task woken when that grew.
-    pub(crate) fn wake_at(&self, place: usize, waker: &Waker) {
+    pub(crate) fn wake_at(&self, place: usize, waker: &Waker, memory: SubscriberMemory) {
         let mut state = self.state.lock();
-        match &mut state.wakers[place] {
-            Some(known) => known.clone_from(waker),
-            empty => *empty = Some(waker.clone()),
+        match &mut state.places[place] {
+            Some(known) => {
+                known.waker.clone_from(waker);
+                known.memory = memory;
+            }
+            empty => *empty = Some(WokenSubscriber { waker: waker.clone(), memory }),
         }
     }
 
@@ -621,13 +654,13 @@ impl SubscriberHub {
             let mut from = 0;
             loop {
                 {
-                    let mut state = self.state.lock();
-                    let end = (from + WOKEN_AT_ONCE).min(state.wakers.len());
-                    for waker in state.wakers.get_mut(from..end).into_iter().flatten().flatten() {
-                        waker.wake_by_ref();
-                    }
+                    let state = self.state.lock();
+                    let end = (from + WOKEN_AT_ONCE).min(state.places.len());
+                    let woken = || state.places.get(from..end).into_iter().flatten().flatten();
+                    woken().for_each(WokenSubscriber::fetch_ahead);
+                    woken().for_each(|subscriber| subscriber.waker.wake_by_ref());
                     from = end;
-                    if from >= state.wakers.len() {
+                    if from >= state.places.len() {
                         break;
                     }
                 }
@@ -652,13 +685,16 @@ mod tests {
         }
     }
 
+    const NOWHERE: SubscriberMemory =
+        SubscriberMemory { state: FetchAddress::NULL, subscription: FetchAddress::NULL };
+
     #[tokio::test(start_paused = true)]
     async fn subscribers_are_woken_in_slices_between_other_tasks() {
         let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
         let woken = Arc::<Woken>::default();
         for _ in 0..100 {
             let place = hub.enter(subscriptions.published());
-            hub.wake_at(place, &Arc::clone(&woken).into());
+            hub.wake_at(place, &Arc::clone(&woken).into(), NOWHERE);
         }
         tokio::task::yield_now().await;
         subscriptions.tell();
@@ -677,7 +713,7 @@ mod tests {
         for round in 1..=3 {
             let first = hub.enter(subscriptions.published());
             let second = hub.enter(subscriptions.published());
-            hub.wake_at(second, &Arc::clone(&woken).into());
+            hub.wake_at(second, &Arc::clone(&woken).into(), NOWHERE);
             hub.leave(first);
             tokio::task::yield_now().await;
             subscriptions.tell();
