@@ -24,9 +24,6 @@ const COUNTERS_BYTES: usize = 2 * size_of::<usize>();
 pub struct FetchAddress(usize);
 
 impl FetchAddress {
-    /// Where nothing is.
-    pub const NULL: Self = Self(0);
-
     /// Where a value begins.
     #[inline]
     pub fn of<T: ?Sized>(value: &T) -> Self {

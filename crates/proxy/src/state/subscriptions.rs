@@ -685,8 +685,10 @@ mod tests {
         }
     }
 
-    const NOWHERE: SubscriberMemory =
-        SubscriberMemory { state: FetchAddress::NULL, subscription: FetchAddress::NULL };
+    fn memory() -> SubscriberMemory {
+        let at = FetchAddress::of(&());
+        SubscriberMemory { state: at, subscription: at }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn subscribers_are_woken_in_slices_between_other_tasks() {
@@ -694,7 +696,7 @@ mod tests {
         let woken = Arc::<Woken>::default();
         for _ in 0..100 {
             let place = hub.enter(subscriptions.published());
-            hub.wake_at(place, &Arc::clone(&woken).into(), NOWHERE);
+            hub.wake_at(place, &Arc::clone(&woken).into(), memory());
         }
         tokio::task::yield_now().await;
         subscriptions.tell();
@@ -713,7 +715,7 @@ mod tests {
         for round in 1..=3 {
             let first = hub.enter(subscriptions.published());
             let second = hub.enter(subscriptions.published());
-            hub.wake_at(second, &Arc::clone(&woken).into(), NOWHERE);
+            hub.wake_at(second, &Arc::clone(&woken).into(), memory());
             hub.leave(first);
             tokio::task::yield_now().await;
             subscriptions.tell();
