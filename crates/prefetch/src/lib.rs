@@ -42,7 +42,7 @@ impl FetchAddress {
         Self(waker.data().addr())
     }
 
-    /// Asks for the lines of so many bytes from here on, and waits for none.
+    /// Prefetches the cache lines of the `bytes` bytes that begin here. Returns before they arrive.
     #[inline]
     pub fn fetch(self, bytes: usize) {
         let nothing: &[u8] = &[];
