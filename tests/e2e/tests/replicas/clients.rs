@@ -16,10 +16,10 @@ const CLIENTS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(4);
 /// Failures that are kept to be printed.
 const KEPT: usize = 20;
-/// Blocks that a read may be behind the newest one that its client knows. A client may be quicker than the message
-/// between replicas, and one message may bring several blocks: the replica that polls finds more than one new block
-/// where its poll was late. A replica that hangs behind is found here and by the share of reads that go back.
-const BEHIND_MAX: u64 = 3;
+/// Reads in a row that one replica may tell one client a block before the newest that the client knows. A client may
+/// be quicker than the message between replicas, however many blocks that message brings: a node that stood still makes
+/// up for its blocks at once. The replica that has the message tells it to the client's next read.
+const BACK_IN_A_ROW_MAX: u64 = 20;
 
 /// What clients saw.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub(crate) struct ClientTally {
     pub(crate) back: AtomicU64,
     /// Those while replicas could not hear each other.
     pub(crate) back_parted: AtomicU64,
+    /// The most reads in a row that one replica told one client such a block.
+    pub(crate) back_in_a_row: AtomicU64,
     failures: Mutex<Vec<String>>,
     /// Reads and those back, and those while parted, as they were printed last.
     printed: [AtomicU64; 4],
@@ -96,6 +98,7 @@ pub(crate) fn start(ports: &[u16]) -> (Arc<ClientTally>, JoinSet<()>) {
 
 async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
     let mut newest = 0;
+    let mut back_in_a_row = vec![0; replicas.len()];
     while !tally.is_over.load(Relaxed) {
         sleep(PAUSE).await;
         let place = rng.random_range(0..replicas.len());
@@ -122,11 +125,19 @@ async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
             false => (&tally.reads, &tally.back),
         };
         reads.fetch_add(1, Relaxed);
-        if number < newest {
-            back.fetch_add(1, Relaxed);
-            if !is_parted && number + BEHIND_MAX < newest {
-                tally.note_failure(format!("replica {place}: {number} after {newest}"));
+        let in_a_row = &mut back_in_a_row[place];
+        match number < newest {
+            true => {
+                back.fetch_add(1, Relaxed);
+                *in_a_row += u64::from(!is_parted);
             }
+            false => *in_a_row = 0,
+        }
+        tally.back_in_a_row.fetch_max(*in_a_row, Relaxed);
+        if *in_a_row > BACK_IN_A_ROW_MAX {
+            tally.note_failure(format!(
+                "replica {place}: {number} after {newest}, {in_a_row} in a row"
+            ));
         }
         newest = newest.max(number);
     }

@@ -174,10 +174,11 @@ impl Fleet {
         let tally = &self.tally;
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Relaxed);
         println!(
-            "replicas: {} reads, {} of them back; {} reads while replicas were parted, {} of them back; {} moved to \
+            "replicas: {} reads, {} of them back, {} in a row; {} reads while replicas were parted, {} of them back; {} moved to \
              another replica",
             count(&tally.reads),
             count(&tally.back),
+            count(&tally.back_in_a_row),
             count(&tally.reads_parted),
             count(&tally.back_parted),
             count(&tally.moved),
