@@ -23,7 +23,7 @@ use wellhead_access::{
     ProxyTrustHeader, Quota, QuotaBounds, QuotaRate, RightsSettings, TenantDirectory,
     TenantSettings, parse_network,
 };
-use wellhead_eth::MethodTable;
+use wellhead_eth::{MethodRow, MethodTable};
 
 const KEYS: usize = 100_000;
 const TENANTS: usize = 1_000;
@@ -79,7 +79,8 @@ fn main() {
     measure("an unknown key in x-api-key", &many(&unknown, &as_field), ask);
     measure("one of 1,000 keys of them", &many(&keys[..1_000], &as_field), ask);
     measure("one key again and again", &many(&keys[..1], &as_field), ask);
-    let charge = |head: &Head| identify_and_charge(&limited, head);
+    let row = MethodTable::standard().row("eth_call");
+    let charge = |head: &Head| identify_and_charge(&limited, head, row);
     measure("anonymous, with limits", &many(&keys, &without), charge);
     measure("a key in x-api-key, with limits", &many(&keys, &as_field), charge);
     measure("an unknown key in x-api-key, with limits", &many(&unknown, &as_field), charge);
@@ -216,11 +217,11 @@ fn facts(head: &Head) -> ClientFacts<'_> {
     }
 }
 
-/// As a proxy does for each call: tells what it comes from, and takes it from all limits.
-fn identify_and_charge(table: &AccessTable, head: &Head) -> bool {
+/// As a proxy does for each call: tells what it comes from, and takes it from all limits. `row`: which a proxy has looked
+/// up for each call, with limits and without.
+fn identify_and_charge(table: &AccessTable, head: &Head, row: &'static MethodRow) -> bool {
     let Ok(client) = table.identify(&facts(head), fields(head)) else { return false };
     let at = MeterTime { elapsed: NOW, unix_seconds: NOW.as_secs() };
-    let row = MethodTable::standard().row("eth_call");
     let call = MeteredCall { row, method: "eth_call", credits: 26 };
     CallCharge::take(client.caller.meters().map(|meter| &**meter), call, at).is_ok()
 }

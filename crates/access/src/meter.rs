@@ -185,6 +185,7 @@ struct BoundReached {
 }
 
 impl BoundReached {
+    #[cold]
     fn new(limit: QuotaLimit, most: f64, shortage: LeaseShortage) -> Self {
         let is_unanswered = matches!(shortage, LeaseShortage::Unanswered(_));
         Self { limit, most, wait: shortage.retry_after(), is_unanswered }
@@ -340,6 +341,7 @@ impl SubjectMeter {
             && groups.all(|(group, meter)| is_full(&group.bounds, meter))
     }
 
+    #[cold]
     fn denied(&self, reached: BoundReached) -> LimitDenied {
         let BoundReached { limit, most, wait, is_unanswered } = reached;
         let quota = Arc::clone(&self.quota().name);
@@ -495,6 +497,7 @@ impl<'a> CallCharge<'a> {
         Ok(charge)
     }
 
+    #[cold]
     fn undo(mut self, at: MeterTime) {
         for (meter, groups) in std::mem::take(&mut self.taken).into_iter().flatten() {
             meter.put_back(groups, self.credits, at);

@@ -1,4 +1,4 @@
-//! What was spent: today, this month, and since the start.
+//! What was spent: today, and this month.
 //!
 //! Days and months are those of UTC. A provider whose month begins on another day counts
 //! differently; a cap is then a little early or late. The spending before the process
@@ -58,74 +58,76 @@ impl Pages {
     }
 }
 
-/// The books. A page holds 10^12 credits, beyond which it is full.
+/// The books. The page of a day holds 10^12 credits, and so does that of a month; beyond that it is full.
+///
+/// Each call writes the page of its day alone, as writes to memory that threads share are dear. The page of the month
+/// holds the days that are over; the first call of a day adds the page of the day before.
 #[derive(Debug, Default)]
 pub struct Ledger {
     day: AtomicU64,
     month: AtomicU64,
-    total: AtomicU64,
 }
 
 impl Ledger {
     /// Notes that `credits` were spent on the day `today`, counted from 1970.
+    #[inline]
     pub fn spend(&self, credits: u64, today: u32) {
-        self.total.fetch_add(credits, Ordering::Relaxed);
-        add(&self.day, credits, today);
-        add(&self.month, credits, month_of(today));
+        let before = add(&self.day, credits, today);
+        // An empty page says nothing of its month.
+        if before.which != before.turned_to(today) && before.credits > 0 {
+            add(&self.month, before.credits, month_of(before.which));
+        }
     }
 
     /// Takes back `credits` that were spent on the day `today` for less than they were spent for. Nothing
-    /// of a day or month that is over comes back, and the total, which is a counter, stays.
+    /// of a day or month that is over comes back.
     pub fn give_back(&self, credits: u64, today: u32) {
-        take_off(&self.day, credits, today);
-        take_off(&self.month, credits, month_of(today));
-    }
-
-    /// Adds `credits` to the total alone: enough if days are not counted.
-    pub fn spend_undated(&self, credits: u64) {
-        self.total.fetch_add(credits, Ordering::Relaxed);
+        if !take_off(&self.day, credits, today) {
+            take_off(&self.month, credits, month_of(today));
+        }
     }
 
     /// The pages that are open.
     pub fn pages(&self) -> Pages {
-        let open = |page: &AtomicU64| {
-            let page = page.load(Ordering::Relaxed);
-            ((page >> CREDIT_BITS) as u32, page & CREDITS_MAX)
-        };
-        let ((day, day_credits), (month, month_credits)) = (open(&self.day), open(&self.month));
-        Pages { day, day_credits, month, month_credits }
+        let (day, closed) = (LedgerPage::of(&self.day), LedgerPage::of(&self.month));
+        let closed =
+            Pages { month: closed.which, month_credits: closed.credits, ..Pages::default() };
+        closed.plus(Pages {
+            day: day.which,
+            day_credits: day.credits,
+            month: month_of(day.which),
+            month_credits: day.credits,
+        })
     }
 
     /// Adds what was spent before the start. Pages of days that are over say nothing, and
     /// neither do those of days to come, which a clock that was wrong may have written.
     pub fn restore(&self, pages: Pages, today: u32) {
-        if pages.day == today {
-            add(&self.day, pages.day_credits, today);
-        }
-        if pages.month == month_of(today) {
-            add(&self.month, pages.month_credits, month_of(today));
-        }
+        let is_today = pages.day == today;
+        let day_credits = if is_today { pages.day_credits } else { 0 };
+        let is_open = pages.month == month_of(today);
+        let month_credits = if is_open { pages.month_credits } else { day_credits };
+        self.reopen(Pages { day: today, day_credits, month: month_of(today), month_credits });
     }
 
     /// Adds pages of another ledger as they are, whatever the day is.
     pub fn reopen(&self, pages: Pages) {
-        add(&self.day, pages.day_credits, pages.day);
-        add(&self.month, pages.month_credits, pages.month);
-    }
-
-    /// Spent since the start.
-    pub fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
+        let is_of_month = month_of(pages.day) == pages.month;
+        let of_day = if is_of_month { pages.day_credits } else { 0 };
+        add(&self.month, pages.month_credits.saturating_sub(of_day), pages.month);
+        self.spend(pages.day_credits, pages.day);
     }
 
     /// Spent today.
     pub fn on_day(&self, today: u32) -> u64 {
-        read(&self.day, today)
+        LedgerPage::of(&self.day).credits_of(today)
     }
 
     /// Spent in the month that `today` is in.
     pub fn in_month(&self, today: u32) -> u64 {
-        read(&self.month, month_of(today))
+        let (day, month) = (LedgerPage::of(&self.day), month_of(today));
+        let open = if month_of(day.which) == month { day.credits } else { 0 };
+        LedgerPage::of(&self.month).credits_of(month).saturating_add(open)
     }
 
     /// The cap that was reached; the month's first, as it lasts longer.
@@ -144,30 +146,59 @@ impl Ledger {
     }
 }
 
-fn add(page: &AtomicU64, credits: u64, which: u32) {
-    let turn = |page: u64| {
-        // A thread that is late by a moment must not turn the page back; a clock that was ahead and is right
-        // again must, or nothing would be bounded until that page.
-        let (open, which) = (page >> CREDIT_BITS, u64::from(which));
-        let which = if open > which + 1 { which } else { which.max(open) };
-        let used = if page >> CREDIT_BITS == which { page & CREDITS_MAX } else { 0 };
-        Some(which << CREDIT_BITS | used.saturating_add(credits).min(CREDITS_MAX))
-    };
-    let _always = page.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
+/// What one word of a ledger holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LedgerPage {
+    /// The day or the month, counted from 1970.
+    which: u32,
+    credits: u64,
 }
 
-fn take_off(page: &AtomicU64, credits: u64, which: u32) {
-    let less = |page: u64| {
-        let is_open = page >> CREDIT_BITS == u64::from(which);
-        is_open.then(|| page - (page & CREDITS_MAX).min(credits))
-    };
-    // A page that was turned meanwhile holds nothing of this.
-    let _ = page.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+impl LedgerPage {
+    fn of(word: &AtomicU64) -> Self {
+        Self::unpack(word.load(Ordering::Relaxed))
+    }
+
+    fn unpack(word: u64) -> Self {
+        Self { which: (word >> CREDIT_BITS) as u32, credits: word & CREDITS_MAX }
+    }
+
+    fn pack(self) -> u64 {
+        u64::from(self.which) << CREDIT_BITS | self.credits.min(CREDITS_MAX)
+    }
+
+    fn credits_of(self, which: u32) -> u64 {
+        if self.which == which { self.credits } else { 0 }
+    }
+
+    /// The page that is open once something is spent on `which`. A thread that is late by a moment must not turn the
+    /// page back; a clock that was ahead and is right again must, or nothing would be bounded until that page.
+    fn turned_to(self, which: u32) -> u32 {
+        if self.which > which.saturating_add(1) { which } else { which.max(self.which) }
+    }
 }
 
-fn read(page: &AtomicU64, which: u32) -> u64 {
-    let page = page.load(Ordering::Relaxed);
-    if page >> CREDIT_BITS == u64::from(which) { page & CREDITS_MAX } else { 0 }
+/// Adds to a page, and returns what it was before.
+#[inline]
+fn add(word: &AtomicU64, credits: u64, which: u32) -> LedgerPage {
+    let added = |word: u64| {
+        let page = LedgerPage::unpack(word);
+        let which = page.turned_to(which);
+        let credits = page.credits_of(which).saturating_add(credits);
+        Some(LedgerPage { which, credits }.pack())
+    };
+    let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+    LedgerPage::unpack(before.unwrap_or_else(|unchanged| unchanged))
+}
+
+/// Takes credits off a page. Returns whether that page is open.
+fn take_off(word: &AtomicU64, credits: u64, which: u32) -> bool {
+    let less = |word: u64| {
+        let page = LedgerPage::unpack(word);
+        let credits = page.credits.saturating_sub(credits);
+        (page.which == which).then(|| LedgerPage { which, credits }.pack())
+    };
+    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 /// The month that a day is in, counted from January 1970.
@@ -257,7 +288,44 @@ mod tests {
         ledger.spend(2, 20_788);
         // Late by a moment: counted on the new page rather than lost.
         ledger.spend(3, 20_787);
-        assert_eq!((ledger.in_month(20_788), ledger.total()), (2 + 3, 21));
+        assert_eq!(ledger.in_month(20_788), 2 + 3);
+    }
+
+    #[test]
+    fn days_that_are_over_stay_in_their_month() {
+        let ledger = Ledger::default();
+        for day in 20_779..20_788 {
+            ledger.spend(10, day);
+            ledger.spend(1, day);
+        }
+        assert_eq!((ledger.on_day(20_787), ledger.in_month(20_787)), (11, 99));
+        let pages = ledger.pages();
+        assert_eq!((pages.day_credits, pages.month_credits), (11, 99));
+        ledger.give_back(4, 20_780);
+        ledger.give_back(2, 20_787);
+        assert_eq!((ledger.on_day(20_787), ledger.in_month(20_787)), (9, 93));
+        // December, on its first day and after it.
+        ledger.spend(3, 20_788);
+        assert_eq!((ledger.in_month(20_788), ledger.in_month(20_787)), (3, 93));
+        ledger.spend(3, 20_789);
+        assert_eq!((ledger.in_month(20_789), ledger.pages().month_credits), (6, 6));
+        assert_eq!(ledger.in_month(20_787), 0, "November is over");
+    }
+
+    #[test]
+    fn threads_that_spend_at_midnight_lose_nothing() {
+        let ledger = Ledger::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for step in 0..20_000 {
+                        ledger.spend(1, 20_778 + step / 2_000);
+                    }
+                });
+            }
+        });
+        // The 20th to the 29th of November; threads late by more than a day have turned pages back, and lose none.
+        assert_eq!(ledger.in_month(20_787), 4 * 20_000);
     }
 
     #[test]
@@ -291,11 +359,12 @@ mod tests {
         ledger.spend(10, 20_780);
         ledger.give_back(4, 20_780);
         assert_eq!((ledger.on_day(20_780), ledger.in_month(20_780)), (6, 6));
-        ledger.give_back(100, 20_780);
-        assert_eq!((ledger.on_day(20_780), ledger.in_month(20_780)), (0, 0), "never below nothing");
         ledger.spend(5, 20_781);
         ledger.give_back(5, 20_780);
-        assert_eq!((ledger.on_day(20_781), ledger.in_month(20_781)), (5, 0), "its day is over");
+        assert_eq!((ledger.on_day(20_781), ledger.in_month(20_781)), (5, 1 + 5), "its day is over");
+        ledger.give_back(100, 20_781);
+        ledger.give_back(100, 20_780);
+        assert_eq!((ledger.on_day(20_781), ledger.in_month(20_781)), (0, 0), "never below nothing");
     }
 
     #[test]
@@ -317,9 +386,10 @@ mod tests {
             let ledger = Ledger::default();
             ledger.restore(pages, today);
             assert_eq!((ledger.on_day(today), ledger.in_month(today)), (day, month), "{today}");
-            // It goes on from there, and nothing of it was spent since the start.
+            // It goes on from there.
             ledger.spend(1, today);
-            assert_eq!((ledger.on_day(today), ledger.total()), (day + 1, 1), "{today}");
+            let spent = (ledger.on_day(today), ledger.in_month(today));
+            assert_eq!(spent, (day + 1, month + 1), "{today}");
         }
         let full = Ledger::default();
         full.restore(Pages { day: 1, day_credits: u64::MAX, ..Pages::default() }, 1);

@@ -79,6 +79,8 @@ struct ControlCounts {
     parked: AtomicU32,
     /// Large answers that flow, whether they wait for their clients or for the upstream.
     flows: AtomicU32,
+    /// Credits since the start.
+    spent: AtomicU64,
     ledger: Ledger,
     refusals: Refusals,
     study: StudyHold,
@@ -97,6 +99,7 @@ impl ControlCounts {
             clients: ClientPlaces::default(),
             parked: AtomicU32::new(0),
             flows: AtomicU32::new(0),
+            spent: AtomicU64::new(0),
             ledger: Ledger::default(),
             refusals: Refusals::default(),
             study: StudyHold::default(),
@@ -304,10 +307,7 @@ impl Controls {
             self.calls.charge(rate, price.calls, now);
         }
         self.charge_caps(price.billed, now);
-        match self.is_bounded {
-            true => self.counts.ledger.spend(price.billed, self.today(now)),
-            false => self.counts.ledger.spend_undated(price.billed),
-        }
+        self.note_spent(price.billed, now);
     }
 
     /// Holds clients' calls for `time`.
@@ -349,10 +349,7 @@ impl Controls {
         let before = self.counts.pushed_thousandths.fetch_add(thousandths, Ordering::Relaxed);
         let credits = before.saturating_add(thousandths) / 1_000 - before / 1_000;
         self.charge_caps(credits, now);
-        match self.is_bounded {
-            true => self.counts.ledger.spend(credits, self.today(now)),
-            false => self.counts.ledger.spend_undated(credits),
-        }
+        self.note_spent(credits, now);
         credits
     }
 
@@ -521,7 +518,7 @@ impl Controls {
         let today = self.today(now);
         let dated = |credits: u64| self.is_bounded.then_some(credits);
         Spending {
-            total: self.counts.ledger.total(),
+            total: self.counts.spent.load(Ordering::Relaxed),
             day: dated(self.counts.ledger.on_day(today)),
             month: dated(self.counts.ledger.in_month(today)),
             caps: self.budget.caps,
@@ -658,12 +655,16 @@ impl Controls {
         }
     }
 
-    fn spend<'a>(&self, rows: impl Iterator<Item = &'a MethodRow>, price: Price, now: Duration) {
+    /// Days are counted where a cap bounds them or the state file keeps them.
+    fn note_spent(&self, credits: u64, now: Duration) {
+        self.counts.spent.fetch_add(credits, Ordering::Relaxed);
         if self.is_bounded {
-            self.counts.ledger.spend(price.billed, self.today(now));
-        } else {
-            self.counts.ledger.spend_undated(price.billed);
+            self.counts.ledger.spend(credits, self.today(now));
         }
+    }
+
+    fn spend<'a>(&self, rows: impl Iterator<Item = &'a MethodRow>, price: Price, now: Duration) {
+        self.note_spent(price.billed, now);
         if !self.budget.fixed {
             self.counts.refusals.sent(rows, price.throughput, |row| self.throughput(row), now);
         }
