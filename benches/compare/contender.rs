@@ -99,6 +99,11 @@ impl Kind {
         Self::WellheadWebSocket,
     ];
 
+    /// The one of this name, with `-` for what stands between its words.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::AND_TRACED.into_iter().find(|kind| kind.name().replace(", ", "-") == name)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",

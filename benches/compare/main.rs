@@ -71,19 +71,20 @@ async fn main() {
         requests.push((*case, request));
     }
     let (rounds, turn) = (options.rounds, options.turn);
-    let before = options.before.as_deref();
+    let (before, only) = (options.before.as_deref(), options.only.as_slice());
     let name = options.upstream.name();
     println!("{rounds} rounds, turns of {} s, upstream `{name}`", turn.as_secs());
     for round in 1..=rounds {
         for (case, request) in &requests {
             println!("round {round}, {}: {}", case.name(), case.about());
-            let bench = Bench { upstream: &upstream, certificate: &certificate, turn, before };
+            let bench =
+                Bench { upstream: &upstream, certificate: &certificate, turn, before, only };
             take_turns(*case, request, round, &bench, &mut record).await;
         }
     }
     let mut broken = 0;
     for part in &options.kept {
-        let bench = Bench { upstream: &upstream, certificate: &certificate, turn, before };
+        let bench = Bench { upstream: &upstream, certificate: &certificate, turn, before, only };
         let (seen, errors) = part.run(rounds, &bench).await;
         record.kept.insert(part.name().to_owned(), seen);
         broken += errors;
@@ -108,6 +109,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) certificate: &'a Certificate,
     pub(crate) turn: Duration,
     pub(crate) before: Option<&'a Path>,
+    pub(crate) only: &'a [Kind],
 }
 
 /// Each contender in turn. Where latency is compared, the bare upstream goes first.
@@ -121,7 +123,15 @@ async fn take_turns(
     let direct: &[Kind] =
         if matches!(case.load(), Load::Open { .. }) { &[Kind::Direct] } else { &[] };
     let before: &[Kind] = if bench.before.is_some() { &[Kind::WellheadBefore] } else { &[] };
-    for kind in direct.iter().chain(case.kinds()).chain(before) {
+    let mut kinds: Vec<Kind> = case.kinds().iter().chain(before).copied().collect();
+    if !bench.only.is_empty() {
+        kinds.retain(|kind| bench.only.contains(kind));
+        // What is always first, or last, may be so at a price.
+        if round.is_multiple_of(2) {
+            kinds.reverse();
+        }
+    }
+    for kind in direct.iter().chain(&kinds) {
         let sample = turn::take_turn(case, *kind, request, round == 1, bench).await;
         record.add(round, case, *kind, sample);
         summary::print_turn(record, round, case, *kind);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::case::Case;
-use crate::contender::UpstreamKind;
+use crate::contender::{Kind, UpstreamKind};
 use crate::kept::Kept;
 
 /// Turns are bounded, however they are asked for.
@@ -21,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) upstream: UpstreamKind,
     /// Another build of wellhead, to be compared with this one.
     pub(crate) before: Option<PathBuf>,
+    /// These contenders alone; all where it is empty.
+    pub(crate) only: Vec<Kind>,
 }
 
 impl Options {
@@ -28,7 +30,7 @@ impl Options {
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
         let (mut named, mut rounds, mut seconds) = (None, None, None);
         let (mut full, mut upstream) = (false, UpstreamKind::Fast);
-        let mut before = None;
+        let (mut before, mut only) = (None, Vec::new());
         // `cargo bench` adds its own `--bench`.
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
@@ -51,6 +53,7 @@ impl Options {
                 "--rounds" => rounds = Some(number(&value, ROUNDS_MAX)?),
                 "--seconds" => seconds = Some(number(&value, SECONDS_MAX)?),
                 "--before" => before = Some(PathBuf::from(value)).filter(|path| path.is_file()),
+                "--only" => only = value.split(',').map(Kind::named).collect::<Option<_>>()?,
                 "--upstream" => {
                     upstream = match value.as_str() {
                         "fast" => UpstreamKind::Fast,
@@ -71,6 +74,7 @@ impl Options {
             turn: Duration::from_secs(seconds.into()),
             upstream,
             before,
+            only,
         })
     }
 }
@@ -89,6 +93,8 @@ usage: make bench, or scripts/bench [OPTION]...
   --seconds N     how long a turn is (4)
   --upstream U    fast: an upstream that costs next to nothing (the default);
                   geth: a real node, which then takes most of the other core
+  --only A[,B]    these contenders only, such as wellhead,wellhead-traces: in every other round
+                  they take their turns the other way round
   --before BIN    another build of wellhead takes its turn in each round, too, with what are
                   defaults now as settings; what is told is this build's figure over that one's
 cases, those marked * without being asked for:
