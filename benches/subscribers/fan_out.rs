@@ -8,7 +8,8 @@ use wellhead_e2e::{Block, ConsensusDriver, Transactions};
 
 use crate::calls::{Call, CallLoop};
 use crate::crowd::Crowd;
-use crate::process::cpu_seconds;
+use crate::raw::Floor;
+use crate::thread_times::ThreadTimes;
 
 /// Subscribers at which arrivals are timed.
 const TIMED: usize = 101;
@@ -62,14 +63,26 @@ impl HeadMaker {
 /// What heads came to.
 #[derive(Debug, Clone)]
 pub(crate) struct FanOut {
-    /// CPU of the server for each notification, in µs.
+    /// CPU of the server for each notification, in µs; the median of the heads.
     pub(crate) cpu_micros: f64,
+    /// The loop of writes beside it.
+    pub(crate) beside_floor: Option<BesideFloor>,
     /// From the first subscriber to the last; the median of the heads.
     pub(crate) last: Duration,
     /// Within this after the first, 99 of 100 subscribers had it; of all heads.
     pub(crate) p99: Duration,
     /// How long plain calls took beside.
     pub(crate) calls: Option<Spread>,
+}
+
+/// What the loop of writes took between two heads, and the server in its multiples; medians of the heads.
+///
+/// A machine that others use, too, is slower by half for seconds at a time. Where each head is compared with the writes
+/// just before it, both are slow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BesideFloor {
+    pub(crate) floor_micros: f64,
+    pub(crate) ratio: f64,
 }
 
 /// The 99th of 100 calls, without heads and while they were written.
@@ -79,23 +92,27 @@ pub(crate) struct Spread {
     pub(crate) busy: Duration,
 }
 
-/// Makes heads and watches the process of the server, with plain calls to `calls_to` beside.
+/// Makes heads and watches the process of the server, with plain calls to `calls_to` beside, and the loop of writes
+/// between two heads.
 pub(crate) async fn measure(
     maker: &mut HeadMaker,
     crowd: &mut Crowd,
     pid: u32,
     heads: usize,
     calls_to: Option<u16>,
+    mut floor: Option<&mut Floor>,
 ) -> FanOut {
-    let (mut cpu, mut lasts, mut arrivals, mut windows) = (0.0, Vec::new(), Vec::new(), Vec::new());
+    let (mut costs, mut lasts, mut arrivals) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut floors, mut ratios, mut windows) = (Vec::new(), Vec::new(), Vec::new());
     let is_over = Arc::new(AtomicBool::new(false));
     let calls = calls_to.map(|port| {
         let is_over = Arc::clone(&is_over);
         std::thread::spawn(move || calls_until(port, &is_over))
     });
     for _ in 0..heads {
+        let floor = floor.as_mut().map(|floor| floor.turn());
         tokio::time::sleep(PAUSE).await;
-        let before = cpu_total(pid);
+        let before = ThreadTimes::read(pid);
         let timed = crowd.sample(TIMED);
         let (arrived, ()) = tokio::join!(arrivals_at(timed), maker.make_one());
         let first = arrived.iter().min().copied().expect("some are timed");
@@ -104,23 +121,29 @@ pub(crate) async fn measure(
         lasts.push(last - first);
         arrivals.extend(arrived.iter().map(|at| *at - first));
         tokio::time::sleep(PAUSE).await;
-        cpu += cpu_total(pid) - before;
+        let run = ThreadTimes::read(pid).since(&before);
+        costs.push(run.as_secs_f64() * 1e6 / crowd.len() as f64);
+        floors.extend(floor);
+        ratios.extend(floor.and_then(|floor| Some(costs.last()? / floor)));
         crowd.drain();
     }
     is_over.store(true, Ordering::Relaxed);
     let calls = calls.map(|thread| spread(&thread.join().expect("the calls end"), &windows));
     lasts.sort_unstable();
+    let beside_floor = (!floors.is_empty())
+        .then(|| BesideFloor { floor_micros: median(floors), ratio: median(ratios) });
     FanOut {
-        cpu_micros: cpu * 1e6 / (heads * crowd.len()) as f64,
+        cpu_micros: median(costs),
+        beside_floor,
         last: lasts[lasts.len() / 2],
         p99: p99(arrivals),
         calls,
     }
 }
 
-fn cpu_total(pid: u32) -> f64 {
-    let (user, system) = cpu_seconds(pid);
-    user + system
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// When the next bytes came at each.

@@ -18,14 +18,16 @@ mod options;
 mod process;
 mod raw;
 mod servers;
+mod thread_times;
 
 use std::time::Duration;
 
 use calls::{Protocol, call_costs};
 use crowd::Crowd;
-use fan_out::{FanOut, HeadMaker, Spread};
+use fan_out::{BesideFloor, FanOut, HeadMaker, Spread};
 use options::Options;
 use process::resident_kib;
+use raw::Floor;
 use wellhead_e2e::Certificate;
 
 /// Heads that are told before the first that counts.
@@ -36,6 +38,8 @@ const STALL_HEADS: usize = 60;
 const STALLED_OF: usize = 10;
 /// nginx needs two descriptors for each, and a process has few more than that.
 const TUNNELLED_MAX: usize = 9_000;
+/// Of the loop of writes, for which the subscribers of the server leave descriptors. A write costs as much with 3,000.
+const WRITTEN_MAX: usize = 5_000;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -56,14 +60,16 @@ async fn main() {
     memory(&maker, subscribers, Some(&certificate)).await;
     for round in 1..=rounds {
         println!("round {round}");
-        let floor = raw::floor(&mut maker, subscribers, heads).await;
-        println!("  {:<22} {:6.2} µs of CPU a notification", "a loop of writes", floor);
+        let mut floor = Floor::start(subscribers.min(WRITTEN_MAX)).await;
         let told = |name: &str, fan_out: &FanOut| {
+            let of_floor = fan_out.beside_floor.map_or_else(String::new, |beside| {
+                let BesideFloor { floor_micros, ratio } = beside;
+                format!(" ({ratio:.2} of a loop of writes, {floor_micros:.2} µs)")
+            });
             println!(
-                "  {name:<22} {:6.2} µs of CPU a notification ({:.2} of the loop), the last {:.0} ms after the first, \
+                "  {name:<22} {:6.2} µs of CPU a notification{of_floor}, the last {:.0} ms after the first, \
                  p99 {:.0} ms",
                 fan_out.cpu_micros,
-                fan_out.cpu_micros / floor,
                 fan_out.last.as_secs_f64() * 1e3,
                 fan_out.p99.as_secs_f64() * 1e3
             );
@@ -72,10 +78,11 @@ async fn main() {
         let mut crowd = Crowd::subscribe(wellhead.port, subscribers, None).await;
         maker.make(&mut crowd, WARM_HEADS).await;
         let pid = wellhead.pid();
-        let fan_out = fan_out::measure(&mut maker, &mut crowd, pid, heads, None).await;
+        let fan_out =
+            fan_out::measure(&mut maker, &mut crowd, pid, heads, None, Some(&mut floor)).await;
         told("wellhead", &fan_out);
         let beside =
-            fan_out::measure(&mut maker, &mut crowd, pid, heads, Some(wellhead.port)).await;
+            fan_out::measure(&mut maker, &mut crowd, pid, heads, Some(wellhead.port), None).await;
         if let Some(Spread { idle, busy }) = beside.calls {
             let millis = |time: Duration| time.as_secs_f64() * 1e3;
             println!(
@@ -90,16 +97,18 @@ async fn main() {
         let nginx = servers::nginx(&maker).await;
         let mut crowd = Crowd::subscribe(nginx.port, subscribers.min(TUNNELLED_MAX), None).await;
         maker.make(&mut crowd, WARM_HEADS).await;
-        told(
-            "nginx before geth",
-            &fan_out::measure(&mut maker, &mut crowd, nginx.pid(), heads, None).await,
-        );
+        let pid = nginx.pid();
+        let fan_out =
+            fan_out::measure(&mut maker, &mut crowd, pid, heads, None, Some(&mut floor)).await;
+        told("nginx before geth", &fan_out);
         drop((crowd, nginx));
         let mut crowd = Crowd::subscribe(maker.ws_port(), subscribers, None).await;
         maker.make(&mut crowd, WARM_HEADS).await;
         let geth = maker.pid();
-        told("geth", &fan_out::measure(&mut maker, &mut crowd, geth, heads, None).await);
-        drop(crowd);
+        let fan_out =
+            fan_out::measure(&mut maker, &mut crowd, geth, heads, None, Some(&mut floor)).await;
+        told("geth", &fan_out);
+        drop((crowd, floor));
         let wellhead = servers::wellhead(&maker, None).await;
         for local in [true, false] {
             let http = call_costs(wellhead.port, wellhead.pid(), Protocol::Http, local);
@@ -130,7 +139,7 @@ async fn stalled(maker: &mut HeadMaker, subscribers: usize, heads: usize, alone:
     let mut crowd =
         Crowd::subscribe(wellhead.port, subscribers - subscribers / STALLED_OF, None).await;
     maker.make(&mut crowd, STALL_HEADS).await;
-    let beside = fan_out::measure(maker, &mut crowd, wellhead.pid(), heads, None).await;
+    let beside = fan_out::measure(maker, &mut crowd, wellhead.pid(), heads, None, None).await;
     println!(
         "    with {} that do not read: the others' p99 {:.0} ms, {:.2} of what it was",
         stalled.len(),

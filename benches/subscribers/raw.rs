@@ -5,9 +5,8 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use crate::crowd::Crowd;
-use crate::fan_out::HeadMaker;
-use crate::process::cpu_seconds;
 use crate::servers::PROXY_CORE;
+use crate::thread_times::ThreadTimes;
 
 /// About what a head is as a notification of wellhead: the header of the frame, the beginning, the id, the rest.
 const PIECES: [usize; 4] = [4, 76, 34, 1_680];
@@ -50,20 +49,30 @@ pub(crate) fn write_for_ever(WriterArguments { connections }: WriterArguments) {
     }
 }
 
-/// CPU of such a loop for each write, in µs.
-pub(crate) async fn floor(_maker: &mut HeadMaker, connections: usize, turns: usize) -> f64 {
-    let mut writer = Writer::start(connections);
-    let mut crowd = Crowd::of_readers(writer.port, connections).await;
-    writer.write();
-    crowd.drain();
-    let mut cpu = 0.0;
-    for _ in 0..turns {
-        let before = writer.cpu();
-        writer.write();
-        cpu += writer.cpu() - before;
-        crowd.drain();
+/// Such a process, and its readers.
+pub(crate) struct Floor {
+    writer: Writer,
+    readers: Crowd,
+}
+
+impl Floor {
+    /// One that has written once.
+    pub(crate) async fn start(connections: usize) -> Self {
+        let writer = Writer::start(connections);
+        let readers = Crowd::of_readers(writer.port, connections).await;
+        let mut floor = Self { writer, readers };
+        floor.turn();
+        floor
     }
-    cpu * 1e6 / (turns * connections) as f64
+
+    /// CPU of each write when it writes to all, in µs.
+    pub(crate) fn turn(&mut self) -> f64 {
+        let before = ThreadTimes::read(self.writer.child.id());
+        self.writer.write();
+        let run = ThreadTimes::read(self.writer.child.id()).since(&before);
+        self.readers.drain();
+        run.as_secs_f64() * 1e6 / self.readers.len() as f64
+    }
 }
 
 struct Writer {
@@ -95,11 +104,6 @@ impl Writer {
         stdin.write_all(b"\n").expect("it lives");
         let mut told = [0; 8];
         self.lines.read_exact(&mut told).expect("it writes");
-    }
-
-    fn cpu(&self) -> f64 {
-        let (user, system) = cpu_seconds(self.child.id());
-        user + system
     }
 }
 
