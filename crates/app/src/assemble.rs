@@ -117,6 +117,17 @@ pub(crate) struct Recorders {
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
+impl Recorders {
+    /// Those of other settings: what is recorded goes where it went.
+    fn succeeding(&self, settings: &Settings) -> Self {
+        let tracer = self.tracer.as_ref().map(|tracer| match &settings.traces {
+            Some(traces) => tracer.with_rules(traces.rules()),
+            None => Arc::clone(tracer),
+        });
+        Self { tracer, ..self.clone() }
+    }
+}
+
 /// An assembly of new settings that is not in use yet, and what has to be done for that.
 #[derive(Debug)]
 pub(crate) struct NextAssembly {
@@ -222,10 +233,11 @@ impl Assembly {
             let name = name.as_ref();
             chains.push(ChainParts::new(name, chain, settings, &mut commons, old, now)?);
         }
-        let (recorders, denied) = (self.recorders.clone(), Arc::clone(&self.denied));
+        let (recorders, denied) = (self.recorders.succeeding(settings), Arc::clone(&self.denied));
         let usage = recorders.usage.clone();
         let terms = access::terms(&settings.access, usage, Arc::clone(&denied), self.epoch);
         let proxy = proxy(settings, &chains, &self.answers, terms).succeeding(&self.proxy);
+        let proxy = proxy.tracing(recorders.tracer.clone());
         let callers = match &self.callers {
             Some(callers) => {
                 // A plan opens meters for quotas that are new.

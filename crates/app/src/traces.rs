@@ -22,7 +22,7 @@ use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use wellhead_net::{Endpoint, EndpointError, HttpVersion, TlsSetupError};
-use wellhead_proxy::{TraceRules, Tracer};
+use wellhead_proxy::Tracer;
 use wellhead_telemetry::Secret;
 use wellhead_transport::Transport;
 
@@ -98,7 +98,7 @@ impl Traces {
         now: Instant,
         rng: SmallRng,
     ) -> Arc<Self> {
-        let (tracer, receiver) = Tracer::new(rules(traces), traces.queue, now);
+        let (tracer, receiver) = Tracer::new(traces.rules(), traces.queue, now);
         let in_hand = Arc::<AtomicUsize>::default();
         let delivery = TraceExporter {
             receiver,
@@ -149,18 +149,6 @@ impl Traces {
                 "traces could not be sent in the time to drain: these and those in the queue are lost"
             );
         }
-    }
-}
-
-fn rules(traces: &TracesConfig) -> TraceRules {
-    let always = &traces.always;
-    TraceRules {
-        sample: traces.sample.ratio(),
-        parent: traces.parent,
-        errors: always.errors,
-        hedged: always.hedged,
-        slow: always.slow,
-        per_second: always.per_second,
     }
 }
 

@@ -135,7 +135,6 @@ impl Proxy {
         Self {
             requests: Arc::clone(&old.requests),
             lines: Arc::clone(&old.lines),
-            tracer: old.tracer.clone(),
             is_cut: Arc::clone(&old.is_cut),
             ..self
         }

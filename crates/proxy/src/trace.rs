@@ -162,8 +162,14 @@ pub struct Tracer {
     rules: TraceRules,
     /// A draw of 63 bits below it is in the sample.
     sampled_below: u64,
-    epoch: Instant,
     pace: Pace,
+    intake: Arc<TraceIntake>,
+}
+
+/// Where traces that are kept go, and what bounds them: one for all rules that a process has had.
+#[derive(Debug)]
+struct TraceIntake {
+    epoch: Instant,
     bucket: Bucket,
     sender: TraceSender,
     counts: Arc<TraceCounts>,
@@ -172,23 +178,31 @@ pub struct Tracer {
 impl Tracer {
     /// A tracer, and where its traces come out. At most `spans_max` spans wait there.
     pub fn new(rules: TraceRules, spans_max: usize, epoch: Instant) -> (Arc<Self>, TraceReceiver) {
-        let rate = f64::from(rules.per_second);
         let (sender, receiver) = queue::bounded(spans_max);
-        let tracer = Self {
+        let (bucket, counts) = (Bucket::default(), Arc::default());
+        let intake = Arc::new(TraceIntake { epoch, bucket, sender, counts });
+        (Self::keeping(rules, intake), receiver)
+    }
+
+    /// A tracer with other rules, whose traces come out where those of this one do.
+    #[must_use]
+    pub fn with_rules(&self, rules: TraceRules) -> Arc<Self> {
+        Self::keeping(rules, Arc::clone(&self.intake))
+    }
+
+    fn keeping(rules: TraceRules, intake: Arc<TraceIntake>) -> Arc<Self> {
+        let rate = f64::from(rules.per_second);
+        Arc::new(Self {
             rules,
             sampled_below: (rules.sample.clamp(0.0, 1.0) * 2_f64.powi(63)) as u64,
-            epoch,
             pace: Pace::new(rate, Duration::from_secs(1), rate),
-            bucket: Bucket::default(),
-            sender,
-            counts: Arc::default(),
-        };
-        (Arc::new(tracer), receiver)
+            intake,
+        })
     }
 
     /// What became of its traces.
     pub fn counts(&self) -> &Arc<TraceCounts> {
-        &self.counts
+        &self.intake.counts
     }
 
     /// Begins the trace of a request, which comes with `parent`: draws two numbers, and compares one.
@@ -219,9 +233,9 @@ impl Tracer {
 
     /// Puts the spans of a trace into the queue; false, and counted, when there is no room for them.
     pub fn record(&self, spans: Vec<TraceSpan>) -> bool {
-        let is_recorded = self.sender.send(spans);
+        let is_recorded = self.intake.sender.send(spans);
         if !is_recorded {
-            self.counts.count_dropped(TraceLoss::QueueFull, 1);
+            self.counts().count_dropped(TraceLoss::QueueFull, 1);
         }
         is_recorded
     }
@@ -365,9 +379,10 @@ impl<'a> RequestTrace<'a> {
         name: impl Fn(Slot) -> Arc<str>,
     ) -> Option<TraceId> {
         let Self { tracer, seed, ended, .. } = self;
-        let since = facts.ended.saturating_duration_since(tracer.epoch);
-        if cause != TraceCause::Sample && tracer.bucket.take(1.0, tracer.pace, since).is_err() {
-            tracer.counts.count_dropped(TraceLoss::Rate, 1);
+        let since = facts.ended.saturating_duration_since(tracer.intake.epoch);
+        let bucket = &tracer.intake.bucket;
+        if cause != TraceCause::Sample && bucket.take(1.0, tracer.pace, since).is_err() {
+            tracer.counts().count_dropped(TraceLoss::Rate, 1);
             return None;
         }
         let ended = ended.into_inner();

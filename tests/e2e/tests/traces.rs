@@ -282,6 +282,28 @@ mod with_collector {
         }
 
         #[tokio::test]
+        async fn another_sample_needs_no_restart() {
+            let site = Site::start("sample: 0%").await;
+            let silent = call("eth_getCode", &json!([ADDRESS, "latest"]));
+            site.post(&silent, None).await;
+            site.wellhead.rewrite(|config| config.replace("sample: 0%", "sample: 100%"));
+            let reload = async || {
+                let headers = [("x-wellhead-admin", "1")];
+                let admin = site.wellhead.admin();
+                admin.send("POST", "/reload", &headers, Vec::new().into()).await.unwrap()
+            };
+            let reply = reload().await;
+            let told = reply.json().unwrap();
+            assert_eq!(told["needs_restart"], json!([]), "{told}");
+            site.post(&call("net_version", &json!([])), None).await;
+            site.collector.trace(|it| it.text("name") == "net_version").await;
+            assert!(site.collector.spans().iter().all(|it| it.text("name") != "eth_getCode"));
+            site.wellhead.rewrite(|config| config.replace("service: rpc", "service: other"));
+            let told = reload().await.json().unwrap();
+            assert_eq!(told["needs_restart"][0]["setting"], "traces.service", "{told}");
+        }
+
+        #[tokio::test]
         async fn a_collector_that_is_killed_holds_up_nothing_and_is_used_when_it_is_back() {
             let mut site = Site::start("sample: 100%, queue: 64").await;
             let asked = call("eth_chainId", &json!([]));

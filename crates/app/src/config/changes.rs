@@ -4,6 +4,7 @@ use super::access::AccessKeys;
 use super::callers::tells_callers_apart;
 use super::read::Setting;
 use super::settings::Settings;
+use super::traces::TracesConfig;
 use super::write::Yaml;
 
 /// What became of a setting.
@@ -169,10 +170,18 @@ macro_rules! needs_restart {
         /// are opened once, and what is read once.
         pub(crate) const NEEDS_RESTART: &[&str] = &[
             $(concat!(stringify!($first) $(, ".", stringify!($rest))*),)+
-            // What reads and writes keys; of a section that may be absent.
+            // Of sections that may be absent: what reads and writes keys,
             "access.keys.file",
             "access.keys.redis",
             "access.keys.stale_max",
+            // and how traces are sent.
+            "traces.endpoint",
+            "traces.headers",
+            "traces.auth",
+            "traces.queue",
+            "traces.timeout",
+            "traces.service",
+            "traces.instance",
         ];
 
         fn keep(kept: &mut Settings, old: &Settings) {
@@ -213,7 +222,6 @@ needs_restart! {
     access.proxies,
     shared,
     usage,
-    traces,
 }
 
 /// `new`, but for what needs a restart, which stays as it is in `old`; and whether callers are told apart, which stays,
@@ -231,6 +239,14 @@ pub(crate) fn as_far_as_it_reloads(old: &Settings, new: &Settings) -> Settings {
             Some(AccessKeys { file, redis, stale_max, ..new })
         }
         // Without keys there is nothing that reads and writes them.
+        (_, old) => old.clone(),
+    };
+    kept.traces = match (&new.traces, &old.traces) {
+        (Some(new), Some(old)) => {
+            let TracesConfig { sample, always, parent, .. } = new.clone();
+            Some(TracesConfig { sample, always, parent, ..old.clone() })
+        }
+        // Nothing sends them yet, or still does.
         (_, old) => old.clone(),
     };
     kept
@@ -288,5 +304,26 @@ mod tests {
         assert_eq!(left, ["listen", "workers", "limits.in_flight"]);
         let is_listed = |path: &String| NEEDS_RESTART.contains(&path.as_str());
         assert!(left.iter().all(is_listed));
+    }
+
+    #[test]
+    fn which_traces_are_kept_is_reloaded_and_where_they_go_is_not() {
+        let traces = |more: &str| settings(&format!("traces: {{ {more} }}\n{BASE}"));
+        let old = traces("endpoint: 'http://c/v1/traces'");
+        let new = traces(
+            "endpoint: 'http://d/v1/traces', queue: 100, sample: 100%, parent: follow, always: { slow: 2s }",
+        );
+        let check = |old: &Settings, new: &Settings, applied: &[&str], left: &[&str]| {
+            let kept = as_far_as_it_reloads(old, new);
+            let paths = |found: Vec<SettingChange>| -> Vec<String> {
+                found.into_iter().map(|change| change.path).collect()
+            };
+            assert_eq!(paths(changes(old, &kept)), applied);
+            assert_eq!(paths(changes(&kept, new)), left);
+        };
+        let rules = ["traces.sample", "traces.always.slow", "traces.parent"];
+        check(&old, &new, &rules, &["traces.endpoint", "traces.queue"]);
+        check(&settings(BASE), &new, &[], &["traces"]);
+        check(&new, &settings(BASE), &[], &["traces"]);
     }
 }

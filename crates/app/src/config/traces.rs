@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wellhead_proxy::ParentMode;
+use wellhead_proxy::{ParentMode, TraceRules};
 use wellhead_telemetry::{Secret, SecretUrl};
 
 use super::chain::Auth;
@@ -62,3 +62,12 @@ section! {
 }
 
 with_defaults!(TracesAlways);
+
+impl TracesConfig {
+    /// Which traces are kept.
+    pub(crate) fn rules(&self) -> TraceRules {
+        let TracesAlways { errors, hedged, slow, per_second } = self.always;
+        let (sample, parent) = (self.sample.ratio(), self.parent);
+        TraceRules { sample, parent, errors, hedged, slow, per_second }
+    }
+}

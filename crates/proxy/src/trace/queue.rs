@@ -97,6 +97,11 @@ impl TraceReceiver {
         }
     }
 
+    /// Whether no more can come in: its tracers are gone.
+    pub fn is_closed(&self) -> bool {
+        self.traces.is_closed()
+    }
+
     /// Traces that wait.
     pub fn waiting(&self) -> usize {
         self.traces.len()

@@ -42,6 +42,26 @@ fn as_many_are_sampled_as_the_settings_say() {
 }
 
 #[test]
+fn other_rules_sample_otherwise_into_one_queue_within_one_rate() {
+    let now = wellhead_dispatch::now();
+    let (first, mut traces) = Tracer::new(RULES, 100, now);
+    let second = first.with_rules(TraceRules { sample: 1.0, ..RULES });
+    let mut rng = SmallRng::seed_from_u64(1);
+    let causes = [&first, &second].map(|tracer| tracer.begin(None, &mut rng).cause);
+    assert_eq!(causes, [None, Some(TraceCause::Sample)]);
+    // Ten a second: what one has used is gone for the other.
+    let take = |tracer: &Tracer| tracer.intake.bucket.take(1.0, tracer.pace, Duration::ZERO);
+    assert!((0..5).all(|_| take(&first).is_ok() && take(&second).is_ok()));
+    assert!(take(&first).is_err() && take(&second).is_err());
+    first.counts().count_sent(3);
+    assert_eq!(second.counts().sent(), 3);
+    drop(first);
+    assert!(traces.try_next().is_none() && !traces.is_closed(), "the second may have more");
+    drop(second);
+    assert!(traces.is_closed());
+}
+
+#[test]
 fn a_client_decides_only_where_it_is_followed() {
     let of =
         |mode, sample, flag| sampled(TraceRules { parent: mode, sample, ..RULES }, parent(flag));
