@@ -151,27 +151,18 @@ const KIND_HEAD: u8 = 3;
 const CHECKSUM_BYTES: usize = 8;
 
 /// Why bytes are no entry. A reader treats it as absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Written by another version, or no entry at all.
+    #[error("the entry has a layout that this version does not read")]
     Layout,
     /// Cut off, or with flags that no entry has.
+    #[error("the entry is cut off or malformed")]
     Malformed,
     /// Damaged, or the entry of another key.
+    #[error("the entry is damaged, or belongs to another key")]
     Checksum,
 }
-
-impl std::fmt::Display for EntryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Layout => "the entry has a layout that this version does not read",
-            Self::Malformed => "the entry is cut off or malformed",
-            Self::Checksum => "the entry is damaged, or belongs to another key",
-        })
-    }
-}
-
-impl std::error::Error for EntryError {}
 
 impl Entry {
     /// Whether its time is over.

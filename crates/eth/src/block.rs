@@ -25,16 +25,9 @@ word_enum! {
 }
 
 /// The text is none of the five tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a block tag is one of `earliest`, `latest`, `safe`, `finalized`, `pending`")]
 pub struct UnknownTag;
-
-impl fmt::Display for UnknownTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a block tag is one of `earliest`, `latest`, `safe`, `finalized`, `pending`")
-    }
-}
-
-impl std::error::Error for UnknownTag {}
 
 impl FromStr for BlockTag {
     type Err = UnknownTag;

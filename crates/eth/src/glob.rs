@@ -62,16 +62,21 @@ impl fmt::Display for MethodGlob {
 }
 
 /// Why a text is no pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MethodGlobError {
     /// Nothing was written.
+    #[error("an empty method pattern matches nothing; `*` matches all")]
     Empty,
     /// More than [`GLOB_BYTES_MAX`] bytes.
+    #[error("a method pattern has at most {GLOB_BYTES_MAX} bytes, this one {bytes}")]
     TooLong {
         /// Bytes written.
         bytes: usize,
     },
     /// A character that no method name has.
+    #[error(
+        "{found:?} at character {at}: a method pattern has letters, digits, `_`, `.`, `-`, `/`, and `*` for anything"
+    )]
     OddCharacter {
         /// The character.
         found: char,
@@ -79,23 +84,6 @@ pub enum MethodGlobError {
         at: usize,
     },
 }
-
-impl fmt::Display for MethodGlobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("an empty method pattern matches nothing; `*` matches all"),
-            Self::TooLong { bytes } => {
-                write!(f, "a method pattern has at most {GLOB_BYTES_MAX} bytes, this one {bytes}")
-            }
-            Self::OddCharacter { found, at } => write!(
-                f,
-                "{found:?} at character {at}: a method pattern has letters, digits, `_`, `.`, `-`, `/`, and `*` for anything"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MethodGlobError {}
 
 impl FromStr for MethodGlob {
     type Err = MethodGlobError;

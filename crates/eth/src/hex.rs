@@ -4,23 +4,25 @@
 //! byte) are different things; [`quantity`] writes the former, [`encode`] the
 //! latter. Looking into JSON is done in `wellhead_jsonrpc::raw`.
 
-use std::fmt;
-
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Why a string is not hexadecimal data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HexError {
     /// It does not begin with `0x`.
+    #[error("hex data must begin with `0x`")]
     NoPrefix,
     /// An odd number of digits cannot be whole bytes.
+    #[error("hex data needs two digits a byte, the last has one")]
     OddLength,
     /// The byte at this offset is not a hexadecimal digit.
+    #[error("not a hex digit at offset {at}")]
     NotADigit {
         /// Offset into the string, the prefix included.
         at: usize,
     },
     /// The data has another length than asked for.
+    #[error("expected {want} bytes, found {got}")]
     WrongLength {
         /// Bytes asked for.
         want: usize,
@@ -28,19 +30,6 @@ pub enum HexError {
         got: usize,
     },
 }
-
-impl fmt::Display for HexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPrefix => f.write_str("hex data must begin with `0x`"),
-            Self::OddLength => f.write_str("hex data needs two digits a byte, the last has one"),
-            Self::NotADigit { at } => write!(f, "not a hex digit at offset {at}"),
-            Self::WrongLength { want, got } => write!(f, "expected {want} bytes, found {got}"),
-        }
-    }
-}
-
-impl std::error::Error for HexError {}
 
 /// `0x` and two lower-case digits a byte.
 pub fn encode(bytes: &[u8]) -> String {

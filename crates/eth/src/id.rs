@@ -9,18 +9,11 @@ use std::str::FromStr;
 use crate::hex::{self, HexError};
 
 /// Why a text is no number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is neither a decimal nor a `0x` hex number below 2^64")]
 pub struct NumberError {
     text: String,
 }
-
-impl fmt::Display for NumberError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is neither a decimal nor a `0x` hex number below 2^64", self.text)
-    }
-}
-
-impl std::error::Error for NumberError {}
 
 fn number(text: &str) -> Result<u64, NumberError> {
     match hex::strip_prefix(text) {

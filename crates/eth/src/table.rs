@@ -4,7 +4,6 @@
 //! so a mistake in it is a bug found by the tests here, not a problem of users.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
@@ -136,19 +135,12 @@ impl MethodTable {
 }
 
 /// What is wrong with a table, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("method table, line {line}: {problem}")]
 pub struct TableError {
     line: usize,
     problem: String,
 }
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "method table, line {}: {}", self.line, self.problem)
-    }
-}
-
-impl std::error::Error for TableError {}
 
 fn row(family: &'static str, index: MethodIndex, line: &'static str) -> Result<MethodRow, String> {
     let mut rest = line;

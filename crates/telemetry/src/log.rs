@@ -69,24 +69,15 @@ fn is_directive(text: &str) -> bool {
 }
 
 /// Why a filter cannot be taken into use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// It is not a filter, or not one for a while; in words.
+    #[error("{0}")]
     Wrong(String),
     /// The subscriber is gone.
+    #[error("the log cannot be changed any more")]
     Gone,
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Wrong(why) => f.write_str(why),
-            Self::Gone => f.write_str("the log cannot be changed any more"),
-        }
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 /// Puts a filter into use.
 type Reload = Box<dyn Fn(Targets) -> Result<(), FilterError> + Send + Sync>;

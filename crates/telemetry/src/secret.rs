@@ -44,31 +44,22 @@ impl fmt::Display for Secret {
 pub struct SecretUrl(Url);
 
 /// A text that is not a usable URL. Does not quote the text: it may hold a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     /// Not a URL at all.
+    #[error("not a valid URL")]
     NotAUrl,
     /// No scheme such as `http://`.
+    #[error("the URL has no scheme such as `http://`")]
     NoScheme,
     /// No host.
+    #[error("the URL has no host")]
     NoHost,
     /// A line break, another control character or a blank in it, which parsers of URLs would drop
     /// or encode without a word.
+    #[error("the URL holds a line break, another control character or a blank")]
     Blank,
 }
-
-impl fmt::Display for BadUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAUrl => "not a valid URL",
-            Self::NoScheme => "the URL has no scheme such as `http://`",
-            Self::NoHost => "the URL has no host",
-            Self::Blank => "the URL holds a line break, another control character or a blank",
-        })
-    }
-}
-
-impl std::error::Error for BadUrl {}
 
 impl SecretUrl {
     /// Parses an absolute URL with a host.
