@@ -99,85 +99,69 @@ pub struct CallRecord {
     #[serde(rename = "begun_at_us", alias = "begun_at")]
     pub begun_at: u64,
     /// Waiting for a connection or a stream, and for the protocol to be agreed on.
-    #[serde(
-        rename = "queue_us",
-        alias = "queue",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "queue_us", alias = "queue", skip_serializing_if = "Option::is_none")]
     pub queue: Option<u64>,
     /// Looking up the name; only with the first call on a connection that waited for it, as are
     /// the next two.
-    #[serde(rename = "dns_us", alias = "dns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "dns_us", alias = "dns", skip_serializing_if = "Option::is_none")]
     pub dns: Option<u64>,
     /// Connecting.
-    #[serde(rename = "tcp_us", alias = "tcp", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tcp_us", alias = "tcp", skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u64>,
     /// Shaking hands.
-    #[serde(rename = "tls_us", alias = "tls", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tls_us", alias = "tls", skip_serializing_if = "Option::is_none")]
     pub tls: Option<u64>,
     /// Until the socket had all of the request.
-    #[serde(
-        rename = "write_us",
-        alias = "write",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "write_us", alias = "write", skip_serializing_if = "Option::is_none")]
     pub write: Option<u64>,
     /// From written to the first byte of the answer.
     #[serde(
         rename = "first_byte_us",
         alias = "first_byte",
-        default,
         skip_serializing_if = "Option::is_none"
     )]
     pub first_byte: Option<u64>,
     /// From there to the last.
-    #[serde(
-        rename = "transfer_us",
-        alias = "transfer",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "transfer_us", alias = "transfer", skip_serializing_if = "Option::is_none")]
     pub transfer: Option<u64>,
     /// When the answer was whole, or the call had failed.
     #[serde(rename = "ended_at_us", alias = "ended_at")]
     pub ended_at: u64,
     /// Which connection carried it; a number of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<u64>,
     /// Which stream of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<u32>,
     /// `http/1.1`, `h2` or `ws`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Bytes of the request's body.
     pub bytes_out: u64,
     /// Bytes of the answer's body.
     pub bytes_in: u64,
     /// The HTTP status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The code of the JSON-RPC error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<i64>,
     /// The class of the proxy's own verdict, by its word: `answer`, `null`, `throttled`, ...
     pub class: String,
     /// The rule that decided it.
     pub rule: String,
     /// The pause that was asked for, milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// What the answer's headers tell of limits, by name: `retry-after`, `x-ratelimit-remaining`,
     /// ... Short, and nothing that could be a key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
     /// How the transport failed, by its word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What the catalogue says that it costs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub credits: Option<f64>,
 }
 
@@ -209,37 +193,22 @@ pub enum WireEvent {
         /// `http/1.1` or `h2`.
         protocol: String,
         /// What ALPN agreed on; absent without TLS.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         alpn: Option<String>,
         /// How long it took, microseconds: looking up the name.
-        #[serde(
-            rename = "dns_us",
-            alias = "dns",
-            default,
-            skip_serializing_if = "Option::is_none"
-        )]
+        #[serde(rename = "dns_us", alias = "dns", skip_serializing_if = "Option::is_none")]
         dns: Option<u64>,
         /// Connecting.
-        #[serde(
-            rename = "tcp_us",
-            alias = "tcp",
-            default,
-            skip_serializing_if = "Option::is_none"
-        )]
+        #[serde(rename = "tcp_us", alias = "tcp", skip_serializing_if = "Option::is_none")]
         tcp: Option<u64>,
         /// Shaking hands.
-        #[serde(
-            rename = "tls_us",
-            alias = "tls",
-            default,
-            skip_serializing_if = "Option::is_none"
-        )]
+        #[serde(rename = "tls_us", alias = "tls", skip_serializing_if = "Option::is_none")]
         tls: Option<u64>,
     },
     /// The other side's settings came.
     Settings {
         /// Streams that it takes at once; absent when it did not say.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         max_streams: Option<u32>,
         /// The others, by the names of RFC 9113 in small letters, or by their number.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -382,19 +351,19 @@ pub struct Rollup {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wire: BTreeMap<String, u64>,
     /// Half took no longer.
-    #[serde(rename = "p50_us", alias = "p50", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p50_us", alias = "p50", skip_serializing_if = "Option::is_none")]
     pub p50: Option<u64>,
     /// 95 % took no longer.
-    #[serde(rename = "p95_us", alias = "p95", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p95_us", alias = "p95", skip_serializing_if = "Option::is_none")]
     pub p95: Option<u64>,
     /// 99 % took no longer.
-    #[serde(rename = "p99_us", alias = "p99", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p99_us", alias = "p99", skip_serializing_if = "Option::is_none")]
     pub p99: Option<u64>,
     /// The longest.
-    #[serde(rename = "max_us", alias = "max", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_us", alias = "max", skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// Credits by the catalogue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub credits: Option<f64>,
     /// What it cost the generator.
     #[serde(flatten)]
@@ -419,7 +388,7 @@ pub struct GeneratorLoad {
     /// What was measured may be our own: conclude nothing.
     pub saturated: bool,
     /// Why, where that is so; not told by runs of before there were several reasons.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<CellDoubt>,
 }
 
@@ -469,13 +438,13 @@ pub struct MeasuredTarget {
     /// hold a key.
     pub host: String,
     /// The provider's id in the catalogue, where it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The chain that it told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub chain_id: Option<u64>,
     /// What its calls cost, where the provider is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<CreditPrice>,
 }
 
@@ -485,13 +454,13 @@ pub struct CreditPrice {
     /// What the provider calls a credit.
     pub unit: String,
     /// The plan, as the catalogue names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     /// Credits in a month of that plan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub credits_per_month: Option<u64>,
     /// What a million credits cost, US dollars.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usd_per_million: Option<f64>,
 }
 
@@ -503,7 +472,7 @@ pub struct Machine {
     /// Its cores.
     pub cores: u32,
     /// What the operator wants to be remembered, such as the region.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
