@@ -73,6 +73,18 @@ pub fn flood(calls: &[TimedCall]) -> Option<Flood> {
     })
 }
 
+/// Floods after as long a silence pass this much more or less at first where something else is left.
+const UNEVEN: f64 = 1.25;
+
+/// Whether floods pass other numbers of calls at first, though each began with a limit that seemed whole: a bucket that
+/// is whole lets as many pass each time, or nearly.
+pub(crate) fn are_uneven<'a>(floods: impl Iterator<Item = &'a Vec<TimedCall>>) -> bool {
+    let firsts: Vec<f64> = floods.filter_map(|calls| flood(calls)).map(|it| it.first).collect();
+    let low = firsts.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = firsts.iter().copied().fold(0.0, f64::max);
+    high > UNEVEN * low + 2.0
+}
+
 fn stretch(calls: &[TimedCall]) -> f64 {
     let longest = calls.split(|call| !call.passed).map(<[TimedCall]>::len).max();
     longest.unwrap_or(0) as f64

@@ -21,14 +21,12 @@ use crate::record::{CallRecord, MeasuredTarget};
 use crate::stat::bucket::{TimedCall, pace};
 use crate::stat::median;
 use crate::stat::refill::{
-    LastPart, RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read, read_rested,
+    LastPart, RefillKind, RefillLimit, RestedFlood, are_uneven, begins_by_a_clock, flood, read,
+    read_rested,
 };
 
 /// Other failures above this share make a cell say nothing of limits.
 const FAILED_MAX: f64 = 0.01;
-
-/// A bucket that is whole lets as many pass at first each time, or nearly.
-const UNEVEN: f64 = 1.25;
 
 /// The number of cells, at different times of the provider's clock, that have to show that a window slides.
 const SLIDING_SEEN_MIN: usize = 2;
@@ -184,14 +182,8 @@ fn bucket(seen: &SeenFloods<'_, '_>, limit: &RefillLimit) -> DraftVerdict {
         (RefillKind::Steady, 1.., _) | (RefillKind::Reset, _, 2..) => Confidence::Medium,
         (RefillKind::Steady | RefillKind::Reset, _, _) => Confidence::Low,
     };
-    let firsts: Vec<f64> =
-        rested.iter().filter_map(|calls| flood(calls)).map(|it| it.first).collect();
-    let (low, high) = (
-        firsts.iter().copied().fold(f64::INFINITY, f64::min),
-        firsts.iter().copied().fold(0.0, f64::max),
-    );
     // Something else is left in it, such as calls of earlier experiments in a longer window.
-    let is_uneven = limit.kind == RefillKind::Steady && high > UNEVEN * low + 2.0;
+    let is_uneven = limit.kind == RefillKind::Steady && are_uneven(rested.iter());
     let sure = if is_uneven { Confidence::Low } else { sure };
     let finding = Finding::Bucket(Found(TokenLimit {
         size: limit.size.round() as u64,

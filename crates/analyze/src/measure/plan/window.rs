@@ -25,7 +25,7 @@ use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
 use crate::stat::bucket::TimedCall;
 use crate::stat::refill::{
-    LastPart, RefillKind, RefillLimit, RestedFlood, begins_by_a_clock, flood, read_rested,
+    LastPart, RefillKind, RefillLimit, RestedFlood, are_uneven, begins_by_a_clock, read_rested,
 };
 use crate::work::WorkKind;
 
@@ -44,8 +44,6 @@ const SILENCE_MIN: Duration = Duration::from_secs(11);
 const LONG_SILENCE_MIN: Duration = Duration::from_secs(62);
 /// A bucket that seems to take longer than this to fill, in seconds, may be a longer window that was partly used.
 const BUCKET_MAX_S: f64 = 10.0;
-/// Floods after as long a silence pass this much more or less at first where something else is left.
-const UNEVEN: f64 = 1.25;
 /// When the parts of the last cell begin, in windows, and how much of one window's calls they are.
 /// At twice the limit the first takes a quarter of a window, and the last ends as the second begins
 /// to be forgotten.
@@ -202,18 +200,6 @@ fn silence_of(windows: f64, window: f64, at_least: Duration) -> Duration {
     Duration::from_secs_f64((windows + missing) * window)
 }
 
-/// Whether other numbers of calls pass at first, though the silence before was longer than what seems to be the
-/// window.
-fn is_uneven(floods: &[RestedFlood]) -> bool {
-    let first = |it: &RestedFlood| flood(&it.calls).map(|it| it.first);
-    let firsts: Vec<f64> = floods.iter().filter_map(first).collect();
-    let (low, high) = (
-        firsts.iter().copied().fold(f64::INFINITY, f64::min),
-        firsts.iter().copied().fold(0.0, f64::max),
-    );
-    firsts.len() >= 2 && high > UNEVEN * low + 2.0
-}
-
 impl ExperimentPlan for WindowPlan {
     fn name(&self) -> &'static str {
         "window"
@@ -270,7 +256,7 @@ impl ExperimentPlan for WindowPlan {
         if self.floods.len() == FLOODS {
             // At that length, windows are more common than buckets.
             let is_long = limit.kind == RefillKind::Steady && limit.window > BUCKET_MAX_S;
-            self.is_long = is_long || is_uneven(&self.floods[1..]);
+            self.is_long = is_long || are_uneven(self.floods[1..].iter().map(|it| &it.calls));
         }
         if let Some(silence) = SILENCES.get(self.floods.len() - FLOODS).filter(|_| self.is_long) {
             return Some(self.flood(silence_of(*silence, limit.window, LONG_SILENCE_MIN)));
