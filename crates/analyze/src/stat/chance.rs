@@ -68,15 +68,20 @@ pub fn beyond(t: f64, freedom: f64) -> f64 {
 
 /// The `t` that is exceeded on either side with this chance, by bisection.
 pub(crate) fn t_beyond(chance: f64, freedom: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 1.0);
+    let mut high = 1.0;
     while beyond(high, freedom) > chance && high < 1e12 {
         high *= 2.0;
     }
+    bisected((0.0, high), |t| beyond(t, freedom) > chance).1
+}
+
+/// The two sides, as near as numbers go, of where `is_below` ceases to hold.
+fn bisected((mut low, mut high): (f64, f64), is_below: impl Fn(f64) -> bool) -> (f64, f64) {
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
-        if beyond(middle, freedom) > chance { low = middle } else { high = middle }
+        if is_below(middle) { low = middle } else { high = middle }
     }
-    high
+    (low, high)
 }
 
 /// That of `n` things, each of which happens with the chance `share`, `k` or more happen.
@@ -90,17 +95,9 @@ pub(crate) fn so_many(k: u64, n: u64, share: f64) -> f64 {
 /// The interval of 95 % of a share of which `k` of `n` were seen: Clopper and Pearson (1934), by bisection.
 pub(crate) fn share_interval(k: u64, n: u64) -> (f64, f64) {
     const EACH_SIDE: f64 = 0.025;
-    let edge = |is_below: &dyn Fn(f64) -> bool| {
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..60 {
-            let middle = f64::midpoint(low, high);
-            if is_below(middle) { low = middle } else { high = middle }
-        }
-        low
-    };
-    let low = edge(&|share| so_many(k, n, share) < EACH_SIDE);
-    let high = if k < n { edge(&|share| 1.0 - so_many(k + 1, n, share) > EACH_SIDE) } else { 1.0 };
-    (if k == 0 { 0.0 } else { low }, high)
+    let low = || bisected((0.0, 1.0), |share| so_many(k, n, share) < EACH_SIDE).0;
+    let high = || bisected((0.0, 1.0), |share| 1.0 - so_many(k + 1, n, share) > EACH_SIDE).0;
+    (if k == 0 { 0.0 } else { low() }, if k < n { high() } else { 1.0 })
 }
 
 /// The normal deviate above which chance leads as often as a chi-square with `freedom` degrees above `sum`: Wilson and
