@@ -320,6 +320,19 @@ pub struct Cell {
     pub load: GeneratorLoad,
 }
 
+impl Cell {
+    /// Its factors in words, such as `rate 10, work mix`.
+    pub(crate) fn setting(&self) -> String {
+        let factors = self.factors.iter().map(|(name, value)| format!("{name} {value}"));
+        factors.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Factors of a cell, by their names.
+pub(crate) fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 fn is_first(number: &u32) -> bool {
     *number == 0
 }

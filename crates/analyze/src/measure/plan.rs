@@ -28,6 +28,7 @@ use crate::measure::schedule::Schedule;
 use crate::measure::way::{Means, WARMING_MAX};
 use crate::record::CallRecord;
 use crate::record::trial;
+use crate::record::{CallRecord, factors};
 use crate::stat::bucket::TimedCall;
 use crate::work::WorkKind;
 
@@ -201,8 +202,4 @@ pub trait ExperimentPlan: Debug {
 
     /// For this long it was played before the run was cut, where calls are rolled up.
     fn watched(&mut self, _: Duration) {}
-}
-
-fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

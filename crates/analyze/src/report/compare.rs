@@ -253,9 +253,7 @@ fn settings(side: Side<'_>) -> TimesBySetting {
     for trial in trials(side.records) {
         let Some(target) = side.run.targets.get(trial.target as usize) else { continue };
         for played in trial.sound().0 {
-            let factors: Vec<String> =
-                played.cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            let setting = format!("{}: {}", trial.experiment, factors.join(", "));
+            let setting = format!("{}: {}", trial.experiment, played.cell.setting());
             let served = played.calls.iter().filter(|call| see::served(call));
             let taken: Vec<f64> = served.map(|call| see::took_ms(call)).collect();
             if median(&taken).is_some_and(|middle| taken.len() > 1 && middle > 0.0) {

@@ -96,17 +96,13 @@ fn part(rollup: &Rollup) -> String {
 /// One cell. Times are those of calls that were served, from when they should have begun; what was
 /// neither served nor throttled has failed, whether an answer came or not.
 fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
-    let took: Vec<f64> = calls
-        .iter()
-        .filter(|call| trial::served(call))
-        .map(|call| call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0)
-        .collect();
+    let took: Vec<f64> =
+        calls.iter().filter(|call| trial::served(call)).map(|call| trial::took_ms(call)).collect();
     let throttled = calls.iter().filter(|call| trial::throttled(call)).count();
     let failed = calls.len() - took.len() - throttled;
-    let factors: Vec<String> =
-        cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let setting = cell.setting();
     if calls.is_empty() {
-        return format!("{} {}: {} calls", cell.experiment, factors.join(", "), cell.calls);
+        return format!("{} {setting}: {} calls", cell.experiment, cell.calls);
     }
     let times = match (quantile(&took, 0.5), quantile(&took, 0.95)) {
         (Some(p50), Some(p95)) => format!(", p50 {p50:.1} ms, p95 {p95:.1} ms"),
@@ -114,9 +110,8 @@ fn line(cell: &Cell, calls: &[&CallRecord]) -> String {
     };
     let doubt = left_out(cell.load.doubted());
     format!(
-        "{} {}: {} calls, {throttled} throttled, {failed} failed{times}{doubt}",
+        "{} {setting}: {} calls, {throttled} throttled, {failed} failed{times}{doubt}",
         cell.experiment,
-        factors.join(", "),
         calls.len()
     )
 }

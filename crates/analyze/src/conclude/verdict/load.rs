@@ -172,9 +172,7 @@ pub(super) fn beside(
         let (times, other_times) = (vec![cell.times()], vec![other.times()]);
         let Some(more) = median_difference(&times, &other_times, rng) else { continue };
         let p99 = |played: &PlayedCell<'_>| played.took(0.99).unwrap_or(0.0);
-        let factors = cell.cell.factors.iter();
-        let setting: Vec<String> = factors.map(|(name, value)| format!("{name} {value}")).collect();
-        found.push((setting.join(", "), more, (p99(cell), p99(other))));
+        found.push((cell.cell.setting(), more, (p99(cell), p99(other))));
     }
     let evidence = found
         .iter()
