@@ -26,7 +26,6 @@ use wellhead_upstream::VerdictClass;
 
 use crate::measure::schedule::Schedule;
 use crate::measure::way::{Means, WARMING_MAX};
-use crate::record::CallRecord;
 use crate::record::trial;
 use crate::record::{CallRecord, factors};
 use crate::stat::bucket::TimedCall;
@@ -70,6 +69,9 @@ pub struct Ordered {
     /// Silence before it.
     pub rest: Duration,
 }
+
+/// Calls at once on one connection, as the proxy has it where nothing else is known.
+const STREAMS_MAX: usize = 90;
 
 /// A served call is late if it took more than [`LATE_TIMES`] times as long as the quickest, and more than [`LATE_US`].
 const LATE_TIMES: u64 = 10;
@@ -119,9 +121,7 @@ impl CellOutcome {
             self.late += u64::from(took > (LATE_TIMES * quickest).max(LATE_US));
         }
     }
-}
 
-impl CellOutcome {
     /// Whether its calls met a limit, whatever tells so: calls that are refused (one in a thousand is no limit), that
     /// fail, or that wait.
     pub(crate) fn is_limited(&self) -> bool {
@@ -158,6 +158,12 @@ impl Ordered {
         }
     }
 
+    /// Over so many connections.
+    fn over(self, connections: usize) -> Self {
+        let means = Means { connections, streams_max: STREAMS_MAX, ..self.means };
+        Self { means, ..self }
+    }
+
     /// Calls that it sends at most, those that warm up included.
     pub fn calls_max(&self) -> u64 {
         let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
@@ -170,14 +176,18 @@ pub trait ExperimentPlan: Debug {
     /// Its name, as records and verdicts have it.
     fn name(&self) -> &'static str;
 
-    /// Goes up when what it sends changes.
-    fn version(&self) -> u32;
+    /// Goes up when what it sends changes; 1 while that never did.
+    fn version(&self) -> u32 {
+        1
+    }
 
     /// Calls that it may send at most, those that warm up included, for one target.
     fn calls_max(&self) -> u64;
 
-    /// What is asked, for a prediction of what it costs.
-    fn work(&self) -> WorkKind;
+    /// What is asked, for a prediction of what it costs: the cheapest, where it says nothing else.
+    fn work(&self) -> WorkKind {
+        WorkKind::Cheap
+    }
 
     /// Methods that it asks and their shares, likewise.
     fn methods(&self) -> Vec<(&'static str, f64)> {

@@ -43,14 +43,9 @@ impl BodiesPlan {
         let at_once = at_once.max(2);
         let mut cells = Vec::new();
         for repeat in (0..repeats).rev() {
-            let mut round = vec![
-                (1, false, repeat),
-                (at_once, false, repeat),
-                (0, true, repeat),
-                (at_once, true, repeat),
-            ];
+            let mut round = kinds(at_once).map(|(large, small)| (large, small, repeat));
             round.shuffle(rng);
-            cells.append(&mut round);
+            cells.extend(round);
         }
         Self { calls: calls.max(1), at_once, repeats, version, rest, cells }
     }
@@ -68,21 +63,21 @@ impl BodiesPlan {
     }
 }
 
+/// Large ones at a time, and whether small ones are asked, of the four kinds of cells.
+fn kinds(at_once: usize) -> [(usize, bool); 4] {
+    [(1, false), (at_once, false), (0, true), (at_once, true)]
+}
+
 impl ExperimentPlan for BodiesPlan {
     fn name(&self) -> &'static str {
         "bodies"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
-        let round = [(1, false), (self.at_once, false), (0, true), (self.at_once, true)];
-        let calls: u64 =
-            round.iter().map(|(large, small)| self.schedule(*large, *small).calls()).sum();
         // Each cell is warmed up.
-        u64::from(self.repeats) * (calls + 3 * round.len() as u64)
+        let calls =
+            kinds(self.at_once).map(|(large, small)| self.schedule(large, small).calls() + 3);
+        u64::from(self.repeats) * calls.iter().sum::<u64>()
     }
 
     fn work(&self) -> WorkKind {
@@ -95,6 +90,7 @@ impl ExperimentPlan for BodiesPlan {
 
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (large, small, repeat) = self.cells.pop()?;
+        let work = if small { WorkKind::Cheap } else { WorkKind::LargeBlocks };
         Some(Ordered {
             factors: factors([
                 ("large", large.to_string()),
@@ -104,10 +100,7 @@ impl ExperimentPlan for BodiesPlan {
             repeat,
             means: Means { version: self.version, streams_max: self.at_once + 1, ..Means::ONE },
             rest: self.rest,
-            ..Ordered::timed(
-                if small { WorkKind::Cheap } else { WorkKind::LargeBlocks },
-                self.schedule(large, small),
-            )
+            ..Ordered::timed(work, self.schedule(large, small))
         })
     }
 }

@@ -136,14 +136,11 @@ impl ConnectionPlan {
             factors: factors(held),
             repeat,
             means: Means { version: self.version, streams_max: AT_ONCE, ..Means::ONE },
-            work: WorkKind::Cheap,
-            batch: 1,
-            schedule,
             // All requests of the connection are to be counted.
             warmed: false,
-            until_failure: false,
             timed: false,
             rest: self.rest,
+            ..Ordered::timed(WorkKind::Cheap, schedule)
         }
     }
 }
@@ -158,19 +155,11 @@ impl ExperimentPlan for ConnectionPlan {
         "connection"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         // A call or a few too many tell that it is over.
         let requests = u64::from(ENDS) * (self.requests + AT_ONCE as u64);
         let silences = if self.idle.is_zero() { 0 } else { 2 * BISECTIONS_MAX };
         if self.requests == 0 { silences } else { requests + silences }
-    }
-
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {

@@ -8,11 +8,10 @@ use std::time::Duration;
 use rand::Rng;
 use rand::seq::SliceRandom as _;
 
-use super::window::{CONNECTIONS, STREAMS_MAX};
+use super::window::CONNECTIONS;
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::knock::Knocking;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// How often each method is played.
@@ -51,10 +50,6 @@ impl ExperimentPlan for CostPlan {
         "cost"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         self.cells.len() as u64 * (self.terms.calls + 3 * CONNECTIONS as u64)
     }
@@ -77,9 +72,8 @@ impl ExperimentPlan for CostPlan {
         Some(Ordered {
             factors: factors([("method", method.to_owned())]),
             repeat,
-            means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
             rest: self.rest,
-            ..Ordered::timed(WorkKind::Only(method), Schedule::Knock(self.terms))
+            ..Ordered::timed(WorkKind::Only(method), Schedule::Knock(self.terms)).over(CONNECTIONS)
         })
     }
 }

@@ -33,21 +33,15 @@ impl ExperimentPlan for LatencyPlan {
         self.calls + 3
     }
 
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
-    }
-
     fn lasts(&self) -> Duration {
         Duration::ZERO
     }
 
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
+        let schedule = Schedule::Closed { at_once: 1, calls: self.calls, within: None };
         (!std::mem::replace(&mut self.over, true)).then(|| Ordered {
             factors: factors([("concurrency", "1".to_owned())]),
-            ..Ordered::timed(
-                WorkKind::Cheap,
-                Schedule::Closed { at_once: 1, calls: self.calls, within: None },
-            )
+            ..Ordered::timed(WorkKind::Cheap, schedule)
         })
     }
 }

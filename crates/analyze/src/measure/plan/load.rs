@@ -13,8 +13,6 @@ use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
 use crate::work::WorkKind;
 
-/// Calls at once on one connection, as the proxy has it where nothing else is known.
-const STREAMS_MAX: usize = 90;
 /// Calls that a user makes in a second at most, where nothing else is asked for.
 pub const PER_USER: u64 = 20;
 /// Of a spike the peak lasts for this part of what comes before and after.
@@ -114,10 +112,6 @@ impl ExperimentPlan for LoadPlan {
         "load"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         let warming = 3 * self.connections as u64;
         let calls = |(stage, lasting): &(Stage, Duration)| self.schedule(*stage, *lasting).calls();
@@ -153,16 +147,14 @@ impl ExperimentPlan for LoadPlan {
                 factors.insert("users".to_owned(), users.to_string())
             }
         };
+        let schedule = self.schedule(stage, lasting);
+        let usual = Ordered::timed(self.work, schedule).over(self.connections);
         Some(Ordered {
             factors,
-            means: Means {
-                version: self.version,
-                connections: self.connections,
-                streams_max: STREAMS_MAX,
-            },
+            means: Means { version: self.version, ..usual.means },
             batch: self.batch,
             rest: self.rest,
-            ..Ordered::timed(self.work, self.schedule(stage, lasting))
+            ..usual
         })
     }
 }

@@ -8,13 +8,10 @@ use std::time::Duration;
 
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// Connections: few enough to be polite, and more than one so that none is the limit.
 const CONNECTIONS: usize = 2;
-/// Calls at once on one of them.
-const STREAMS_MAX: usize = 90;
 
 /// A rate, and how long it is held.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +20,12 @@ pub struct ProbeCell {
     pub per_second: f64,
     /// How long.
     pub lasting: Duration,
+}
+
+impl ProbeCell {
+    fn schedule(self) -> Schedule {
+        Schedule::rate(self.per_second, self.lasting)
+    }
 }
 
 /// See the module.
@@ -50,9 +53,8 @@ impl ProbePlan {
         self.played += 1;
         Ordered {
             factors: factors([("rate", cell.per_second.to_string()), ("side", side.to_owned())]),
-            means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
             rest,
-            ..Ordered::timed(WorkKind::Cheap, Schedule::rate(cell.per_second, cell.lasting))
+            ..Ordered::timed(WorkKind::Cheap, cell.schedule()).over(CONNECTIONS)
         }
     }
 }
@@ -62,19 +64,9 @@ impl ExperimentPlan for ProbePlan {
         "probe"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
-        let calls = |cell: ProbeCell| {
-            Schedule::rate(cell.per_second, cell.lasting).calls() + 3 * CONNECTIONS as u64
-        };
+        let calls = |cell: ProbeCell| cell.schedule().calls() + 3 * CONNECTIONS as u64;
         [self.below, self.above].into_iter().flatten().map(calls).sum()
-    }
-
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {

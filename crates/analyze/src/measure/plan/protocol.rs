@@ -106,10 +106,6 @@ impl ExperimentPlan for ProtocolPlan {
         "protocol"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         let Sweep { bodies, calls, repeats, .. } = &self.sweep;
         calls * u64::from(*repeats) * (self.sweep.ways().len() * bodies.len()) as u64
@@ -128,6 +124,7 @@ impl ExperimentPlan for ProtocolPlan {
         let ProtocolSetting { version, connections, at_once, body: work, repeat } =
             self.cells.pop()?;
         let protocol = if version == HttpVersion::H1 { "http/1.1" } else { "h2" };
+        let schedule = Schedule::Closed { at_once, calls: self.sweep.calls, within: None };
         Some(Ordered {
             factors: factors([
                 ("protocol", protocol.to_owned()),
@@ -137,13 +134,9 @@ impl ExperimentPlan for ProtocolPlan {
             ]),
             repeat,
             means: Means { version, connections, streams_max: at_once.div_ceil(connections) },
-            work,
-            batch: 1,
-            schedule: Schedule::Closed { at_once, calls: self.sweep.calls, within: None },
             warmed: false,
-            until_failure: false,
-            timed: true,
             rest: self.rest,
+            ..Ordered::timed(work, schedule)
         })
     }
 }

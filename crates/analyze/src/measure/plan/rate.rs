@@ -10,17 +10,13 @@
 
 use std::time::Duration;
 
+use super::window::CONNECTIONS;
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// Cells that are played from the first refusal on.
 const BEYOND: u32 = 2;
-/// Connections: few enough to be polite, and more than one so that none is the limit.
-const CONNECTIONS: usize = 4;
-/// Calls at once on one of them.
-const STREAMS_MAX: usize = 90;
 /// Rests before the lowest rate is played again, where it was refused: a window of ten seconds, and of a minute.
 const WAITS: [Duration; 2] = [Duration::from_secs(11), Duration::from_secs(61)];
 /// Rates that are played again because a higher one passed.
@@ -29,7 +25,7 @@ const AGAIN_MAX: u32 = 1;
 const RATES_MAX: usize = 100;
 
 /// See the module.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RatePlan {
     rates: Vec<f64>,
     lasting: Duration,
@@ -60,19 +56,7 @@ impl RatePlan {
             rate *= step.max(1.01);
         }
         rates.push(up_to);
-        Self {
-            rates,
-            lasting,
-            rest,
-            next: 0,
-            refused: 0,
-            repeat: 0,
-            played: 0,
-            passed: false,
-            waits: 0,
-            doubted: None,
-            again: 0,
-        }
+        Self { rates, lasting, rest, ..Self::default() }
     }
 
     /// The cell of the rate at this place.
@@ -82,9 +66,8 @@ impl RatePlan {
         Ordered {
             factors: factors([("rate", rate.to_string())]),
             repeat,
-            means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
             rest,
-            ..Ordered::timed(WorkKind::Cheap, Schedule::rate(rate, self.lasting))
+            ..Ordered::timed(WorkKind::Cheap, Schedule::rate(rate, self.lasting)).over(CONNECTIONS)
         }
     }
 
@@ -119,10 +102,6 @@ impl ExperimentPlan for RatePlan {
         let waited = WAITS.len() as u64 * self.rates.first().map_or(0, calls);
         let below = self.rates.iter().rev().nth(1).map_or(0, calls);
         self.rates.iter().map(calls).sum::<u64>() + again + waited + u64::from(AGAIN_MAX) * below
-    }
-
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {

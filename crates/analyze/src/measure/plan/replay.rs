@@ -8,11 +8,8 @@ use std::time::Duration;
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::call_list::CallList;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::{Means, WARMING_MAX};
+use crate::measure::way::WARMING_MAX;
 use crate::work::WorkKind;
-
-/// Calls at once on one connection, as the proxy has it where nothing else is known.
-const STREAMS_MAX: usize = 90;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -38,10 +35,6 @@ impl ExperimentPlan for ReplayPlan {
         "replay"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         (self.times.len() + WARMING_MAX * self.connections.max(1)) as u64
     }
@@ -57,8 +50,8 @@ impl ExperimentPlan for ReplayPlan {
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         (!std::mem::replace(&mut self.over, true)).then(|| Ordered {
             factors: factors([("speed", self.speed.to_string())]),
-            means: Means { connections: self.connections, streams_max: STREAMS_MAX, ..Means::ONE },
             ..Ordered::timed(self.work(), Schedule::At(Arc::clone(&self.times)))
+                .over(self.connections)
         })
     }
 }

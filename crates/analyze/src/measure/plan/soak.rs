@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
-/// Calls at once on one connection, as the proxy has it where nothing else is known.
-const STREAMS_MAX: usize = 90;
 /// Calls that all users may make in a second, for a bound.
 const USERS_PER_SECOND: u64 = 20;
 
@@ -66,10 +63,6 @@ impl ExperimentPlan for SoakPlan {
         "soak"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         self.schedule().calls() + 3 * self.connections as u64
     }
@@ -101,8 +94,7 @@ impl ExperimentPlan for SoakPlan {
         };
         Some(Ordered {
             factors: factors([load, ("work", self.work.word().to_owned())]),
-            means: Means { connections: self.connections, streams_max: STREAMS_MAX, ..Means::ONE },
-            ..Ordered::timed(self.work, self.schedule())
+            ..Ordered::timed(self.work, self.schedule()).over(self.connections)
         })
     }
 }

@@ -41,14 +41,8 @@ impl StreamsPlan {
     pub fn new(from: u64, up_to: u64, rest: Duration) -> Self {
         let up_to = up_to.max(1);
         let first = from.clamp(1, up_to);
-        Self {
-            up_to,
-            rest,
-            low: 0,
-            high: None,
-            phase: StreamsPhase::Doubling(first),
-            trying: first,
-        }
+        let phase = StreamsPhase::Doubling(first);
+        Self { up_to, rest, low: 0, high: None, phase, trying: first }
     }
 
     fn learn(&mut self, failed: bool) {
@@ -99,18 +93,10 @@ impl ExperimentPlan for StreamsPlan {
         "streams"
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
     fn calls_max(&self) -> u64 {
         let steps = u64::from(self.up_to.ilog2());
         let cells = 2 * steps + 2 + 2 * u64::from(REPEATS - 1);
         cells * (self.up_to + 1)
-    }
-
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
@@ -124,18 +110,16 @@ impl ExperimentPlan for StreamsPlan {
         let (size, repeat) = self.size()?;
         self.trying = size;
         let at_once = usize::try_from(size).unwrap_or(usize::MAX);
+        let schedule = Schedule::Closed { at_once, calls: self.up_to, within: None };
         Some(Ordered {
             factors: factors([("streams", size.to_string())]),
             repeat,
             means: Means { version: HttpVersion::H2, connections: 1, streams_max: at_once },
-            work: WorkKind::Cheap,
-            batch: 1,
-            schedule: Schedule::Closed { at_once, calls: self.up_to, within: None },
-            // The number of streams is known when the settings are.
-            warmed: true,
+            // It is warmed up: the number of streams is known when the settings are.
             until_failure: true,
             timed: false,
             rest: self.rest,
+            ..Ordered::timed(WorkKind::Cheap, schedule)
         })
     }
 }

@@ -58,16 +58,13 @@ impl ExperimentPlan for ThrottlePlan {
         self.calls * self.cells.len() as u64 + warming as u64
     }
 
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
-    }
-
     fn lasts(&self) -> Duration {
         self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
         let (connections, at_once) = self.cells.pop()?;
+        let schedule = Schedule::Closed { at_once, calls: self.calls, within: None };
         Some(Ordered {
             factors: factors([
                 ("concurrency", at_once.to_string()),
@@ -80,10 +77,7 @@ impl ExperimentPlan for ThrottlePlan {
                 streams_max: at_once.div_ceil(connections.max(1)),
             },
             rest: self.rest,
-            ..Ordered::timed(
-                WorkKind::Cheap,
-                Schedule::Closed { at_once, calls: self.calls, within: None },
-            )
+            ..Ordered::timed(WorkKind::Cheap, schedule)
         })
     }
 }

@@ -22,7 +22,6 @@ use std::time::Duration;
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::knock::Knocking;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::stat::bucket::TimedCall;
 use crate::stat::refill::{
     LastPart, RefillKind, RefillLimit, RestedFlood, are_uneven, begins_by_a_clock, read_rested,
@@ -33,8 +32,6 @@ use crate::work::WorkKind;
 const FLOODS: usize = 3;
 /// Connections: few enough to be polite, and more than one so that none is the limit.
 pub(super) const CONNECTIONS: usize = 4;
-/// Calls at once on one of them.
-pub(super) const STREAMS_MAX: usize = 90;
 /// The silence before a flood, in windows. The parts over one differ by a third of a window.
 const SILENCES: [f64; 2] = [1.35, 1.68];
 /// Whole windows are added until a silence is as long as this: what earlier experiments left in a window of ten
@@ -60,7 +57,7 @@ const EMPTYING: f64 = 1.2;
 const EMPTYING_MORE: f64 = 8.0;
 
 /// See the module.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WindowPlan {
     per_second: f64,
     calls: u64,
@@ -89,23 +86,7 @@ impl WindowPlan {
     /// Floods at `per_second`, with `calls` calls and `within` at most each time. `settle` is the
     /// silence before the first.
     pub fn new(per_second: f64, calls: u64, within: Duration, settle: Duration) -> Self {
-        let floods = Vec::new();
-        Self {
-            per_second,
-            calls,
-            within,
-            settle,
-            floods,
-            silence: settle,
-            flooding: false,
-            pause: None,
-            heeded: 0,
-            is_long: false,
-            part_cells: 0,
-            last_part: None,
-            is_reduced: false,
-            over: false,
-        }
+        Self { per_second, calls, within, settle, silence: settle, ..Self::default() }
     }
 
     fn flood(&mut self, silence: Duration) -> Ordered {
@@ -130,12 +111,7 @@ impl WindowPlan {
         repeat: u32,
         schedule: Schedule,
     ) -> Ordered {
-        Ordered {
-            factors,
-            repeat,
-            means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
-            ..Ordered::timed(WorkKind::Cheap, schedule)
-        }
+        Ordered { factors, repeat, ..Ordered::timed(WorkKind::Cheap, schedule).over(CONNECTIONS) }
     }
 
     /// Empties the limit, is silent for as long as was asked for, and sends one call. `None` where
@@ -212,10 +188,6 @@ impl ExperimentPlan for WindowPlan {
     fn calls_max(&self) -> u64 {
         let cells = (FLOODS + SILENCES.len()) as u64 + u64::from(HEEDED_MAX) + PART_CELLS as u64;
         cells * (self.calls + 3 * CONNECTIONS as u64)
-    }
-
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
     }
 
     fn lasts(&self) -> Duration {
