@@ -16,36 +16,28 @@ mod smaller;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use serde_json::Value;
-use wellhead_jsonrpc::{ReplyOutcome, scan};
 
 use crate::measure::run::Finished;
-use crate::measure::way::FinishedCall;
+use crate::record::factors;
 
 type Factors = BTreeMap<String, String>;
 
-/// Factors of a cell, those without a value left out.
-fn factors<const N: usize>(pairs: [(&str, String); N]) -> Factors {
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// The raw result of a call, where it has one.
-fn result(done: &FinishedCall) -> Option<Bytes> {
-    match scan(&done.body).ok()?.outcome {
-        ReplyOutcome::Result(span) => Some(done.body.slice_ref(span.of(&done.body))),
-        ReplyOutcome::Error(_) => None,
-    }
-}
-
 /// The result of a finished call as JSON, where it has one.
 fn value(finished: &Finished) -> Option<Value> {
-    serde_json::from_slice(&result(finished.last()?)?).ok()
+    serde_json::from_slice(&finished.last()?.result()?).ok()
 }
 
 /// A quantity such as `"0x1f"`.
 fn quantity(value: &Value) -> Option<u64> {
     u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+/// Whether a text is `0x` and digits, of this length in all.
+fn is_hex(text: &str, length: usize) -> bool {
+    let digits = text.strip_prefix("0x");
+    text.len() == length
+        && digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// A text from outside, fit for a record: short, on one line, and without what moves a cursor.

@@ -29,7 +29,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
@@ -40,7 +39,7 @@ pub use strain::{CpuClock, CpuTime};
 use crate::ending::{RefusalRun, SendingEnd};
 use crate::measure::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::{FinishedCall, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
+use crate::measure::way::{Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
 use crate::stat::bucket::TimedCall;
 use crate::stored::{self, PACKED_RECORDS, RECORDS, REPORT_FILES};
@@ -346,7 +345,8 @@ impl<'a> Player<'a> {
             if done.call.error.is_none() {
                 greeting.takes = greeting.takes.max(done.on_the_wire());
             }
-            let text = said(&done);
+            let raw = done.result();
+            let text: Option<String> = raw.and_then(|raw| serde_json::from_slice(&raw).ok());
             let text = text.as_deref();
             let number = text.and_then(quantity);
             let is_client = method == "web3_clientVersion";
@@ -772,14 +772,6 @@ fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
         means.connections = means.connections.max(connections);
     }
     ordered
-}
-
-/// The text that an answer is. Nothing else in it is read, however large it is.
-fn said(done: &FinishedCall) -> Option<String> {
-    match scan(&done.body).ok()?.outcome {
-        ReplyOutcome::Result(span) => serde_json::from_slice(span.of(&done.body)).ok(),
-        ReplyOutcome::Error(_) => None,
-    }
 }
 
 fn quantity(text: &str) -> Option<u64> {

@@ -245,6 +245,14 @@ impl FinishedCall {
         took.saturating_sub(self.queued()).saturating_sub(Duration::from_micros(set_up))
     }
 
+    /// The raw result, where it has one.
+    pub(crate) fn result(&self) -> Option<Bytes> {
+        match scan(&self.body).ok()?.outcome {
+            ReplyOutcome::Result(span) => Some(self.body.slice_ref(span.of(&self.body))),
+            ReplyOutcome::Error(_) => None,
+        }
+    }
+
     /// How long it waited for a connection or for room on one: all of its time, where it did so in
     /// vain.
     pub(crate) fn queued(&self) -> Duration {

@@ -183,7 +183,7 @@ fn note(
     it: &mut Watched,
     done: FinishedCall,
 ) -> Result<(), RunError> {
-    let told = super::result(&done).and_then(|raw| serde_json::from_slice(&raw).ok());
+    let told = done.result().and_then(|raw| serde_json::from_slice(&raw).ok());
     let height = told.as_ref().and_then(quantity);
     let (begun, ended) = (done.begun, done.ended);
     it.count += 1;

@@ -13,6 +13,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng, RngCore};
 use serde_json::Value;
 
+use super::is_hex;
 use crate::work::WorkCall;
 
 /// Transactions of one block that are looked at.
@@ -74,8 +75,8 @@ impl Material {
             let (Some(number), Some(address)) = (number, text(log, "address", 42)) else {
                 continue;
             };
-            let topics = log.get("topics").and_then(Value::as_array);
-            let topic = topics.and_then(|topics| topics.first()).and_then(|it| is_hex(it, 66));
+            let topic = log.get("topics").and_then(|topics| topics.get(0)?.as_str());
+            let topic = topic.and_then(|topic| hex(topic, 66));
             self.contracts.insert(address.clone());
             self.logs.insert((number, address, topic));
         }
@@ -304,17 +305,11 @@ fn word(address: &str) -> String {
 
 /// A member that is hex of this length. Only such text is put into a call.
 fn text(value: &Value, name: &str, length: usize) -> Option<String> {
-    value.get(name).and_then(|value| is_hex(value, length))
-}
-
-fn is_hex(value: &Value, length: usize) -> Option<String> {
-    hex(value.as_str()?, length)
+    hex(value.get(name)?.as_str()?, length)
 }
 
 fn hex(text: &str, length: usize) -> Option<String> {
-    let digits = text.strip_prefix("0x")?;
-    let fits = text.len() == length && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    fits.then(|| text.to_ascii_lowercase())
+    is_hex(text, length).then(|| text.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ async fn listen(
             let params = r#"["newHeads"]"#.to_owned();
             let ask = WorkCall { method: "eth_subscribe", params };
             let done = session.ask(&ask).await;
-            let is_open = super::result(&done).is_some();
+            let is_open = done.result().is_some();
             if sender.send((who, PushEvent::Subscribed(Box::new(done)))).await.is_err() {
                 return;
             }

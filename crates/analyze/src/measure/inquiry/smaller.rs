@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::compare::{JsonStep, Parting};
+use super::is_hex;
 use crate::work::WorkCall;
 
 /// Calls to try instead of `ask`, the smallest first; `values` are the two answers that part.
@@ -92,12 +93,6 @@ fn one_log(log: &Value) -> Option<WorkCall> {
 fn hex(value: &Value, name: &str, length: usize) -> Option<String> {
     let text = value.get(name)?.as_str()?;
     is_hex(text, length).then(|| text.to_owned())
-}
-
-fn is_hex(text: &str, length: usize) -> bool {
-    let digits = text.strip_prefix("0x");
-    text.len() == length
-        && digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
