@@ -469,11 +469,11 @@ impl WayPool {
     }
 }
 
-fn word(protocol: Protocol) -> Option<String> {
+fn word(protocol: Protocol) -> String {
     match protocol {
-        Protocol::H1 => Some("http/1.1".to_owned()),
-        Protocol::H2 => Some("h2".to_owned()),
-        Protocol::Ws => Some("ws".to_owned()),
+        Protocol::H1 => "http/1.1".to_owned(),
+        Protocol::H2 => "h2".to_owned(),
+        Protocol::Ws => "ws".to_owned(),
     }
 }
 
@@ -484,7 +484,7 @@ fn micros(length: Duration) -> u64 {
 /// How the call travelled. What did not happen is absent.
 fn travelled(call: &mut CallRecord, passage: ExchangeTimeline, secrets: &Secrets) {
     let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
-    call.protocol = passage.protocol.and_then(word);
+    call.protocol = passage.protocol.map(word);
     call.connection = passage.connection;
     call.stream = passage.stream;
     call.queue = passage.connection.map(|_| micros(passage.queued));

@@ -121,8 +121,8 @@ pub(super) fn told(event: Event, secrets: &Secrets) -> (Instant, u64, WireEvent)
         Happening::Opened { protocol, alpn, set_up: SetUp { dns, tcp, tls } } => {
             let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
             WireEvent::Opened {
-                protocol: word(protocol).unwrap_or_default(),
-                alpn: alpn.and_then(word),
+                protocol: word(protocol),
+                alpn: alpn.map(word),
                 dns: some(dns),
                 tcp: some(tcp),
                 tls: some(tls),
