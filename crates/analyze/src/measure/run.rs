@@ -233,23 +233,32 @@ impl<'a> Player<'a> {
             }
         }
         let file = File::create_new(dir.join(RECORDS)).map_err(write)?;
-        let records = Writer::new(file).buffered(RECORDS_BYTES);
         let run = RunRecord {
             format: FORMAT,
-            id: String::new(),
             wellhead: terms.wellhead,
             seed: terms.seed,
             started_unix: terms.started_unix,
             targets: goals.iter().map(|goal| goal.target.clone()).collect(),
-            experiments: Vec::new(),
             machine: terms.machine,
-            asked: Vec::new(),
-            spent: 0,
+            ..RunRecord::default()
         };
-        let mut player = Self {
+        let mut player = Self::new(dir, run, Writer::new(file), budget, stop);
+        player.save()?;
+        Ok(player)
+    }
+
+    /// At the beginning of a run.
+    fn new(
+        dir: &Path,
+        run: RunRecord,
+        records: Writer<File>,
+        budget: &'a CallBudget,
+        stop: &'a StopSignal,
+    ) -> Self {
+        Self {
             dir: dir.to_owned(),
             run,
-            records,
+            records: records.buffered(RECORDS_BYTES),
             budget,
             stop,
             numbers: Numbers::default(),
@@ -262,9 +271,7 @@ impl<'a> Player<'a> {
             cpu: strain::cpu_time,
             silent: BTreeSet::new(),
             refusals: BTreeMap::new(),
-        };
-        player.save()?;
-        Ok(player)
+        }
     }
 
     /// With another clock for the processor's time: where time is paused, seconds of it pass in
@@ -292,22 +299,15 @@ impl<'a> Player<'a> {
         stored::unpack(dir).map_err(write)?;
         let (records, _) = Writer::append(&dir.join(RECORDS)).map_err(write)?;
         let (cells, connection, part) = earlier.numbers();
+        let run = earlier.run().clone();
         let mut player = Self {
-            dir: dir.to_owned(),
-            run: earlier.run().clone(),
-            records: records.buffered(RECORDS_BYTES),
-            budget,
-            stop,
             numbers: Numbers::from(connection),
             origin: Origin { at: Instant::now(), passed: earlier.goes_on_at(now_unix) },
             earlier: Some(earlier),
             goes_on: true,
-            precise: false,
             cells,
             part,
-            cpu: strain::cpu_time,
-            silent: BTreeSet::new(),
-            refusals: BTreeMap::new(),
+            ..Self::new(dir, run, records, budget, stop)
         };
         player.save()?;
         Ok(player)

@@ -37,7 +37,7 @@ pub(super) struct ResumedCell {
 }
 
 /// A run that was cut.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EarlierRun {
     run: RunRecord,
     /// By target and experiment, in the order in which they were played.
@@ -69,15 +69,7 @@ impl EarlierRun {
     }
 
     fn of(run: RunRecord, records: &[Record]) -> Self {
-        let mut earlier = Self {
-            run,
-            cells: BTreeMap::new(),
-            watched: BTreeMap::new(),
-            next_cell: 0,
-            next_connection: 0,
-            next_part: 0,
-            ended_at: 0,
-        };
+        let mut earlier = Self { run, ..Self::default() };
         for record in records {
             let (cell, connection, at) = match record {
                 Record::Call(call) => (call.cell, call.connection, call.ended_at),
