@@ -38,26 +38,10 @@ const SPARE: u64 = 4;
 impl Forecast {
     /// Adds up `plans`, played at `goal`.
     pub fn of(goal: &Goal, plans: &[Box<dyn ExperimentPlan>]) -> Self {
-        let one = |plan: &dyn ExperimentPlan| {
-            let calls = plan.calls_max();
-            let methods = plan.methods();
-            let each: Option<f64> = methods
-                .iter()
-                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
-                .sum();
-            (plan.name(), calls, each.map(|each| (each * calls as f64).ceil()))
-        };
-        let provider = goal.provider();
-        Self {
-            host: goal.target.host.clone(),
-            provider: provider.map(|provider| provider.name.as_str()),
-            unit: provider.map(|provider| provider.unit.as_str()),
-            experiments: plans.iter().map(|plan| one(&**plan)).collect(),
-            price: goal.target.price.clone(),
-            greeting: GREETING.iter().map(|method| goal.credits(method)).sum(),
-            spare: plans.iter().map(|plan| plan.calls_max()).sum::<u64>() / SPARE,
-            lasts: plans.iter().map(|plan| plan.lasts()).sum(),
-        }
+        let parts: Vec<_> =
+            plans.iter().map(|plan| (plan.name(), plan.methods(), plan.calls_max())).collect();
+        let told = Self::told(goal, &parts, plans.iter().map(|plan| plan.lasts()).sum());
+        Self { spare: told.calls() / SPARE, ..told }
     }
 
     /// Of an inquiry: by part its name, the methods that it asks with their shares, and calls at
@@ -74,8 +58,17 @@ impl Forecast {
                 .sum();
             (*name, *calls, each.map(|each| (each * *calls as f64).ceil()))
         };
-        let experiments = parts.iter().map(one).collect();
-        Self { experiments, lasts, ..Self::of(goal, &[]) }
+        let provider = goal.provider();
+        Self {
+            host: goal.target.host.clone(),
+            provider: provider.map(|provider| provider.name.as_str()),
+            unit: provider.map(|provider| provider.unit.as_str()),
+            experiments: parts.iter().map(one).collect(),
+            price: goal.target.price.clone(),
+            greeting: GREETING.iter().map(|method| goal.credits(method)).sum(),
+            spare: 0,
+            lasts,
+        }
     }
 
     /// Calls at most.
