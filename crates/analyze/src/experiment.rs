@@ -1,4 +1,4 @@
-//! The experiments by the names that records, conditions and reports have for them.
+//! What records, conditions and reports call the experiments, and the fates of a try of `reach`.
 
 /// Each with what it asks of a target.
 pub(crate) const EXPERIMENTS: [(&str, &str); 15] = [
@@ -23,4 +23,31 @@ pub(crate) const EXPERIMENTS: [(&str, &str); 15] = [
 pub(crate) fn question(name: &str) -> &'static str {
     let found = EXPERIMENTS.iter().find(|(known, _)| *known == name);
     found.map_or("", |(_, question)| question)
+}
+
+/// What became of a try of `reach`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TryFate {
+    /// Served.
+    Served,
+    /// Refused for what it is, or for its size.
+    Refused,
+    /// Not known: it failed in another way.
+    Open,
+}
+
+impl TryFate {
+    /// As records have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::Refused => "refused",
+            Self::Open => "open",
+        }
+    }
+
+    /// By its word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [Self::Served, Self::Refused, Self::Open].into_iter().find(|fate| fate.word() == word)
+    }
 }

@@ -55,7 +55,7 @@ pub(crate) mod see {
     pub(crate) use super::fresh::{Distance, lags_ms, sights};
     pub(crate) use super::limits::{fit_of, order, sustained};
     pub(crate) use super::load::level_of;
-    pub(crate) use super::reach::{TryFate, methods};
+    pub(crate) use super::reach::methods;
     pub(crate) use super::trial::{served, throttled, took_ms};
 }
 

@@ -154,7 +154,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl PlayedCell<'_> {
+impl<'a> PlayedCell<'a> {
     /// Whether its times are the target's.
     pub(crate) fn is_timed(&self) -> bool {
         !self.cell.load.saturated
@@ -171,7 +171,7 @@ impl PlayedCell<'_> {
     }
 
     /// A factor by its name.
-    pub fn factor(&self, name: &str) -> Option<&str> {
+    pub fn factor(&self, name: &str) -> Option<&'a str> {
         self.cell.factors.get(name).map(String::as_str)
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::conclude::verdict::see;
+use crate::experiment::TryFate;
 use crate::method_list::methods;
 use crate::record::{RunRecord, Trial};
 use crate::text::escaped;
@@ -65,7 +66,7 @@ fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Tria
 }
 
 /// What came of each method, by target.
-type MethodFates<'a> = BTreeMap<u32, BTreeMap<&'a str, see::TryFate>>;
+type MethodFates<'a> = BTreeMap<u32, BTreeMap<&'a str, TryFate>>;
 
 /// Methods by namespace, the targets side by side.
 fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
@@ -83,11 +84,11 @@ fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
     for (space, names) in &spaces {
         let _ = write!(out, "<tr><td>{}</td>", escaped(space));
         for fates in &of_targets {
-            let tried: Vec<see::TryFate> = names
+            let tried: Vec<TryFate> = names
                 .iter()
                 .filter_map(|name| fates.and_then(|it| it.get(name).copied()))
                 .collect();
-            let served = tried.iter().filter(|fate| **fate == see::TryFate::Served).count();
+            let served = tried.iter().filter(|fate| **fate == TryFate::Served).count();
             let text = match tried.len() {
                 0 => String::new(),
                 tried => format!("{served} of {tried}"),
@@ -103,9 +104,9 @@ fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
         let _ = write!(out, "<tr><td>{}</td>", escaped(name));
         for fates in &of_targets {
             out.push_str(match fates.and_then(|it| it.get(name)) {
-                Some(see::TryFate::Served) => "<td class=\"n\">yes</td>",
-                Some(see::TryFate::Refused) => "<td class=\"n bad\">no</td>",
-                Some(see::TryFate::Open) => "<td class=\"n\">?</td>",
+                Some(TryFate::Served) => "<td class=\"n\">yes</td>",
+                Some(TryFate::Refused) => "<td class=\"n bad\">no</td>",
+                Some(TryFate::Open) => "<td class=\"n\">?</td>",
                 None => "<td></td>",
             });
         }

@@ -43,16 +43,16 @@ pub(crate) struct ShownDifference<'a> {
 
 impl<'a> ShownDifference<'a> {
     fn of(played: &PlayedCell<'a>) -> Option<Self> {
-        let of = |name: &str| played.cell.factors.get(name).map(String::as_str);
-        let small = of("small_method").is_some();
-        let part = |name: &str, small_name: &str| of(if small { small_name } else { name });
+        let small = played.factor("small_method").is_some();
+        let part =
+            |name: &str, small_name: &str| played.factor(if small { small_name } else { name });
         Some(Self {
             method: part("method", "small_method")?,
             params: part("params", "small_params")?,
             path: part("path", "small_path")?,
             here: part("here", "small_here")?,
             there: part("there", "small_there")?,
-            against: of("against")?.parse().ok()?,
+            against: played.factor("against")?.parse().ok()?,
         })
     }
 
@@ -144,14 +144,14 @@ pub(crate) fn questions<'a>(all: &'a [Trial<'a>]) -> BTreeMap<u64, Question<'a>>
     let mut questions: BTreeMap<u64, Question<'_>> = BTreeMap::new();
     for trial in all.iter().filter(|trial| trial.experiment == "agree") {
         for played in &trial.played {
-            let of = |name: &str| played.cell.factors.get(name).map(String::as_str);
-            let (Some(ask), Some(digest)) = (played.count("ask"), of("digest")) else { continue };
+            let digest = played.factor("digest");
+            let (Some(ask), Some(digest)) = (played.count("ask"), digest) else { continue };
             if parts.get(&ask) != Some(&played.cell.part) {
                 continue;
             }
             let question = questions.entry(ask).or_default();
-            question.method = of("method").unwrap_or_default();
-            question.params = of("params").unwrap_or_default();
+            question.method = played.factor("method").unwrap_or_default();
+            question.params = played.factor("params").unwrap_or_default();
             question.digests.insert(trial.target, digest);
             if let Some(shown) = ShownDifference::of(played) {
                 question.differences.insert(trial.target, shown);

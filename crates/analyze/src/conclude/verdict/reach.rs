@@ -5,24 +5,10 @@ use std::collections::BTreeMap;
 use super::finding::{Extent, Finding};
 use super::trial::{PlayedCell, Trial};
 use super::{Confidence, DraftVerdict};
+use crate::experiment::TryFate;
 
-/// What became of a try.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TryFate {
-    Served,
-    Refused,
-    Open,
-}
-
-impl TryFate {
-    pub(crate) fn of(played: &PlayedCell<'_>) -> Option<Self> {
-        match played.factor("fate")? {
-            "served" => Some(Self::Served),
-            "refused" => Some(Self::Refused),
-            "open" => Some(Self::Open),
-            _ => None,
-        }
-    }
+fn fate_of(played: &PlayedCell<'_>) -> Option<TryFate> {
+    TryFate::from_word(played.factor("fate")?)
 }
 
 /// By method: whether a target serves it.
@@ -34,8 +20,7 @@ pub(crate) fn methods<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, TryFate> {
 fn asked<'a>(trial: &Trial<'a>) -> BTreeMap<&'a str, Vec<TryFate>> {
     let mut asked: BTreeMap<&str, Vec<TryFate>> = BTreeMap::new();
     for played in trial.played.iter().filter(|played| played.factor("probe") == Some("method")) {
-        let name = played.cell.factors.get("value").map(String::as_str);
-        if let (Some(name), Some(fate)) = (name, TryFate::of(played)) {
+        if let (Some(name), Some(fate)) = (played.factor("value"), fate_of(played)) {
             asked.entry(name).or_default().push(fate);
         }
     }
@@ -66,7 +51,7 @@ pub(super) fn reach(trial: &Trial<'_>) -> Vec<DraftVerdict> {
     let mut sizes: BTreeMap<&str, Vec<SizeTry<'_>>> = BTreeMap::new();
     for played in &trial.played {
         let (probe, value) = (played.factor("probe"), played.factor("value"));
-        let (Some(probe), Some(value), Some(fate)) = (probe, value, TryFate::of(played)) else {
+        let (Some(probe), Some(value), Some(fate)) = (probe, value, fate_of(played)) else {
             continue;
         };
         match (probe, value.parse()) {

@@ -2,32 +2,7 @@
 //!
 //! Plain: told what became of a size, it says which is next.
 
-/// What became of a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SizeFate {
-    /// Served.
-    Served,
-    /// Refused for its size.
-    Refused,
-    /// Not known: it failed in another way.
-    Open,
-}
-
-impl SizeFate {
-    /// As records have it.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Served => "served",
-            Self::Refused => "refused",
-            Self::Open => "open",
-        }
-    }
-
-    /// By its word.
-    pub(super) fn from_word(word: &str) -> Option<Self> {
-        [Self::Served, Self::Refused, Self::Open].into_iter().find(|fate| fate.word() == word)
-    }
-}
+use crate::experiment::TryFate;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -61,7 +36,7 @@ impl ExtentSearch {
     }
 
     /// The search as it stands after these sizes, up to the first that it would not have tried.
-    pub(super) fn after(mut self, tried: &[(u64, SizeFate)]) -> Self {
+    pub(super) fn after(mut self, tried: &[(u64, TryFate)]) -> Self {
         for (size, fate) in tried {
             if self.next() != Some(*size) {
                 break;
@@ -110,23 +85,23 @@ impl ExtentSearch {
     }
 
     /// Takes in what became of [`next`](Self::next).
-    pub(super) fn learn(&mut self, fate: SizeFate) {
+    pub(super) fn learn(&mut self, fate: TryFate) {
         let Some(tried) = self.next() else { return };
         self.phase = match (self.phase, fate) {
-            (_, SizeFate::Open) | (SearchPhase::Over, _) => SearchPhase::Over,
-            (SearchPhase::Doubling(_), SizeFate::Served) if tried >= self.max => {
+            (_, TryFate::Open) | (SearchPhase::Over, _) => SearchPhase::Over,
+            (SearchPhase::Doubling(_), TryFate::Served) if tried >= self.max => {
                 self.low = tried;
                 SearchPhase::Over
             }
-            (SearchPhase::Doubling(_), SizeFate::Served) => {
+            (SearchPhase::Doubling(_), TryFate::Served) => {
                 self.low = tried;
                 SearchPhase::Doubling((tried.saturating_mul(2)).min(self.max))
             }
-            (SearchPhase::Doubling(_) | SearchPhase::Bisecting, SizeFate::Refused) => {
+            (SearchPhase::Doubling(_) | SearchPhase::Bisecting, TryFate::Refused) => {
                 self.high = Some(tried);
                 self.closing(tried)
             }
-            (SearchPhase::Bisecting, SizeFate::Served) => {
+            (SearchPhase::Bisecting, TryFate::Served) => {
                 self.low = tried;
                 self.closing(self.high.unwrap_or(tried))
             }
@@ -166,7 +141,7 @@ mod tests {
         let mut tried = Vec::new();
         while let Some(size) = search.next() {
             tried.push(size);
-            search.learn(if size <= limit { SizeFate::Served } else { SizeFate::Refused });
+            search.learn(if size <= limit { TryFate::Served } else { TryFate::Refused });
         }
         tried
     }
@@ -188,9 +163,9 @@ mod tests {
         assert_eq!(play(3, 100, 2), [3, 3]);
         let mut search = ExtentSearch::new(3, 100);
         assert_eq!((search.served(), search.is_least(3), search.is_least(4)), (0, true, false));
-        search.learn(SizeFate::Refused);
+        search.learn(TryFate::Refused);
         assert_eq!((search.served(), search.next()), (0, Some(3)));
-        search.learn(SizeFate::Refused);
+        search.learn(TryFate::Refused);
         assert_eq!((search.served(), search.next()), (0, None));
     }
 
@@ -218,9 +193,8 @@ mod tests {
     fn cut_anywhere_it_tries_what_was_left() {
         for limit in [0, 5, 9, 10, 100] {
             let tried = play(1, 10, limit);
-            let fate =
-                |size: &u64| if *size <= limit { SizeFate::Served } else { SizeFate::Refused };
-            let told: Vec<(u64, SizeFate)> = tried.iter().map(|size| (*size, fate(size))).collect();
+            let fate = |size: &u64| if *size <= limit { TryFate::Served } else { TryFate::Refused };
+            let told: Vec<(u64, TryFate)> = tried.iter().map(|size| (*size, fate(size))).collect();
             for cut in 0..=tried.len() {
                 let search = ExtentSearch::new(1, 10).after(&told[..cut]);
                 assert_eq!(search.next(), tried.get(cut).copied(), "{limit}, {cut}");
@@ -230,8 +204,8 @@ mod tests {
 
     #[test]
     fn what_has_grown_is_searched_further() {
-        let served = |sizes: &[u64]| -> Vec<(u64, SizeFate)> {
-            sizes.iter().map(|size| (*size, SizeFate::Served)).collect()
+        let served = |sizes: &[u64]| -> Vec<(u64, TryFate)> {
+            sizes.iter().map(|size| (*size, TryFate::Served)).collect()
         };
         let widened = |mut search: ExtentSearch| {
             search.widen(12);
@@ -241,15 +215,15 @@ mod tests {
         assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4]))), (12, Some(8)));
         assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4, 8]))), (12, Some(12)));
         assert_eq!(widened(ExtentSearch::new(1, 10).after(&served(&[1, 2, 4, 8, 10]))), (10, None));
-        let refused = [(1, SizeFate::Served), (2, SizeFate::Served), (4, SizeFate::Refused)];
+        let refused = [(1, TryFate::Served), (2, TryFate::Served), (4, TryFate::Refused)];
         assert_eq!(widened(ExtentSearch::new(1, 10).after(&refused)), (10, Some(3)));
     }
 
     #[test]
     fn what_fails_in_another_way_ends_it() {
         let mut search = ExtentSearch::new(1, 100);
-        search.learn(SizeFate::Served);
-        search.learn(SizeFate::Open);
+        search.learn(TryFate::Served);
+        search.learn(TryFate::Open);
         assert_eq!(search.next(), None);
     }
 }

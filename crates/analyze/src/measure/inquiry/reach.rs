@@ -24,8 +24,9 @@ use tokio::time::{Instant, sleep};
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::VerdictClass;
 
-use super::extent::{ExtentSearch, SizeFate};
+use super::extent::ExtentSearch;
 use super::{factors, quantity, value};
+use crate::experiment::TryFate;
 use crate::measure::run::{Finished, Panel, RunError, UnlessStopped};
 use crate::measure::way::{FinishedCall, WsSession};
 use crate::method_list::{Listed, SampleValues, methods};
@@ -147,7 +148,7 @@ struct Visit<'t, 'p, 'a> {
 /// order.
 #[derive(Debug, Default)]
 struct EarlierProbes {
-    fates: BTreeMap<String, Vec<(String, SizeFate)>>,
+    fates: BTreeMap<String, Vec<(String, TryFate)>>,
     /// By probe: how far the search went at most.
     of: BTreeMap<String, u64>,
 }
@@ -157,7 +158,7 @@ impl EarlierProbes {
         let mut tried = Self::default();
         for cell in cells {
             let factor = |name: &str| cell.factors.get(name).cloned();
-            let fate = factor("fate").and_then(|word| SizeFate::from_word(&word));
+            let fate = factor("fate").and_then(|word| TryFate::from_word(&word));
             let (Some(probe), Some(value), Some(fate)) = (factor("probe"), factor("value"), fate)
             else {
                 continue;
@@ -171,15 +172,15 @@ impl EarlierProbes {
         tried
     }
 
-    fn fate(&self, probe: &str, value: &str) -> Option<SizeFate> {
+    fn fate(&self, probe: &str, value: &str) -> Option<TryFate> {
         let mut fates = self.fates.get(probe)?.iter();
         fates.find(|(tried, _)| tried == value).map(|(_, fate)| *fate)
     }
 
     /// The search as far as it went; `None` where it was not begun.
     fn search(&self, probe: &str, first: u64) -> Option<ExtentSearch> {
-        let size = |(size, fate): &(String, SizeFate)| Some((size.parse().ok()?, *fate));
-        let sizes: Vec<(u64, SizeFate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
+        let size = |(size, fate): &(String, TryFate)| Some((size.parse().ok()?, *fate));
+        let sizes: Vec<(u64, TryFate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
         Some(ExtentSearch::new(first, *self.of.get(probe)?).after(&sizes))
     }
 }
@@ -257,9 +258,9 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         class: VerdictClass,
-        fate: SizeFate,
+        fate: TryFate,
         mut calls: Vec<FinishedCall>,
-    ) -> UnlessStopped<(SizeFate, Vec<FinishedCall>)> {
+    ) -> UnlessStopped<(TryFate, Vec<FinishedCall>)> {
         if !is_of_account(class) {
             return Ok(Some((fate, calls)));
         }
@@ -270,10 +271,10 @@ impl Visit<'_, '_, '_> {
         calls.extend(control.tries);
         if is_of_account(class) {
             self.barred = true;
-            self.close("account", probe, SizeFate::Open, calls)?;
+            self.close("account", probe, TryFate::Open, calls)?;
             return Ok(None);
         }
-        let fate = if class == VerdictClass::Answer { fate } else { SizeFate::Open };
+        let fate = if class == VerdictClass::Answer { fate } else { TryFate::Open };
         Ok(Some((fate, calls)))
     }
 
@@ -313,7 +314,7 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         tried: &str,
-        fate: SizeFate,
+        fate: TryFate,
         calls: Vec<FinishedCall>,
     ) -> Result<(), RunError> {
         self.close_with(probe, tried, fate, calls, [])
@@ -339,7 +340,7 @@ impl Visit<'_, '_, '_> {
         &mut self,
         probe: &str,
         tried: &str,
-        fate: SizeFate,
+        fate: TryFate,
         calls: Vec<FinishedCall>,
         more: impl IntoIterator<Item = (&'static str, String)>,
     ) -> Result<(), RunError> {
@@ -360,7 +361,7 @@ impl Visit<'_, '_, '_> {
             let Some(fate) = self.method(listed, &mut known, false).await? else {
                 return Ok(None);
             };
-            if fate == SizeFate::Refused {
+            if fate == TryFate::Refused {
                 missing.push(listed);
             }
         }
@@ -378,7 +379,7 @@ impl Visit<'_, '_, '_> {
         listed: &Listed,
         known: &mut Option<SampleValues>,
         again: bool,
-    ) -> UnlessStopped<SizeFate> {
+    ) -> UnlessStopped<TryFate> {
         let tried = self.tried.fate(if again { AGAIN } else { "method" }, listed.name);
         let fate = match tried {
             Some(fate) => fate,
@@ -398,7 +399,7 @@ impl Visit<'_, '_, '_> {
                 fate
             }
         };
-        if fate == SizeFate::Served && self.traced_by.is_none() {
+        if fate == TryFate::Served && self.traced_by.is_none() {
             let traces = ["trace_block", "debug_traceBlockByNumber"];
             self.traced_by = traces.into_iter().find(|name| *name == listed.name);
         }
@@ -441,7 +442,7 @@ impl Visit<'_, '_, '_> {
                     let Some(came) = came else { return Ok(None) };
                     came
                 }
-                None => (SizeFate::Refused, Vec::new()),
+                None => (TryFate::Refused, Vec::new()),
             };
             self.close("websocket", tried, fate, calls)?;
         }
@@ -465,7 +466,7 @@ impl Visit<'_, '_, '_> {
         };
         while let Some(size) = search.next() {
             let Some(mut came) = self.has(past, size, oldest).await? else { return Ok(None) };
-            if came.fate == SizeFate::Refused && search.is_least(size) {
+            if came.fate == TryFate::Refused && search.is_least(size) {
                 if self.wait(came.calls).await.is_none() {
                     return Ok(None);
                 }
@@ -480,7 +481,7 @@ impl Visit<'_, '_, '_> {
     /// Nothing can be searched for without a head.
     fn unknown(&mut self, probe: &str, first: u64) -> Result<u64, RunError> {
         let mut search = ExtentSearch::new(first, first);
-        let came = Came { fate: SizeFate::Open, calls: Vec::new(), whole: false };
+        let came = Came { fate: TryFate::Open, calls: Vec::new(), whole: false };
         self.close_size(probe, &mut search, first, came)?;
         Ok(0)
     }
@@ -503,20 +504,20 @@ impl Visit<'_, '_, '_> {
         let (class, found) = (finished.class(), value(&finished));
         let its = match depth(class) {
             // The newest blocks are in every plan: there is not enough left for this method.
-            SizeFate::Refused if class == VerdictClass::Billing && size <= FIRST => SizeFate::Open,
+            TryFate::Refused if class == VerdictClass::Billing && size <= FIRST => TryFate::Open,
             fate => fate,
         };
         let came = self.weigh(past.word(), class, its, finished.tries).await?;
         let Some((mut fate, mut calls)) = came else { return Ok(None) };
         let is_empty = found.as_ref().and_then(Value::as_array).is_some_and(Vec::is_empty);
-        if past == Past::Logs && fate == SizeFate::Served && is_empty {
+        if past == Past::Logs && fate == TryFate::Served && is_empty {
             // Some say "none" of what they have thrown away. The header knows better.
             let header = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
             let Some(header) = header else { return Ok(None) };
             let bloom =
                 value(&header).and_then(|it| Some(it.get("logsBloom")?.as_str()?.to_owned()));
             if bloom.is_some_and(|bloom| bloom.bytes().skip(2).any(|digit| digit != b'0')) {
-                fate = SizeFate::Refused;
+                fate = TryFate::Refused;
             }
             calls.extend(header.tries);
         }
@@ -537,7 +538,7 @@ impl Visit<'_, '_, '_> {
         search.widen(max);
         while let Some(size) = search.next() {
             let Some(mut came) = self.searches(top, size).await? else { return Ok(None) };
-            if came.fate == SizeFate::Refused && search.is_least(size) {
+            if came.fate == TryFate::Refused && search.is_least(size) {
                 if self.wait(came.calls).await.is_none() {
                     return Ok(None);
                 }
@@ -582,7 +583,7 @@ impl Visit<'_, '_, '_> {
 
 /// What became of a size.
 struct Came {
-    fate: SizeFate,
+    fate: TryFate,
     calls: Vec<FinishedCall>,
     /// It is all that there is.
     whole: bool,
@@ -596,7 +597,7 @@ fn is_of_account(class: VerdictClass) -> bool {
 
 /// Whether a method is there: a target that refuses our parameters knows it. One that is refused for
 /// payment may be dearer than what is left, and be there when that is paid.
-fn method(class: VerdictClass) -> SizeFate {
+fn method(class: VerdictClass) -> TryFate {
     match class {
         VerdictClass::Answer
         | VerdictClass::Null
@@ -606,26 +607,26 @@ fn method(class: VerdictClass) -> SizeFate {
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
         | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge => SizeFate::Served,
-        VerdictClass::Unsupported | VerdictClass::Auth => SizeFate::Refused,
+        | VerdictClass::FilterTooLarge => TryFate::Served,
+        VerdictClass::Unsupported | VerdictClass::Auth => TryFate::Refused,
         VerdictClass::Billing
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => SizeFate::Open,
+        | VerdictClass::Unknown => TryFate::Open,
     }
 }
 
 /// Whether data of a block is there.
-fn depth(class: VerdictClass) -> SizeFate {
+fn depth(class: VerdictClass) -> TryFate {
     match class {
-        VerdictClass::Answer => SizeFate::Served,
+        VerdictClass::Answer => TryFate::Served,
         VerdictClass::Null
         | VerdictClass::MissingData
         // Plans that end at some age say so in these ways.
         | VerdictClass::Unsupported
         | VerdictClass::Billing
-        | VerdictClass::Auth => SizeFate::Refused,
+        | VerdictClass::Auth => TryFate::Refused,
         VerdictClass::Reverted
         | VerdictClass::CallerFault
         | VerdictClass::TransactionKnown
@@ -635,15 +636,15 @@ fn depth(class: VerdictClass) -> SizeFate {
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => SizeFate::Open,
+        | VerdictClass::Unknown => TryFate::Open,
     }
 }
 
 /// Whether a search may be so wide. One that reaches what is no longer kept says nothing of that.
-fn range(class: VerdictClass) -> SizeFate {
+fn range(class: VerdictClass) -> TryFate {
     match class {
-        VerdictClass::Answer => SizeFate::Served,
-        VerdictClass::RangeTooLarge | VerdictClass::CallerFault => SizeFate::Refused,
+        VerdictClass::Answer => TryFate::Served,
+        VerdictClass::RangeTooLarge | VerdictClass::CallerFault => TryFate::Refused,
         VerdictClass::Null
         | VerdictClass::FilterTooLarge
         | VerdictClass::MissingData
@@ -656,19 +657,19 @@ fn range(class: VerdictClass) -> SizeFate {
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
-        | VerdictClass::Unknown => SizeFate::Open,
+        | VerdictClass::Unknown => TryFate::Open,
     }
 }
 
 /// Whether a batch may have this many. There are many words for that, and one is as good as
 /// another; but a target that was asked too much, or did not answer at all, says nothing of
 /// batches.
-fn batch(finished: &Finished) -> SizeFate {
+fn batch(finished: &Finished) -> TryFate {
     let failed = finished.last().is_none_or(|done| done.call.error.is_some());
     match finished.class() {
-        VerdictClass::Answer => SizeFate::Served,
-        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => SizeFate::Open,
-        VerdictClass::Fault if failed => SizeFate::Open,
+        VerdictClass::Answer => TryFate::Served,
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => TryFate::Open,
+        VerdictClass::Fault if failed => TryFate::Open,
         VerdictClass::Fault
         | VerdictClass::Null
         | VerdictClass::MissingData
@@ -680,6 +681,6 @@ fn batch(finished: &Finished) -> SizeFate {
         | VerdictClass::RangeTooLarge
         | VerdictClass::FilterTooLarge
         | VerdictClass::Void
-        | VerdictClass::Unknown => SizeFate::Refused,
+        | VerdictClass::Unknown => TryFate::Refused,
     }
 }
