@@ -16,7 +16,7 @@ mod rollup;
 mod sample;
 mod strain;
 
-pub use panel::{Finished, Panel, PanelMember, UnlessStopped};
+pub use panel::{Finished, Panel, PanelEnd, PanelMember, UnlessStopped};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};

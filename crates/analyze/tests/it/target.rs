@@ -151,7 +151,7 @@ async fn a_value_that_holds_a_key_is_not_kept() {
         .panel(agree::NAME, agree::VERSION, &members, Duration::ZERO, &mut watch)
         .expect("it is seated");
     let asked = panel.ask_all(&WorkCall::bare("net_version")).await;
-    let answers = asked.expect("it is written").expect("there is budget");
+    let answers = asked.expect("it is written, and there is budget");
     let said = |answer: &Finished| {
         String::from_utf8_lossy(&answer.last().expect("a try").body).into_owned()
     };

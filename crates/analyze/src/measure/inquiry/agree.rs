@@ -27,7 +27,7 @@ use super::compare::{ComparedAnswers, Parting, TargetReply};
 use super::material::Material;
 use super::smaller::smaller;
 use super::{Factors, factors, plain, quantity, value};
-use crate::measure::run::{Finished, Panel, RunError, UnlessStopped};
+use crate::measure::run::{Finished, Panel, PanelEnd, RunError, UnlessStopped};
 use crate::measure::way::FinishedCall;
 use crate::work::WorkCall;
 
@@ -105,9 +105,13 @@ impl AgreeTerms {
 ///
 /// Where records cannot be written.
 pub async fn play(panel: &mut Panel<'_, '_>, terms: &AgreeTerms) -> Result<(), RunError> {
+    questions(panel, terms).await.or_else(PanelEnd::failure)
+}
+
+async fn questions(panel: &mut Panel<'_, '_>, terms: &AgreeTerms) -> UnlessStopped<()> {
     let earlier = EarlierQuestions::of(panel.take_earlier());
-    let Some(pin) = pin(panel, terms, &earlier).await? else { return Ok(()) };
-    let Some(chosen) = choose(panel, terms, pin, &earlier).await? else { return Ok(()) };
+    let pin = pin(panel, terms, &earlier).await?;
+    let chosen = choose(panel, terms, pin, &earlier).await?;
     let (material, asked) = (Material::default(), Vec::new());
     let mut table = QuestionTable { panel, earlier, material, asked, smaller: 0 };
     let mut first =
@@ -120,16 +124,12 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &AgreeTerms) -> Result<(), R
     }
     first.truncate(terms.asks);
     for ask in first {
-        if table.question(ask, true).await?.is_none() {
-            return Ok(());
-        }
+        table.question(ask, true).await?;
     }
     let mut rng = SmallRng::seed_from_u64(terms.seed);
     let left = terms.asks.saturating_sub(table.asked.len());
     for ask in table.material.asks(pin, left, &table.asked, &mut rng) {
-        if table.question(ask, false).await?.is_none() {
-            return Ok(());
-        }
+        table.question(ask, false).await?;
     }
     Ok(())
 }
@@ -148,14 +148,12 @@ async fn pin(
                 panel.close(who, cell(*block, how), Vec::new(), None)?;
             }
         }
-        return Ok(Some(*block));
+        return Ok(*block);
     }
     let tag =
         WorkCall { method: "eth_getBlockByNumber", params: r#"["finalized",false]"#.to_owned() };
-    let Some(finals) = panel.ask_all(&tag).await? else { return Ok(None) };
-    let Some(heads) = panel.ask_all(&WorkCall::bare("eth_blockNumber")).await? else {
-        return Ok(None);
-    };
+    let finals = panel.ask_all(&tag).await?;
+    let heads = panel.ask_all(&WorkCall::bare("eth_blockNumber")).await?;
     let number = |finished: &Finished| quantity(value(finished)?.get("number")?);
     let told: Vec<u64> = finals.iter().filter_map(number).collect();
     let heights: Vec<u64> = heads.iter().filter_map(|head| quantity(&value(head)?)).collect();
@@ -171,7 +169,7 @@ async fn pin(
         let calls = tag.tries.into_iter().chain(head.tries).collect();
         panel.close(who, cell(block, how), calls, None)?;
     }
-    Ok(Some(block))
+    Ok(block)
 }
 
 /// Which blocks are looked into: three of four have transactions, as far as that is known.
@@ -182,7 +180,7 @@ async fn choose(
     earlier: &EarlierQuestions,
 ) -> UnlessStopped<Vec<u64>> {
     if let Some(chosen) = &earlier.chosen {
-        return Ok(Some(chosen.clone()));
+        return Ok(chosen.clone());
     }
     let count = terms.depth.clamp(1, pin + 1);
     let lowest = pin + 1 - count;
@@ -191,7 +189,7 @@ async fn choose(
     let mut busy: Vec<u64> = Vec::new();
     let mut told: Vec<Finished> = Vec::new();
     for who in 0..panel.len() {
-        let Some(finished) = panel.ask_one(who, ask.clone()).await? else { return Ok(None) };
+        let finished = panel.ask_one(who, ask.clone()).await?;
         let fees = value(&finished);
         told.push(finished);
         let oldest = fees.as_ref().and_then(|fees| quantity(fees.get("oldestBlock")?));
@@ -217,7 +215,7 @@ async fn choose(
     for (who, finished) in told.into_iter().enumerate() {
         panel.close(who, factors([("blocks", blocks.join(","))]), finished.tries, None)?;
     }
-    Ok(Some(chosen))
+    Ok(chosen)
 }
 
 /// Where questions are asked.
@@ -248,15 +246,15 @@ impl QuestionTable<'_, '_, '_> {
             answered.found.iter().for_each(|words| self.material.take_words(words));
             self.smaller += answered.smaller;
             self.asked.push(ask);
-            return Ok(Some(()));
+            return Ok(());
         }
-        let Some(finished) = self.panel.ask_all(&ask).await? else { return Ok(None) };
+        let finished = self.panel.ask_all(&ask).await?;
         let mut replies: Vec<TargetReply> = finished.iter().map(TargetReply::of).collect();
         let mut tries: Vec<Vec<FinishedCall>> = finished.into_iter().map(|it| it.tries).collect();
         let mut compared = ComparedAnswers::of(ask.method, &replies);
         let mut faded = false;
         if !compared.apart().is_empty() {
-            let Some(again) = self.panel.ask_all(&ask).await? else { return Ok(None) };
+            let again = self.panel.ask_all(&ask).await?;
             replies = again.iter().map(TargetReply::of).collect();
             keep(&mut tries, again.into_iter().enumerate());
             compared = ComparedAnswers::of(ask.method, &replies);
@@ -288,15 +286,12 @@ impl QuestionTable<'_, '_, '_> {
             };
             cells.push(factors);
         }
-        let shown = self.differences(&ask, &compared, &mut cells, &mut tries).await?;
-        if shown.is_none() {
-            return Ok(None);
-        }
+        self.differences(&ask, &compared, &mut cells, &mut tries).await?;
         for (who, (factors, tries)) in cells.into_iter().zip(tries).enumerate() {
             self.panel.close(who, factors, tries, None)?;
         }
         self.asked.push(ask);
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Takes in what an answer tells of the chain, and says what of that is new.
@@ -336,7 +331,6 @@ impl QuestionTable<'_, '_, '_> {
                     let values = [compared.value(who).cloned(), compared.value(against).cloned()];
                     let whole = Disagreement { ask: ask.clone(), parting };
                     let shown = self.shrink(whole, [who, against], values, tries).await?;
-                    let Some(shown) = shown else { return Ok(None) };
                     Some(shown).filter(|shown| shown.ask != *ask)
                 }
                 None => None,
@@ -348,7 +342,7 @@ impl QuestionTable<'_, '_, '_> {
             }
             small.push(((who, against), shown));
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// The smallest call by which these two still differ; the one that is given where there is no
@@ -366,7 +360,7 @@ impl QuestionTable<'_, '_, '_> {
             let mut next = None;
             for ask in smaller(&smallest.ask, &smallest.parting, sides).into_iter().take(2) {
                 let asks = pair.map(|who| (who, ask.clone()));
-                let Some(finished) = self.panel.ask(&asks).await? else { return Ok(None) };
+                let finished = self.panel.ask(&asks).await?;
                 let replies: Vec<TargetReply> = finished.iter().map(TargetReply::of).collect();
                 keep(tries, pair.into_iter().zip(finished));
                 let compared = ComparedAnswers::of(ask.method, &replies);
@@ -381,7 +375,7 @@ impl QuestionTable<'_, '_, '_> {
             let Some(next) = next else { break };
             smallest = next;
         }
-        Ok(Some(smallest))
+        Ok(smallest)
     }
 }
 

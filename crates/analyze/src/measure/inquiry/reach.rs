@@ -27,7 +27,7 @@ use wellhead_upstream::VerdictClass;
 use super::extent::ExtentSearch;
 use super::{factors, quantity, value};
 use crate::experiment::TryFate;
-use crate::measure::run::{Finished, Panel, RunError, UnlessStopped};
+use crate::measure::run::{Finished, Panel, PanelEnd, RunError, UnlessStopped};
 use crate::measure::way::{FinishedCall, WsSession};
 use crate::method_list::{Listed, SampleValues, methods};
 use crate::record::Cell;
@@ -123,8 +123,10 @@ pub async fn play(
         let panel = &mut *panel;
         let barred = false;
         let mut visit = Visit { panel, who, tried, head: None, traced_by: None, aside, barred };
-        if visit.all(terms, socket).await?.is_none() && !visit.barred {
-            break;
+        match visit.all(terms, socket).await {
+            Ok(()) => {}
+            Err(PanelEnd::Stopped) if visit.barred => {}
+            Err(end) => return end.failure(),
         }
     }
     Ok(())
@@ -210,24 +212,21 @@ impl Past {
 
 impl Visit<'_, '_, '_> {
     async fn all(&mut self, terms: &ReachTerms, socket: Option<&SecretUrl>) -> UnlessStopped<()> {
-        if self.methods().await?.is_none() || self.websocket(socket).await?.is_none() {
-            return Ok(None);
-        }
+        self.methods().await?;
+        self.websocket(socket).await?;
         let mut kept = u64::MAX;
         for past in [Past::State, Past::Blocks, Past::Logs, Past::Traces] {
             if past == Past::Traces && self.traced_by.is_none() {
                 continue;
             }
-            let Some(served) = self.past(past).await? else { return Ok(None) };
+            let served = self.past(past).await?;
             if past == Past::Logs {
                 kept = served;
             }
         }
         // Where logs end a wider search says nothing of its width.
         let kept = kept.saturating_sub(BELOW_HEAD).max(1);
-        if self.range(terms.range_max.min(kept)).await?.is_none() {
-            return Ok(None);
-        }
+        self.range(terms.range_max.min(kept)).await?;
         self.batch(terms.batch_max).await
     }
 
@@ -240,20 +239,18 @@ impl Visit<'_, '_, '_> {
         if let Some((head, at)) = self.head
             && at.elapsed() < HEAD_AGE_MAX
         {
-            return Ok(Some(Some(head)));
+            return Ok(Some(head));
         }
-        let Some(finished) = self.ask("eth_blockNumber", &json!([])).await? else {
-            return Ok(None);
-        };
+        let finished = self.ask("eth_blockNumber", &json!([])).await?;
         let head = value(&finished).as_ref().and_then(quantity);
         self.aside.extend(finished.tries);
         let head = head.or(self.head.map(|(head, _)| head));
         self.head = head.map(|head| (head, Instant::now()));
-        Ok(Some(head))
+        Ok(head)
     }
 
     /// What a try comes to that ended with this class. A refusal that may be the account's is held
-    /// against the plainest call; `None` where that is refused like this as well, and the visit over.
+    /// against the plainest call; where that is refused like this as well, the visit is over.
     async fn weigh(
         &mut self,
         probe: &str,
@@ -262,38 +259,35 @@ impl Visit<'_, '_, '_> {
         mut calls: Vec<FinishedCall>,
     ) -> UnlessStopped<(TryFate, Vec<FinishedCall>)> {
         if !is_of_account(class) {
-            return Ok(Some((fate, calls)));
+            return Ok((fate, calls));
         }
-        let Some(control) = self.ask("eth_blockNumber", &json!([])).await? else {
-            return Ok(None);
-        };
+        let control = self.ask("eth_blockNumber", &json!([])).await?;
         let class = control.class();
         calls.extend(control.tries);
         if is_of_account(class) {
             self.barred = true;
             self.close("account", probe, TryFate::Open, calls)?;
-            return Ok(None);
+            return Err(PanelEnd::Stopped);
         }
         let fate = if class == VerdictClass::Answer { fate } else { TryFate::Open };
-        Ok(Some((fate, calls)))
+        Ok((fate, calls))
     }
 
     /// Waits before what was refused with `calls` is asked for again.
-    async fn wait(&mut self, calls: Vec<FinishedCall>) -> Option<()> {
+    async fn wait(&mut self, calls: Vec<FinishedCall>) -> UnlessStopped<()> {
         self.aside.extend(calls);
         tokio::select! {
             biased;
-            () = self.panel.stop().wait() => None,
-            () = sleep(AGAIN_AFTER) => Some(()),
+            () = self.panel.stop().wait() => Err(PanelEnd::Stopped),
+            () = sleep(AGAIN_AFTER) => Ok(()),
         }
     }
 
     /// What parameters of methods are made of; of no account where it does not tell.
     async fn known(&mut self) -> UnlessStopped<SampleValues> {
-        let Some(head) = self.height().await? else { return Ok(None) };
-        let block = format!("0x{:x}", head.unwrap_or(0).saturating_sub(BELOW_HEAD));
+        let head = self.height().await?.unwrap_or(0);
+        let block = format!("0x{:x}", head.saturating_sub(BELOW_HEAD));
         let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
-        let Some(finished) = finished else { return Ok(None) };
         let told = value(&finished).unwrap_or_default();
         let text = |value: Option<&Value>, default: String| {
             let text = value.and_then(Value::as_str).filter(|it| it.len() == default.len());
@@ -302,12 +296,12 @@ impl Visit<'_, '_, '_> {
         };
         let none = format!("0x{:064x}", 1);
         self.aside.extend(finished.tries);
-        Ok(Some(SampleValues {
+        Ok(SampleValues {
             block,
             hash: text(told.get("hash"), none.clone()),
             tx: text(told.get("transactions").and_then(|list| list.get(0)), none),
             address: text(told.get("miner"), NO_ACCOUNT.to_owned()),
-        }))
+        })
     }
 
     fn close(
@@ -358,20 +352,15 @@ impl Visit<'_, '_, '_> {
         let mut known: Option<SampleValues> = None;
         let mut missing = Vec::new();
         for listed in methods() {
-            let Some(fate) = self.method(listed, &mut known, false).await? else {
-                return Ok(None);
-            };
-            if fate == TryFate::Refused {
+            if self.method(listed, &mut known, false).await? == TryFate::Refused {
                 missing.push(listed);
             }
         }
         // Of several nodes behind one URL another one may have it.
         for listed in missing {
-            if self.method(listed, &mut known, true).await?.is_none() {
-                return Ok(None);
-            }
+            self.method(listed, &mut known, true).await?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     async fn method(
@@ -384,16 +373,14 @@ impl Visit<'_, '_, '_> {
         let fate = match tried {
             Some(fate) => fate,
             None => {
-                if known.is_none() {
-                    *known = self.known().await?;
-                }
-                let Some(known) = known else { return Ok(None) };
-                let ask = listed.ask(known);
-                let finished = self.panel.ask_one(self.who, ask).await?;
-                let Some(finished) = finished else { return Ok(None) };
+                let known = match known {
+                    Some(known) => known,
+                    None => known.insert(self.known().await?),
+                };
+                let finished = self.panel.ask_one(self.who, listed.ask(known)).await?;
                 let class = finished.class();
-                let came = self.weigh("method", class, method(class), finished.tries).await?;
-                let Some((fate, calls)) = came else { return Ok(None) };
+                let (fate, calls) =
+                    self.weigh("method", class, method(class), finished.tries).await?;
                 let again = again.then(|| ("again", "1".to_owned()));
                 self.close_with("method", listed.name, fate, calls, again)?;
                 fate
@@ -403,7 +390,7 @@ impl Visit<'_, '_, '_> {
             let traces = ["trace_block", "debug_traceBlockByNumber"];
             self.traced_by = traces.into_iter().find(|name| *name == listed.name);
         }
-        Ok(Some(fate))
+        Ok(fate)
     }
 
     async fn websocket(&mut self, url: Option<&SecretUrl>) -> UnlessStopped<()> {
@@ -420,16 +407,16 @@ impl Visit<'_, '_, '_> {
             .filter(|(tried, _)| self.tried.fate("websocket", tried).is_none())
             .collect();
         if left.is_empty() {
-            return Ok(Some(()));
+            return Ok(());
         }
         let mut open = tokio::select! {
             biased;
-            () = self.panel.stop().wait() => return Ok(None),
+            () = self.panel.stop().wait() => return Err(PanelEnd::Stopped),
             open = WsSession::open(goal, url) => open.ok(),
         };
         for (tried, ask) in left {
             if open.is_some() && !self.panel.pay(1)? {
-                return Ok(None);
+                return Err(PanelEnd::Stopped);
             }
             let (fate, calls) = match &mut open {
                 Some(socket) => {
@@ -437,16 +424,13 @@ impl Visit<'_, '_, '_> {
                     self.panel.over(&done);
                     let finished = Finished { tries: vec![done] };
                     let class = finished.class();
-                    let came =
-                        self.weigh("websocket", class, method(class), finished.tries).await?;
-                    let Some(came) = came else { return Ok(None) };
-                    came
+                    self.weigh("websocket", class, method(class), finished.tries).await?
                 }
                 None => (TryFate::Refused, Vec::new()),
             };
             self.close("websocket", tried, fate, calls)?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// How many of the newest blocks it has so much of.
@@ -455,41 +439,39 @@ impl Visit<'_, '_, '_> {
         let oldest = u64::from(past == Past::Traces);
         let all = |head: u64| (head + 1).saturating_sub(oldest);
         let mut search = match self.tried.search(past.word(), FIRST) {
-            Some(search) if search.next().is_none() => return Ok(Some(search.served())),
+            Some(search) if search.next().is_none() => return Ok(search.served()),
             begun => {
-                let Some(head) = self.height().await? else { return Ok(None) };
-                let Some(head) = head else { return self.unknown(past.word(), FIRST).map(Some) };
+                let Some(head) = self.height().await? else {
+                    self.unknown(past.word(), FIRST)?;
+                    return Ok(0);
+                };
                 let mut search = begun.unwrap_or_else(|| ExtentSearch::new(FIRST, all(head)));
                 search.widen(all(head));
                 search
             }
         };
         while let Some(size) = search.next() {
-            let Some(mut came) = self.has(past, size, oldest).await? else { return Ok(None) };
+            let mut came = self.has(past, size, oldest).await?;
             if came.fate == TryFate::Refused && search.is_least(size) {
-                if self.wait(came.calls).await.is_none() {
-                    return Ok(None);
-                }
-                let Some(again) = self.has(past, size, oldest).await? else { return Ok(None) };
-                came = again;
+                self.wait(came.calls).await?;
+                came = self.has(past, size, oldest).await?;
             }
             self.close_size(past.word(), &mut search, size, came)?;
         }
-        Ok(Some(search.served()))
+        Ok(search.served())
     }
 
     /// Nothing can be searched for without a head.
-    fn unknown(&mut self, probe: &str, first: u64) -> Result<u64, RunError> {
+    fn unknown(&mut self, probe: &str, first: u64) -> Result<(), RunError> {
         let mut search = ExtentSearch::new(first, first);
         let came = Came { fate: TryFate::Open, calls: Vec::new(), whole: false };
-        self.close_size(probe, &mut search, first, came)?;
-        Ok(0)
+        self.close_size(probe, &mut search, first, came)
     }
 
     /// Whether it has this of the oldest of this many newest blocks.
     async fn has(&mut self, past: Past, size: u64, oldest: u64) -> UnlessStopped<Came> {
-        let Some(head) = self.height().await? else { return Ok(None) };
-        let number = (head.unwrap_or(0) + 1).saturating_sub(size).max(oldest);
+        let head = self.height().await?.unwrap_or(0);
+        let number = (head + 1).saturating_sub(size).max(oldest);
         let block = format!("0x{number:x}");
         let (method, params) = match past {
             Past::State => ("eth_getBalance", json!([NO_ACCOUNT, block])),
@@ -500,20 +482,18 @@ impl Visit<'_, '_, '_> {
                 Some(name) => (name, json!([block, { "tracer": "callTracer" }])),
             },
         };
-        let Some(finished) = self.ask(method, &params).await? else { return Ok(None) };
+        let finished = self.ask(method, &params).await?;
         let (class, found) = (finished.class(), value(&finished));
         let its = match depth(class) {
             // The newest blocks are in every plan: there is not enough left for this method.
             TryFate::Refused if class == VerdictClass::Billing && size <= FIRST => TryFate::Open,
             fate => fate,
         };
-        let came = self.weigh(past.word(), class, its, finished.tries).await?;
-        let Some((mut fate, mut calls)) = came else { return Ok(None) };
+        let (mut fate, mut calls) = self.weigh(past.word(), class, its, finished.tries).await?;
         let is_empty = found.as_ref().and_then(Value::as_array).is_some_and(Vec::is_empty);
         if past == Past::Logs && fate == TryFate::Served && is_empty {
             // Some say "none" of what they have thrown away. The header knows better.
             let header = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
-            let Some(header) = header else { return Ok(None) };
             let bloom =
                 value(&header).and_then(|it| Some(it.get("logsBloom")?.as_str()?.to_owned()));
             if bloom.is_some_and(|bloom| bloom.bytes().skip(2).any(|digit| digit != b'0')) {
@@ -521,33 +501,29 @@ impl Visit<'_, '_, '_> {
             }
             calls.extend(header.tries);
         }
-        Ok(Some(Came { fate, calls, whole: number == oldest }))
+        Ok(Came { fate, calls, whole: number == oldest })
     }
 
     /// Over how many blocks one search may go.
     async fn range(&mut self, range_max: u64) -> UnlessStopped<()> {
         let begun = self.tried.search("range", 1);
         if begun.as_ref().is_some_and(|search| search.next().is_none()) {
-            return Ok(Some(()));
+            return Ok(());
         }
-        let Some(head) = self.height().await? else { return Ok(None) };
-        let Some(head) = head else { return self.unknown("range", 1).map(|_| Some(())) };
+        let Some(head) = self.height().await? else { return Ok(self.unknown("range", 1)?) };
         let top = head.saturating_sub(BELOW_HEAD);
         let max = range_max.min(top + 1);
         let mut search = begun.unwrap_or_else(|| ExtentSearch::new(1, max));
         search.widen(max);
         while let Some(size) = search.next() {
-            let Some(mut came) = self.searches(top, size).await? else { return Ok(None) };
+            let mut came = self.searches(top, size).await?;
             if came.fate == TryFate::Refused && search.is_least(size) {
-                if self.wait(came.calls).await.is_none() {
-                    return Ok(None);
-                }
-                let Some(again) = self.searches(top, size).await? else { return Ok(None) };
-                came = again;
+                self.wait(came.calls).await?;
+                came = self.searches(top, size).await?;
             }
             self.close_size("range", &mut search, size, came)?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Whether it searches this many blocks, up to this one.
@@ -558,10 +534,10 @@ impl Visit<'_, '_, '_> {
             "toBlock": format!("0x{top:x}"),
             "address": NO_ACCOUNT,
         }]);
-        let Some(finished) = self.ask("eth_getLogs", &params).await? else { return Ok(None) };
+        let finished = self.ask("eth_getLogs", &params).await?;
         let class = finished.class();
-        let came = self.weigh("range", class, range(class), finished.tries).await?;
-        Ok(came.map(|(fate, calls)| Came { fate, calls, whole: from == 0 }))
+        let (fate, calls) = self.weigh("range", class, range(class), finished.tries).await?;
+        Ok(Came { fate, calls, whole: from == 0 })
     }
 
     /// How many calls go in one request.
@@ -571,13 +547,11 @@ impl Visit<'_, '_, '_> {
         while let Some(size) = search.next() {
             let ask = WorkCall::bare("eth_blockNumber");
             let finished = self.panel.batch(self.who, &ask, size).await?;
-            let Some(finished) = finished else { return Ok(None) };
             let (class, fate) = (finished.class(), batch(&finished));
-            let came = self.weigh("batch", class, fate, finished.tries).await?;
-            let Some((fate, calls)) = came else { return Ok(None) };
+            let (fate, calls) = self.weigh("batch", class, fate, finished.tries).await?;
             self.close_size("batch", &mut search, size, Came { fate, calls, whole: false })?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 }
 

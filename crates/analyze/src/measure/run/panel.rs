@@ -29,8 +29,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A target has one try a call when its last calls, at least this many, all failed.
 const FAILING: u32 = 4;
 
-/// `None` where the run is to end instead.
-pub type UnlessStopped<T> = Result<Option<T>, RunError>;
+/// Why a panel is asked no more.
+#[derive(Debug)]
+pub enum PanelEnd {
+    /// The run is to end, or the target is to be left alone.
+    Stopped,
+    /// Nothing can be sent or written.
+    Failed(RunError),
+}
+
+impl From<RunError> for PanelEnd {
+    fn from(error: RunError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl PanelEnd {
+    /// An inquiry that is stopped has not failed.
+    pub(crate) fn failure(self) -> Result<(), RunError> {
+        match self {
+            Self::Stopped => Ok(()),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+/// What was asked for, unless the run is to end instead.
+pub type UnlessStopped<T> = Result<T, PanelEnd>;
 
 /// One target of a panel.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +193,7 @@ impl<'p> Panel<'p, '_> {
     ///
     /// See [`ask_all`](Self::ask_all).
     pub(crate) async fn ask_one(&mut self, who: usize, ask: WorkCall) -> UnlessStopped<Finished> {
-        Ok(self.ask(&[(who, ask)]).await?.and_then(|mut finished| finished.pop()))
+        Ok(self.ask(&[(who, ask)]).await?.pop().unwrap_or_default())
     }
 
     /// Makes these calls at the same time, each of another target. The answers are in the order
@@ -193,8 +218,7 @@ impl<'p> Panel<'p, '_> {
         calls: u64,
     ) -> UnlessStopped<Finished> {
         let send = |way: &Way, ask: &WorkCall| -> PanelCall { Box::pin(way.batch(ask, calls)) };
-        let finished = self.play(&[(who, ask.clone())], send, calls).await?;
-        Ok(finished.and_then(|mut finished| finished.pop()))
+        Ok(self.play(&[(who, ask.clone())], send, calls).await?.pop().unwrap_or_default())
     }
 
     /// Pays for this many calls that are about to be sent; `false` where the run is to end instead.
@@ -226,11 +250,11 @@ impl<'p> Panel<'p, '_> {
             let due = free.max(Instant::now() + pause);
             tokio::select! {
                 biased;
-                () = self.player.stop.wait() => return Ok(None),
+                () = self.player.stop.wait() => return Err(PanelEnd::Stopped),
                 () = sleep_until(due) => {}
             }
             if !self.pay(open.len() as u64 * cost)? {
-                return Ok(None);
+                return Err(PanelEnd::Stopped);
             }
             let mut calls = JoinSet::new();
             for place in open.drain(..) {
@@ -244,7 +268,7 @@ impl<'p> Panel<'p, '_> {
             while !calls.is_empty() {
                 let over = tokio::select! {
                     biased;
-                    () = self.player.stop.wait() => return Ok(None),
+                    () = self.player.stop.wait() => return Err(PanelEnd::Stopped),
                     over = calls.join_next() => over,
                 };
                 let Some(Ok((place, mut done))) = over else { continue };
@@ -262,11 +286,11 @@ impl<'p> Panel<'p, '_> {
                 finished[place].tries.push(done);
             }
         }
-        Ok(Some(finished))
+        Ok(finished)
     }
 
-    /// Begins a call of one now, whatever its pace. The caller tells when it is
-    /// [`over`](Self::over).
+    /// Begins a call of one now, whatever its pace; `None` where the run is to end instead. The
+    /// caller tells when it is [`over`](Self::over).
     ///
     /// # Errors
     ///
@@ -275,7 +299,7 @@ impl<'p> Panel<'p, '_> {
         &mut self,
         who: usize,
         ask: WorkCall,
-    ) -> UnlessStopped<impl Future<Output = FinishedCall> + Send + use<>> {
+    ) -> Result<Option<impl Future<Output = FinishedCall> + Send + use<>>, RunError> {
         Ok(self.pay(1)?.then(|| self.seats[who].way.call(ask)))
     }
 
