@@ -15,6 +15,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use spending::costs;
 pub use spending::spent;
 pub use trial::{PlayedCell, Trial, trials};
 

@@ -1,6 +1,8 @@
 //! What the recorded calls have cost, where the catalogue knows the provider.
 
-use super::{CreditPrice, Record, RunRecord};
+use std::collections::BTreeMap;
+
+use super::{CreditPrice, MeasuredTarget, Record, RunRecord};
 
 /// Smaller shares and sums are told as smaller than this.
 const TOLD_MIN: f64 = 0.001;
@@ -33,28 +35,29 @@ fn small(number: f64) -> String {
 /// What the calls in the records have cost, a line for each target whose provider is known. Calls
 /// that greet a target and open connections are not in the records.
 pub fn spent(run: &RunRecord, records: &[Record]) -> Vec<String> {
-    let mut credits = vec![0.0; run.targets.len()];
-    let mut calls = vec![0_u64; run.targets.len()];
-    let mut add = |target: u32, more: u64, cost: Option<f64>| {
-        if let Some(all) = calls.get_mut(target as usize) {
-            *all += more;
-            credits[target as usize] += cost.unwrap_or(0.0);
-        }
+    let costs = costs(records);
+    let line = |(index, target): (u32, &MeasuredTarget)| {
+        let (requests, credits) = costs.get(&index).copied().unwrap_or_default();
+        let cost = target.price.as_ref()?.told(credits);
+        Some(format!("{}: {requests} recorded requests cost {cost}", target.id))
     };
+    (0..).zip(&run.targets).filter_map(line).collect()
+}
+
+/// Calls in the records by target, and the credits that they have cost.
+pub(crate) fn costs(records: &[Record]) -> BTreeMap<u32, (u64, f64)> {
+    let mut costs: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     for record in records {
-        match record {
-            Record::Call(call) => add(call.target, 1, call.credits),
-            Record::Rollup(rollup) => add(rollup.target, rollup.calls, rollup.credits),
-            Record::Cell(_) | Record::Wire(_) => {}
-        }
+        let (target, more, cost) = match record {
+            Record::Call(call) => (call.target, 1, call.credits),
+            Record::Rollup(rollup) => (rollup.target, rollup.calls, rollup.credits),
+            Record::Cell(_) | Record::Wire(_) => continue,
+        };
+        let (calls, credits) = costs.entry(target).or_default();
+        *calls += more;
+        *credits += cost.unwrap_or(0.0);
     }
-    let line = |(index, price): (usize, &CreditPrice)| {
-        let (cost, requests) = (price.told(credits[index]), calls[index]);
-        let id = &run.targets[index].id;
-        format!("{id}: {requests} recorded requests cost {cost}")
-    };
-    let prices = run.targets.iter().enumerate();
-    prices.filter_map(|(index, it)| Some((index, it.price.as_ref()?))).map(line).collect()
+    costs
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::told::{Weight, weight};
 use crate::conclude::profile;
 use crate::conclude::verdict::{Confidence, ExperimentVerdict, figure, see};
-use crate::record::{CallRecord, PlayedCell, Record, RunRecord, Trial};
+use crate::record::{CallRecord, PlayedCell, Record, RunRecord, Trial, costs};
 use crate::stat::{median, quantile};
 use crate::text::escaped;
 
@@ -288,25 +288,14 @@ fn price(it: &CardSubject<'_>) -> Vec<(&'static str, String)> {
         };
         return vec![("Price", why.to_owned())];
     };
-    let (mut calls, mut credits) = (0_u64, 0.0);
-    for record in it.records {
-        let (target, more, cost) = match record {
-            Record::Call(call) => (call.target, 1, call.credits),
-            Record::Rollup(rollup) => (rollup.target, rollup.calls, rollup.credits),
-            Record::Cell(_) | Record::Wire(_) => continue,
-        };
-        if target as usize == it.index {
-            calls += more;
-            credits += cost.unwrap_or(0.0);
-        }
-    }
+    let own = costs(it.records).into_iter().find(|(target, _)| *target as usize == it.index);
+    let (calls, credits) = own.map(|(_, cost)| cost).unwrap_or_default();
     if calls == 0 {
         return vec![("Price", "no call was recorded".to_owned())];
     }
     let million = price.told(credits / calls as f64 * PRICED_CALLS);
-    let mut told = vec![("Price of 1 million such calls", million)];
-    told.push(("This run", format!("{calls} recorded requests cost {}", price.told(credits))));
-    told
+    let whole = format!("{calls} recorded requests cost {}", price.told(credits));
+    vec![("Price of 1 million such calls", million), ("This run", whole)]
 }
 
 /// The settings of one target as they stand in its profile: the lines of its upstream, without
