@@ -48,13 +48,24 @@ pub struct ReportFile {
 /// `verdicts.json`, `profile.yaml` and `README.md`.
 pub fn report(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
     let verdicts = verdicts(run, records);
+    let mut files = files_of(run, records, &verdicts);
+    files.push(ReportFile { name: "profile.yaml", text: profile::profile(run, &verdicts) });
+    files.push(ReportFile { name: "README.md", text: readme::readme(run, records) });
+    files
+}
+
+/// Those of [`MERGED_FILES`].
+fn files_of(
+    run: &RunRecord,
+    records: &[Record],
+    verdicts: &[ExperimentVerdict],
+) -> Vec<ReportFile> {
+    let [page, csv, markdown, list] = MERGED_FILES;
     vec![
-        ReportFile { name: "report.html", text: html::page(run, records, &verdicts) },
-        ReportFile { name: "summary.csv", text: table::csv(run, records) },
-        ReportFile { name: "summary.md", text: table::markdown(run, &verdicts) },
-        ReportFile { name: "verdicts.json", text: json(&verdicts) },
-        ReportFile { name: "profile.yaml", text: profile::profile(run, &verdicts) },
-        ReportFile { name: "README.md", text: readme::readme(run, records) },
+        ReportFile { name: page, text: html::page(run, records, verdicts) },
+        ReportFile { name: csv, text: table::csv(run, records) },
+        ReportFile { name: markdown, text: table::markdown(run, verdicts) },
+        ReportFile { name: list, text: json(verdicts) },
     ]
 }
 

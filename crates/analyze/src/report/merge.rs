@@ -5,7 +5,7 @@
 //! are there and no charts.
 
 use super::compare::Side;
-use super::{ReportFile, html, json, table};
+use super::{ReportFile, files_of};
 use crate::conclude::verdict::{ExperimentVerdict, verdicts};
 use crate::record::{Machine, Record, RunRecord};
 
@@ -19,13 +19,7 @@ pub const MERGED_FILES: [&str; 4] = ["report.html", "summary.csv", "summary.md",
 /// place is the run's note, or its name where it has none.
 pub fn merge(runs: &[Side<'_>]) -> Vec<ReportFile> {
     let (run, records, verdicts) = merged(runs);
-    let [page, csv, markdown, list] = MERGED_FILES;
-    vec![
-        ReportFile { name: page, text: html::page(&run, &records, &verdicts) },
-        ReportFile { name: csv, text: table::csv(&run, &records) },
-        ReportFile { name: markdown, text: table::markdown(&run, &verdicts) },
-        ReportFile { name: list, text: json(&verdicts) },
-    ]
+    files_of(&run, &records, &verdicts)
 }
 
 fn merged(runs: &[Side<'_>]) -> (RunRecord, Vec<Record>, Vec<ExperimentVerdict>) {
