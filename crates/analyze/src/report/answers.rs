@@ -12,22 +12,9 @@ use crate::text::escaped;
 /// Differences that are listed.
 const EXAMPLES_MAX: usize = 20;
 
-/// What stands below an experiment's chart of one target.
-pub(super) fn of_target(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) {
-    if trial.experiment == "agree" {
-        differences(out, run, trial, all);
-    }
-}
-
-/// What stands below all targets of an experiment.
-pub(super) fn of_all(out: &mut String, run: &RunRecord, experiment: &str, all: &[Trial<'_>]) {
-    if experiment == "reach" {
-        served(out, run, all);
-    }
-}
-
-/// Calls that show a difference, the smallest first, each with a line for a shell.
-fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) {
+/// Calls that show a difference, the smallest first, each with a line for a shell. They stand below
+/// the target's chart of `agree`.
+pub(super) fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) {
     let questions = see::questions(all);
     let mut shown: Vec<_> = questions
         .values()
@@ -68,8 +55,8 @@ fn differences(out: &mut String, run: &RunRecord, trial: &Trial<'_>, all: &[Tria
 /// What came of each method, by target.
 type MethodFates<'a> = BTreeMap<u32, BTreeMap<&'a str, TryFate>>;
 
-/// Methods by namespace, the targets side by side.
-fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
+/// Methods by namespace, the targets side by side, below all targets of `reach`.
+pub(super) fn served(out: &mut String, run: &RunRecord, all: &[Trial<'_>]) {
     let fates: MethodFates<'_> = all
         .iter()
         .filter(|trial| trial.experiment == "reach")

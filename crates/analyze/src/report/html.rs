@@ -203,12 +203,16 @@ fn section(
             .find(|trial| trial.experiment == experiment && trial.target as usize == index);
         if let Some(trial) = of_target {
             wires(out, trial);
-            answers::of_target(out, run, trial, trials);
+            if experiment == "agree" {
+                answers::differences(out, run, trial, trials);
+            }
         }
         out.push_str("</article>\n");
     }
     out.push_str("</div>\n");
-    answers::of_all(out, run, experiment, trials);
+    if experiment == "reach" {
+        answers::served(out, run, trials);
+    }
     beside::table(out, run, experiment, trials);
     out.push_str("</section>\n");
 }
