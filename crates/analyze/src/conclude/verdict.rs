@@ -53,7 +53,7 @@ pub(crate) mod see {
     pub(crate) use super::bodies::is_large;
     pub(crate) use super::connections::first_end;
     pub(crate) use super::fresh::{Distance, lags_ms, sights};
-    pub(crate) use super::limits::{fit_of, order, sustained};
+    pub(crate) use super::limits::{fit_of, order, over, sustained};
     pub(crate) use super::load::level_of;
     pub(crate) use super::reach::methods;
     pub(crate) use super::trial::{served, throttled, took_ms};
@@ -81,6 +81,15 @@ impl Confidence {
             Self::Low => "low",
             Self::Medium => "medium",
             Self::High => "high",
+        }
+    }
+
+    /// High from `high` times on that it was seen, medium from `medium` on, and low below.
+    fn by_count<N: PartialOrd>(seen: N, high: N, medium: N) -> Self {
+        match (seen >= high, seen >= medium) {
+            (true, _) => Self::High,
+            (false, true) => Self::Medium,
+            (false, false) => Self::Low,
         }
     }
 

@@ -141,6 +141,31 @@ fn figure_of(verdicts: &[&ExperimentVerdict], kind: DrawnFigure) -> Option<f64> 
     })
 }
 
+/// Lines where verdicts put figures of these kinds, each behind its word.
+fn marks_of(verdicts: &[&ExperimentVerdict], kinds: &[(DrawnFigure, &str)]) -> Vec<ChartMark> {
+    let mark = |(kind, word): &(DrawnFigure, &str)| {
+        let at = figure_of(verdicts, *kind)?;
+        Some(ChartMark::x(at, format!("{word} {}", figure(at))))
+    };
+    kinds.iter().filter_map(mark).collect()
+}
+
+/// The mean of the shares of each size.
+fn means(shares: &BTreeMap<u64, Vec<f64>>) -> Vec<Option<f64>> {
+    shares.values().map(|all| Some(all.iter().sum::<f64>() / all.len() as f64)).collect()
+}
+
+/// Classes of calls, that with the most first.
+fn totals<'a>(counts: impl Iterator<Item = (&'a String, &'a u64)>) -> Vec<(&'a str, u64)> {
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for (class, calls) in counts {
+        *totals.entry(class).or_default() += calls;
+    }
+    let mut classes: Vec<(&str, u64)> = totals.into_iter().collect();
+    classes.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    classes
+}
+
 fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
@@ -164,17 +189,13 @@ fn failures(
             shares.entry(size).or_default().push(100.0 * failed);
         }
     }
-    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
-    let data = shares.values().map(mean).collect();
-    let cap = figure_of(verdicts, DrawnFigure::Streams);
-    let cap = cap.map(|streams| ChartMark::x(streams, format!("cap {}", figure(streams))));
     Chart::Plot(Plot {
         title: format!("failed calls by {label}"),
         x: Axis::log(label),
         y: Axis::percent("failed, %"),
         xs: shares.keys().map(|size| *size as f64).collect(),
-        series: vec![Series::new("failed calls", Style::Line, Ink::Bad, data)],
-        marks: cap.into_iter().collect(),
+        series: vec![Series::new("failed calls", Style::Line, Ink::Bad, means(&shares))],
+        marks: marks_of(verdicts, &[(DrawnFigure::Streams, "cap")]),
     })
 }
 

@@ -497,12 +497,17 @@ fn told(connections: u64, shape: SweepShape) -> String {
         SweepShape::Rising(fit) => ("still rising at", fit),
         SweepShape::Unclear(fit) => ("unclear, about", fit),
     };
-    let connections = match connections {
+    let over = over(connections);
+    format!("{over}: {word} {} calls/s, R² {:.2}", figure(fit.x_max), fit.r_squared)
+}
+
+/// Over how many connections calls go.
+pub(crate) fn over(connections: u64) -> String {
+    match connections {
         0 => "a connection for each call".to_owned(),
         1 => "1 connection".to_owned(),
         n => format!("{n} connections"),
-    };
-    format!("{connections}: {word} {} calls/s, R² {:.2}", figure(fit.x_max), fit.r_squared)
+    }
 }
 
 /// Whether plateaus stay when there are more connections, or grow with them: by all numbers of these that were played.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::super::told::DrawnFigure;
-use super::{cdf, figure_of, ms, phases};
+use super::{cdf, figure_of, marks_of, means, ms, phases};
 use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{CallRecord, PlayedCell};
 use crate::stat::median;
@@ -24,7 +24,6 @@ fn requests(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Optio
         (format!("connection {}", n + 1), borne)
     };
     let bars: Vec<(String, Vec<f64>)> = tried.enumerate().map(bar).collect();
-    let ends = figure_of(verdicts, DrawnFigure::Requests).into_iter();
     (!bars.is_empty()).then(|| {
         Chart::Stack(Stack {
             title: "requests served by a connection".to_owned(),
@@ -32,7 +31,7 @@ fn requests(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Optio
             unit: "requests",
             parts: vec!["connection closed".to_owned(), "connection still open".to_owned()],
             bars,
-            marks: ends.map(|at| ChartMark::x(at, format!("ends after {}", figure(at)))).collect(),
+            marks: marks_of(verdicts, &[(DrawnFigure::Requests, "ends after")]),
         })
     })
 }
@@ -50,7 +49,6 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
     if reused.is_empty() {
         return None;
     }
-    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
     let closes = figure_of(verdicts, DrawnFigure::Idle).into_iter();
     let mark =
         |ms: f64| ChartMark::x(ms / 1_000.0, format!("closed after {} s", figure(ms / 1_000.0)));
@@ -59,12 +57,7 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
         x: Axis::log("idle for, s"),
         y: Axis::percent("closed, %"),
         xs: reused.keys().map(|idle| ms(*idle)).collect(),
-        series: vec![Series::new(
-            "found closed",
-            Style::Line,
-            Ink::Bad,
-            reused.values().map(mean).collect(),
-        )],
+        series: vec![Series::new("found closed", Style::Line, Ink::Bad, means(&reused))],
         marks: closes.map(mark).collect(),
     }))
 }

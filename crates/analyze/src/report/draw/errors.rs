@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Stack, rounded};
-use super::FACETS_MAX;
+use super::{FACETS_MAX, totals};
 use crate::conclude::verdict::see;
 use crate::record::{CallRecord, PlayedCell, Trial};
 use crate::text::{class_words, transport_words};
@@ -91,15 +91,10 @@ pub(super) fn by_setting(cells: Vec<(String, &PlayedCell<'_>)>) -> Option<Chart>
 }
 
 fn stack(title: &str, bars: &[(String, Failures)]) -> Option<Chart> {
-    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
-    for (class, calls) in bars.iter().flat_map(|(_, failures)| &failures.unserved) {
-        *totals.entry(class).or_default() += calls;
-    }
-    if totals.is_empty() {
+    let mut classes = totals(bars.iter().flat_map(|(_, failures)| &failures.unserved));
+    if classes.is_empty() {
         return None;
     }
-    let mut classes: Vec<(&str, u64)> = totals.into_iter().collect();
-    classes.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     let has_others = classes.len() > CLASSES_MAX;
     classes.truncate(CLASSES_MAX);
     let share = |failures: &Failures, calls: u64| {

@@ -5,7 +5,7 @@ use wellhead_upstream::{Provider, Tariff};
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, MarkKind, Plot, Series, Style, rounded};
 use super::super::told::DrawnFigure;
-use super::{DOUBTED, DrawnTrial, doubted, errors, figure_of, opt};
+use super::{DOUBTED, DrawnTrial, doubted, errors, marks_of, opt};
 use crate::conclude::verdict::{figure, see};
 use crate::record::{MeasuredTarget, PlayedCell};
 
@@ -35,7 +35,8 @@ pub(super) fn offered(it: &DrawnTrial<'_>) -> Vec<Chart> {
     points.sort_by(|a, b| a.set.total_cmp(&b.set));
     let highest = points.last().map_or(0.0, |point| point.set);
     let levels = OfferedLevels { points, by_users };
-    let limits = verdict_marks(it);
+    let kinds = [(DrawnFigure::Rate, "limit"), (DrawnFigure::Capacity, "sustains")];
+    let limits = marks_of(it.verdicts, &kinds);
     let mut marks = limits.clone();
     if let Some(target) = it.run.targets.get(it.trial.target as usize).filter(|_| !by_users) {
         marks.extend(predicted(target, &sound, highest));
@@ -112,16 +113,6 @@ fn level_points<'a>(cells: &[&'a PlayedCell<'a>], by_users: bool) -> Vec<LevelPo
         Some(LevelPoint { set, served, is_doubted: false, cell })
     };
     cells.iter().filter_map(point).collect()
-}
-
-/// Where verdicts put the limit.
-fn verdict_marks(it: &DrawnTrial<'_>) -> Vec<ChartMark> {
-    let kinds = [(DrawnFigure::Rate, "limit"), (DrawnFigure::Capacity, "sustains")];
-    let mark = |(kind, word): (DrawnFigure, &str)| {
-        let at = figure_of(it.verdicts, kind)?;
-        Some(ChartMark::x(at, format!("{word} {}", figure(at))))
-    };
-    kinds.into_iter().filter_map(mark).collect()
 }
 
 /// Where the catalogue expects limits for these calls, by plan: calls a second, or credits in a

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
+use super::super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::super::told::DrawnFigure;
-use super::{DOUBTED, doubted, figure_of, opt};
-use crate::conclude::verdict::{ExperimentVerdict, figure, see};
+use super::{DOUBTED, doubted, marks_of, opt};
+use crate::conclude::verdict::{ExperimentVerdict, see};
 use crate::record::{PlayedCell, Trial};
 use crate::stat::median;
 
@@ -63,22 +63,13 @@ fn cloud(connections: u64, cells: &[&PlayedCell<'_>]) -> Chart {
     }
     series.push(Series::new("median", Style::Line, Ink::Nth(1), of(None)));
     Chart::Plot(Plot {
-        title: format!("latency by concurrency, {}", over(connections)),
+        title: format!("latency by concurrency, {}", see::over(connections)),
         x: Axis::new("concurrent calls"),
         y: Axis::log("latency, ms"),
         xs: points.iter().map(|point| rounded(point.0)).collect(),
         series,
         marks: Vec::new(),
     })
-}
-
-/// Over how many connections.
-fn over(connections: u64) -> String {
-    match connections {
-        0 => "a connection for each call".to_owned(),
-        1 => "1 connection".to_owned(),
-        n => format!("{n} connections"),
-    }
 }
 
 /// Throughput over concurrency with the nearest `min(c / W0, Xmax)`.
@@ -102,7 +93,7 @@ fn flattening(
     let along = |cells: &[&PlayedCell<'_>]| xs.iter().map(|x| at(cells, *x)).collect::<Vec<_>>();
     let mut series = Vec::new();
     for (n, (connections, cells)) in sweeps.iter().take(SWEEPS_MAX).enumerate() {
-        let name = over(*connections);
+        let name = see::over(*connections);
         series.push(Series::new(&name, Style::Points, Ink::Nth(n), along(cells)));
         if let Some(fit) = see::fit_of(cells) {
             let expected = opt(xs.iter().map(|x| fit.throughput(*x)));
@@ -114,16 +105,12 @@ fn flattening(
         series.push(Series::new(DOUBTED, Style::Hollow, Ink::Quiet, along(doubted)));
     }
     let kinds = [(DrawnFigure::Knee, "knee"), (DrawnFigure::InFlight, "limit")];
-    let mark = |(kind, word): (DrawnFigure, &str)| {
-        let at = figure_of(verdicts, kind)?;
-        Some(ChartMark::x(at, format!("{word} {}", figure(at))))
-    };
     Chart::Plot(Plot {
         title: "throughput by concurrency".to_owned(),
         x: Axis::new("concurrent calls"),
         y: Axis::new("served, calls/s"),
         xs,
         series,
-        marks: kinds.into_iter().filter_map(mark).collect(),
+        marks: marks_of(verdicts, &kinds),
     })
 }

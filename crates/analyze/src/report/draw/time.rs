@@ -1,11 +1,9 @@
 //! Charts over time: what a limit lets pass, a long run, and how long calls took when.
 
-use std::collections::BTreeMap;
-
 use super::super::chart::{Axis, Chart, ChartMark, Heat, Ink, Plot, Series, Style, rounded};
 use super::super::scale::{even_ends, log_ends};
 use super::super::told::{Drawn, drawn};
-use super::opt;
+use super::{opt, totals};
 use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{PlayedCell, Rollup, Trial};
 use crate::stat::median;
@@ -138,12 +136,7 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Vec<
 
 /// What was not served in a long run, by class; nothing where all was.
 fn unserved(parts: &[&[&Rollup]], xs: &[f64]) -> Option<Chart> {
-    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
-    for (class, calls) in parts.iter().copied().flatten().flat_map(|it| &it.unserved) {
-        *totals.entry(class).or_default() += calls;
-    }
-    let mut classes: Vec<(&str, u64)> = totals.into_iter().collect();
-    classes.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    let classes = totals(parts.iter().copied().flatten().flat_map(|it| &it.unserved));
     let share = |class: &str, part: &&[&Rollup]| {
         let calls: u64 = part.iter().map(|it| it.calls).sum();
         let those: u64 = part.iter().filter_map(|it| it.unserved.get(class)).sum();
