@@ -85,7 +85,7 @@ impl Confidence {
     }
 
     /// High from `high` times on that it was seen, medium from `medium` on, and low below.
-    fn by_count<N: PartialOrd>(seen: N, high: N, medium: N) -> Self {
+    fn by_count<N: Ord + Copy>(seen: N, high: N, medium: N) -> Self {
         match (seen >= high, seen >= medium) {
             (true, _) => Self::High,
             (false, true) => Self::Medium,

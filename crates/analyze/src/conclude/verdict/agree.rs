@@ -219,16 +219,9 @@ pub(super) fn agree(run: &RunRecord, trial: &Trial<'_>, all: &[Trial<'_>]) -> Dr
     let Some(smallest) = differing.iter().min_by_key(|it| it.size(trial.target)) else {
         let others = all.iter().filter(|it| it.experiment == trial.experiment).count() - 1;
         notes.insert(0, format!("compared with {others} other targets"));
-        let sure = match of {
-            SURE.. => Confidence::High,
-            FEW.. => Confidence::Medium,
-            _ => Confidence::Low,
-        };
-        return DraftVerdict::new(
-            Finding::Answers(NotUpTo(AnswersAgree { calls: of })),
-            sure,
-            notes,
-        );
+        let sure = Confidence::by_count(of, SURE, FEW);
+        let finding = Finding::Answers(NotUpTo(AnswersAgree { calls: of }));
+        return DraftVerdict::new(finding, sure, notes);
     };
     let mut evidence = differences(run, trial.target, &differing);
     evidence.append(&mut notes);

@@ -180,12 +180,7 @@ fn wait(alone: &[&PlayedCell<'_>], beside: &[&PlayedCell<'_>], rng: &mut impl Rn
             alone_ms + longer.point
         ),
     ];
-    let repeats = quiet.len().min(busy.len());
-    let sure = match repeats {
-        3.. => Confidence::High,
-        2 => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    let sure = Confidence::by_count(quiet.len().min(busy.len()), 3, 2);
     let (low, high) = (longer.low, longer.high);
     // As with "faster": only where chance is excluded, and where a user would notice.
     let finding = if low > 0.0 && longer.point > WAIT_MS_MIN.max(WAIT_MIN * alone_ms) {

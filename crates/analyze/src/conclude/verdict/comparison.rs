@@ -302,11 +302,7 @@ fn say(
     evidence.push(format!(
         "ratios of medians over {repeats} repeats; one of {of} comparisons, corrected together (Holm)"
     ));
-    let sure = match repeats {
-        3.. => Confidence::High,
-        2 => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    let sure = Confidence::by_count(repeats, 3, 2);
     let (what, than, held) = (factor.name(first), factor.name(second), factor.held(a, b));
     let less = |ratio: f64| (1.0 - ratio) * 100.0;
     // "Faster" is said only where the interval excludes no difference.

@@ -247,31 +247,25 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
     }
     evidence.extend(ends_told(cells));
     let orderly = lost == 0;
-    let agreed = if ended.len() >= 3 { Confidence::High } else { Confidence::Medium };
-    match recycling(&ended, &held, SLACK) {
-        Recycling::After(after_calls) => DraftVerdict::new(
-            Finding::Recycle(Found(Recycle { after_calls, orderly })),
-            agreed,
-            evidence,
-        ),
-        Recycling::Once(after_calls) => DraftVerdict::new(
-            Finding::Recycle(Found(Recycle { after_calls, orderly })),
-            Confidence::Low,
-            evidence,
-        ),
-        Recycling::Never(up_to) => {
-            let sure = if held.len() >= 2 { Confidence::High } else { Confidence::Medium };
-            DraftVerdict::new(Finding::Recycle(NotUpTo(NoRecycle { up_to })), sure, evidence)
+    let seen = |times: usize, often| match times >= often {
+        true => Confidence::High,
+        false => Confidence::Medium,
+    };
+    let (found, sure) = match recycling(&ended, &held, SLACK) {
+        Recycling::After(after_calls) => {
+            (Found(Recycle { after_calls, orderly }), seen(ended.len(), 3))
         }
+        Recycling::Once(after_calls) => (Found(Recycle { after_calls, orderly }), Confidence::Low),
+        Recycling::Never(up_to) => (NotUpTo(NoRecycle { up_to }), seen(held.len(), 2)),
         Recycling::Irregular(ended) => {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
             let ended = ended.join(", ");
-            DraftVerdict::cannot_tell(format!(
-                "connections closed after {ended} requests: no fixed number"
-            ))
+            let why = format!("connections closed after {ended} requests: no fixed number");
+            return DraftVerdict::cannot_tell(why);
         }
-        Recycling::Nothing => DraftVerdict::cannot_tell("no connection was tested"),
-    }
+        Recycling::Nothing => return DraftVerdict::cannot_tell("no connection was tested"),
+    };
+    DraftVerdict::new(Finding::Recycle(found), sure, evidence)
 }
 
 fn ends_told(cells: &[(u64, &PlayedCell<'_>)]) -> Vec<String> {
@@ -344,11 +338,8 @@ fn idled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
         let up_to_ms = found.holds.unwrap_or(0);
         let evidence = vec![format!("a connection worked after {up_to_ms} ms idle")];
         let sure = if found.odd == 0 { Confidence::High } else { Confidence::Low };
-        return DraftVerdict::new(
-            Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms })),
-            sure,
-            evidence,
-        );
+        let finding = Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms }));
+        return DraftVerdict::new(finding, sure, evidence);
     };
     let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
     let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);

@@ -234,11 +234,7 @@ pub(super) fn fresh(
         Some(_) => "lag is the time between the arrivals of the pushed heads".to_owned(),
         None => format!("each lag is accurate to about {blind:.0} ms, the poll interval"),
     });
-    let sure = match seen {
-        30.. => Confidence::High,
-        10.. => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    let sure = Confidence::by_count(seen, 30, 10);
     if low_ms <= 0.0 || ms < blind * POLLS_MIN {
         // What chance alone would bring about is no lag either.
         let within_ms = high_ms.max(blind * POLLS_MIN);

@@ -304,11 +304,7 @@ fn connections(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
         ),
         format!("in {} of {} cells", met.len(), cells.len()),
     ];
-    let sure = match met.len() {
-        3.. => Confidence::High,
-        2 => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    let sure = Confidence::by_count(met.len(), 3, 2);
     let finding = Finding::ConnectionCap { connections: connections as u64, way };
     Some(DraftVerdict::new(finding, sure, evidence))
 }

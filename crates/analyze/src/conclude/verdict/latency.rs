@@ -24,10 +24,6 @@ pub(super) fn latency(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         format!("{served} of {calls} calls were served, one at a time"),
         format!("fastest {} ms", super::figure(least)),
     ];
-    let sure = match served {
-        30.. => Confidence::High,
-        10.. => Confidence::Medium,
-        _ => Confidence::Low,
-    };
+    let sure = Confidence::by_count(served, 30, 10);
     DraftVerdict::new(Finding::Takes { p50_ms, p95_ms }, sure, evidence)
 }
