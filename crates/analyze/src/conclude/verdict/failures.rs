@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::finding::{FailureSpan, FailureWay, Finding};
-use super::limits::{failed_otherwise, refusal_of};
+use super::limits::{counts_of, failed_otherwise, refusal_of};
 use super::trial::{PlayedCell, sent_at};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CallRecord, Rollup};
@@ -51,7 +51,8 @@ pub(super) fn of_cells(cells: &[&PlayedCell<'_>], when: FailureSpan) -> Option<D
         return None;
     }
     let calls = cells.iter().flat_map(|cell| &cell.calls).filter(|call| failed_otherwise(call));
-    told(&counts, most(calls.map(|call| way(call)))?, when)
+    let ways = counts_of(calls.map(|call| way(call))).into_iter();
+    told(&counts, ways.max_by_key(|(_, count)| *count)?.0, when)
 }
 
 /// The share of failures of a long time. Whether it changes is another question.
@@ -147,18 +148,6 @@ fn way(call: &CallRecord) -> FailureWay {
         Some(error) => FailureWay::Transport(error.clone()),
         None => FailureWay::Refused(refusal_of(call)),
     }
-}
-
-/// The one that comes most often.
-fn most(ways: impl Iterator<Item = FailureWay>) -> Option<FailureWay> {
-    let mut counts: Vec<(FailureWay, usize)> = Vec::new();
-    for way in ways {
-        match counts.iter_mut().find(|(known, _)| *known == way) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((way, 1)),
-        }
-    }
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(way, _)| way)
 }
 
 #[cfg(test)]

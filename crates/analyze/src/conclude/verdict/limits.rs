@@ -72,15 +72,21 @@ pub(super) fn refusal_way(cells: &[&PlayedCell<'_>]) -> RefusalWay {
 pub(super) fn ways_of<'a>(
     calls: impl IntoIterator<Item = &'a CallRecord>,
 ) -> Vec<(RefusalWay, usize)> {
-    let mut ways: Vec<(RefusalWay, usize)> = Vec::new();
-    for way in calls.into_iter().map(refusal_of) {
-        match ways.iter_mut().find(|(known, _)| *known == way) {
-            Some((_, count)) => *count += 1,
-            None => ways.push((way, 1)),
-        }
-    }
+    let mut ways = counts_of(calls.into_iter().map(refusal_of));
     ways.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     ways
+}
+
+/// How many there are of each.
+pub(super) fn counts_of<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<(T, usize)> {
+    let mut counts: Vec<(T, usize)> = Vec::new();
+    for one in all {
+        match counts.iter_mut().find(|(known, _)| *known == one) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((one, 1)),
+        }
+    }
+    counts
 }
 
 /// How a call that was not served was refused.
