@@ -159,17 +159,19 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// All of them, as cells name them.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("state", Self::State),
+        ("blocks", Self::Blocks),
+        ("logs", Self::Logs),
+        ("traces", Self::Traces),
+        ("range", Self::Range),
+        ("batch", Self::Batch),
+    ];
+
     /// As a cell names it.
     pub fn from_word(word: &str) -> Option<Self> {
-        match word {
-            "state" => Some(Self::State),
-            "blocks" => Some(Self::Blocks),
-            "logs" => Some(Self::Logs),
-            "traces" => Some(Self::Traces),
-            "range" => Some(Self::Range),
-            "batch" => Some(Self::Batch),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, extent)| extent)
     }
 }
 

@@ -411,16 +411,8 @@ fn values_of_answers(finding: &Finding) -> Vec<Option<f64>> {
         Finding::Answers(Found(it)) => vec![count(it.calls)],
         Finding::Answers(NotUpTo(_)) => vec![count(0)],
         Finding::Reach { what, up_to, .. } => {
-            let order = [
-                Extent::State,
-                Extent::Blocks,
-                Extent::Logs,
-                Extent::Traces,
-                Extent::Range,
-                Extent::Batch,
-            ];
             let value = count(up_to.unwrap_or(0));
-            order.iter().map(|extent| value.filter(|_| extent == what)).collect()
+            Extent::ALL.iter().map(|(_, extent)| value.filter(|_| extent == what)).collect()
         }
         Finding::Methods { served, missing } => vec![count(*served), count(missing.len() as u64)],
         Finding::Users { stages } => {
