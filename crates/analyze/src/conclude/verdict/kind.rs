@@ -14,7 +14,10 @@ use self::Unit::{BytesPerSecond, Count, Milliseconds, PerSecond, Percent};
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{Drift, Drifting, Extent, Finding};
 use super::sentence::figure;
-use crate::conclude::setting::ProfileKey;
+use crate::conclude::setting::ProfileKey::{
+    self, Blocks, CallsBurst, CallsPerSecond, CallsWindow, ConnectionsMax, CreditsPerSecond, Deny,
+    Http, Idle, InFlight, Logs, RangeMax, RequestsMax, State, StreamsMax, Traces,
+};
 
 /// A figure that moved by less is the same.
 const ALIKE: f64 = 0.1;
@@ -179,54 +182,39 @@ const fn kind(
 /// All kinds.
 pub const FINDING_KINDS: [FindingKind; 26] = [
     kind("takes", "latency of one call at a time", &[time("p50"), time("p95")], &[]),
-    kind(
-        "stream_cap",
-        "concurrent streams per connection",
-        &[most("cap", Count)],
-        &[ProfileKey::StreamsMax],
-    ),
-    kind(
-        "recycle",
-        "requests per connection",
-        &[most("requests", Count)],
-        &[ProfileKey::RequestsMax],
-    ),
-    kind("idle_close", "idle connections", &[most("idle", Milliseconds)], &[ProfileKey::Idle]),
+    kind("stream_cap", "concurrent streams per connection", &[most("cap", Count)], &[StreamsMax]),
+    kind("recycle", "requests per connection", &[most("requests", Count)], &[RequestsMax]),
+    kind("idle_close", "idle connections", &[most("idle", Milliseconds)], &[Idle]),
     kind(
         "rate",
         "sustained rate",
         &[most("limit", PerSecond)],
-        &[ProfileKey::CallsPerSecond, ProfileKey::CreditsPerSecond],
+        &[CallsPerSecond, CreditsPerSecond],
     ),
-    kind("in_flight", "concurrent calls", &[most("in_flight", Count)], &[ProfileKey::InFlight]),
+    kind("in_flight", "concurrent calls", &[most("in_flight", Count)], &[InFlight]),
     kind(
         "connection_cap",
         "connections per address",
         &[most("connections", Count)],
-        &[ProfileKey::ConnectionsMax],
+        &[ConnectionsMax],
     ),
     kind(
         "bucket",
         "burst and refill",
         &[most("burst", Count), most("refill", PerSecond), time("window")],
-        &[
-            ProfileKey::CallsPerSecond,
-            ProfileKey::CreditsPerSecond,
-            ProfileKey::CallsWindow,
-            ProfileKey::CallsBurst,
-        ],
+        &[CallsPerSecond, CreditsPerSecond, CallsWindow, CallsBurst],
     ),
     kind(
         "shaping",
         "shaping without refusals",
         &[most("shaping", PerSecond)],
-        &[ProfileKey::InFlight, ProfileKey::StreamsMax],
+        &[InFlight, StreamsMax],
     ),
     kind(
         "comparison",
         "comparison of two protocols",
         &[terms("faster", Percent, Neither, AtMost)],
-        &[ProfileKey::Http],
+        &[Http],
     ),
     kind("body_pace", "throughput of large responses", &[most("pace", BytesPerSecond)], &[]),
     kind(
@@ -259,19 +247,13 @@ pub const FINDING_KINDS: [FindingKind; 26] = [
             most("range", Count),
             most("batch", Count),
         ],
-        &[
-            ProfileKey::State,
-            ProfileKey::Blocks,
-            ProfileKey::Logs,
-            ProfileKey::Traces,
-            ProfileKey::RangeMax,
-        ],
+        &[State, Blocks, Logs, Traces, RangeMax],
     ),
     kind(
         "methods",
         "methods that are served",
         &[terms("served", Count, Higher, Exactly), terms("missing", Count, Lower, Exactly)],
-        &[ProfileKey::Deny],
+        &[Deny],
     ),
     kind("web_socket", "calls over WebSocket", &[], &[]),
     kind("capacity", "capacity under load", &[most("capacity", PerSecond), time("p99")], &[]),
