@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::conclude::verdict::{
-    Confidence, ExperimentVerdict, Finding, FindingBound, NoRateLimit, Refilled, RefusedRate,
-    TokenLimit,
-};
+use crate::conclude::verdict::FindingBound::{Found, NotUpTo};
+use crate::conclude::verdict::{Confidence, ExperimentVerdict, Finding, Refilled, RefusedRate};
 use crate::measure::plan::{CellOutcome, ProbeCell, ProbePlan, RatePlan};
 use crate::record::Cell;
 
@@ -71,21 +69,16 @@ impl TrackedLimit {
     pub fn of(verdicts: &[ExperimentVerdict]) -> Self {
         let sure = || verdicts.iter().filter(|it| it.confidence >= Confidence::Medium);
         let bucket = sure().find_map(|verdict| match verdict.finding {
-            Finding::Bucket(FindingBound::Found(TokenLimit { size, refill, .. })) => {
-                Some((size as f64, refill))
-            }
+            Finding::Bucket(Found(limit)) => Some(limit),
             _ => None,
         });
         let rate = sure().find_map(|verdict| match verdict.finding {
-            Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
-                let (size, is_even) = bucket.map_or((None, false), |(size, refill)| {
-                    (Some(size), refill == Refilled::Evenly)
-                });
+            Finding::Rate(Found(RefusedRate { per_second, .. })) => {
+                let size = bucket.map(|limit| limit.size as f64);
+                let is_even = bucket.is_some_and(|limit| limit.refill == Refilled::Evenly);
                 Some(Self::Limited(RateBound { per_second, size, is_even }))
             }
-            Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second, .. })) => {
-                Some(Self::NoneUpTo(up_to_per_second))
-            }
+            Finding::Rate(NotUpTo(none)) => Some(Self::NoneUpTo(none.up_to_per_second)),
             Finding::InFlight { .. } | Finding::ConnectionCap { .. } => Some(Self::Concurrency),
             _ => None,
         });

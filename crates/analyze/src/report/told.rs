@@ -1,10 +1,8 @@
 //! What a report takes out of a finding beside its sentence: how it colours a card, and what a
 //! chart draws of it. The only place of the report that knows kinds of findings.
 
-use crate::conclude::verdict::{
-    AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, Finding, FindingBound, IdleClose,
-    LoadCapacity, Recycle, RefusedRate, Shaped, StreamLimit, TokenLimit,
-};
+use crate::conclude::verdict::FindingBound::{Found, NotUpTo};
+use crate::conclude::verdict::{AnswersDiffer, CapWay, Drift, Drifting, Finding};
 
 /// Percent of failing calls from which on a target is unfit: at one in a hundred a page of a
 /// hundred calls fails more often than not, and retries become a load of their own.
@@ -30,58 +28,53 @@ pub(super) fn weight(finding: &Finding) -> Weight {
         Finding::CannotTell { .. } => Weight::Open,
         Finding::Fails { low, .. } if *low > UNFIT_PERCENT => Weight::Spoils,
         // Most others have another answer; without a majority nothing shows which one is right.
-        Finding::Answers(FindingBound::Found(AnswersDiffer { outvoted: 1.., .. })) => {
-            Weight::Spoils
-        }
-        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Errors, to, .. }))
+        Finding::Answers(Found(AnswersDiffer { outvoted: 1.., .. })) => Weight::Spoils,
+        Finding::Drift(Found(Drift { what: Drifting::Errors, to, .. }))
         | Finding::Step { what: Drifting::Errors, to, .. }
             if *to > UNFIT_PERCENT =>
         {
             Weight::Spoils
         }
-        Finding::Drift(FindingBound::Found(Drift {
-            what: Drifting::Throughput, from, to, ..
-        }))
+        Finding::Drift(Found(Drift { what: Drifting::Throughput, from, to, .. }))
         | Finding::Step { what: Drifting::Throughput, from, to, .. } => limits_if(to < from),
-        Finding::Drift(FindingBound::Found(Drift { from, to, .. }))
-        | Finding::Step { from, to, .. } => limits_if(to > from),
-        // What is announced is waited for by any client; other caps cost calls.
-        Finding::StreamCap(FindingBound::Found(StreamLimit { way, .. })) => {
-            limits_if(*way != CapWay::Announced)
+        Finding::Drift(Found(Drift { from, to, .. })) | Finding::Step { from, to, .. } => {
+            limits_if(to > from)
         }
-        Finding::Recycle(FindingBound::Found(Recycle { orderly, .. })) => limits_if(!orderly),
+        // What is announced is waited for by any client; other caps cost calls.
+        Finding::StreamCap(Found(it)) => limits_if(it.way != CapWay::Announced),
+        Finding::Recycle(Found(it)) => limits_if(!it.orderly),
         // Stale: half of the time a block or more behind.
-        Finding::Lag(FindingBound::Found(BlockLag { blocks, .. })) => limits_if(*blocks > 0),
+        Finding::Lag(Found(it)) => limits_if(it.blocks > 0),
         Finding::Fails { .. }
-        | Finding::Answers(FindingBound::Found(_))
-        | Finding::Rate(FindingBound::Found(_))
+        | Finding::Answers(Found(_))
+        | Finding::Rate(Found(_))
         | Finding::InFlight { .. }
         | Finding::ConnectionCap { .. }
-        | Finding::Bucket(FindingBound::Found(_))
-        | Finding::Shaping(FindingBound::Found(_))
-        | Finding::Capacity(FindingBound::Found(_))
+        | Finding::Bucket(Found(_))
+        | Finding::Shaping(Found(_))
+        | Finding::Capacity(Found(_))
         | Finding::Ended { .. } => Weight::Limits,
         Finding::Takes { .. }
-        | Finding::StreamCap(FindingBound::NotUpTo(_))
-        | Finding::Recycle(FindingBound::NotUpTo(_))
+        | Finding::StreamCap(NotUpTo(_))
+        | Finding::Recycle(NotUpTo(_))
         | Finding::IdleClose(_)
-        | Finding::Rate(FindingBound::NotUpTo(_))
-        | Finding::Bucket(FindingBound::NotUpTo(_))
-        | Finding::Shaping(FindingBound::NotUpTo(_))
+        | Finding::Rate(NotUpTo(_))
+        | Finding::Bucket(NotUpTo(_))
+        | Finding::Shaping(NotUpTo(_))
         | Finding::Comparison(_)
         | Finding::BodyPace(_)
         | Finding::SmallWait(_)
         | Finding::Cost { .. }
-        | Finding::Lag(FindingBound::NotUpTo(_))
-        | Finding::Answers(FindingBound::NotUpTo(_))
+        | Finding::Lag(NotUpTo(_))
+        | Finding::Answers(NotUpTo(_))
         | Finding::Reach { .. }
         | Finding::Methods { .. }
         | Finding::WebSocket { .. }
-        | Finding::Capacity(FindingBound::NotUpTo(_))
+        | Finding::Capacity(NotUpTo(_))
         | Finding::Users { .. }
         | Finding::Held { .. }
         | Finding::Adds { .. }
-        | Finding::Drift(FindingBound::NotUpTo(_)) => Weight::Harmless,
+        | Finding::Drift(NotUpTo(_)) => Weight::Harmless,
     }
 }
 
@@ -126,32 +119,18 @@ pub(super) enum DrawnFigure {
 /// What a chart draws of a finding, if anything.
 pub(super) fn drawn(finding: &Finding) -> Option<Drawn<'_>> {
     Some(match finding {
-        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
-            Drawn::At(DrawnFigure::Rate, *per_second)
-        }
-        Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) => {
-            Drawn::At(DrawnFigure::Capacity, *per_second)
-        }
-        Finding::StreamCap(FindingBound::Found(StreamLimit { streams, .. })) => {
-            Drawn::At(DrawnFigure::Streams, (*streams).into())
-        }
+        Finding::Rate(Found(it)) => Drawn::At(DrawnFigure::Rate, it.per_second),
+        Finding::Capacity(Found(it)) => Drawn::At(DrawnFigure::Capacity, it.per_second),
+        Finding::StreamCap(Found(it)) => Drawn::At(DrawnFigure::Streams, it.streams.into()),
         Finding::InFlight { calls, .. } => Drawn::At(DrawnFigure::InFlight, *calls as f64),
-        Finding::Shaping(FindingBound::Found(Shaped { knee, .. })) => {
-            Drawn::At(DrawnFigure::Knee, *knee)
+        Finding::Shaping(Found(it)) => Drawn::At(DrawnFigure::Knee, it.knee),
+        Finding::IdleClose(Found(it)) => Drawn::At(DrawnFigure::Idle, it.after_ms as f64),
+        Finding::Recycle(Found(it)) => Drawn::At(DrawnFigure::Requests, it.after_calls as f64),
+        Finding::BodyPace(Found(it)) => Drawn::At(DrawnFigure::Pace, it.bytes_per_second),
+        Finding::Bucket(Found(it)) => {
+            Drawn::Bucket { size: it.size as f64, refill_per_second: it.refill_per_second }
         }
-        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms })) => {
-            Drawn::At(DrawnFigure::Idle, *after_ms as f64)
-        }
-        Finding::Recycle(FindingBound::Found(Recycle { after_calls, .. })) => {
-            Drawn::At(DrawnFigure::Requests, *after_calls as f64)
-        }
-        Finding::BodyPace(FindingBound::Found(BodyPace { bytes_per_second, .. })) => {
-            Drawn::At(DrawnFigure::Pace, *bytes_per_second)
-        }
-        Finding::Bucket(FindingBound::Found(TokenLimit { size, refill_per_second, .. })) => {
-            Drawn::Bucket { size: *size as f64, refill_per_second: *refill_per_second }
-        }
-        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Time, from, to, .. })) => {
+        Finding::Drift(Found(Drift { what: Drifting::Time, from, to, .. })) => {
             Drawn::Change { from: *from, to: *to, after_minutes: None }
         }
         Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {

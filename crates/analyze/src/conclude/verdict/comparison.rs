@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::FindingBound::{Found, NotUpTo};
-use super::finding::{Faster, Finding, FindingBound, NoDifference};
+use super::finding::{Faster, Finding, NoDifference};
 use super::trial::{PlayedCell, served};
 use super::{Confidence, DraftVerdict};
 use crate::stat::bootstrap::Interval;
@@ -115,13 +115,11 @@ fn conclusion(compared: &[&DraftVerdict]) -> Option<DraftVerdict> {
     }
     let matrix: Vec<String> = compared.iter().map(|it| it.finding.to_string()).collect();
     let quicker = |protocol: &str| {
-        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Comparison(FindingBound::Found(Faster { what, .. })) if what == protocol);
+        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Comparison(Found(Faster { what, .. })) if what == protocol);
         compared.iter().filter(is).count()
     };
-    let alike = compared
-        .iter()
-        .filter(|it| matches!(it.finding, Finding::Comparison(FindingBound::NotUpTo(_))));
-    let alike = alike.count();
+    let is_alike = |it: &&&DraftVerdict| matches!(it.finding, Finding::Comparison(NotUpTo(_)));
+    let alike = compared.iter().filter(is_alike).count();
     let (h2, h1) = (quicker("h2"), quicker("http/1.1"));
     let held = format!("in all {all} settings");
     let sure = compared.iter().map(|it| it.confidence).min().unwrap_or(Confidence::None);
@@ -145,44 +143,27 @@ fn common_faster(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
     let mut ways = None;
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for it in compared {
-        let Finding::Comparison(FindingBound::Found(Faster {
-            what,
-            than,
-            percent,
-            low: from,
-            high: to,
-            ..
-        })) = &it.finding
-        else {
-            return None;
-        };
-        ways = Some((what.clone(), than.clone()));
-        percents.push(*percent);
-        (low, high) = (low.min(*from), high.max(*to));
+        let Finding::Comparison(Found(one)) = &it.finding else { return None };
+        ways = Some((one.what.clone(), one.than.clone()));
+        percents.push(one.percent);
+        (low, high) = (low.min(one.low), high.max(one.high));
     }
     let ((what, than), percent) = (ways?, median(&percents)?);
-    Some(Finding::Comparison(FindingBound::Found(Faster { what, than, percent, low, high, held })))
+    Some(Finding::Comparison(Found(Faster { what, than, percent, low, high, held })))
 }
 
 /// That neither is, in any.
 fn common_difference(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for it in compared {
-        let Finding::Comparison(FindingBound::NotUpTo(NoDifference {
-            what,
-            low: from,
-            high: to,
-            ..
-        })) = &it.finding
-        else {
-            return None;
-        };
+        let Finding::Comparison(NotUpTo(one)) = &it.finding else { return None };
         // Which of two is told first may be chance.
-        let (from, to) = if what == "h2" { (*from, *to) } else { (-*to, -*from) };
+        let is_turned = one.what != "h2";
+        let (from, to) = if is_turned { (-one.high, -one.low) } else { (one.low, one.high) };
         (low, high) = (low.min(from), high.max(to));
     }
     let (what, than) = ("h2".to_owned(), "http/1.1".to_owned());
-    Some(Finding::Comparison(FindingBound::NotUpTo(NoDifference { what, than, low, high, held })))
+    Some(Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held })))
 }
 
 /// What came of one comparison.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{
-    Finding, FindingBound, NoRateLimit, NotShaped, RefusalWay, RefusedRate, Shaped, ShapingScope,
+    Finding, NoRateLimit, NotShaped, RefusalWay, RefusedRate, Shaped, ShapingScope,
 };
 use super::load::level_of;
 use super::sentence::figure;
@@ -364,15 +364,9 @@ fn never_refused(
     evidence.push(format!(
         "a token bucket of {LONG_WINDOW_S} s could hide a limit as low as {hidden} calls/s"
     ));
-    let sure = match kept_s >= LONG_WINDOW_S {
-        true => Confidence::High,
-        false => Confidence::Medium,
-    };
-    DraftVerdict::new(
-        Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s })),
-        sure,
-        evidence,
-    )
+    let sure = if kept_s >= LONG_WINDOW_S { Confidence::High } else { Confidence::Medium };
+    let finding = Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s }));
+    DraftVerdict::new(finding, sure, evidence)
 }
 
 /// Calls were refused at `breaks` calls a second, but no pace can be read from the refusals.
@@ -403,8 +397,8 @@ pub(super) fn throttle(cells: &[&PlayedCell<'_>]) -> Option<DraftVerdict> {
     let timed: Vec<&PlayedCell<'_>> =
         cells.iter().filter(|cell| cell.is_timed()).copied().collect();
     // What we were late by may flatten a rise, and raises nothing.
-    let rises = Some(shaping(cells))
-        .filter(|it| matches!(it.finding, Finding::Shaping(FindingBound::NotUpTo(_))));
+    let rises =
+        Some(shaping(cells)).filter(|it| matches!(it.finding, Finding::Shaping(NotUpTo(_))));
     let is_enough = timed.len() == cells.len() || timed.len() >= TIMED_MIN;
     rises.or_else(|| is_enough.then(|| shaping(&timed)))
 }

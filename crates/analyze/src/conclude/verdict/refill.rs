@@ -12,7 +12,7 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
 use super::finding::FindingBound::{Found, NotUpTo};
-use super::finding::{Finding, FindingBound, NoTokenLimit, Refilled, RetryAfterWorth, TokenLimit};
+use super::finding::{Finding, NoTokenLimit, Refilled, RetryAfterWorth, TokenLimit};
 use super::limits::{failed_otherwise, lasted, order, order_by, refusal_way};
 use super::sentence::figure;
 use super::trial::{PlayedCell, denied, seconds, sent_at, sent_per_second, served, throttled};
@@ -56,11 +56,8 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, none throttled", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        return DraftVerdict::new(
-            Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 })),
-            sure,
-            evidence,
-        );
+        let finding = Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 }));
+        return DraftVerdict::new(finding, sure, evidence);
     }
     let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
     let silences = leant.iter().map(|cell| silent(cell));
@@ -109,12 +106,8 @@ const EXPLAINED: f64 = 1.1;
 
 /// A bucket or a window of which a rate that passed says that it is not so.
 pub(super) fn is_disproved(found: &DraftVerdict, rates: &[&PlayedCell<'_>]) -> Option<String> {
-    let Finding::Bucket(FindingBound::Found(TokenLimit {
-        size, refill_per_second, refill, ..
-    })) = found.finding
-    else {
-        return None;
-    };
+    let Finding::Bucket(Found(limit)) = found.finding else { return None };
+    let TokenLimit { size, refill_per_second, refill, .. } = limit;
     // A window may be met just before it begins anew.
     let at_once = if refill == Refilled::Evenly { 1.0 } else { 2.0 } * size as f64;
     let explains = |cell: &&&PlayedCell<'_>| {
