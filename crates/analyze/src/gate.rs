@@ -16,4 +16,4 @@ pub use document::{BaselineReport, DOCUMENT_SCHEMA, GateDecision, RunDocument, d
 pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
 pub use junit::junit;
 pub(crate) use measure::MEASURES;
-pub use measure::{Measure, MeasuredFigure, MeasuredRun};
+pub use measure::{Measure, MeasuredRun};

@@ -159,7 +159,7 @@ fn targets(
 
 fn experiment(measured: &MeasuredRun<'_>, target: usize, name: &str) -> DocumentExperiment {
     let figure = |(word, measure): (&str, Measure)| {
-        let value = measured.figure(target, Some(name), measure).ok()?.value;
+        let value = measured.figure(target, Some(name), measure).ok()?;
         Some(match measure.unit() {
             Unit::Count => (word.to_owned(), json!(value as u64)),
             unit => {

@@ -123,10 +123,9 @@ fn figure_of(
 ) -> Result<VerdictFigure, String> {
     match &condition.subject {
         ConditionSubject::Calls { experiment, measure } => {
-            let found = run.figure(target, *experiment, *measure)?;
-            let better = Better::Neither;
-            let bound = FigureBound::Exactly;
-            Ok(VerdictFigure { word: "", value: found.value, bound, unit: found.unit, better })
+            let value = run.figure(target, *experiment, *measure)?;
+            let (bound, better) = (FigureBound::Exactly, Better::Neither);
+            Ok(VerdictFigure { word: "", value, bound, unit: measure.unit(), better })
         }
         ConditionSubject::Verdict { experiment, figure } => {
             let own = verdicts

@@ -1,7 +1,5 @@
 //! Figures that a condition takes from the records themselves.
 
-use serde::Serialize;
-
 use crate::conclude::verdict::Unit;
 use crate::conclude::verdict::see;
 use crate::record::{Record, RunRecord, Trial, trials};
@@ -88,15 +86,6 @@ impl Measure {
     }
 }
 
-/// A figure over the calls of a target.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct MeasuredFigure {
-    /// The value.
-    pub value: f64,
-    /// Its unit.
-    pub unit: Unit,
-}
-
 /// A run whose calls are sorted into experiments and cells.
 #[derive(Debug)]
 pub struct MeasuredRun<'a> {
@@ -132,7 +121,7 @@ impl<'a> MeasuredRun<'a> {
         own.map(|trial| trial.experiment).collect()
     }
 
-    /// The figure over all calls of the target, or of one experiment.
+    /// The figure over all calls of the target, or of one experiment, in the unit of the measure.
     ///
     /// # Errors
     ///
@@ -142,21 +131,13 @@ impl<'a> MeasuredRun<'a> {
         target: usize,
         experiment: Option<&str>,
         measure: Measure,
-    ) -> Result<MeasuredFigure, String> {
-        let tally = self.tally(target, experiment, measure);
-        let value = tally.figure(measure)?;
-        Ok(MeasuredFigure { value, unit: measure.unit() })
-    }
-
-    fn tally(&self, target: usize, experiment: Option<&str>, measure: Measure) -> Tally {
+    ) -> Result<f64, String> {
         let mut tally = Tally::default();
         let own = self.trials.iter().filter(|trial| {
             trial.target as usize == target && experiment.is_none_or(|it| it == trial.experiment)
         });
-        for trial in own {
-            tally.add(trial, measure);
-        }
-        tally
+        own.for_each(|trial| tally.add(trial, measure));
+        tally.figure(measure)
     }
 }
 
@@ -325,7 +306,7 @@ mod tests {
         let (_, measure) = MEASURES.into_iter().find(|(name, _)| *name == word).expect("a measure");
         let run = RunRecord::default();
         let found = MeasuredRun::new(&run, records).figure(0, None, measure);
-        let found = found.map(|figure| figure.value.round());
+        let found = found.map(f64::round);
         assert_eq!(found, expected.map_err(str::to_owned), "{word}");
     }
 

@@ -92,10 +92,9 @@ fn trends(runs: &[Side<'_>]) -> BTreeMap<TrendKey, RunTrend> {
         for (index, target) in side.run.targets.iter().enumerate() {
             for experiment in measured.experiments(index) {
                 for (word, measure) in MEASURES {
-                    if let Ok(found) = measured.figure(index, Some(experiment), measure) {
-                        let bound = FigureBound::Exactly;
-                        let value = TrendValue { value: found.value, bound };
-                        add(&target.id, experiment, word, found.unit, value);
+                    if let Ok(value) = measured.figure(index, Some(experiment), measure) {
+                        let value = TrendValue { value, bound: FigureBound::Exactly };
+                        add(&target.id, experiment, word, measure.unit(), value);
                     }
                 }
             }
