@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::condition::{ComparisonSign, ConditionSubject, GateCondition};
+use super::condition::{ConditionSubject, GateCondition};
 use super::measure::MeasuredRun;
 use crate::conclude::verdict::{
     Better, Confidence, ExperimentVerdict, FigureBound, Unit, VerdictFigure, figures,
@@ -163,36 +163,19 @@ fn verdict_figure(
 
 /// Where only a bound is known, a condition is decided if it is the same for every true value.
 fn outcome_of(condition: &GateCondition, figure: &VerdictFigure) -> ConditionOutcome {
-    let (comparison, limit, value) = (condition.comparison, condition.limit, figure.value);
-    let decided = |holds: bool| match holds {
-        true => ConditionOutcome::Failed,
-        false => ConditionOutcome::Passed,
+    let (limit, value) = (condition.limit, figure.value);
+    let (low, high) = match figure.bound {
+        FigureBound::Exactly => (value, value),
+        FigureBound::AtLeast => (value, f64::INFINITY),
+        FigureBound::AtMost => (f64::NEG_INFINITY, value),
     };
-    let edge = comparison.holds(value, limit);
-    match (figure.bound, comparison) {
-        (FigureBound::Exactly, _) => decided(edge),
-        // The value and everything above it.
-        (FigureBound::AtLeast, ComparisonSign::Below | ComparisonSign::AtMost) if !edge => {
-            decided(false)
-        }
-        (FigureBound::AtLeast, ComparisonSign::Above | ComparisonSign::AtLeast) if edge => {
-            decided(true)
-        }
-        (FigureBound::AtLeast, ComparisonSign::Equal | ComparisonSign::Unequal)
-            if value > limit =>
-        {
-            decided(comparison == ComparisonSign::Unequal)
-        }
-        // The value and everything below it.
-        (FigureBound::AtMost, ComparisonSign::Above | ComparisonSign::AtLeast) if !edge => {
-            decided(false)
-        }
-        (FigureBound::AtMost, ComparisonSign::Below | ComparisonSign::AtMost) if edge => {
-            decided(true)
-        }
-        (FigureBound::AtMost, ComparisonSign::Equal | ComparisonSign::Unequal) if value < limit => {
-            decided(comparison == ComparisonSign::Unequal)
-        }
-        (FigureBound::AtLeast | FigureBound::AtMost, _) => ConditionOutcome::Inconclusive,
+    // A comparison turns at its limit and nowhere else.
+    let turn = (low..=high).contains(&limit).then_some(limit);
+    let holds = |value: &f64| condition.comparison.holds(*value, limit);
+    let values: Vec<f64> = [low, high].into_iter().chain(turn).collect();
+    match (values.iter().all(holds), values.iter().any(holds)) {
+        (true, _) => ConditionOutcome::Failed,
+        (false, false) => ConditionOutcome::Passed,
+        (false, true) => ConditionOutcome::Inconclusive,
     }
 }
