@@ -174,19 +174,15 @@ impl Settings<'_> {
 
     fn refused_rate(&mut self, per_second: f64, way: RefusalWay, why: &str) {
         self.rate(per_second, why, true);
-        match way {
-            RefusalWay::Status429 => {}
+        let how = match way {
+            RefusalWay::Status429 => return,
             RefusalWay::InBody | RefusalWay::OtherStatus(_) => {
-                self.comments.push(format!("{why}: throttled calls get another status than 429"));
+                "throttled calls get another status than 429"
             }
-            RefusalWay::Unanswered => {
-                self.comments.push(format!("{why}: calls above the limit get no response"));
-            }
-            RefusalWay::Queued => {
-                self.comments
-                    .push(format!("{why}: calls above the limit queue and are not throttled"));
-            }
-        }
+            RefusalWay::Unanswered => "calls above the limit get no response",
+            RefusalWay::Queued => "calls above the limit queue and are not throttled",
+        };
+        self.comments.push(format!("{why}: {how}"));
     }
 
     /// What a long test passed (`direct`) goes before what a burst's refill suggests.
