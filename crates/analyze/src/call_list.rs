@@ -10,7 +10,7 @@
 //! A line may have a `timestamp`: RFC 3339 in UTC, or seconds since 1970. Nothing is sent that
 //! changes anything, and lines that cannot be played are counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -62,19 +62,14 @@ pub struct CallList {
     left_out: u64,
 }
 
-/// Names that live as long as the process: records and tables name methods by `&'static str`.
-#[derive(Default)]
-struct MethodNames(BTreeMap<String, &'static str>);
-
-impl MethodNames {
-    fn get(&mut self, name: &str) -> &'static str {
-        if let Some(known) = self.0.get(name) {
-            return known;
-        }
-        let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
-        self.0.insert(name.to_owned(), kept);
-        kept
+/// A name that lives as long as the process: records and tables name methods by `&'static str`.
+fn kept(names: &mut BTreeSet<&'static str>, name: &str) -> &'static str {
+    if let Some(known) = names.get(name) {
+        return known;
     }
+    let kept: &'static str = Box::leak(name.into());
+    names.insert(kept);
+    kept
 }
 
 impl CallList {
@@ -84,7 +79,7 @@ impl CallList {
     ///
     /// At the first line that is no request, or whose call would change something.
     pub fn parse(text: &str, drawn: &[&'static str]) -> Result<Self, CallListError> {
-        let mut names = MethodNames::default();
+        let mut names = BTreeSet::new();
         let (mut calls, mut left_out) = (Vec::new(), 0);
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let line_number = index + 1;
@@ -161,7 +156,7 @@ fn logged(line: &Map<String, Value>, drawn: &[&'static str]) -> Option<ListedCal
 fn requested(
     item: &Map<String, Value>,
     line: usize,
-    names: &mut MethodNames,
+    names: &mut BTreeSet<&'static str>,
 ) -> Result<ListedCall, CallListError> {
     let failed = |why| CallListError::Line { line, why };
     let method = item.get("method").and_then(Value::as_str).ok_or(failed("it has no `method`"))?;
@@ -182,7 +177,7 @@ fn requested(
             Some(time(value).ok_or(failed("`timestamp` is neither RFC 3339 in UTC nor seconds"))?)
         }
     };
-    Ok(ListedCall { method: names.get(method), params: Some(params), at })
+    Ok(ListedCall { method: kept(names, method), params: Some(params), at })
 }
 
 /// In the order of their times, which are counted from the first. A log has lines in the order in
