@@ -41,7 +41,7 @@ pub struct MonitorCounts {
 }
 
 /// See the module. What is not skipped is kept over a restart.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MonitoredTarget {
     /// What the runs say of it.
     pub target: MeasuredTarget,
@@ -100,21 +100,7 @@ pub(super) enum StudyResult {
 
 impl MonitoredTarget {
     pub(super) fn new(target: MeasuredTarget) -> Self {
-        Self {
-            target,
-            ledger: SpendLedger::default(),
-            verdicts: Vec::new(),
-            counts: MonitorCounts::default(),
-            is_up: None,
-            block: None,
-            answered_at: None,
-            sign: None,
-            contradictions: 0,
-            failed: 0,
-            confirmed: 0,
-            round_at: 0,
-            study_at: 0,
-        }
+        Self { target, ..Self::default() }
     }
 
     /// The limit that is known.
