@@ -10,13 +10,15 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use wellhead_analyze::conclude::verdict::{
     AnswersAgree, AnswersDiffer, BlockLag, Confidence, ExperimentVerdict, Extent, Finding,
-    FindingBound, NoBlockLag, verdicts,
+    FindingBound::{Found, NotUpTo},
+    NoBlockLag, verdicts,
 };
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
-    CallBudget, PanelMember, Player, StopSignal, Unwatched, Watch,
+    CallBudget, Panel, PanelMember, Player, RunError, StopSignal, Unwatched, Watch,
 };
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::method_list::methods;
@@ -40,6 +42,25 @@ pub(crate) enum Inquiry {
     Reach(reach::ReachTerms),
 }
 
+impl Inquiry {
+    /// What the records call it, and its version.
+    pub(crate) fn named(&self) -> (&'static str, u32) {
+        match self {
+            Self::Agree(_) => (agree::NAME, agree::VERSION),
+            Self::Fresh(_) => (fresh::NAME, fresh::VERSION),
+            Self::Reach(_) => (reach::NAME, reach::VERSION),
+        }
+    }
+
+    pub(crate) async fn play(&self, panel: &mut Panel<'_, '_>) -> Result<(), RunError> {
+        match self {
+            Self::Agree(terms) => agree::play(panel, terms).await,
+            Self::Fresh(terms) => fresh::play(panel, terms).await,
+            Self::Reach(terms) => reach::play(panel, terms, &[]).await,
+        }
+    }
+}
+
 pub(crate) struct Played {
     pub(crate) run: RunRecord,
     pub(crate) records: Vec<Record>,
@@ -50,16 +71,22 @@ pub(crate) struct Played {
 
 impl Played {
     pub(crate) fn cells(&self, target: u32) -> impl Iterator<Item = &Cell> {
-        self.records.iter().filter_map(move |record| match record {
-            Record::Cell(cell) if cell.target == target => Some(cell),
-            Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        })
+        self.records.iter().filter_map(Record::cell).filter(move |cell| cell.target == target)
     }
 
     pub(crate) fn of(&self, target: u32) -> Vec<&Finding> {
         let own = self.verdicts.iter().filter(|verdict| verdict.target == target);
         own.map(|verdict| &verdict.finding).collect()
     }
+}
+
+/// One target for each provider; a key is in each URL.
+pub(crate) fn goals(providers: &[FakeProvider]) -> Vec<Goal> {
+    let goal = |(n, provider): (usize, &FakeProvider)| {
+        let url = format!("http://{}/v2/PATHKEY", provider.addr());
+        Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
+    };
+    providers.iter().enumerate().map(goal).collect()
 }
 
 pub(crate) async fn play(providers: &[FakeProvider], inquiry: Inquiry) -> Played {
@@ -76,11 +103,7 @@ pub(crate) async fn play_watched(
     calls_max: u64,
     watch: &mut dyn Watch,
 ) -> Played {
-    let goal = |(n, provider): (usize, &FakeProvider)| {
-        let url = format!("http://{}/v2/PATHKEY", provider.addr());
-        Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
-    };
-    let goals: Vec<Goal> = providers.iter().enumerate().map(goal).collect();
+    let goals = goals(providers);
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
@@ -95,17 +118,9 @@ pub(crate) async fn play_watched(
         .map(|(n, (goal, greeting))| PanelMember { target: n as u32, goal, greeting })
         .collect();
     let gap = Duration::from_millis(20);
-    let (name, version) = match &inquiry {
-        Inquiry::Agree(_) => (agree::NAME, agree::VERSION),
-        Inquiry::Fresh(_) => (fresh::NAME, fresh::VERSION),
-        Inquiry::Reach(_) => (reach::NAME, reach::VERSION),
-    };
+    let (name, version) = inquiry.named();
     let mut panel = player.panel(name, version, &members, gap, watch).unwrap();
-    match &inquiry {
-        Inquiry::Agree(terms) => agree::play(&mut panel, terms).await.unwrap(),
-        Inquiry::Fresh(terms) => fresh::play(&mut panel, terms).await.unwrap(),
-        Inquiry::Reach(terms) => reach::play(&mut panel, terms, &[]).await.unwrap(),
-    }
+    inquiry.play(&mut panel).await.unwrap();
     let (run, records) = read(dir.path());
     let arrived: u64 = providers.iter().map(|provider| provider.counts().calls).sum();
     assert!(arrived <= budget.spent(), "{arrived} calls arrived, {} counted", budget.spent());
@@ -119,9 +134,21 @@ fn draw(seed: u64, matter: Matter) -> (SmallRng, ProviderDials) {
     (rng, dials)
 }
 
-pub(crate) fn start(world: &Arc<World>, dials: Vec<ProviderDials>) -> Vec<FakeProvider> {
-    let provider = |dials| FakeProvider::start("provider", Arc::clone(world), dials).unwrap();
-    dials.into_iter().map(provider).collect()
+pub(crate) fn start(world: &Arc<World>, dials: impl AsRef<[ProviderDials]>) -> Vec<FakeProvider> {
+    let provider = |dials: &ProviderDials| {
+        FakeProvider::start("provider", Arc::clone(world), dials.clone()).unwrap()
+    };
+    dials.as_ref().iter().map(provider).collect()
+}
+
+/// A new block each `block_time`, until it is aborted.
+pub(crate) fn mining(world: Arc<World>, block_time: Duration) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(block_time).await;
+            world.mine();
+        }
+    })
 }
 
 /// 60 blocks with a few transactions each, of which 16 may still be replaced.
@@ -184,7 +211,7 @@ async fn every_lie_is_found_and_no_honest_target_is_accused() {
             match (accused, found[0]) {
                 (
                     true,
-                    Finding::Answers(FindingBound::Found(AnswersDiffer {
+                    Finding::Answers(Found(AnswersDiffer {
                         calls,
                         of,
                         outvoted,
@@ -198,7 +225,7 @@ async fn every_lie_is_found_and_no_honest_target_is_accused() {
                     assert_eq!(*outvoted, if targets > 2 { lies } else { 0 }, "seed {seed}");
                     assert!(is_a_lie(node, &dials, method, params), "seed {seed}: {found:?}");
                 }
-                (false, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls }))) => {
+                (false, Finding::Answers(NotUpTo(AnswersAgree { calls }))) => {
                     assert_eq!(*calls, compared);
                 }
                 (_, other) => panic!("seed {seed}, {target} of {targets}, {lies} lies: {other:?}"),
@@ -237,7 +264,7 @@ async fn what_one_does_not_tell_is_no_difference() {
     let played = play(&providers, Inquiry::Agree(terms)).await;
     for verdict in &played.verdicts {
         assert!(
-            matches!(verdict.finding, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls })) if calls > 100),
+            matches!(verdict.finding, Finding::Answers(NotUpTo(AnswersAgree { calls })) if calls > 100),
             "{verdict:?}"
         );
     }
@@ -258,7 +285,7 @@ async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
         let played = play(&providers, Inquiry::Agree(terms)).await;
         assert!(providers[1].counts().refusals > 0, "it did refuse");
         for verdict in &played.verdicts {
-            let agrees = matches!(verdict.finding, Finding::Answers(FindingBound::NotUpTo(AnswersAgree { calls })) if calls > 50);
+            let agrees = matches!(verdict.finding, Finding::Answers(NotUpTo(AnswersAgree { calls })) if calls > 50);
             assert!(agrees, "{verdict:?}");
         }
     }
@@ -271,9 +298,8 @@ async fn a_target_that_bars_all_calls_is_not_compared() {
     let providers = start(busy(), dials);
     let terms = agree::AgreeTerms { asks: 40, ..agree::AgreeTerms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;
-    let kinds: Vec<bool> = (0..3)
-        .map(|n| matches!(played.of(n)[0], Finding::Answers(FindingBound::NotUpTo(_))))
-        .collect();
+    let kinds: Vec<bool> =
+        (0..3).map(|n| matches!(played.of(n)[0], Finding::Answers(NotUpTo(_)))).collect();
     assert_eq!(kinds, [true, true, false]);
     assert!(matches!(played.of(2)[0], Finding::CannotTell { .. }), "{:?}", played.verdicts);
 }
@@ -312,12 +338,7 @@ async fn watch(seed: u64, dials: Vec<ProviderDials>, blocks: u32) -> (Duration, 
         ..WorldConfig::default()
     });
     let providers = start(&world, dials);
-    let mining = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(block_time).await;
-            world.mine();
-        }
-    });
+    let mining = mining(world, block_time);
     let terms = fresh::FreshTerms { lasting: block_time * blocks, every: block_time / 8, seed };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     mining.abort();
@@ -337,17 +358,12 @@ async fn a_lag_is_found_and_whose_it_is() {
         let planted = dials.lag_blocks as f64 * block_time.as_secs_f64() * 1_000.0;
         for target in 0..targets {
             match (target == late, played.of(target as u32)[0]) {
-                (
-                    true,
-                    Finding::Lag(FindingBound::Found(BlockLag {
-                        ms, low_ms, high_ms, blocks, ..
-                    })),
-                ) => {
+                (true, Finding::Lag(Found(BlockLag { ms, low_ms, high_ms, blocks, .. }))) => {
                     near(*ms, planted, &format!("seed {seed}"));
                     assert!(low_ms <= ms && ms <= high_ms, "{played:?}", played = played.verdicts);
                     assert_eq!(*blocks, dials.lag_blocks, "seed {seed}");
                 }
-                (false, Finding::Lag(FindingBound::NotUpTo(NoBlockLag { within_ms, .. }))) => {
+                (false, Finding::Lag(NotUpTo(NoBlockLag { within_ms, .. }))) => {
                     assert!(*within_ms < block_time.as_secs_f64() * 500.0, "seed {seed}");
                 }
                 (_, other) => panic!("seed {seed}: {target}, late is {late}: {other:?}"),
@@ -363,7 +379,7 @@ async fn where_no_target_lags_no_lag_is_found() {
         let (_, played) = watch(seed, all, 24).await;
         for verdict in &played.verdicts {
             assert!(
-                matches!(verdict.finding, Finding::Lag(FindingBound::NotUpTo(_))),
+                matches!(verdict.finding, Finding::Lag(NotUpTo(_))),
                 "seed {seed}: {verdict:?}"
             );
         }
@@ -391,21 +407,12 @@ async fn who_stands_still_is_told_by_its_distance() {
     let world = World::new(WorldConfig { txs_per_block: 0, ..WorldConfig::default() });
     let providers = start(&world, vec![ProviderDials::default(); 2]);
     providers[1].node().freeze();
-    let mining = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            world.mine();
-        }
-    });
-    let terms = fresh::FreshTerms {
-        lasting: Duration::from_secs(60),
-        every: Duration::from_millis(500),
-        seed: 1,
-    };
+    let mining = mining(world, Duration::from_secs(2));
+    let every = Duration::from_millis(500);
+    let terms = fresh::FreshTerms { lasting: Duration::from_secs(60), every, seed: 1 };
     let played = play(&providers, Inquiry::Fresh(terms)).await;
     mining.abort();
-    let Finding::Lag(FindingBound::Found(BlockLag { blocks, seen: 0, .. })) = played.of(1)[0]
-    else {
+    let Finding::Lag(Found(BlockLag { blocks, seen: 0, .. })) = played.of(1)[0] else {
         panic!("{:?}", played.verdicts)
     };
     assert!((13..=16).contains(blocks), "half of the 30 that came: {blocks}");
@@ -503,37 +510,17 @@ async fn reached(seed: u64, matter: Matter) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_far_the_past_reaches_is_found() {
-    for seed in 0..SEEDS {
-        reached(seed, Matter::History).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_widest_search_is_found() {
-    for seed in 0..SEEDS {
-        reached(seed, Matter::LogRange).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_largest_batch_is_found() {
-    for seed in 0..SEEDS {
-        reached(seed, Matter::Batch).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_not_served_is_found() {
-    for seed in 0..SEEDS {
-        reached(seed, Matter::Methods).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn where_nothing_is_missing_nothing_is_found() {
-    for seed in 0..3 {
-        reached(seed, Matter::Nothing).await;
+async fn the_history_the_widest_search_the_largest_batch_and_the_methods_are_found() {
+    for (matter, seeds) in [
+        (Matter::History, SEEDS),
+        (Matter::LogRange, SEEDS),
+        (Matter::Batch, SEEDS),
+        (Matter::Methods, SEEDS),
+        (Matter::Nothing, 3),
+    ] {
+        for seed in 0..seeds {
+            reached(seed, matter).await;
+        }
     }
 }
 

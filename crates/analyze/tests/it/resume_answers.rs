@@ -13,31 +13,25 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{
-    BlockLag, ExperimentVerdict, Extent, Finding, FindingBound, verdicts,
+    BlockLag, ExperimentVerdict, Extent, Finding,
+    FindingBound::{Found, NotUpTo},
+    verdicts,
 };
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal,
 };
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{Cell, Record};
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
-use wellhead_telemetry::SecretUrl;
 
+use super::answers::{Inquiry, goals, mining, start};
 use super::support::{Cut, read, terms};
 
 /// Calls of a greeting.
 const GREETING: u64 = 3;
 /// Points at which each is cut.
 const CUTS: u64 = 6;
-
-#[derive(Debug, Clone)]
-enum Inquiry {
-    Agree(agree::AgreeTerms),
-    Fresh(fresh::FreshTerms),
-    Reach(reach::ReachTerms),
-}
 
 const UNCUT: u64 = u64::MAX;
 
@@ -58,11 +52,7 @@ impl<'a> Play<'a> {
 
     /// Begins the run, or goes on with it, until this many calls are over.
     async fn until(&self, calls: u64) -> Result<(), RunError> {
-        let goal = |(n, provider): (usize, &FakeProvider)| {
-            let url = format!("http://{}/v2/PATHKEY", provider.addr());
-            Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
-        };
-        let goals: Vec<Goal> = self.providers.iter().enumerate().map(goal).collect();
+        let goals = goals(self.providers);
         let stop = StopSignal::default();
         let goes_on = self.dir.join("run.json").exists();
         let earlier = goes_on.then(|| EarlierRun::read(self.dir).unwrap());
@@ -86,18 +76,10 @@ impl<'a> Play<'a> {
         let seated = (0..goals.len()).filter(|target| self.absent != Some(*target));
         let members: Vec<PanelMember<'_>> = seated.map(member).collect();
         let mut watch = Cut { cells: 0, calls, stop: &stop };
-        let (name, version) = match &self.inquiry {
-            Inquiry::Agree(_) => (agree::NAME, agree::VERSION),
-            Inquiry::Fresh(_) => (fresh::NAME, fresh::VERSION),
-            Inquiry::Reach(_) => (reach::NAME, reach::VERSION),
-        };
+        let (name, version) = self.inquiry.named();
         let gap = Duration::from_millis(20);
         let mut panel = player.panel(name, version, &members, gap, &mut watch)?;
-        match &self.inquiry {
-            Inquiry::Agree(terms) => agree::play(&mut panel, terms).await,
-            Inquiry::Fresh(terms) => fresh::play(&mut panel, terms).await,
-            Inquiry::Reach(terms) => reach::play(&mut panel, terms, &[]).await,
-        }
+        self.inquiry.play(&mut panel).await
     }
 
     /// Calls that arrived.
@@ -106,24 +88,13 @@ impl<'a> Play<'a> {
     }
 }
 
-fn start(world: &Arc<World>, dials: &[ProviderDials]) -> Vec<FakeProvider> {
-    let provider = |dials: &ProviderDials| {
-        FakeProvider::start("provider", Arc::clone(world), dials.clone()).unwrap()
-    };
-    dials.iter().map(provider).collect()
-}
-
 fn said(dir: &Path) -> Vec<ExperimentVerdict> {
     let (run, records) = read(dir);
     verdicts(&run, &records)
 }
 
 fn cells(dir: &Path) -> Vec<Cell> {
-    let cell = |record: Record| match record {
-        Record::Cell(cell) => Some(cell),
-        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-    };
-    read(dir).1.into_iter().filter_map(cell).collect()
+    read(dir).1.iter().filter_map(Record::cell).cloned().collect()
 }
 
 fn calls<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> u64 {
@@ -378,7 +349,7 @@ async fn all_parts_together_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_forgets_no_call() {
     for ms in [50, 333, 1_000] {
-        let providers = start(busy(), &liar());
+        let providers = start(busy(), liar());
         let dir = TempDir::new().unwrap();
         let inquiry = questions();
         let play = Play::new(dir.path(), &providers, &inquiry);
@@ -394,20 +365,15 @@ async fn what_connections_did_is_written() {
     let dir = whole(busy(), &liar(), &questions()).await;
     let (_, records) = read(dir.path());
     for target in 0..3 {
-        let opened = records.iter().any(|record| match record {
-            Record::Wire(wire) => {
-                let text = serde_json::to_string(wire).unwrap();
-                wire.target == target && text.contains(r#""event":"opened""#)
-            }
-            Record::Call(_) | Record::Cell(_) | Record::Rollup(_) => false,
+        let mut wires = records.iter().filter_map(Record::wire);
+        let opened = wires.any(|wire| {
+            let text = serde_json::to_string(wire).unwrap();
+            wire.target == target && text.contains(r#""event":"opened""#)
         });
         assert!(opened, "target {target}");
     }
-    let phases = records.iter().all(|record| match record {
-        Record::Call(call) => {
-            call.connection.is_some() && call.first_byte.is_some() && call.transfer.is_some()
-        }
-        Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => true,
+    let phases = records.iter().filter_map(Record::call).all(|call| {
+        call.connection.is_some() && call.first_byte.is_some() && call.transfer.is_some()
     });
     assert!(phases, "each call tells its phases");
     assert!(!format!("{records:?}").contains("PATHKEY"), "no record holds a key");
@@ -422,12 +388,7 @@ async fn watched(seed: u64, cut: Option<u64>, kill: bool, gap_blocks: u32) -> Te
     let world = World::new(config);
     let late = ProviderDials { lag_blocks: 2, ..ProviderDials::default() };
     let providers = start(&world, &[ProviderDials::default(), late]);
-    let mining = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(BLOCK_TIME).await;
-            world.mine();
-        }
-    });
+    let mining = mining(world, BLOCK_TIME);
     let terms = fresh::FreshTerms { lasting: BLOCK_TIME * 24, every: BLOCK_TIME / 8, seed };
     let calls_max = terms.calls_max() * 2 + GREETING * 4;
     let inquiry = Inquiry::Fresh(terms);
@@ -465,24 +426,15 @@ async fn a_gap_is_no_lag() {
     for case @ (seed, cut, kill, gap) in all {
         let dir = watched(seed, cut, kill, gap).await;
         let told = said(dir.path());
-        let Finding::Lag(FindingBound::Found(BlockLag {
-            ms,
-            blocks,
-            p95_blocks,
-            p95_ms,
-            seen,
-            ..
-        })) = told[1].finding
+        let Finding::Lag(Found(BlockLag { ms, blocks, p95_blocks, p95_ms, seen, .. })) =
+            told[1].finding
         else {
             panic!("{case:?}: {told:?}");
         };
         let off = (ms / planted - 1.0).abs();
         assert!(off < 0.1 && (2, true) == (blocks, p95_blocks <= 3), "{case:?}: {told:?}");
         assert!(p95_ms < planted * 1.2 && seen >= 16, "{case:?}: {told:?}");
-        assert!(
-            matches!(told[0].finding, Finding::Lag(FindingBound::NotUpTo(_))),
-            "{case:?}: {told:?}"
-        );
+        assert!(matches!(told[0].finding, Finding::Lag(NotUpTo(_))), "{case:?}: {told:?}");
         // No block that was new after the gap is counted across it.
         let cells = cells(dir.path());
         let longest = cells.iter().filter(|cell| cell.factors.contains_key("block"));
