@@ -1,17 +1,27 @@
 //! What is said of providers whose truth is known.
 
 use wellhead_analyze::conclude::verdict::{
-    AnswersDiffer, BlockLag, Confidence, ExperimentVerdict, Faster, Finding, FindingBound,
+    AnswersDiffer, BlockLag, Confidence, ExperimentVerdict, Faster, Finding,
+    FindingBound::{Found, NotUpTo},
     LoadCapacity, NoLoadCapacity, Refilled, RefusedRate, Shaped, TokenLimit, verdicts,
 };
-use wellhead_analyze::record::Record;
+use wellhead_analyze::record::{CallRecord, Record};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
-fn played(experiment: &str, dials: &Dials, seed: u64) -> Vec<ExperimentVerdict> {
-    let mut world = World::new(seed, vec![dials.clone()]);
+/// A world of one target, in which an experiment was played.
+fn world_of(experiment: &str, dials: Dials, seed: u64) -> World {
+    let mut world = World::new(seed, vec![dials]);
     world.play(experiment, 0);
+    world
+}
+
+fn told_of(world: &World) -> Vec<ExperimentVerdict> {
     verdicts(&world.run, &world.records)
+}
+
+fn played(experiment: &str, dials: &Dials, seed: u64) -> Vec<ExperimentVerdict> {
+    told_of(&world_of(experiment, dials.clone(), seed))
 }
 
 #[track_caller]
@@ -28,39 +38,20 @@ fn near(seen: f64, expected: f64) {
 }
 
 #[test]
-fn a_cap_that_is_fatal() {
-    says(
-        "streams",
-        &shaped(),
-        &["Connection is closed at the 100th concurrent stream (not announced; 3 of 3)"],
-    );
-}
-#[test]
-fn a_cap_above_which_streams_are_refused() {
-    let dials = Dials { refused_above: Some(98), ..elastic() };
-    says(
-        "streams",
-        &dials,
-        &[
+fn caps_that_are_fatal_that_refuse_and_that_are_announced_and_none() {
+    let refusing = Dials { refused_above: Some(98), ..elastic() };
+    let uncapped = Dials { announced: None, ..elastic() };
+    for (dials, expected) in [
+        (shaped(), "Connection is closed at the 100th concurrent stream (not announced; 3 of 3)"),
+        (
+            refusing,
             "At most 98 concurrent streams per connection; more are rejected (not announced; 3 of 3)",
-        ],
-    );
-}
-#[test]
-fn a_cap_that_is_announced() {
-    says(
-        "streams",
-        &elastic(),
-        &["At most 128 concurrent streams per connection (announced; 3 of 3)"],
-    );
-}
-#[test]
-fn no_cap() {
-    says(
-        "streams",
-        &Dials { announced: None, ..elastic() },
-        &["No limit up to 512 concurrent streams per connection"],
-    );
+        ),
+        (elastic(), "At most 128 concurrent streams per connection (announced; 3 of 3)"),
+        (uncapped, "No limit up to 512 concurrent streams per connection"),
+    ] {
+        says("streams", &dials, &[expected]);
+    }
 }
 #[test]
 fn what_the_other_side_said_is_evidence() {
@@ -97,8 +88,7 @@ fn connections_that_end_and_those_that_do_not() {
 fn a_rate() {
     for seed in 0..5 {
         let told = played("rate", &metered(), seed);
-        let Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) = told[0].finding
-        else {
+        let Finding::Rate(Found(RefusedRate { per_second, .. })) = told[0].finding else {
             panic!("{told:?}")
         };
         near(per_second, 125.0);
@@ -116,12 +106,8 @@ fn no_rate() {
 fn a_bucket() {
     for seed in 0..3 {
         let told = played("window", &metered(), seed);
-        let Finding::Bucket(FindingBound::Found(TokenLimit {
-            size,
-            window_s,
-            refill: Refilled::Evenly,
-            ..
-        })) = told[0].finding
+        let Finding::Bucket(Found(TokenLimit { size, window_s, refill: Refilled::Evenly, .. })) =
+            told[0].finding
         else {
             panic!("{told:?}");
         };
@@ -130,8 +116,7 @@ fn a_bucket() {
     }
     let slow = Dials { bucket: Some((200.0, 20.0)), ..metered() };
     let told = played("window", &slow, 1);
-    let Finding::Bucket(FindingBound::Found(TokenLimit { size, window_s, .. })) = told[0].finding
-    else {
+    let Finding::Bucket(Found(TokenLimit { size, window_s, .. })) = told[0].finding else {
         panic!("{told:?}")
     };
     near(size as f64, 200.0);
@@ -152,8 +137,7 @@ fn shaping_of_an_account_and_of_each_connection() {
             ..shaped()
         };
         let told = played("throttle", &dials, 3);
-        let Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) =
-            &told[0].finding
+        let Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) = &told[0].finding
         else {
             panic!("{told:?}");
         };
@@ -168,7 +152,7 @@ fn shaping_of_an_account_and_of_each_connection() {
 fn no_shaping() {
     for seed in 0..5 {
         let told = played("throttle", &elastic(), seed);
-        assert!(matches!(told[0].finding, Finding::Shaping(FindingBound::NotUpTo(_))), "{told:?}");
+        assert!(matches!(told[0].finding, Finding::Shaping(NotUpTo(_))), "{told:?}");
     }
 }
 
@@ -189,7 +173,7 @@ fn what_methods_count() {
 #[test]
 fn which_protocol_is_quicker() {
     let told = played("protocol", &elastic(), 1);
-    let Finding::Comparison(FindingBound::Found(Faster { what, than, percent, low, high, .. })) =
+    let Finding::Comparison(Found(Faster { what, than, percent, low, high, .. })) =
         &told[0].finding
     else {
         panic!("{told:?}");
@@ -197,37 +181,29 @@ fn which_protocol_is_quicker() {
     assert_eq!((what.as_str(), than.as_str()), ("h2", "http/1.1"));
     assert!((low < percent) && (percent < high) && (55.0..65.0).contains(percent), "{told:?}");
     let same = played("protocol", &Dials { h2_share: 1.0, ..elastic() }, 1);
-    assert!(matches!(same[0].finding, Finding::Comparison(FindingBound::NotUpTo(_))), "{same:?}");
+    assert!(matches!(same[0].finding, Finding::Comparison(NotUpTo(_))), "{same:?}");
 }
 #[test]
 fn failures_are_not_compared() {
-    says(
-        "protocol",
-        &Dials { h2_share: 1.0, shaped: None, ..shaped() },
-        &[
-            "inconclusive: up to 100 % of the calls failed with h2, 1 connection, 100 at a time, \
-             large bodies",
-            &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[1].sentence,
-            "inconclusive: up to 100 % of the calls failed with 1 connection, h2, 100 at a time, \
-             large bodies",
-            &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[3].sentence,
-        ],
-    );
+    let told = played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7);
+    assert_eq!(told.len(), 4, "{told:#?}");
+    for (n, way) in [(0, "h2, 1 connection"), (2, "1 connection, h2")] {
+        let expected = format!(
+            "inconclusive: up to 100 % of the calls failed with {way}, 100 at a time, large bodies"
+        );
+        assert_eq!(told[n].sentence, expected);
+    }
 }
 
 #[test]
 fn what_load_is_borne() {
     let told = played("load", &shaped(), 1);
     assert!(
-        matches!(
-            told[0].finding,
-            Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 200.0, .. }))
-        ),
+        matches!(told[0].finding, Finding::Capacity(Found(LoadCapacity { per_second: 200.0, .. }))),
         "{told:?}"
     );
     let told = played("load", &elastic(), 1);
-    let Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity { up_to_per_second, .. })) =
-        told[0].finding
+    let Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, .. })) = told[0].finding
     else {
         panic!("{told:?}");
     };
@@ -236,58 +212,49 @@ fn what_load_is_borne() {
 
 #[test]
 fn one_failure_among_hundreds_is_no_break() {
-    let mut world = World::new(1, vec![elastic()]);
-    world.play("load", 0);
+    let mut world = world_of("load", elastic(), 1);
     // Of 500 calls at 100/s one fails.
-    let at_100 = world.records.iter().find_map(|record| match record {
-        Record::Cell(cell) if cell.factors["rate"] == "100" => Some(cell.cell),
-        Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-    });
+    let mut cells = world.records.iter().filter_map(Record::cell);
+    let at_100 = cells.find(|cell| cell.factors["rate"] == "100").expect("a stage").cell;
     let mut fail = |share: usize| {
-        let calls = world.records.iter_mut().filter_map(|record| match record {
-            Record::Call(call) if Some(call.cell) == at_100 => Some(call),
-            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        });
+        let calls = calls_mut(&mut world).filter(|call| call.cell == at_100);
         calls.skip(7).step_by(share).for_each(|call| call.class = "fault".to_owned());
-        verdicts(&world.run, &world.records).remove(0)
+        told_of(&world).remove(0)
     };
     let told = fail(1_000);
-    assert!(matches!(told.finding, Finding::Capacity(FindingBound::NotUpTo(_))), "{told:?}");
+    assert!(matches!(told.finding, Finding::Capacity(NotUpTo(_))), "{told:?}");
     assert!(told.evidence.iter().any(|line| line.starts_with("1 of ")), "{told:?}");
     // Four of 500 are more than chance, but rates above that are borne: it was a moment's.
     let told = fail(125);
     assert!(
-        matches!(
-            told.finding,
-            Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 50.0, .. }))
-        ),
+        matches!(told.finding, Finding::Capacity(Found(LoadCapacity { per_second: 50.0, .. }))),
         "{told:?}"
     );
     assert_eq!(told.confidence, Confidence::Low);
 }
 
+fn calls_mut(world: &mut World) -> impl Iterator<Item = &mut CallRecord> {
+    world.records.iter_mut().filter_map(|record| match record {
+        Record::Call(call) => Some(call),
+        Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
+    })
+}
+
 /// What `load` says where at the rates that are sustained some calls fail; all of them are answered,
 /// or none is.
 fn headline(error: Option<&str>) -> String {
-    let mut world = World::new(1, vec![elastic()]);
-    world.play("load", 0);
+    let mut world = world_of("load", elastic(), 1);
     // So few that a failure rate of 0.1 % explains them.
-    let calls = world.records.iter_mut().filter_map(|record| match record {
-        Record::Call(call) => Some(call),
-        Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
-    });
-    for call in calls.skip(40).step_by(1_000) {
+    for call in calls_mut(&mut world).skip(40).step_by(1_000) {
         call.class = "fault".to_owned();
         call.error = error.map(str::to_owned);
     }
-    verdicts(&world.run, &world.records).remove(0).sentence
+    told_of(&world).remove(0).sentence
 }
 
 #[test]
 fn headlines_of_load_carry_what_failed() {
-    let mut world = World::new(1, vec![elastic()]);
-    world.play("load", 0);
-    let told = verdicts(&world.run, &world.records).remove(0).sentence;
+    let told = played("load", &elastic(), 1).remove(0).sentence;
     assert!(told.ends_with("; no call failed"), "{told}");
     let told = headline(None);
     assert!(told.ends_with(" % of calls failed, all with a response"), "{told}");
@@ -298,25 +265,17 @@ fn headlines_of_load_carry_what_failed() {
 #[test]
 fn a_break_in_the_last_stage_alone_is_not_sure() {
     for (failing, confidence) in [(4, Confidence::Medium), (60, Confidence::High)] {
-        let mut world = World::new(1, vec![elastic()]);
-        world.play("load", 0);
-        let last = world.records.iter().filter_map(|record| match record {
-            Record::Cell(cell) => Some(cell.cell),
-            Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        });
-        let last = last.max();
-        let of_last = world.records.iter_mut().filter_map(|record| match record {
-            Record::Call(call) if Some(call.cell) == last => Some(call),
-            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        });
-        let mut calls: Vec<_> = of_last.collect();
+        let mut world = world_of("load", elastic(), 1);
+        let cells = world.records.iter().filter_map(Record::cell);
+        let last = cells.map(|cell| cell.cell).max().expect("a stage");
+        let mut calls: Vec<_> = calls_mut(&mut world).filter(|call| call.cell == last).collect();
         let share = calls.len() / (2 * failing);
         calls.iter_mut().step_by(share).for_each(|call| call.class = "fault".to_owned());
-        let told = verdicts(&world.run, &world.records).remove(0);
+        let told = told_of(&world).remove(0);
         assert!(
             matches!(
                 told.finding,
-                Finding::Capacity(FindingBound::Found(LoadCapacity { per_second: 300.0, .. }))
+                Finding::Capacity(Found(LoadCapacity { per_second: 300.0, .. }))
             ),
             "{told:?}"
         );
@@ -326,15 +285,14 @@ fn a_break_in_the_last_stage_alone_is_not_sure() {
 
 #[test]
 fn users_show_no_capacity() {
-    let mut world = World::new(1, vec![shaped()]);
-    world.play("load", 0);
+    let mut world = world_of("load", shaped(), 1);
     for record in &mut world.records {
         if let Record::Cell(cell) = record {
             let rate = cell.factors.remove("rate").expect("a rate");
             cell.factors.insert("users".to_owned(), rate);
         }
     }
-    let told = verdicts(&world.run, &world.records);
+    let told = told_of(&world);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(matches!(&told[0].finding, Finding::Users { stages } if stages.len() == 6), "{told:?}");
     let sentence = &told[0].sentence;
@@ -353,7 +311,7 @@ fn answers_of_three() {
         world.play("reach", target);
     }
     world.agree(200);
-    let told = verdicts(&world.run, &world.records);
+    let told = told_of(&world);
     let of = |experiment: &str, target: u32| -> Vec<&str> {
         let its = told.iter().filter(|v| v.experiment == experiment && v.target == target);
         its.map(|verdict| verdict.sentence.as_str()).collect()
@@ -361,9 +319,7 @@ fn answers_of_three() {
     assert_eq!(of("agree", 0), ["All 200 answers agree with the other targets"]);
     assert_eq!(of("agree", 1), ["5 of 200 answers differ from most targets (such as eth_getLogs)"]);
     let lag = told.iter().find(|v| v.experiment == "fresh" && v.target == 1).expect("a lag");
-    let Finding::Lag(FindingBound::Found(BlockLag { ms, .. })) = lag.finding else {
-        panic!("{lag:?}")
-    };
+    let Finding::Lag(Found(BlockLag { ms, .. })) = lag.finding else { panic!("{lag:?}") };
     near(ms, 400.0);
     assert!(
         of("fresh", 2)[0].starts_with("New blocks appear no later than at the other targets"),
@@ -385,17 +341,12 @@ fn answers_of_three() {
 fn two_who_differ_are_both_told() {
     let mut world = World::new(5, vec![shaped(), elastic()]);
     world.agree(100);
-    let told = verdicts(&world.run, &world.records);
+    let told = told_of(&world);
     for verdict in &told {
         let finding = &verdict.finding;
         assert!(matches!(
             finding,
-            Finding::Answers(FindingBound::Found(AnswersDiffer {
-                calls: 3,
-                of: 100,
-                outvoted: 0,
-                ..
-            }))
+            Finding::Answers(Found(AnswersDiffer { calls: 3, of: 100, outvoted: 0, .. }))
         ));
         assert_eq!(verdict.confidence, Confidence::Medium);
     }
@@ -404,10 +355,9 @@ fn two_who_differ_are_both_told() {
 
 /// Plays an experiment and spoils the times of every `nth` cell.
 fn overloaded(dials: Dials, experiment: &str, nth: usize) -> ExperimentVerdict {
-    let mut world = World::new(7, vec![dials]);
-    world.play(experiment, 0);
+    let mut world = world_of(experiment, dials, 7);
     world.overload(experiment, nth);
-    let mut told = verdicts(&world.run, &world.records);
+    let mut told = told_of(&world);
     assert_eq!(told.len(), 1, "{experiment}: {told:#?}");
     told.remove(0)
 }
@@ -438,7 +388,7 @@ fn what_was_refused_was_refused_however_late_it_was_seen() {
 #[test]
 fn a_few_cells_are_left_out_and_the_others_decide() {
     let told = overloaded(shaped(), "throttle", 6);
-    assert!(matches!(told.finding, Finding::Shaping(FindingBound::Found(_))), "{told:#?}");
+    assert!(matches!(told.finding, Finding::Shaping(Found(_))), "{told:#?}");
     assert_eq!(told.confidence, Confidence::Medium);
     let last = told.evidence.last().map(String::as_str).unwrap_or_default();
     assert!(last.ends_with("cells are left out: the generator fell behind"), "{told:#?}");
@@ -446,49 +396,39 @@ fn a_few_cells_are_left_out_and_the_others_decide() {
 
 #[test]
 fn a_cell_in_which_nothing_was_sent_bears_nothing() {
-    let mut world = World::new(7, vec![shaped()]);
-    world.play("streams", 0);
+    let mut world = world_of("streams", shaped(), 7);
     world.records.retain(|record| record.call().is_none());
     for record in &mut world.records {
         if let Record::Cell(cell) = record {
             cell.calls = 0;
         }
     }
-    let told = verdicts(&world.run, &world.records);
+    let told = told_of(&world);
     assert_eq!(told[0].sentence, "inconclusive: no cell was completed");
 }
 
 #[test]
 fn what_an_interrupted_cell_left_counts_for_nothing() {
-    let mut world = World::new(7, vec![metered()]);
-    world.play("rate", 0);
-    let whole = verdicts(&world.run, &world.records);
-    let left: Vec<Record> = world
-        .records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Call(call) if call.cell == 1 => {
-                let mut call = call.clone();
-                (call.begun_at, call.class) = (5, "throttled".to_owned());
-                Some(Record::Call(call))
-            }
-            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        })
-        .collect();
-    world.records.extend(left);
-    assert_eq!(verdicts(&world.run, &world.records), whole);
+    let mut world = world_of("rate", metered(), 7);
+    let whole = told_of(&world);
+    let calls = world.records.iter().filter_map(Record::call).filter(|call| call.cell == 1);
+    let left = calls.map(|call| {
+        let class = "throttled".to_owned();
+        Record::Call(CallRecord { begun_at: 5, class, ..call.clone() })
+    });
+    world.records.extend(left.collect::<Vec<_>>());
+    assert_eq!(told_of(&world), whole);
 }
 
 #[test]
 fn a_connection_that_was_opened_before_its_cell_counts() {
-    let mut world = World::new(7, vec![elastic()]);
-    world.play("streams", 0);
+    let mut world = world_of("streams", elastic(), 7);
     for record in &mut world.records {
         if let Record::Wire(wire) = record {
             wire.at -= 500_000;
         }
     }
-    let told = verdicts(&world.run, &world.records);
+    let told = told_of(&world);
     assert_eq!(
         told[0].sentence,
         "At most 128 concurrent streams per connection (announced; 3 of 3)"
@@ -500,8 +440,8 @@ fn the_same_records_say_the_same() {
     let mut world = World::new(9, vec![metered(), shaped(), elastic()]);
     world.play("protocol", 2);
     world.play("throttle", 1);
-    let first = verdicts(&world.run, &world.records);
-    assert_eq!(verdicts(&world.run, &world.records), first);
+    let first = told_of(&world);
+    assert_eq!(told_of(&world), first);
     let text = serde_json::to_string(&first).expect("plain data");
     assert_eq!(serde_json::from_str::<Vec<ExperimentVerdict>>(&text).expect("plain data"), first);
 }
