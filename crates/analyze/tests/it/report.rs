@@ -7,10 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use wellhead_analyze::record::{CreditPrice, Record, WireEvent};
-use wellhead_analyze::report::{Comparison, ReportFile, Side, compare, report};
+use wellhead_analyze::report::{Comparison, ReportFile, compare, report};
 use wellhead_analyze::stored::REPORT_FILES;
 
-use super::synthetic::{World, elastic, metered, shaped};
+use super::synthetic::{World, elastic, metered, shaped, side};
 
 fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
@@ -439,10 +439,6 @@ fn nothing_makes_a_page_as_well() {
     assert!(files[0].text.contains("0 calls in 0 cells"));
 }
 
-fn side<'a>(name: &'a str, world: &'a World) -> Side<'a> {
-    Side { name, run: &world.run, records: &world.records }
-}
-
 #[test]
 fn two_runs_of_the_same_differ_in_nothing() {
     let play = |seed: u64, share: f64| {
@@ -497,6 +493,24 @@ fn one_cell_tells_no_difference() {
     );
 }
 
+/// Makes the calls of each cell longer or shorter, by a share that is drawn.
+fn scatter(world: &mut World, seed: u64, slower: f64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut by = || slower * (0.3 * (rng.random::<f64>() - 0.5)).exp();
+    let by: Vec<f64> = (0..=100).map(|_| by()).collect();
+    for record in &mut world.records {
+        match record {
+            Record::Call(call) => {
+                let took = (call.ended_at - call.intended_at) as f64 * by[call.cell as usize];
+                call.ended_at = call.intended_at + took as u64;
+            }
+            // Calls that became longer still belong to their cell.
+            Record::Cell(cell) => cell.ended_at += 60_000_000,
+            Record::Wire(_) | Record::Rollup(_) => {}
+        }
+    }
+}
+
 /// A hundred pairs of runs of the same provider, whose minutes differ by 15 %, in settings that
 /// were played once.
 #[test]
@@ -505,20 +519,7 @@ fn of_a_hundred_equal_pairs_at_most_five_differ() {
         let mut world = World::new(seed, vec![elastic()]);
         world.play("rate", 0);
         world.play("load", 0);
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let by: BTreeMap<u32, f64> = (0..=100_u32)
-            .map(|cell| (cell, slower * (0.3 * (rng.random::<f64>() - 0.5)).exp()))
-            .collect();
-        for record in &mut world.records {
-            match record {
-                Record::Call(call) => {
-                    let took = (call.ended_at - call.intended_at) as f64 * by[&call.cell];
-                    call.ended_at = call.intended_at + took as u64;
-                }
-                Record::Cell(cell) => cell.ended_at += 60_000_000,
-                Record::Wire(_) | Record::Rollup(_) => {}
-            }
-        }
+        scatter(&mut world, seed, slower);
         world
     };
     let told = |seed: u64, slower: f64| {
@@ -548,22 +549,7 @@ fn runs_whose_minutes_scatter_do_not_differ() {
     let play = |seed: u64, slower: f64| {
         let mut world = World::new(seed, vec![elastic()]);
         (0..4).for_each(|_| world.play("protocol", 0));
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let by: BTreeMap<u32, f64> = (0..=100_u32)
-            .map(|cell| (cell, slower * (0.3 * (rng.random::<f64>() - 0.5)).exp()))
-            .collect();
-        for record in &mut world.records {
-            if let Record::Call(call) = record {
-                let took = (call.ended_at - call.intended_at) as f64 * by[&call.cell];
-                call.ended_at = call.intended_at + took as u64;
-            }
-        }
-        for record in &mut world.records {
-            // Calls that became longer still belong to their cell.
-            if let Record::Cell(cell) = record {
-                cell.ended_at += 60_000_000;
-            }
-        }
+        scatter(&mut world, seed, slower);
         world
     };
     let differ = |seed: u64, slower: f64| {

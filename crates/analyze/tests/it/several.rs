@@ -1,8 +1,8 @@
 //! Several runs at once: over time, and side by side.
 
-use wellhead_analyze::report::{MERGED_FILES, Side, history, merge};
+use wellhead_analyze::report::{MERGED_FILES, history, merge};
 
-use super::synthetic::{Dials, World, metered, shaped};
+use super::synthetic::{Dials, World, metered, shaped, side};
 
 fn run(seed: u64, day: u64, note: Option<&str>, dials: Vec<Dials>) -> World {
     let count = dials.len();
@@ -11,10 +11,6 @@ fn run(seed: u64, day: u64, note: Option<&str>, dials: Vec<Dials>) -> World {
     world.run.machine.note = note.map(str::to_owned);
     (0..count).for_each(|target| world.play("rate", target));
     world
-}
-
-fn side<'a>(name: &'a str, world: &'a World) -> Side<'a> {
-    Side { name, run: &world.run, records: &world.records }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use wellhead_analyze::record::{
     CallRecord, Cell, FORMAT, GeneratorLoad, Machine, MeasuredTarget, Record, Rollup, RunRecord,
     WireEvent, WireRecord,
 };
+use wellhead_analyze::report::Side;
 
 /// What a provider does.
 #[derive(Debug, Clone)]
@@ -694,6 +695,11 @@ impl Meter {
         self.gate = self.gate.max(at as f64) + 1e6 / limit;
         (self.gate - at as f64) / 1e3
     }
+}
+
+/// A world as a side of a comparison.
+pub(crate) fn side<'a>(name: &'a str, world: &'a World) -> Side<'a> {
+    Side { name, run: &world.run, records: &world.records }
 }
 
 fn opened() -> WireEvent {
