@@ -14,7 +14,7 @@ use wellhead_analyze::measure::plan::{
     ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
 };
 use wellhead_analyze::measure::run::{CallBudget, EarlierRun, Player, RunError, StopSignal};
-use wellhead_analyze::record::{Record, RunRecord, trials};
+use wellhead_analyze::record::{Cell, Record, RunRecord, trials};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
@@ -84,14 +84,11 @@ async fn play_these(
 
 /// What was played to its end, in its order.
 fn cells(records: &[Record]) -> Vec<(String, String, u32, u64)> {
-    let cell = |record: &Record| match record {
-        Record::Cell(cell) => {
-            let factors = format!("{:?}", cell.factors);
-            Some((cell.experiment.clone(), factors, cell.repeat, cell.calls))
-        }
-        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
+    let cell = |cell: &Cell| {
+        let factors = format!("{:?}", cell.factors);
+        (cell.experiment.clone(), factors, cell.repeat, cell.calls)
     };
-    records.iter().filter_map(cell).collect()
+    records.iter().filter_map(Record::cell).map(cell).collect()
 }
 
 async fn whole(provider: &FakeProvider) -> (TempDir, Vec<(String, String, u32, u64)>) {
@@ -116,11 +113,8 @@ async fn cut_after_each_cell_a_run_has_the_cells_of_one_that_was_not() {
     let (run, records) = read(dir.path());
     assert_eq!(cells(&records), expected);
     assert_eq!(run.experiments, ["streams", "throttle", "rate", "connection"]);
-    let times = |record: &Record| match record {
-        Record::Cell(cell) => Some((cell.begun_at, cell.ended_at)),
-        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-    };
-    let times: Vec<_> = records.iter().filter_map(times).collect();
+    let cells = records.iter().filter_map(Record::cell);
+    let times: Vec<_> = cells.map(|cell| (cell.begun_at, cell.ended_at)).collect();
     assert!(times.windows(2).all(|pair| pair[0].1 < pair[1].0), "times go on: {times:?}");
 }
 
