@@ -1,7 +1,8 @@
 //! What a verdict says, in a word and a figure, and whether that is so.
 
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Confidence, Drift, Drifting, EndReason, ExperimentVerdict, Finding, FindingBound,
+    CapWay, Confidence, Drift, Drifting, EndReason, ExperimentVerdict, Finding,
+    FindingBound::{Found, NotUpTo},
     IdleClose, LoadCapacity, NoLoadCapacity, NoRateLimit, Recycle, Refilled, RefusedRate, Shaped,
     ShapingScope, StreamLimit, TokenLimit,
 };
@@ -21,7 +22,7 @@ pub(crate) fn read(finding: &Finding) -> Reading {
     let bare = |kind| Reading { kind, figure: None };
     match finding {
         Finding::Takes { p50_ms, .. } => of("latency", *p50_ms),
-        Finding::StreamCap(FindingBound::Found(StreamLimit { streams, way, .. })) => of(
+        Finding::StreamCap(Found(StreamLimit { streams, way, .. })) => of(
             match way {
                 CapWay::Announced => "streams announced",
                 CapWay::Refused => "streams refused",
@@ -29,24 +30,18 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             f64::from(*streams),
         ),
-        Finding::StreamCap(FindingBound::NotUpTo(_)) => bare("no stream cap"),
-        Finding::Recycle(FindingBound::Found(Recycle { after_calls, .. })) => {
-            of("recycle", *after_calls as f64)
-        }
-        Finding::Recycle(FindingBound::NotUpTo(_)) => bare("no recycle"),
-        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms })) => {
-            of("idle", *after_ms as f64)
-        }
-        Finding::IdleClose(FindingBound::NotUpTo(_)) => bare("no idle close"),
-        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => {
-            of("rate", *per_second)
-        }
-        Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second, .. })) => {
+        Finding::StreamCap(NotUpTo(_)) => bare("no stream cap"),
+        Finding::Recycle(Found(Recycle { after_calls, .. })) => of("recycle", *after_calls as f64),
+        Finding::Recycle(NotUpTo(_)) => bare("no recycle"),
+        Finding::IdleClose(Found(IdleClose { after_ms })) => of("idle", *after_ms as f64),
+        Finding::IdleClose(NotUpTo(_)) => bare("no idle close"),
+        Finding::Rate(Found(RefusedRate { per_second, .. })) => of("rate", *per_second),
+        Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, .. })) => {
             of("no rate limit", *up_to_per_second)
         }
         Finding::InFlight { calls, .. } => of("in flight", *calls as f64),
         Finding::ConnectionCap { connections, .. } => of("connections", *connections as f64),
-        Finding::Bucket(FindingBound::Found(TokenLimit { refill_per_second, refill, .. })) => of(
+        Finding::Bucket(Found(TokenLimit { refill_per_second, refill, .. })) => of(
             match refill {
                 Refilled::Evenly => "token bucket",
                 Refilled::Window => "fixed window",
@@ -55,8 +50,8 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             *refill_per_second,
         ),
-        Finding::Bucket(FindingBound::NotUpTo(_)) => bare("no bucket"),
-        Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) => of(
+        Finding::Bucket(NotUpTo(_)) => bare("no bucket"),
+        Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) => of(
             match scope {
                 ShapingScope::Account => "shaped by account",
                 ShapingScope::Connection => "shaped by connection",
@@ -64,21 +59,17 @@ pub(crate) fn read(finding: &Finding) -> Reading {
             },
             *calls_per_second,
         ),
-        Finding::Shaping(FindingBound::NotUpTo(_)) => bare("not shaped"),
-        Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) => {
-            of("capacity", *per_second)
-        }
-        Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity { up_to_per_second, .. })) => {
+        Finding::Shaping(NotUpTo(_)) => bare("not shaped"),
+        Finding::Capacity(Found(LoadCapacity { per_second, .. })) => of("capacity", *per_second),
+        Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, .. })) => {
             of("no capacity limit", *up_to_per_second)
         }
         Finding::Held { p50_ms, .. } => of("held", *p50_ms),
-        Finding::Drift(FindingBound::Found(Drift { what: Drifting::Time, to, .. })) => {
-            of("ramp", *to)
-        }
+        Finding::Drift(Found(Drift { what: Drifting::Time, to, .. })) => of("ramp", *to),
         Finding::Step { what: Drifting::Time, to, .. } => of("step", *to),
-        Finding::Drift(FindingBound::Found(_)) => bare("other ramp"),
+        Finding::Drift(Found(_)) => bare("other ramp"),
         Finding::Step { .. } => bare("other step"),
-        Finding::Drift(FindingBound::NotUpTo(_)) => bare("no drift"),
+        Finding::Drift(NotUpTo(_)) => bare("no drift"),
         Finding::Fails { percent, .. } => of("failures", *percent),
         Finding::Ended { reason, .. } => bare(match reason {
             EndReason::LongPause { .. } => "ended: long pause",
@@ -87,17 +78,12 @@ pub(crate) fn read(finding: &Finding) -> Reading {
         }),
         Finding::CannotTell { .. } => bare(INCONCLUSIVE),
         Finding::Users { .. }
-        | Finding::Comparison(FindingBound::Found(_))
-        | Finding::Comparison(FindingBound::NotUpTo(_))
-        | Finding::BodyPace(FindingBound::Found(_))
-        | Finding::BodyPace(FindingBound::NotUpTo(_))
-        | Finding::SmallWait(FindingBound::Found(_))
-        | Finding::SmallWait(FindingBound::NotUpTo(_))
+        | Finding::Comparison(_)
+        | Finding::BodyPace(_)
+        | Finding::SmallWait(_)
         | Finding::Cost { .. }
-        | Finding::Lag(FindingBound::Found(_))
-        | Finding::Lag(FindingBound::NotUpTo(_))
-        | Finding::Answers(FindingBound::Found(_))
-        | Finding::Answers(FindingBound::NotUpTo(_))
+        | Finding::Lag(_)
+        | Finding::Answers(_)
         | Finding::Reach { .. }
         | Finding::Methods { .. }
         | Finding::WebSocket { .. }
@@ -133,6 +119,11 @@ pub(crate) fn any(kind: &'static str) -> TrueReading {
 /// Of this kind, within a tenth.
 pub(crate) fn about(kind: &'static str, figure: f64) -> TrueReading {
     between(kind, 0.9 * figure, 1.1 * figure)
+}
+
+/// Of this kind, with this count.
+pub(crate) fn exactly(kind: &'static str, count: f64) -> TrueReading {
+    between(kind, count - 0.5, count + 0.5)
 }
 
 /// Of this kind, with a figure in this range.

@@ -19,7 +19,7 @@ use wellhead_sim::provider::{
     AtOnce, CreditBucket, LimitScope, RefusalForm, Shaping, StreamCap, StreamWay,
 };
 
-use super::grade::{ANY, INCONCLUSIVE, TrueReading, Truth, about, any, between};
+use super::grade::{ANY, INCONCLUSIVE, TrueReading, Truth, about, any, between, exactly};
 use super::own::{self, OwnBehaviour, OwnLatency, ReplyForm};
 use super::proxy::HaProxyConfig;
 
@@ -306,7 +306,7 @@ fn in_flight(rng: &mut SmallRng, refusal: RefusalForm) -> Case {
     dials.at_once = Some(AtOnce { max, refusal: Some(refusal) });
     // Where fewer are in flight at the highest rate, it is not met there.
     let met = 160.0 * takes.as_secs_f64() > 1.3 * max as f64;
-    let is = vec![between("in flight", max as f64 - 0.5, max as f64 + 0.5)];
+    let is = vec![exactly("in flight", max as f64)];
     let mut rate = is.clone();
     if !met {
         rate.push(any("no rate limit"));
@@ -359,8 +359,7 @@ fn streams(rng: &mut SmallRng, way: u32) -> Case {
         _ => (StreamWay::Fatal { goaway: Some(1), announced: Some(256) }, "streams fatal"),
     };
     dials.stream_cap = Some(StreamCap { max, way });
-    let cap = f64::from(max);
-    faked(dials, vec![Truth::new("streams", vec![between(kind, cap - 0.5, cap + 0.5)])])
+    faked(dials, vec![Truth::new("streams", vec![exactly(kind, f64::from(max))])])
 }
 
 fn recycle(rng: &mut SmallRng) -> Case {
@@ -371,11 +370,7 @@ fn recycle(rng: &mut SmallRng) -> Case {
     let plan = ConnectionPlan::new(1_000, Duration::ZERO, HttpVersion::Auto, SECOND);
     let cap = after as f64;
     let truth = Truth::new("connection", vec![between("recycle", cap - 1.5, cap + 1.5)]);
-    Case {
-        server: CaseServer::Fake(Box::new(dials)),
-        plans: vec![Box::new(plan)],
-        truths: vec![truth],
-    }
+    Case { plans: vec![Box::new(plan)], ..faked(dials, vec![truth]) }
 }
 
 fn idle_close(rng: &mut SmallRng) -> Case {
@@ -383,47 +378,46 @@ fn idle_close(rng: &mut SmallRng) -> Case {
     let dials = ProviderDials { idle_close: Some(Duration::from_millis(after_ms)), ..fake(rng) };
     let plan = ConnectionPlan::new(0, SECOND * 10, HttpVersion::Auto, SECOND);
     let truth = Truth::new("connection", vec![about("idle", after_ms as f64)]);
-    Case {
-        server: CaseServer::Fake(Box::new(dials)),
-        plans: vec![Box::new(plan)],
-        truths: vec![truth],
-    }
+    Case { plans: vec![Box::new(plan)], ..faked(dials, vec![truth]) }
 }
 
 fn own(script: own::Script, plans: Vec<Box<dyn ExperimentPlan>>, truths: Vec<Truth>) -> Case {
     Case { server: CaseServer::Own(OwnBehaviour::of(script)), plans, truths }
 }
 
-fn own_bucket(rng: &mut SmallRng, form: ReplyForm) -> (f64, f64, own::Script) {
+fn own_bucket(rng: &mut SmallRng, form: ReplyForm) -> (f64, own::Script) {
     let per_second = rng.random_range(15.0..90.0_f64).round();
     let size = (per_second * rng.random_range(0.5..2.0)).round();
     let script = own::bucket(size, per_second, form, own_latency(rng), rng.random());
-    (size, per_second, script)
+    (per_second, script)
+}
+
+/// What `rate` and `window` should say of a token bucket.
+fn token_bucket(per_second: f64) -> Vec<Truth> {
+    vec![
+        Truth::new("rate", vec![about("rate", per_second)]),
+        Truth::new("window", vec![about("token bucket", per_second)]),
+    ]
 }
 
 fn bucket_503(rng: &mut SmallRng) -> Case {
-    let (_, per_second, script) = own_bucket(rng, ReplyForm::Page(503, None));
-    let truths = vec![
-        Truth::new("rate", vec![about("rate", per_second)]),
-        Truth::new("window", vec![about("token bucket", per_second)]),
-        announced(),
-    ];
+    let (per_second, script) = own_bucket(rng, ReplyForm::Page(503, None));
+    let mut truths = token_bucket(per_second);
+    truths.push(announced());
     own(script, limits_h1(), truths)
 }
 
 /// 403 says that a key is wrong, to most providers: a flood ends at it.
 fn bucket_403(rng: &mut SmallRng) -> Case {
-    let (_, per_second, script) = own_bucket(rng, ReplyForm::Page(403, None));
-    let truths = vec![
-        Truth::new("rate", vec![about("rate", per_second)]),
-        Truth::new("window", vec![about("token bucket", per_second), any(INCONCLUSIVE)]),
-        announced(),
-    ];
+    let (per_second, script) = own_bucket(rng, ReplyForm::Page(403, None));
+    let mut truths = token_bucket(per_second);
+    truths[1].told.push(any(INCONCLUSIVE));
+    truths.push(announced());
     own(script, limits_h1(), truths)
 }
 
 fn bucket_hangs(rng: &mut SmallRng) -> Case {
-    let (_, per_second, script) = own_bucket(rng, ReplyForm::Silence);
+    let (per_second, script) = own_bucket(rng, ReplyForm::Silence);
     let truths = vec![Truth::new("rate", vec![about("rate", per_second)])];
     own(script, limits_h1().into_iter().take(1).collect(), truths)
 }
@@ -432,11 +426,7 @@ fn leaky(rng: &mut SmallRng) -> Case {
     let per_second = rng.random_range(20.0..70.0_f64).round();
     let burst = rng.random_range(10.0..40.0_f64).round();
     let script = own::leaky(burst, per_second, own_latency(rng), rng.random());
-    let truths = vec![
-        Truth::new("rate", vec![about("rate", per_second)]),
-        Truth::new("window", vec![about("token bucket", per_second)]),
-    ];
-    own(script, rate_and_window(), truths)
+    own(script, rate_and_window(), token_bucket(per_second))
 }
 
 /// Above the limit nothing passes, so nothing shows its figure but the rates around it.
@@ -454,7 +444,7 @@ fn strict_log(rng: &mut SmallRng) -> Case {
 fn connection_cap(rng: &mut SmallRng) -> Case {
     let max = rng.random_range(6..30_usize);
     let script = own::plain(own_latency(rng), rng.random());
-    let is = || vec![between("connections", max as f64 - 0.5, max as f64 + 0.5)];
+    let is = || vec![exactly("connections", max as f64)];
     let server = CaseServer::Own(OwnBehaviour { connections_max: Some(max), script });
     // Few connections are needed for a rate.
     let rate = is().into_iter().chain([any("no rate limit")]).collect();
@@ -555,6 +545,12 @@ fn moving(rng: &mut SmallRng, steps: bool) -> Case {
     own(script, soak(), vec![Truth::new("soak", vec![told]).beside(held)])
 }
 
+/// What `latency` should say of most calls.
+fn usual(latency: OwnLatency) -> Truth {
+    let to_ms = latency.base_ms + 2.0 * latency.jitter_ms + 2.0;
+    Truth::new("latency", vec![between("latency", latency.base_ms, to_ms)])
+}
+
 fn bimodal(rng: &mut SmallRng) -> Case {
     let share = rng.random_range(0.1..0.3_f64);
     let latency = own_latency(rng);
@@ -562,10 +558,8 @@ fn bimodal(rng: &mut SmallRng) -> Case {
     let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(LatencyPlan::new(200))];
     plans.extend(rate_and_window());
     plans.extend(soak());
-    let usual =
-        between("latency", latency.base_ms, latency.base_ms + 2.0 * latency.jitter_ms + 2.0);
     let truths = vec![
-        Truth::new("latency", vec![usual]),
+        usual(latency),
         Truth::new("rate", vec![any("no rate limit")]),
         Truth::new("window", vec![any("no bucket")]),
         Truth::new("soak", vec![any("no drift")]).beside(vec![any("held")]),
@@ -576,11 +570,9 @@ fn bimodal(rng: &mut SmallRng) -> Case {
 fn warming(rng: &mut SmallRng) -> Case {
     let latency = own_latency(rng);
     let script = own::warming(rng.random_range(30..80), 8.0, latency, rng.random());
-    let usual =
-        between("latency", latency.base_ms, latency.base_ms + 2.0 * latency.jitter_ms + 2.0);
     let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(LatencyPlan::new(200))];
     plans.extend(limits_h1());
-    let mut truths = vec![Truth::new("latency", vec![usual])];
+    let mut truths = vec![usual(latency)];
     truths.extend(no_limits());
     own(script, plans, truths)
 }
@@ -607,11 +599,7 @@ fn nginx_req(rng: &mut SmallRng, status: &str, nodelay: bool) -> Case {
     let http = format!("limit_req_zone $binary_remote_addr zone=z:1m rate={per_second}r/s;");
     let delay = if nodelay { "nodelay" } else { "" };
     let location = format!("limit_req zone=z burst={burst} {delay}; limit_req_status {status};");
-    let figure = f64::from(per_second);
-    let truths = vec![
-        Truth::new("rate", vec![about("rate", figure)]),
-        Truth::new("window", vec![about("token bucket", figure)]),
-    ];
+    let truths = token_bucket(f64::from(per_second));
     Case { server: nginx(http, location, behind(rng)), plans: brief(), truths }
 }
 
@@ -621,7 +609,7 @@ fn nginx_conn(rng: &mut SmallRng) -> Case {
     let takes = OwnLatency { base_ms: 120.0, jitter_ms: 40.0 };
     let behind = OwnBehaviour::of(own::plain(takes, rng.random()));
     let cap = f64::from(max);
-    let is = || vec![between("in flight", cap - 0.5, cap + 0.5)];
+    let is = || vec![exactly("in flight", cap)];
     let mut plans = brief();
     plans.push(brief_throttle());
     let mut rate = is();
@@ -658,8 +646,7 @@ fn nginx_idle(rng: &mut SmallRng) -> Case {
 
 fn streams_case(server: CaseServer, max: u32) -> Case {
     let plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(StreamsPlan::new(8, 128, SECOND / 2))];
-    let cap = f64::from(max);
-    let told = between("streams announced", cap - 0.5, cap + 0.5);
+    let told = exactly("streams announced", f64::from(max));
     Case { server, plans, truths: vec![Truth::new("streams", vec![told])] }
 }
 
@@ -717,9 +704,7 @@ fn haproxy_connections(rng: &mut SmallRng) -> Case {
   tcp-request connection track-sc0 src
   tcp-request connection reject if {{ sc_conn_cur(0) gt {max} }}"
     );
-    let cap = f64::from(max);
-    let is = vec![between("connections", cap - 0.5, cap + 0.5)];
-    let truths = vec![Truth::new("throttle", is)];
+    let truths = vec![Truth::new("throttle", vec![exactly("connections", f64::from(max))])];
     let server = haproxy(frontend, String::new(), behind(rng));
     Case { server, plans: vec![brief_throttle()], truths }
 }
