@@ -13,8 +13,10 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use wellhead_analyze::conclude::verdict::{
-    BodyPace, Faster, Finding, FindingBound, IdleClose, NoBodyPace, NoDifference, NoIdleClose,
-    NoRecycle, PacedFlow, Recycle, SmallWait, verdicts,
+    BodyPace, Faster, Finding,
+    FindingBound::{Found, NotUpTo},
+    IdleClose, NoBodyPace, NoDifference, NoIdleClose, NoRecycle, PacedFlow, Recycle, SmallWait,
+    verdicts,
 };
 use wellhead_analyze::measure::plan::{
     BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep,
@@ -81,20 +83,17 @@ async fn how_connections_end_is_found() {
         let what = format!("seed {seed}, {truth:?}: {found:?}");
         let [first, second] = &found[..] else { panic!("{what}") };
         match (requests, first) {
-            (
-                Some(truth),
-                Finding::Recycle(FindingBound::Found(Recycle { after_calls, orderly })),
-            ) => {
+            (Some(truth), Finding::Recycle(Found(Recycle { after_calls, orderly }))) => {
                 assert_eq!((*after_calls, *orderly), (truth, gently), "{what}");
             }
-            (None, Finding::Recycle(FindingBound::NotUpTo(NoRecycle { up_to: 1_200 }))) => {}
+            (None, Finding::Recycle(NotUpTo(NoRecycle { up_to: 1_200 }))) => {}
             (_, _) => panic!("{what}"),
         }
         match (idle, second) {
-            (Some(truth), Finding::IdleClose(FindingBound::Found(IdleClose { after_ms }))) => {
+            (Some(truth), Finding::IdleClose(Found(IdleClose { after_ms }))) => {
                 near(*after_ms as f64, truth.as_millis() as f64, &what);
             }
-            (None, Finding::IdleClose(FindingBound::NotUpTo(NoIdleClose { up_to_ms: 6_000 }))) => {}
+            (None, Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms: 6_000 }))) => {}
             (_, _) => panic!("{what}"),
         }
     }
@@ -104,25 +103,17 @@ async fn how_connections_end_is_found() {
 #[track_caller]
 fn compared(found: &[Finding], held: &str, h1: f64, h2: f64, what: &str) {
     let is_held = |finding: &&Finding| match finding {
-        Finding::Comparison(FindingBound::Found(Faster { what, held: in_fact, .. }))
-        | Finding::Comparison(FindingBound::NotUpTo(NoDifference {
-            what, held: in_fact, ..
-        })) => in_fact.starts_with(held) && !what.contains("connection"),
+        Finding::Comparison(Found(Faster { what, held: in_fact, .. }))
+        | Finding::Comparison(NotUpTo(NoDifference { what, held: in_fact, .. })) => {
+            in_fact.starts_with(held) && !what.contains("connection")
+        }
         _ => false,
     };
     let found: Vec<&Finding> = found.iter().filter(is_held).collect();
     let (quick, slow) = (h1.min(h2), h1.max(h2));
     match found[..] {
-        [Finding::Comparison(FindingBound::NotUpTo(_))] => assert_eq!(quick, slow, "{what}"),
-        [
-            Finding::Comparison(FindingBound::Found(Faster {
-                what: quicker,
-                percent,
-                low,
-                high,
-                ..
-            })),
-        ] => {
+        [Finding::Comparison(NotUpTo(_))] => assert_eq!(quick, slow, "{what}"),
+        [Finding::Comparison(Found(Faster { what: quicker, percent, low, high, .. }))] => {
             assert_eq!(quicker, if h1 < h2 { "http/1.1" } else { "h2" }, "{what}");
             near(*percent, (1.0 - quick / slow) * 100.0, what);
             assert!(*low > 0.0 && low <= percent && percent <= high, "{what}");
@@ -158,9 +149,7 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
         }
         // Over HTTP/2 the number of connections makes no difference here.
         let more = |finding: &&Finding| match finding {
-            Finding::Comparison(FindingBound::NotUpTo(NoDifference { held, .. })) => {
-                held.starts_with("h2")
-            }
+            Finding::Comparison(NotUpTo(NoDifference { held, .. })) => held.starts_with("h2"),
             _ => false,
         };
         assert_eq!(found.iter().filter(more).count(), 1, "{what}");
@@ -180,26 +169,20 @@ async fn how_bodies_flow_is_found() {
         let what = format!("seed {seed}, {truth:?}: {found:?}");
         let [pace, small] = &found[..] else { panic!("{what}") };
         match (per_second, pace) {
-            (
-                Some(truth),
-                Finding::BodyPace(FindingBound::Found(BodyPace { bytes_per_second, of })),
-            ) => {
+            (Some(truth), Finding::BodyPace(Found(BodyPace { bytes_per_second, of }))) => {
                 near(*bytes_per_second, truth as f64, &what);
                 assert_eq!(*of == PacedFlow::Together, in_turn, "{what}");
             }
-            (
-                None,
-                Finding::BodyPace(FindingBound::NotUpTo(NoBodyPace { up_to_bytes_per_second })),
-            ) => {
+            (None, Finding::BodyPace(NotUpTo(NoBodyPace { up_to_bytes_per_second }))) => {
                 assert!(*up_to_bytes_per_second > 100_000.0, "{what}");
             }
             (_, _) => panic!("{what}"),
         }
         match small {
-            Finding::SmallWait(FindingBound::Found(SmallWait { ms, low, .. })) => {
+            Finding::SmallWait(Found(SmallWait { ms, low, .. })) => {
                 assert!(in_turn && *ms > 50.0 && *low > 0.0, "{what}");
             }
-            Finding::SmallWait(FindingBound::NotUpTo(_)) => assert!(!in_turn, "{what}"),
+            Finding::SmallWait(NotUpTo(_)) => assert!(!in_turn, "{what}"),
             _ => panic!("{what}"),
         }
     }

@@ -16,8 +16,9 @@ use rand::rngs::SmallRng;
 use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Finding, FindingBound, NoStreamLimit, RefusalWay, RefusedRate, Shaped,
-    ShapingScope as Whose, StreamLimit, verdicts,
+    CapWay, Finding,
+    FindingBound::{Found, NotUpTo},
+    NoStreamLimit, RefusalWay, RefusedRate, Shaped, ShapingScope as Whose, StreamLimit, verdicts,
 };
 use wellhead_analyze::ending::SendingEnd;
 use wellhead_analyze::measure::plan::{
@@ -224,7 +225,7 @@ async fn verdicts_name_the_cap_and_its_way() {
         let found = finding(&streams(Some((57, planted))).await);
         match &found {
             // What is announced is known from the settings, whatever sizes were played.
-            Finding::StreamCap(FindingBound::Found(StreamLimit { streams: 57, way, .. })) => {
+            Finding::StreamCap(Found(StreamLimit { streams: 57, way, .. })) => {
                 assert_eq!(*way, named);
             }
             other => panic!("{planted:?}: {other:?}"),
@@ -232,7 +233,7 @@ async fn verdicts_name_the_cap_and_its_way() {
     }
     let found = finding(&streams(None).await);
     assert!(
-        matches!(found, Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 128 }))),
+        matches!(found, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 128 }))),
         "{found:?}"
     );
 }
@@ -243,16 +244,13 @@ async fn verdicts_name_the_rate() {
     let plan = || RatePlan::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
     let found = finding(&play(ProviderDials { buckets, ..dials() }, plan()).await);
     match found {
-        Finding::Rate(FindingBound::Found(RefusedRate {
-            per_second,
-            way: RefusalWay::Status429,
-        })) => {
+        Finding::Rate(Found(RefusedRate { per_second, way: RefusalWay::Status429 })) => {
             assert!((per_second - 50.0).abs() < 5.0, "{per_second}");
         }
         other => panic!("{other:?}"),
     }
     let found = finding(&play(dials(), plan()).await);
-    assert!(matches!(found, Finding::Rate(FindingBound::NotUpTo(_))), "{found:?}");
+    assert!(matches!(found, Finding::Rate(NotUpTo(_))), "{found:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,7 +265,7 @@ async fn verdicts_name_silent_shaping_and_whose_it_is() {
         let plan = ThrottlePlan::new(&sizes, &[2, 4], 400, auto, SECOND, &mut rng);
         let found = finding(&play(ProviderDials { shaping, ..dials() }, plan).await);
         match found {
-            Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) => {
+            Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) => {
                 assert_eq!(scope, named);
                 assert!((calls_per_second - 200.0).abs() < 20.0, "{calls_per_second}");
             }
@@ -337,10 +335,7 @@ async fn a_cell_that_the_budget_cuts_is_none() {
     let sizes: Vec<&str> = played.cells().iter().map(|cell| &cell.factors["streams"][..]).collect();
     assert_eq!(sizes, ["64"]);
     let found = finding(&played);
-    assert!(
-        matches!(found, Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 64 }))),
-        "{found:?}"
-    );
+    assert!(matches!(found, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 64 }))), "{found:?}");
     let played =
         play_within(dials(), StreamsPlan::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
     assert!(verdicts(&played.run, &played.records).is_empty());

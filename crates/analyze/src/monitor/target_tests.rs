@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::conclude::verdict::{
-    Confidence, Finding, FindingBound, NoRateLimit, RefusalWay, RefusedRate,
+    Confidence, Finding,
+    FindingBound::{Found, NotUpTo},
+    NoRateLimit, RefusalWay, RefusedRate,
 };
 
 fn terms(per_hour: u64) -> MonitorTerms {
@@ -20,10 +22,7 @@ fn verdict(per_second: f64, confidence: Confidence) -> ExperimentVerdict {
     ExperimentVerdict {
         experiment: "rate".to_owned(),
         target: 0,
-        finding: Finding::Rate(FindingBound::Found(RefusedRate {
-            per_second,
-            way: RefusalWay::Status429,
-        })),
+        finding: Finding::Rate(Found(RefusedRate { per_second, way: RefusalWay::Status429 })),
         sentence: String::new(),
         confidence,
         evidence: Vec::new(),
@@ -80,10 +79,7 @@ fn studies_that_find_nothing_grow_rare() {
 fn a_study_that_stops_below_a_limit_does_not_lift_it() {
     let (mut target, terms) = (known(50.0), terms(12_000));
     let none = |up_to_per_second| ExperimentVerdict {
-        finding: Finding::Rate(FindingBound::NotUpTo(NoRateLimit {
-            up_to_per_second,
-            kept_s: 10.0,
-        })),
+        finding: Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s: 10.0 })),
         ..verdict(0.0, Confidence::High)
     };
     assert_eq!(target.finish_study(vec![none(20.0)], &terms, 0), StudyResult::Unclear);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::conclude::verdict::{
-    AnswersDiffer, CapWay, Drift, Drifting, FailureSpan, FailureWay, Finding, FindingBound,
+    AnswersDiffer, CapWay, Drift, Drifting, FailureSpan, FailureWay, Finding,
+    FindingBound::{Found, NotUpTo},
     NoRateLimit, RefusalWay, RefusedRate, StreamLimit,
 };
 
@@ -35,14 +36,11 @@ fn fails(percent: f64) -> Finding {
 }
 
 fn no_limit() -> Finding {
-    Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second: 160.0, kept_s: 6.0 }))
+    Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second: 160.0, kept_s: 6.0 }))
 }
 
 fn rate() -> Finding {
-    Finding::Rate(FindingBound::Found(RefusedRate {
-        per_second: 125.0,
-        way: RefusalWay::Status429,
-    }))
+    Finding::Rate(Found(RefusedRate { per_second: 125.0, way: RefusalWay::Status429 }))
 }
 
 fn open() -> Finding {
@@ -50,7 +48,7 @@ fn open() -> Finding {
 }
 
 fn disagrees(outvoted: u64) -> Finding {
-    Finding::Answers(FindingBound::Found(AnswersDiffer {
+    Finding::Answers(Found(AnswersDiffer {
         calls: 5,
         of: 200,
         outvoted,
@@ -92,17 +90,12 @@ fn the_weightiest_sure_finding_decides() {
 fn a_cap_and_a_change_count_where_they_cost_calls() {
     let high = Confidence::High;
     let cap = |way| {
-        Finding::StreamCap(FindingBound::Found(StreamLimit {
-            streams: 99,
-            way,
-            seen: "3 of 3".to_owned(),
-        }))
+        Finding::StreamCap(Found(StreamLimit { streams: 99, way, seen: "3 of 3".to_owned() }))
     };
     check(TargetSeverity::Sound, &[("streams", cap(CapWay::Announced), high)]);
     check(TargetSeverity::Limited, &[("streams", cap(CapWay::Fatal), high)]);
     check(TargetSeverity::Limited, &[("streams", cap(CapWay::Refused), high)]);
-    let drift =
-        |what, from, to| Finding::Drift(FindingBound::Found(Drift { what, from, to, minutes: 60 }));
+    let drift = |what, from, to| Finding::Drift(Found(Drift { what, from, to, minutes: 60 }));
     check(TargetSeverity::Limited, &[("soak", drift(Drifting::Time, 20.0, 40.0), high)]);
     check(TargetSeverity::Sound, &[("soak", drift(Drifting::Time, 40.0, 20.0), high)]);
     check(TargetSeverity::Limited, &[("soak", drift(Drifting::Throughput, 40.0, 20.0), high)]);

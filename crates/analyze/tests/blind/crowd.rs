@@ -2,7 +2,9 @@
 //! nothing is said of the provider but what its own slowness proves.
 
 use wellhead_analyze::conclude::verdict::{
-    Finding, FindingBound, LoadCapacity, NoLoadCapacity, verdicts,
+    Finding,
+    FindingBound::{Found, NotUpTo},
+    LoadCapacity, NoLoadCapacity, verdicts,
 };
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
@@ -36,9 +38,7 @@ fn load(rate: f64) -> LoadPlan {
 async fn over_http_1_there_are_as_many_as_the_rate_needs() {
     // 80 are under way at a time.
     let told = only(concluded(ProviderDials { http2: false, ..far() }, load(400.0)).await);
-    let Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity {
-        up_to_per_second, p99_ms, ..
-    })) = told.finding
+    let Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, p99_ms, .. })) = told.finding
     else {
         panic!("{told:#?}");
     };
@@ -89,8 +89,7 @@ async fn who_grows_slow_is_the_bound() {
     let waited = records.iter().filter_map(Record::call).filter_map(|call| call.queue).max();
     assert!(waited > Some(100_000), "all places were taken: {waited:?}");
     let told = only(verdicts(&run, &records));
-    let Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) = told.finding
-    else {
+    let Finding::Capacity(Found(LoadCapacity { per_second, .. })) = told.finding else {
         panic!("{told:#?}")
     };
     near(per_second, 40.0, &told);

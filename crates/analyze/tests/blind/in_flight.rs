@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::Rng as _;
 use wellhead_analyze::conclude::profile::profile;
 use wellhead_analyze::conclude::verdict::{
-    Confidence, Finding, FindingBound, RefusalWay, RefusedRate, verdicts,
+    Confidence, Finding, FindingBound::Found, RefusalWay, RefusedRate, verdicts,
 };
 use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan, ThrottlePlan, WindowPlan};
 use wellhead_net::HttpVersion;
@@ -85,8 +85,7 @@ async fn where_calls_wait_it_is_what_is_served() {
     let mut plan = plans(calls, takes).remove(0);
     let (run, records) = played(&provider, &mut *plan, idle).await;
     let told = only(verdicts(&run, &records));
-    let Finding::Rate(FindingBound::Found(RefusedRate { per_second, way: RefusalWay::Queued })) =
-        told.finding
+    let Finding::Rate(Found(RefusedRate { per_second, way: RefusalWay::Queued })) = told.finding
     else {
         panic!("{told:#?}");
     };

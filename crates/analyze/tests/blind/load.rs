@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use rand::Rng as _;
-use wellhead_analyze::conclude::verdict::{Finding, FindingBound, LoadCapacity, NoLoadCapacity};
+use wellhead_analyze::conclude::verdict::{
+    Finding,
+    FindingBound::{Found, NotUpTo},
+    LoadCapacity, NoLoadCapacity,
+};
 use wellhead_analyze::measure::plan::{LoadPlan, Stage};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
@@ -23,8 +27,7 @@ fn plan(seed: u64, limit: f64, lasting: Duration) -> LoadPlan {
 
 async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
     let told = only(concluded(dials, plan(seed, limit, lasting)).await);
-    let Finding::Capacity(FindingBound::Found(LoadCapacity { per_second, .. })) = told.finding
-    else {
+    let Finding::Capacity(Found(LoadCapacity { per_second, .. })) = told.finding else {
         panic!("seed {seed}, limit {limit}: {told:#?}");
     };
     near(per_second, limit, &(seed, limit, &told));
@@ -74,8 +77,7 @@ async fn no_limit_where_there_is_none() {
         let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
         let load = LoadPlan::new(stages, SECOND * 10, WorkKind::Mix, 2);
         let told = only(concluded(dials, load).await);
-        let Finding::Capacity(FindingBound::NotUpTo(NoLoadCapacity { up_to_per_second, .. })) =
-            told.finding
+        let Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, .. })) = told.finding
         else {
             panic!("seed {seed}: {told:#?}");
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
 use wellhead_analyze::conclude::verdict::{
-    Confidence, ExperimentVerdict, Finding, FindingBound, verdicts,
+    Confidence, ExperimentVerdict, Finding, FindingBound::Found, verdicts,
 };
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
@@ -209,16 +209,10 @@ async fn refusals_are_told_by_a_busy_machine() {
     for cpu in [busy as CpuClock, starved] {
         let mut rate = RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND);
         let (told, marked) = said(&mut rate, DrawnDial::Bucket, cpu).await;
-        assert!(
-            marked && matches!(told[0].finding, Finding::Rate(FindingBound::Found(_))),
-            "{told:#?}"
-        );
+        assert!(marked && matches!(told[0].finding, Finding::Rate(Found(_))), "{told:#?}");
         assert!(told[0].confidence >= Confidence::Medium, "{told:#?}");
         let mut window = WindowPlan::new(400.0, 1_000, SECOND * 60, SECOND);
         let (told, marked) = said(&mut window, DrawnDial::Window, cpu).await;
-        assert!(
-            marked && matches!(told[0].finding, Finding::Bucket(FindingBound::Found(_))),
-            "{told:#?}"
-        );
+        assert!(marked && matches!(told[0].finding, Finding::Bucket(Found(_))), "{told:#?}");
     }
 }

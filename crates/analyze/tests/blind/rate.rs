@@ -1,7 +1,9 @@
 //! `rate`: the calls a second that pass in the long run, whatever refills them.
 
 use wellhead_analyze::conclude::verdict::{
-    Confidence, Finding, FindingBound, NoRateLimit, RefusalWay, RefusedRate,
+    Confidence, Finding,
+    FindingBound::{Found, NotUpTo},
+    NoRateLimit, RefusalWay, RefusedRate,
 };
 use wellhead_analyze::measure::plan::RatePlan;
 use wellhead_sim::provider::{
@@ -27,8 +29,7 @@ async fn limited(seeds: std::ops::Range<u64>) {
         dials.buckets = vec![bucket.clone()];
         dials.http2 = seed % 4 != 0;
         let told = only(concluded(dials, plan(10.0, 100.0)).await);
-        let Finding::Rate(FindingBound::Found(RefusedRate { per_second, way })) = told.finding
-        else {
+        let Finding::Rate(Found(RefusedRate { per_second, way })) = told.finding else {
             panic!("seed {seed}, {bucket:?}: {told:#?}");
         };
         near(per_second, bucket.calls_per_second("eth_blockNumber"), &(seed, &bucket, &told));
@@ -56,9 +57,7 @@ async fn no_limit_where_there_is_none() {
         let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(15.0, 60.0)).await);
-        let Finding::Rate(FindingBound::NotUpTo(NoRateLimit { up_to_per_second, kept_s })) =
-            told.finding
-        else {
+        let Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s })) = told.finding else {
             panic!("seed {seed}: {told:#?}");
         };
         near(up_to_per_second, 60.0, &seed);
@@ -85,9 +84,7 @@ async fn a_limit_that_lets_calls_wait() {
         dials.shaping = Some(Shaping { per_second, scope: LimitScope::Account });
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(10.0, 100.0)).await);
-        let Finding::Rate(FindingBound::Found(RefusedRate { per_second: found, way })) =
-            told.finding
-        else {
+        let Finding::Rate(Found(RefusedRate { per_second: found, way })) = told.finding else {
             panic!("seed {seed}, {per_second}: {told:#?}");
         };
         near(found, per_second, &(seed, &told));
@@ -106,8 +103,7 @@ async fn a_limit_that_is_told_by_another_status() {
         let refusal = RefusalForm::Status { status, code: -32_000, message, retry_after: None };
         dials.buckets = vec![CreditBucket::fixed(25.0, SECOND, refusal)];
         let told = only(concluded(dials, plan(10.0, 100.0)).await);
-        let Finding::Rate(FindingBound::Found(RefusedRate { per_second, way })) = told.finding
-        else {
+        let Finding::Rate(Found(RefusedRate { per_second, way })) = told.finding else {
             panic!("seed {seed}: {told:#?}");
         };
         near(per_second, 25.0, &(seed, &told));

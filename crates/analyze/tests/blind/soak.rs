@@ -5,7 +5,9 @@ use std::time::Duration;
 use rand::Rng as _;
 use tokio::time::sleep;
 use wellhead_analyze::conclude::verdict::{
-    Drift, Drifting, ExperimentVerdict, Finding, FindingBound, NoDrift, verdicts,
+    Drift, Drifting, ExperimentVerdict, Finding,
+    FindingBound::{Found, NotUpTo},
+    NoDrift, verdicts,
 };
 use wellhead_analyze::measure::plan::{SoakLoad, SoakPlan};
 use wellhead_analyze::record::Record;
@@ -82,7 +84,7 @@ async fn soaked(seed: u64, life: Life, pace: SoakLoad) -> (Vec<ExperimentVerdict
 
 fn drifts(told: &[ExperimentVerdict]) -> Vec<(Drifting, f64, f64)> {
     let drift = |verdict: &ExperimentVerdict| match verdict.finding {
-        Finding::Drift(FindingBound::Found(Drift { what, from, to, .. })) => Some((what, from, to)),
+        Finding::Drift(Found(Drift { what, from, to, .. })) => Some((what, from, to)),
         _ => None,
     };
     told.iter().filter_map(drift).collect()
@@ -96,10 +98,7 @@ async fn found(seeds: std::ops::Range<u64>) {
         match (life, drifts(&told).as_slice()) {
             (Life::Even, []) => {
                 let is_even = |it: &ExperimentVerdict| {
-                    matches!(
-                        it.finding,
-                        Finding::Drift(FindingBound::NotUpTo(NoDrift { minutes: 10 }))
-                    )
+                    matches!(it.finding, Finding::Drift(NotUpTo(NoDrift { minutes: 10 })))
                 };
                 assert!(told.iter().any(is_even), "seed {seed}: {told:#?}");
             }
@@ -176,7 +175,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
         matches!(told[0].finding, Finding::Held { parts: 10.., with_errors: 0, .. }),
         "{told:#?}"
     );
-    assert!(matches!(told[1].finding, Finding::Drift(FindingBound::NotUpTo(_))), "{told:#?}");
+    assert!(matches!(told[1].finding, Finding::Drift(NotUpTo(_))), "{told:#?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,9 @@
 //! `streams`: the cap to the stream and its way, also where calls are metered besides.
 
 use wellhead_analyze::conclude::verdict::{
-    CapWay, ExperimentVerdict, Finding, FindingBound, NoStreamLimit, StreamLimit,
+    CapWay, ExperimentVerdict, Finding,
+    FindingBound::{Found, NotUpTo},
+    NoStreamLimit, StreamLimit,
 };
 use wellhead_analyze::measure::plan::StreamsPlan;
 use wellhead_sim::ProviderDials;
@@ -17,8 +19,7 @@ async fn told(dials: ProviderDials) -> ExperimentVerdict {
 #[track_caller]
 fn is_told(seed: u64, truth: &Truth, told: &ExperimentVerdict) {
     let Truth::Streams(cap) = truth else { panic!("seed {seed} draws {truth:?}") };
-    let Finding::StreamCap(FindingBound::Found(StreamLimit { streams, way, .. })) = told.finding
-    else {
+    let Finding::StreamCap(Found(StreamLimit { streams, way, .. })) = told.finding else {
         panic!("seed {seed}, {cap:?}: {told:#?}");
     };
     let planted = match cap.way {
@@ -43,10 +44,7 @@ async fn no_cap_where_there_is_none() {
         let (dials, _) = drawn(seed, DrawnDial::Nothing);
         let told = told(dials).await;
         assert!(
-            matches!(
-                told.finding,
-                Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 256 }))
-            ),
+            matches!(told.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 }))),
             "{told:#?}"
         );
     }
@@ -68,10 +66,7 @@ async fn caps_of_providers_that_meter() {
     dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
     assert!(
-        matches!(
-            told.finding,
-            Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 256 }))
-        ),
+        matches!(told.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 }))),
         "{told:#?}"
     );
     assert!(told.evidence.iter().any(|line| line.contains("calls were throttled in")));
@@ -85,9 +80,6 @@ async fn an_end_after_some_requests_is_no_cap() {
         dials.recycle_after = Some(requests);
         dials.recycle_abruptly = seed % 2 == 0;
         let told = told(dials).await;
-        assert!(
-            !matches!(told.finding, Finding::StreamCap(FindingBound::Found(_))),
-            "{requests}: {told:#?}"
-        );
+        assert!(!matches!(told.finding, Finding::StreamCap(Found(_))), "{requests}: {told:#?}");
     }
 }

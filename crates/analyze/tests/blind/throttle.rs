@@ -1,6 +1,10 @@
 //! `throttle`: the pace that is kept in silence, and for whom.
 
-use wellhead_analyze::conclude::verdict::{Finding, FindingBound, Shaped, ShapingScope as Whose};
+use wellhead_analyze::conclude::verdict::{
+    Finding,
+    FindingBound::{Found, NotUpTo},
+    Shaped, ShapingScope as Whose,
+};
 use wellhead_analyze::measure::plan::ThrottlePlan;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
@@ -18,9 +22,7 @@ async fn shaped(seeds: std::ops::Range<u64>) {
         let (dials, truth) = drawn(seed, DrawnDial::Shaping);
         let told = only(concluded(dials, plan(seed)).await);
         let Truth::Shaping(shaping) = truth else { panic!("seed {seed} draws {truth:?}") };
-        let Finding::Shaping(FindingBound::Found(Shaped { calls_per_second, scope, .. })) =
-            told.finding
-        else {
+        let Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) = told.finding else {
             panic!("seed {seed}, {shaping:?}: {told:#?}");
         };
         let planted = match shaping.scope {
@@ -48,10 +50,7 @@ async fn no_shaping_where_there_is_none() {
         let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(seed)).await);
-        assert!(
-            matches!(told.finding, Finding::Shaping(FindingBound::NotUpTo(_))),
-            "seed {seed}: {told:#?}"
-        );
+        assert!(matches!(told.finding, Finding::Shaping(NotUpTo(_))), "seed {seed}: {told:#?}");
     }
 }
 
@@ -65,11 +64,8 @@ async fn shaping_over_http_1() {
         shaping.scope = LimitScope::Account;
         let planted = shaping.per_second;
         let told = only(concluded(dials, plan(seed)).await);
-        let Finding::Shaping(FindingBound::Found(Shaped {
-            calls_per_second,
-            scope: Whose::Open,
-            ..
-        })) = told.finding
+        let Finding::Shaping(Found(Shaped { calls_per_second, scope: Whose::Open, .. })) =
+            told.finding
         else {
             panic!("seed {seed}: {told:#?}");
         };

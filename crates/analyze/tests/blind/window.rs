@@ -1,7 +1,9 @@
 //! `window`: size, length and kind of what refills, and what a `Retry-After` is worth.
 
 use wellhead_analyze::conclude::verdict::{
-    Finding, FindingBound, NoTokenLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
+    Finding,
+    FindingBound::{Found, NotUpTo},
+    NoTokenLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
 };
 use wellhead_analyze::measure::plan::WindowPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
@@ -35,7 +37,7 @@ async fn found(seeds: std::ops::Range<u64>) {
         let told = only(concluded(dials, plan()).await);
         let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         let about = (seed, &bucket, &told);
-        let Finding::Bucket(FindingBound::Found(TokenLimit {
+        let Finding::Bucket(Found(TokenLimit {
             size,
             refill_per_second,
             window_s,
@@ -81,10 +83,7 @@ async fn none_where_there_is_none() {
         let plan = WindowPlan::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
         assert!(
-            matches!(
-                told.finding,
-                Finding::Bucket(FindingBound::NotUpTo(NoTokenLimit { up_to: 800 }))
-            ),
+            matches!(told.finding, Finding::Bucket(NotUpTo(NoTokenLimit { up_to: 800 }))),
             "{told:#?}"
         );
     }

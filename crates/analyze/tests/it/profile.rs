@@ -3,9 +3,10 @@
 use granit_parser::{Event, Parser};
 use wellhead_analyze::conclude::profile::profile;
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Confidence, ExperimentVerdict, Faster, Finding, FindingBound, IdleClose, NoDifference,
-    Recycle, Refilled, RefusalWay, RetryAfterWorth, Shaped, ShapingScope, StreamLimit, TokenLimit,
-    verdicts,
+    CapWay, Confidence, ExperimentVerdict, Faster, Finding,
+    FindingBound::{Found, NotUpTo},
+    IdleClose, NoDifference, Recycle, Refilled, RefusalWay, RetryAfterWorth, Shaped, ShapingScope,
+    StreamLimit, TokenLimit, verdicts,
 };
 use wellhead_analyze::record::{MeasuredTarget, RunRecord};
 
@@ -109,7 +110,7 @@ fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
     let bucket = |size: u64, refill_per_second: f64, refill: Refilled| {
         let window_s = size as f64 / refill_per_second;
         let (way, retry_after) = (RefusalWay::Status429, RetryAfterWorth::NotGiven);
-        Finding::Bucket(FindingBound::Found(TokenLimit {
+        Finding::Bucket(Found(TokenLimit {
             size,
             refill_per_second,
             window_s,
@@ -132,26 +133,16 @@ fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
 #[test]
 fn what_ends_a_connection_is_kept_away_from() {
     let cap = |streams, way| {
-        Finding::StreamCap(FindingBound::Found(StreamLimit {
-            streams,
-            way,
-            seen: "3 of 3".to_owned(),
-        }))
+        Finding::StreamCap(Found(StreamLimit { streams, way, seen: "3 of 3".to_owned() }))
     };
     check(cap(99, CapWay::Fatal), "connection: streams_max: 93");
     check(cap(8, CapWay::Fatal), "connection: streams_max: 7");
     check(cap(41, CapWay::Refused), "connection: streams_max: 41");
     check(cap(64, CapWay::Announced), "");
+    check(Finding::IdleClose(Found(IdleClose { after_ms: 5_500 })), "connection: idle: 4400ms");
+    check(Finding::IdleClose(Found(IdleClose { after_ms: 9_000_000 })), "connection: idle: 3600s");
     check(
-        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms: 5_500 })),
-        "connection: idle: 4400ms",
-    );
-    check(
-        Finding::IdleClose(FindingBound::Found(IdleClose { after_ms: 9_000_000 })),
-        "connection: idle: 3600s",
-    );
-    check(
-        Finding::Recycle(FindingBound::Found(Recycle { after_calls: 1, orderly: true })),
+        Finding::Recycle(Found(Recycle { after_calls: 1, orderly: true })),
         "connection: requests_max: 1",
     );
 }
@@ -159,7 +150,7 @@ fn what_ends_a_connection_is_kept_away_from() {
 #[test]
 fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
     let faster = |what: &str, than: &str, held: &str| {
-        Finding::Comparison(FindingBound::Found(Faster {
+        Finding::Comparison(Found(Faster {
             what: what.to_owned(),
             than: than.to_owned(),
             percent: 30.0,
@@ -170,7 +161,7 @@ fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
     };
     let (h1, h2) = ("http/1.1", "h2");
     let alike = || {
-        Finding::Comparison(FindingBound::NotUpTo(NoDifference {
+        Finding::Comparison(NotUpTo(NoDifference {
             what: h2.to_owned(),
             than: h1.to_owned(),
             low: -5.0,
@@ -191,9 +182,8 @@ fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
 
 #[test]
 fn a_shaper_gets_a_little_more_than_it_can_serve_at_once() {
-    let shaped = |scope| {
-        Finding::Shaping(FindingBound::Found(Shaped { calls_per_second: 250.0, scope, knee: 10.1 }))
-    };
+    let shaped =
+        |scope| Finding::Shaping(Found(Shaped { calls_per_second: 250.0, scope, knee: 10.1 }));
     check(shaped(ShapingScope::Account), "budget: in_flight: 13");
     check(shaped(ShapingScope::Connection), "connection: streams_max: 13");
 }

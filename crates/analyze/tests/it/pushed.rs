@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use wellhead_analyze::conclude::verdict::{BlockLag, Finding, FindingBound, verdicts};
+use wellhead_analyze::conclude::verdict::{
+    BlockLag, Finding,
+    FindingBound::{Found, NotUpTo},
+    verdicts,
+};
 use wellhead_analyze::record::{Cell, MeasuredTarget, Record, RunRecord};
 
 fn cell(target: u32, at_ms: u64, factors: &[(&str, u64)]) -> Record {
@@ -46,10 +50,10 @@ fn a_delay_and_what_is_missing_are_told() {
         }
     }
     let told = verdicts(&run, &records);
-    assert!(matches!(told[0].finding, Finding::Lag(FindingBound::NotUpTo(_))), "{:?}", told[0]);
+    assert!(matches!(told[0].finding, Finding::Lag(NotUpTo(_))), "{:?}", told[0]);
     let late = &told[1];
     assert!(
-        matches!(&late.finding, Finding::Lag(FindingBound::Found(BlockLag { ms, behind, .. })) if *ms == 300.0 && behind == "early"),
+        matches!(&late.finding, Finding::Lag(Found(BlockLag { ms, behind, .. })) if *ms == 300.0 && behind == "early"),
         "{late:?}"
     );
     let evidence = late.evidence.join("\n");
