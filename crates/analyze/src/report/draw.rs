@@ -150,6 +150,14 @@ fn marks_of(verdicts: &[&ExperimentVerdict], kinds: &[(DrawnFigure, &str)]) -> V
     kinds.iter().filter_map(mark).collect()
 }
 
+/// Places on an axis in their order, each of them once.
+fn places(xs: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut xs: Vec<f64> = xs.collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    xs
+}
+
 /// The mean of the shares of each size.
 fn means(shares: &BTreeMap<u64, Vec<f64>>) -> Vec<Option<f64>> {
     shares.values().map(|all| Some(all.iter().sum::<f64>() / all.len() as f64)).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Matrix, Plot, Series, Style};
-use super::{METHODS_MAX, cdf};
+use super::{METHODS_MAX, cdf, places};
 use crate::conclude::verdict::see;
 use crate::record::{RunRecord, Trial};
 
@@ -82,12 +82,9 @@ pub(super) fn freshness(run: &RunRecord, all: &[Trial<'_>]) -> Vec<Chart> {
         parts.insert(*target, own.behind(&others));
     }
     let steps = parts.values().flatten().flat_map(|part| &part.steps);
-    let mut times: Vec<f64> = steps.map(|(at, _)| *at).collect();
     // Where nothing was watched nothing is drawn.
     let gaps = parts.values().flat_map(|parts| parts.iter().rev().skip(1));
-    times.extend(gaps.map(|part| part.end));
-    times.sort_by(f64::total_cmp);
-    times.dedup();
+    let times = places(steps.map(|(at, _)| *at).chain(gaps.map(|part| part.end)));
     let every = times.len().div_ceil(STEPS_MAX).max(1);
     let times: Vec<f64> = times.into_iter().step_by(every).collect();
     let Some(begin) = times.first().copied().filter(|_| times.len() > 1) else { return charts };

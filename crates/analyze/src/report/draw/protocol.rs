@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::chart::{
     Axis, Chart, ChartMark, Ink, MarkKind, Plot, Series, Stack, Style, Waterfall, rounded,
 };
-use super::{FACETS_MAX, ms};
+use super::{FACETS_MAX, ms, places};
 use crate::conclude::verdict::{figure, see};
 use crate::record::{CallRecord, PlayedCell};
 use crate::stat::{median, quantile_of_sorted};
@@ -159,13 +159,11 @@ pub(super) fn cdf(title: &str, label: &str, groups: Vec<(String, Vec<f64>)>) -> 
         return Vec::new();
     }
     let each = (STEPS_MAX / groups.len()).max(STEPS_MIN);
-    let mut xs: Vec<f64> =
+    let steps: Vec<f64> =
         groups.iter().flat_map(|(_, all)| steps_of(all, each)).map(rounded).collect();
     // A time of nothing has no place on a log axis.
-    let low = xs.iter().copied().fold(0.0, f64::max).max(0.01) / 2_000.0;
-    xs.iter_mut().for_each(|x| *x = x.max(low));
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
+    let low = steps.iter().copied().fold(0.0, f64::max).max(0.01) / 2_000.0;
+    let xs = places(steps.into_iter().map(|x| x.max(low)));
     let share = |all: &[f64], x: f64| {
         Some(100.0 * all.partition_point(|sample| *sample <= x * 1.000_1) as f64 / all.len() as f64)
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::super::told::DrawnFigure;
-use super::{DOUBTED, doubted, marks_of, opt};
+use super::{DOUBTED, doubted, marks_of, opt, places};
 use crate::conclude::verdict::{ExperimentVerdict, see};
 use crate::record::{PlayedCell, Trial};
 use crate::stat::median;
@@ -78,14 +78,8 @@ fn flattening(
     doubted: &[&PlayedCell<'_>],
     verdicts: &[&ExperimentVerdict],
 ) -> Chart {
-    let mut xs: Vec<f64> = sweeps
-        .values()
-        .flatten()
-        .chain(doubted)
-        .filter_map(|cell| cell.number("concurrency"))
-        .collect();
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
+    let cells = sweeps.values().flatten().chain(doubted);
+    let xs = places(cells.filter_map(|cell| cell.number("concurrency")));
     let at = |cells: &[&PlayedCell<'_>], x: f64| {
         let those = cells.iter().filter(|cell| cell.number("concurrency") == Some(x));
         median(&those.filter_map(|cell| see::sustained(cell)).collect::<Vec<_>>())

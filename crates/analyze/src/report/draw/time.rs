@@ -3,7 +3,7 @@
 use super::super::chart::{Axis, Chart, ChartMark, Heat, Ink, Plot, Series, Style, rounded};
 use super::super::scale::{even_ends, log_ends};
 use super::super::told::{Drawn, drawn};
-use super::{opt, totals};
+use super::{opt, places, totals};
 use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{PlayedCell, Rollup, Trial};
 use crate::stat::median;
@@ -33,9 +33,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         .take(FLOODS_MAX)
         .map(|cell| passed(cell))
         .collect();
-    let mut xs: Vec<f64> = floods.iter().flatten().map(|(at, _)| *at).collect();
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
+    let xs = places(floods.iter().flatten().map(|(at, _)| *at));
     let mut series: Vec<Series> = floods
         .iter()
         .enumerate()
