@@ -4,6 +4,7 @@
 //! The rule of the colours is [`severity`], and nothing else decides them. A finding of low
 //! confidence colours nothing: it is told, and a second run may make it sure.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::told::{Weight, weight};
@@ -84,14 +85,9 @@ impl TargetSeverity {
 pub(super) fn severity(verdicts: &[&ExperimentVerdict]) -> TargetSeverity {
     let has =
         |wanted: Weight| verdicts.iter().any(|it| is_sure(it) && weight(&it.finding) == wanted);
-    let mut experiments: Vec<&str> = verdicts.iter().map(|it| it.experiment.as_str()).collect();
-    experiments.sort_unstable();
-    experiments.dedup();
-    let is_concluded = |name: &&&str| {
-        let own = verdicts.iter().filter(|it| it.experiment == **name);
-        own.into_iter().any(|it| is_sure(it) && weight(&it.finding) != Weight::Open)
-    };
-    let concluded = experiments.iter().filter(is_concluded).count();
+    let experiments: BTreeSet<&str> = verdicts.iter().map(|it| it.experiment.as_str()).collect();
+    let told = verdicts.iter().filter(|it| is_sure(it) && weight(&it.finding) != Weight::Open);
+    let concluded = told.map(|it| it.experiment.as_str()).collect::<BTreeSet<_>>().len();
     match () {
         () if has(Weight::Spoils) => TargetSeverity::Unfit,
         () if has(Weight::Limits) => TargetSeverity::Limited,

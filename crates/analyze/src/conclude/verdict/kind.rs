@@ -4,6 +4,7 @@
 //! A finding that no limit was found has the same figures as one that found it; the table says what
 //! such a figure bounds.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -268,11 +269,9 @@ pub const FINDING_KINDS: [FindingKind; 26] = [
 
 /// All words that [`figures`] gives.
 pub fn figure_words() -> Vec<&'static str> {
-    let words = FINDING_KINDS.iter().flat_map(|kind| kind.figures);
-    let mut words: Vec<&str> = words.map(|terms| terms.word).collect();
-    words.sort_unstable();
-    words.dedup();
-    words
+    let terms = FINDING_KINDS.iter().flat_map(|kind| kind.figures);
+    let words: BTreeSet<&str> = terms.map(|terms| terms.word).collect();
+    words.into_iter().collect()
 }
 
 /// The figures of a finding. What has none, such as that nothing can be concluded, gives none.
