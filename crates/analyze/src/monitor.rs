@@ -66,9 +66,7 @@ use self::gather::RoundRecords;
 use self::lean::LeanWatch;
 use self::target::{MonitorStep, StudyResult, latency_plan};
 use crate::conclude::profile::profile;
-use crate::conclude::verdict::{
-    ExperimentVerdict, Finding, FindingBound, RefusedRate, figure, verdicts,
-};
+use crate::conclude::verdict::{ExperimentVerdict, Finding, FindingBound, figure, verdicts};
 use crate::measure::inquiry::fresh::{self, FreshTerms};
 use crate::measure::plan::{ExperimentPlan, WindowPlan};
 use crate::measure::run::{
@@ -599,7 +597,7 @@ fn told(run: &RunRecord, records: &[Record], experiments: &[&str]) -> Vec<Experi
 /// Empties the bucket of a limit that was found; `None` where there is none, or too few calls are left.
 fn window_plan(found: &[ExperimentVerdict], left: u64) -> Option<WindowPlan> {
     let rate = found.iter().find_map(|verdict| match verdict.finding {
-        Finding::Rate(FindingBound::Found(RefusedRate { per_second, .. })) => Some(per_second),
+        Finding::Rate(FindingBound::Found(it)) => Some(it.per_second),
         _ => None,
     })?;
     let calls = (FLOOD_CALLS * rate).ceil() as u64 + FLOOD_CALLS_MORE;

@@ -26,6 +26,7 @@ mod samples;
 mod sentence;
 mod soak;
 
+use finding::FindingBound::Found;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
@@ -290,19 +291,14 @@ impl Finding {
     /// Whether calls fail because they wait for too long, or are never answered, above a rate: then they fail at that
     /// rate, and not at any.
     fn explains_failures(&self) -> bool {
-        matches!(
-            self,
-            Self::Rate(FindingBound::Found(RefusedRate {
-                way: RefusalWay::Queued | RefusalWay::Unanswered,
-                ..
-            }))
-        )
+        let Self::Rate(Found(it)) = self else { return false };
+        matches!(it.way, RefusalWay::Queued | RefusalWay::Unanswered)
     }
 
     /// Whether calls that were late here could have brought it about.
     fn rests_on_times(&self) -> bool {
         let is_counted = matches!(self, Self::Fails { .. } | Self::ConnectionCap { .. });
-        let is_refused = matches!(self, Self::Rate(FindingBound::Found(RefusedRate { way, .. })) if *way != RefusalWay::Queued);
+        let is_refused = matches!(self, Self::Rate(Found(it)) if it.way != RefusalWay::Queued);
         !is_counted && !is_refused
     }
 }

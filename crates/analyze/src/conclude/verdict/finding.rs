@@ -652,7 +652,7 @@ pub enum Finding {
 type Named<'a> = (&'a str, &'a str, &'a str);
 
 /// Figures of two runs that differ by less are the same finding.
-const ALIKE: f64 = 0.1;
+pub(super) const ALIKE: f64 = 0.1;
 
 /// And so are lags that differ by less, in milliseconds.
 const ALIKE_MS: f64 = 50.0;
@@ -676,8 +676,7 @@ impl Finding {
                 Self::Adds { than, held, low, high, .. },
                 Self::Adds { than: than_2, held: held_2, low: low_2, high: high_2, .. },
             ) => {
-                than == than_2
-                    && held == held_2
+                (than, held) == (than_2, held_2)
                     && ConfidenceSpan(*low, *high).overlaps(ConfidenceSpan(*low_2, *high_2))
             }
             (Self::Lag(Found(one)), Self::Lag(Found(two))) => {
@@ -691,8 +690,7 @@ impl Finding {
                 Self::Fails { how, when, low, high, .. },
                 Self::Fails { how: how_2, when: when_2, low: low_2, high: high_2, .. },
             ) => {
-                how == how_2
-                    && when == when_2
+                (how, when) == (how_2, when_2)
                     && ConfidenceSpan(*low, *high).overlaps(ConfidenceSpan(*low_2, *high_2))
             }
             (one, other) => match (serde_json::to_value(one), serde_json::to_value(other)) {
@@ -704,12 +702,11 @@ impl Finding {
 
     /// Whether it says that `what` is another at the end than at the begin.
     pub(super) fn moves(&self, what: Drifting) -> bool {
-        match self {
-            Self::Drift(Found(Drift { what: moved, .. })) | Self::Step { what: moved, .. } => {
-                *moved == what
-            }
-            _ => false,
-        }
+        let (Self::Drift(Found(Drift { what: moved, .. })) | Self::Step { what: moved, .. }) = self
+        else {
+            return false;
+        };
+        *moved == what
     }
 
     /// What a comparison held and compared, and the interval of the time of the way that comes

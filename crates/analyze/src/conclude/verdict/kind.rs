@@ -13,15 +13,12 @@ use self::Better::{Higher, Lower, Neither};
 use self::FigureBound::{AtLeast, AtMost, Exactly};
 use self::Unit::{BytesPerSecond, Count, Milliseconds, PerSecond, Percent};
 use super::finding::FindingBound::{Found, NotUpTo};
-use super::finding::{Drift, Drifting, Extent, Finding};
+use super::finding::{ALIKE, Drift, Drifting, Extent, Finding};
 use super::sentence::figure;
 use crate::conclude::setting::ProfileKey::{
     self, Blocks, CallsBurst, CallsPerSecond, CallsWindow, ConnectionsMax, CreditsPerSecond, Deny,
     Http, Idle, InFlight, Logs, RangeMax, RequestsMax, State, StreamsMax, Traces,
 };
-
-/// A figure that moved by less is the same.
-const ALIKE: f64 = 0.1;
 
 /// In what a figure is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
