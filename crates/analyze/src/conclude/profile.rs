@@ -67,6 +67,7 @@ enum ProfileValue {
 }
 
 /// What a target's verdicts come to.
+#[derive(Default)]
 struct Settings<'a> {
     provider: Option<&'a Provider>,
     /// HTTP/1.1 is quicker in every setting in which it was compared with HTTP/2.
@@ -85,8 +86,7 @@ fn upstream(out: &mut String, target: &MeasuredTarget, verdicts: &[&ExperimentVe
     let mut settings = Settings {
         provider: target.provider.as_deref().and_then(Provider::named),
         quicker_h1: verdicts.iter().all(|verdict| leaves_http1(verdict)),
-        set: BTreeMap::new(),
-        comments: Vec::new(),
+        ..Settings::default()
     };
     for verdict in verdicts {
         settings.add(verdict);
@@ -367,26 +367,24 @@ mod tests {
     use super::*;
     use crate::conclude::verdict::sample_findings;
 
+    fn verdict(finding: Finding) -> ExperimentVerdict {
+        ExperimentVerdict {
+            experiment: "rate".to_owned(),
+            target: 0,
+            sentence: finding.to_string(),
+            finding,
+            confidence: Confidence::High,
+            evidence: Vec::new(),
+        }
+    }
+
     #[test]
     fn settings_follow_from_the_kinds_that_the_table_names() {
         let mut reached = BTreeSet::new();
         for finding in sample_findings() {
             let Some(kind) = finding.kind() else { continue };
-            let verdict = ExperimentVerdict {
-                experiment: "x".to_owned(),
-                target: 0,
-                sentence: finding.to_string(),
-                finding,
-                confidence: Confidence::High,
-                evidence: Vec::new(),
-            };
-            let mut settings = Settings {
-                provider: None,
-                quicker_h1: true,
-                set: BTreeMap::new(),
-                comments: Vec::new(),
-            };
-            settings.add(&verdict);
+            let mut settings = Settings { quicker_h1: true, ..Settings::default() };
+            settings.add(&verdict(finding));
             for key in settings.set.keys() {
                 assert!(kind.settings.contains(key), "{} sets {key:?}", kind.word);
                 reached.insert((kind.word, *key));
@@ -404,16 +402,8 @@ mod tests {
     #[test]
     fn a_cap_on_connections_is_a_setting() {
         let finding = Finding::ConnectionCap { connections: 10, way: RefusalWay::Unanswered };
-        let verdict = ExperimentVerdict {
-            experiment: "rate".to_owned(),
-            target: 0,
-            sentence: finding.to_string(),
-            finding,
-            confidence: Confidence::High,
-            evidence: Vec::new(),
-        };
         let run = RunRecord { targets: vec![MeasuredTarget::default()], ..RunRecord::default() };
-        let text = profile(&run, &[verdict]);
+        let text = profile(&run, &[verdict(finding)]);
         let line = "    connections_max: 10 # rate: At most 10 connections per client address; \
                     excess gets no response\n";
         assert!(text.contains(line), "{text}");

@@ -83,19 +83,26 @@ mod tests {
 
     const PLACES: usize = 8;
 
+    /// A call that is over after so many milliseconds, and found so many under way.
+    fn done(call: CallRecord, ms: u64, under_way: usize) -> FinishedCall {
+        let begun = Instant::now();
+        let ended = begun + Duration::from_millis(ms);
+        FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places: PLACES }
+    }
+
+    /// An answer that waited so many milliseconds for a place.
+    fn answer(queue_ms: u64) -> CallRecord {
+        let class = "answer".to_owned();
+        CallRecord { queue: Some(queue_ms * 1_000), class, ..CallRecord::default() }
+    }
+
     /// 100 calls, each of which finds as many under way as it is told, waits this many milliseconds
     /// where these are all, and then takes this many on the wire.
     fn crowd(under_way: impl Fn(u64) -> usize, waits: u64, takes: impl Fn(u64) -> u64) -> Crowd {
         let mut crowd = Crowd::default();
-        let begun = Instant::now();
         for n in 0..100 {
             let queue = if under_way(n) >= PLACES { waits } else { 0 };
-            let ended = begun + Duration::from_millis(queue + takes(n));
-            let class = "answer".to_owned();
-            let call = CallRecord { queue: Some(queue * 1_000), class, ..CallRecord::default() };
-            let (under_way, places) = (under_way(n), PLACES);
-            let done = FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places };
-            crowd.add(&done, 500.0);
+            crowd.add(&done(answer(queue), queue + takes(n), under_way(n)), 500.0);
         }
         crowd
     }
@@ -114,17 +121,11 @@ mod tests {
     #[test]
     fn full_of_calls_that_are_never_answered_it_is_they() {
         let mut crowd = crowd(|n| n as usize, 300, |_| 200);
-        let begun = Instant::now();
         for _ in 0..PLACES / 2 {
             assert!(crowd.is_ours(10_000.0));
             let error = Some(TransportErrorKind::Timeout.word().to_owned());
             let call = CallRecord { error, ..CallRecord::default() };
-            let (under_way, places) = (PLACES, PLACES);
-            let ended = begun + Duration::from_secs(15);
-            crowd.add(
-                &FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places },
-                0.0,
-            );
+            crowd.add(&done(call, 15_000, PLACES), 0.0);
         }
         assert!(!crowd.is_ours(10_000.0));
     }
@@ -146,15 +147,7 @@ mod tests {
         let mut first = crowd(|n| n as usize, 300, |_| 200);
         let mut next = first.rolled();
         assert!(!next.is_ours(10_000.0), "nothing is over yet");
-        let begun = Instant::now();
-        let ended = begun + Duration::from_millis(1_300);
-        let call = CallRecord {
-            queue: Some(300_000),
-            class: "answer".to_owned(),
-            ..CallRecord::default()
-        };
-        let (under_way, places) = (PLACES, PLACES);
-        next.add(&FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places }, 0.0);
+        next.add(&done(answer(300), 1_300, PLACES), 0.0);
         assert!(!next.is_ours(10_000.0), "it takes five times as long");
     }
 }
