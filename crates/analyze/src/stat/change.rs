@@ -90,30 +90,15 @@ fn distance(values: &[f64], at: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
-
     use super::*;
+    use crate::stat::tests::remembering;
     use crate::stat::trend::trend;
-
-    /// A row around 20 in which each value keeps `memory` of the one before.
-    fn row(seed: u64, n: usize, memory: f64) -> Vec<f64> {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let mut normal = || (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
-        let mut at = normal() / (1.0 - memory * memory).sqrt();
-        (0..n)
-            .map(|_| {
-                at = memory * at + normal();
-                20.0 + at
-            })
-            .collect()
-    }
 
     #[test]
     fn a_step_is_found_where_it_is() {
         for seed in 0..40 {
             let at = 6 + (seed as usize * 7) % 48;
-            let mut values = row(seed, 60, 0.0);
+            let mut values = remembering(seed, 60, 0.0);
             values[at..].iter_mut().for_each(|value| *value += 20.0);
             let found = change(&values).expect("enough values");
             assert!(found.is_sure(), "seed {seed}, {at}: {found:?}");
@@ -128,7 +113,7 @@ mod tests {
     fn a_step_in_a_short_row() {
         for (n, at) in [(16, 8), (20, 10), (20, 7), (30, 6)] {
             for seed in 0..20 {
-                let mut values = row(seed, n, 0.0);
+                let mut values = remembering(seed, n, 0.0);
                 values[at..].iter_mut().for_each(|value| *value -= 12.0);
                 let found = change(&values).expect("enough values");
                 assert!(found.is_sure() && found.at == at, "{seed}, {at} of {n}: {found:?}");
@@ -140,7 +125,8 @@ mod tests {
     fn noise_is_no_step() {
         // As for a trend: one in a thousand is nominal.
         for (n, memory) in [(12, 0.0), (20, 0.5), (30, 0.0), (30, 0.5), (60, 0.5), (120, 0.7)] {
-            let sure = |seed: &u64| change(&row(*seed, n, memory)).expect("enough").is_sure();
+            let sure =
+                |seed: &u64| change(&remembering(*seed, n, memory)).expect("enough").is_sure();
             let seen = (0..1_000).filter(sure).count();
             assert!(seen <= 5, "{n}, {memory}: {seen}");
         }
@@ -149,7 +135,7 @@ mod tests {
     #[test]
     fn a_slope_is_better_told_by_a_line() {
         for seed in 0..40 {
-            let mut values = row(seed, 60, 0.0);
+            let mut values = remembering(seed, 60, 0.0);
             values.iter_mut().zip(0..).for_each(|(value, at)| *value += 0.3 * f64::from(at));
             let (step, line) = (change(&values).expect("enough"), trend(&values).expect("enough"));
             assert!(line.left < step.left, "seed {seed}: {step:?}, {line:?}");
@@ -160,7 +146,7 @@ mod tests {
     fn a_spell_and_a_short_row_are_no_step() {
         assert_eq!(change(&[1.0; 9]), None);
         assert!(!change(&[1.0; 20]).expect("enough").is_sure());
-        let mut values = row(1, 60, 0.0);
+        let mut values = remembering(1, 60, 0.0);
         values[30..34].iter_mut().for_each(|value| *value += 50.0);
         assert!(!change(&values).expect("enough").is_sure());
         values[59] = 9_000.0;

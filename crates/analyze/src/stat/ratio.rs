@@ -168,11 +168,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     use super::*;
-
-    /// Near enough to normal, by twelve draws.
-    fn normal(rng: &mut SmallRng) -> f64 {
-        (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0
-    }
+    use crate::stat::tests::normal;
 
     /// Medians of `repeats` cells with the true value `truth`, that scatter by `scatter`.
     fn cells(truth: f64, scatter: f64, repeats: usize, rng: &mut SmallRng) -> Vec<f64> {

@@ -19,6 +19,22 @@ fn rng(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
+/// Near enough to normal, by twelve draws.
+pub(super) fn normal(rng: &mut SmallRng) -> f64 {
+    (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0
+}
+
+/// A row around 20 in which each value keeps `memory` of the one before.
+pub(super) fn remembering(seed: u64, n: usize, memory: f64) -> Vec<f64> {
+    let mut rng = rng(seed);
+    let mut at = normal(&mut rng) / (1.0 - memory * memory).sqrt();
+    let next = |_| {
+        at = memory * at + normal(&mut rng);
+        20.0 + at
+    };
+    (0..n).map(next).collect()
+}
+
 #[test]
 fn quantiles_as_numpy_has_them() {
     let samples = [4.0, 1.0, 3.0, 2.0];

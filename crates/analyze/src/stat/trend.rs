@@ -141,6 +141,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     use super::*;
+    use crate::stat::tests::remembering;
 
     fn row(seed: u64, n: usize, per_step: f64) -> Vec<f64> {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -161,19 +162,6 @@ mod tests {
     fn noise_is_no_drift() {
         let found = (0..200).filter(|seed| trend(&row(*seed, 30, 0.0)).expect("enough").is_sure());
         assert!(found.count() <= 1);
-    }
-
-    /// A row in which each value keeps `memory` of the one before, around 20.
-    fn remembering(seed: u64, n: usize, memory: f64) -> Vec<f64> {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let mut normal = || (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
-        let mut at = normal() / (1.0 - memory * memory).sqrt();
-        (0..n)
-            .map(|_| {
-                at = memory * at + normal();
-                20.0 + at
-            })
-            .collect()
     }
 
     /// Of this many rows of `n` values without a drift, those that seem to drift.
