@@ -21,7 +21,7 @@ use crate::unix_seconds::UnixSeconds;
 ///
 /// A grant is remembered with its token. Its tenants are those of one load of the settings, so new
 /// settings need a new one of these, which may have the verifier of the old: what that remembers of the grants of
-/// other tenants is not believed. To a new verifier [`JwtVerifier::adopt_keys`] hands the fetched keys on.
+/// other tenants is not believed.
 pub struct TokenGrants {
     verifier: Arc<JwtVerifier>,
     tenants: Arc<TenantDirectory>,

@@ -208,21 +208,6 @@ impl JwtVerifier {
         matches!(state.settings.keys, KeySource::Fetched { .. }).then_some(state)
     }
 
-    /// Takes over the fetched keys that another verifier has for issuers of these names, as far
-    /// as they are not retired: for a verifier made from new settings, so that a reload does not have to wait for a fetch.
-    ///
-    /// Only right for issuers whose keys still come from the old place.
-    pub fn adopt_keys(&self, old: &Self, may_adopt: impl Fn(&JwtIssuer) -> bool) {
-        for state in self.issuers.iter().filter(|state| may_adopt(&state.settings)) {
-            let is_fetched =
-                |state: &IssuerState| matches!(state.settings.keys, KeySource::Fetched { .. });
-            let from = old.issuers.iter().find(|old| old.settings.issuer == state.settings.issuer);
-            if let Some(from) = from.filter(|from| is_fetched(from) && is_fetched(state)) {
-                state.keys.store(from.keys.load_full());
-            }
-        }
-    }
-
     /// The issuers, as they were given.
     pub fn issuers(&self) -> impl ExactSizeIterator<Item = &JwtIssuer> {
         self.issuers.iter().map(|state| &state.settings)

@@ -138,26 +138,6 @@ fn only_what_is_fetched_is_installed() {
 }
 
 #[test]
-fn a_reload_takes_over_keys_that_are_not_too_old() {
-    let old = two_issuers();
-    old.install_keys(MAIN, &jwks_of(&[&ED]));
-    old.install_keys(OTHER, &jwks_of(&[&RSA]));
-    let moved = JwtIssuer { issuer: "other".into(), ..issuer_with(fixed(&[&ED])) };
-    let new = JwtVerifier::new(vec![moved, issuer_with(fetched())]).unwrap();
-    new.adopt_keys(&old, |_| true);
-    let token = |issuer: &str| ED.token(&claims(&json!({"iss": issuer, "exp": NOW + 10_000_000})));
-    assert!(new.verify(&token(ISSUER), now()).is_ok());
-    assert!(new.verify(&token("other"), now()).is_ok(), "its own fixed key");
-    old.retire_keys(MAIN);
-    new.adopt_keys(&old, |_| true);
-    assert_eq!(new.verify(&token(ISSUER), now()), Err(JwtError::KeysUnknown(OTHER)));
-    old.install_keys(MAIN, &jwks_of(&[&ED]));
-    let refused = two_issuers();
-    refused.adopt_keys(&old, |issuer| &*issuer.issuer != ISSUER);
-    assert_eq!(refused.verify(&token(ISSUER), now()), Err(JwtError::KeysUnknown(MAIN)));
-}
-
-#[test]
 fn what_is_remembered_expires_with_the_token() {
     let verifier = JwtVerifier::new(vec![issuer_with(fixed(&[&ED]))]).unwrap();
     let token = ED.token(&claims(&json!({"exp": NOW + 10, "nbf": NOW})));
