@@ -65,8 +65,7 @@ impl Default for CredentialSources {
             bearer: true,
             basic: true,
             websocket_protocol: true,
-            query: false,
-            foreign_keys: false,
+            ..Self::NONE
         }
     }
 }

@@ -221,21 +221,17 @@ impl Rights {
 
     /// Whether one search for logs may cover this many blocks.
     pub fn check_logs_range(&self, blocks: u64) -> Result<(), RightDenied> {
-        match self.logs_range_max {
-            Some(blocks_max) if blocks > blocks_max => {
-                Err(RightDenied::LogsRange { blocks, blocks_max })
-            }
-            Some(_) | None => Ok(()),
+        match self.logs_range_max.filter(|blocks_max| blocks > *blocks_max) {
+            Some(blocks_max) => Err(RightDenied::LogsRange { blocks, blocks_max }),
+            None => Ok(()),
         }
     }
 
     /// Whether one batch may have this many calls.
     pub fn check_batch(&self, items: u64) -> Result<(), RightDenied> {
-        match self.batch_items_max {
-            Some(items_max) if items > items_max => {
-                Err(RightDenied::BatchItems { items, items_max })
-            }
-            Some(_) | None => Ok(()),
+        match self.batch_items_max.filter(|items_max| items > *items_max) {
+            Some(items_max) => Err(RightDenied::BatchItems { items, items_max }),
+            None => Ok(()),
         }
     }
 
