@@ -221,6 +221,16 @@ pub struct UsageKey {
 }
 
 impl UsageKey {
+    /// What [`Self::names`] are called by files and queries.
+    const COLUMNS: [&'static str; 7] =
+        ["tenant", "kind", "key", "chain", "method", "source", "outcome"];
+
+    /// All names, in the order of its fields.
+    fn names(&self) -> [&str; 7] {
+        let Self { tenant, kind, key, chain, method, source, outcome } = self;
+        [tenant, kind, key, chain, method, source.word(), outcome.word()]
+    }
+
     /// The row `other` of a tenant. Source and outcome stay, so that their sums stay right.
     fn other_of(tenant: Arc<str>, source: UsageSource, outcome: UsageOutcome) -> Self {
         // Made once, so that counting at the bound allocates nothing.
@@ -278,11 +288,7 @@ impl UsageRowId {
             hasher.update(name.as_bytes());
         };
         name(replica);
-        for word in [&*key.tenant, key.kind, &*key.key, &*key.chain, key.method] {
-            name(word);
-        }
-        name(key.source.word());
-        name(key.outcome.word());
+        key.names().into_iter().for_each(name);
         hasher.update(&take.to_le_bytes());
         hasher.update(&minute.0.to_le_bytes());
         let mut id = [0; 16];

@@ -69,19 +69,11 @@ impl UsageBy {
     }
 
     fn names(self, key: &UsageKey) -> Vec<&str> {
-        self.choose([
-            &*key.tenant,
-            key.kind,
-            &*key.key,
-            &*key.chain,
-            key.method,
-            key.source.word(),
-            key.outcome.word(),
-        ])
+        self.choose(key.names())
     }
 
     fn columns(self) -> Vec<&'static str> {
-        self.choose(["tenant", "kind", "key", "chain", "method", "source", "outcome"])
+        self.choose(UsageKey::COLUMNS)
     }
 
     fn choose(self, names: [&str; 7]) -> Vec<&str> {

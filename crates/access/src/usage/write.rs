@@ -10,7 +10,7 @@
 
 use std::io::Write as _;
 
-use super::{UsageAmounts, UsageRow};
+use super::{UsageAmounts, UsageKey, UsageRow};
 
 /// The first line of a CSV file, and the fields of each object.
 pub const CSV_HEADER: &str = "id,replica,minute,tenant,kind,key,chain,method,source,outcome,\
@@ -27,8 +27,7 @@ pub fn write_csv(text: &mut Vec<u8>, replica: &str, rows: &[UsageRow]) {
         put(text, format_args!("{id},"));
         csv_field(text, replica);
         put(text, format_args!(",{minute}"));
-        let names = [&*key.tenant, key.kind, &*key.key, &*key.chain, key.method];
-        for name in names.into_iter().chain([key.source.word(), key.outcome.word()]) {
+        for name in key.names() {
             text.push(b',');
             csv_field(text, name);
         }
@@ -56,16 +55,7 @@ fn json_row(text: &mut Vec<u8>, replica: &str, row: &UsageRow, minute: std::fmt:
     put(text, format_args!("{{\"id\":\"{id}\",\"replica\":"));
     json_string(text, replica);
     put(text, format_args!(",\"minute\":{minute}"));
-    let names = [
-        ("tenant", &*key.tenant),
-        ("kind", key.kind),
-        ("key", &*key.key),
-        ("chain", &*key.chain),
-        ("method", key.method),
-        ("source", key.source.word()),
-        ("outcome", key.outcome.word()),
-    ];
-    for (field, name) in names {
+    for (field, name) in UsageKey::COLUMNS.iter().zip(key.names()) {
         put(text, format_args!(",\"{field}\":"));
         json_string(text, name);
     }
