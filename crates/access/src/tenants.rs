@@ -219,23 +219,24 @@ impl TenantDirectory {
     fn no_tenant(&self, name: &str) -> String {
         let mut names: Vec<_> = self.tenants.keys().filter(|name| &***name != ANONYMOUS).collect();
         names.sort_unstable();
-        let names: Vec<_> = names.into_iter().take(NAMES_TOLD_MAX).map(|name| &**name).collect();
-        match names.is_empty() {
-            true => format!("there is no tenant `{name}`: none are named"),
-            false => format!("there is no tenant `{name}`: there are {}", names.join(", ")),
-        }
+        there_is_none("tenant", name, names)
     }
 
     fn quota(&self, name: &str) -> Result<Arc<QuotaPlan>, String> {
         let quota = self.quotas.get(name).cloned();
-        quota.ok_or_else(|| match self.quotas.is_empty() {
-            true => format!("there is no quota `{name}`: none are named"),
-            false => {
-                let names: Vec<_> =
-                    self.quotas.keys().take(NAMES_TOLD_MAX).map(|it| &**it).collect();
-                format!("there is no quota `{name}`: there are {}", names.join(", "))
-            }
-        })
+        quota.ok_or_else(|| there_is_none("quota", name, self.quotas.keys()))
+    }
+}
+
+fn there_is_none<'k>(
+    what: &str,
+    name: &str,
+    known: impl IntoIterator<Item = &'k Arc<str>>,
+) -> String {
+    let known: Vec<_> = known.into_iter().take(NAMES_TOLD_MAX).map(|it| &**it).collect();
+    match known.is_empty() {
+        true => format!("there is no {what} `{name}`: none are named"),
+        false => format!("there is no {what} `{name}`: there are {}", known.join(", ")),
     }
 }
 
