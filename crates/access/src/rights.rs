@@ -262,46 +262,35 @@ mod tests {
 
     #[test]
     fn heads() {
-        let check = |layers: &[&str],
-                     [address, origin]: [&str; 2],
-                     now: u64,
-                     want: Result<(), RightDenied>| {
-            let origin = (!origin.is_empty()).then_some(origin.as_bytes());
-            let got = rights(layers).check_head(
-                address.parse().unwrap(),
-                origin,
-                Duration::from_secs(now),
-            );
-            assert_eq!(got, want, "{layers:?} {address} {origin:?} {now}");
+        use RightDenied::{Expired, Network, Origin};
+        // An address, and the origin of a page if there is one.
+        let check = |layers: &[&str], from: &str, now: u64, want: Result<(), RightDenied>| {
+            let (address, origin) = from.split_once(' ').unzip();
+            let address = address.unwrap_or(from).parse().unwrap();
+            let now = Duration::from_secs(now);
+            let got = rights(layers).check_head(address, origin.map(str::as_bytes), now);
+            assert_eq!(got, want, "{layers:?} {from} {now:?}");
         };
-        check(&[], ["192.0.2.1", ""], 0, Ok(()));
-        check(&["{}"], ["192.0.2.1", ""], 0, Ok(()));
+        check(&[], "192.0.2.1", 0, Ok(()));
+        check(&["{}"], "192.0.2.1", 0, Ok(()));
         let net = "{'networks':['10.0.0.0/8','2001:db8::/32']}";
-        check(&[net], ["10.1.1.1", ""], 0, Ok(()));
-        check(&[net], ["::ffff:10.1.1.1", ""], 0, Ok(()));
-        check(&[net], ["2001:db8::1", ""], 0, Ok(()));
-        check(&[net], ["192.0.2.1", ""], 0, Err(RightDenied::Network));
-        check(&[net, "{'networks':['10.1.0.0/16']}"], ["10.1.1.1", ""], 0, Ok(()));
-        check(
-            &[net, "{'networks':['10.1.0.0/16']}"],
-            ["10.2.1.1", ""],
-            0,
-            Err(RightDenied::Network),
-        );
+        let part = "{'networks':['10.1.0.0/16']}";
+        check(&[net], "10.1.1.1", 0, Ok(()));
+        check(&[net], "::ffff:10.1.1.1", 0, Ok(()));
+        check(&[net], "2001:db8::1", 0, Ok(()));
+        check(&[net], "192.0.2.1", 0, Err(Network));
+        check(&[net, part], "10.1.1.1", 0, Ok(()));
+        check(&[net, part], "10.2.1.1", 0, Err(Network));
         let page = "{'origins':['https://a.example','https://*.b.example']}";
-        check(&[page], ["10.1.1.1", "https://a.example"], 0, Ok(()));
-        check(&[page], ["10.1.1.1", "https://x.b.example"], 0, Ok(()));
-        check(&[page], ["10.1.1.1", "https://c.example"], 0, Err(RightDenied::Origin));
-        check(&[page], ["10.1.1.1", "null"], 0, Err(RightDenied::Origin));
-        check(&[page], ["10.1.1.1", ""], 0, Err(RightDenied::Origin));
-        check(&["{'expires_at':10}"], ["10.1.1.1", ""], 9, Ok(()));
-        check(&["{'expires_at':10}"], ["10.1.1.1", ""], 10, Err(RightDenied::Expired));
-        check(
-            &["{'expires_at':20}", "{'expires_at':10}"],
-            ["10.1.1.1", ""],
-            15,
-            Err(RightDenied::Expired),
-        );
+        check(&[page], "10.1.1.1 https://a.example", 0, Ok(()));
+        check(&[page], "10.1.1.1 https://x.b.example", 0, Ok(()));
+        check(&[page], "10.1.1.1 https://c.example", 0, Err(Origin));
+        check(&[page], "10.1.1.1 null", 0, Err(Origin));
+        check(&[page], "10.1.1.1", 0, Err(Origin));
+        let early = "{'expires_at':10}";
+        check(&[early], "10.1.1.1", 9, Ok(()));
+        check(&[early], "10.1.1.1", 10, Err(Expired));
+        check(&["{'expires_at':20}", early], "10.1.1.1", 15, Err(Expired));
     }
 
     #[test]
@@ -346,6 +335,7 @@ mod tests {
 
     #[test]
     fn chains_methods_and_labels() {
+        use RightDenied::{Chain, Method, Select};
         let check = |layers: &[&str], ask: &str, want: Result<(), RightDenied>| {
             let rights = rights(layers);
             let (what, name) = ask.split_once(' ').unwrap();
@@ -356,47 +346,28 @@ mod tests {
             };
             assert_eq!(got, want, "{layers:?} {ask}");
         };
+        let (two, base) = ("{'chains':['base','ethereum']}", "{'chains':['base']}");
         check(&[], "chain ethereum", Ok(()));
-        check(&["{'chains':['base','ethereum']}"], "chain ethereum", Ok(()));
-        check(&["{'chains':['base','ethereum']}"], "chain eth", Err(RightDenied::Chain));
-        check(
-            &["{'chains':['base','ethereum']}", "{'chains':['base']}"],
-            "chain ethereum",
-            Err(RightDenied::Chain),
-        );
-        check(
-            &["{'chains':['base']}", "{'chains':['ethereum']}"],
-            "chain base",
-            Err(RightDenied::Chain),
-        );
+        check(&[two], "chain ethereum", Ok(()));
+        check(&[two], "chain eth", Err(Chain));
+        check(&[two, base], "chain ethereum", Err(Chain));
+        check(&[base, "{'chains':['ethereum']}"], "chain base", Err(Chain));
+        let eth_only = "{'methods':{'allow':['eth_*']}}";
+        let no_call = "{'methods':{'deny':['eth_call']}}";
         check(&[], "method debug_setHead", Ok(()));
-        check(
-            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'deny':['eth_call']}}"],
-            "method eth_getLogs",
-            Ok(()),
-        );
-        check(
-            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'deny':['eth_call']}}"],
-            "method eth_call",
-            Err(RightDenied::Method),
-        );
-        check(
-            &["{'methods':{'allow':['eth_*']}}", "{'methods':{'allow':['*']}}"],
-            "method net_version",
-            Err(RightDenied::Method),
-        );
+        check(&[eth_only, no_call], "method eth_getLogs", Ok(()));
+        check(&[eth_only, no_call], "method eth_call", Err(Method));
+        check(&[eth_only, "{'methods':{'allow':['*']}}"], "method net_version", Err(Method));
+        let archive = "{'select':['archive']}";
         check(&[], "select archive", Ok(()));
-        check(&["{'select':['archive']}"], "select archive", Ok(()));
-        check(&["{'select':['archive']}"], "select region", Err(RightDenied::Select));
-        check(
-            &["{'select':['archive']}", "{'select':[]}"],
-            "select archive",
-            Err(RightDenied::Select),
-        );
+        check(&[archive], "select archive", Ok(()));
+        check(&[archive], "select region", Err(Select));
+        check(&[archive, "{'select':[]}"], "select archive", Err(Select));
     }
 
     #[test]
     fn contracts() {
+        use UnnamedContracts::{Any, Method, OwnCode};
         let (a, b) = (format!("0x{}", "aa".repeat(20)), format!("0x{}", "bb".repeat(20)));
         let check = |layers: &[&str], method: &str, params: &str, want: Result<(), RightDenied>| {
             let layers: Vec<_> =
@@ -412,27 +383,23 @@ mod tests {
         };
         let other = Err(RightDenied::Contract { contract: [0xbb; 20] });
         let unnamed = |reason| Err(RightDenied::UnnamedContracts { reason });
+        let (one, both) = ("{'contracts':['0xa']}", "{'contracts':['0xa','0xb']}");
         check(&[], "eth_call", "[{}]", Ok(()));
         check(&["{}"], "eth_callMany", "[]", Ok(()));
-        check(&["{'contracts':['0xa']}"], "eth_call", "[{'to':'0xa'}]", Ok(()));
-        check(&["{'contracts':['0xa']}"], "eth_call", "[{'to':'0xb'}]", other);
-        check(&["{'contracts':['0xa']}"], "eth_getLogs", "[{'address':['0xa','0xb']}]", other);
+        check(&[one], "eth_call", "[{'to':'0xa'}]", Ok(()));
+        check(&[one], "eth_call", "[{'to':'0xb'}]", other);
+        check(&[one], "eth_getLogs", "[{'address':['0xa','0xb']}]", other);
         check(
             &["{'contracts':['0xb','0xa']}"],
             "eth_getLogs",
             "[{'address':['0xa','0xb']}]",
             Ok(()),
         );
-        check(
-            &["{'contracts':['0xa','0xb']}", "{'contracts':['0xa']}"],
-            "eth_call",
-            "[{'to':'0xb'}]",
-            other,
-        );
-        check(&["{'contracts':['0xa']}"], "eth_getLogs", "[{}]", unnamed(UnnamedContracts::Any));
-        check(&["{'contracts':['0xa']}"], "eth_call", "[{}]", unnamed(UnnamedContracts::OwnCode));
-        check(&["{'contracts':['0xa']}"], "eth_callMany", "[]", unnamed(UnnamedContracts::Method));
-        check(&["{'contracts':['0xa']}"], "eth_blockNumber", "[]", Ok(()));
+        check(&[both, one], "eth_call", "[{'to':'0xb'}]", other);
+        check(&[one], "eth_getLogs", "[{}]", unnamed(Any));
+        check(&[one], "eth_call", "[{}]", unnamed(OwnCode));
+        check(&[one], "eth_callMany", "[]", unnamed(Method));
+        check(&[one], "eth_blockNumber", "[]", Ok(()));
     }
 
     #[test]
