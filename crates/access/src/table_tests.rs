@@ -16,6 +16,15 @@ use rand::rngs::StdRng;
 
 const FOREIGN: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
 const NOW: Duration = Duration::from_secs(1_000);
+const FACTS: ClientFacts<'static> = ClientFacts {
+    peer: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+    path: "",
+    query: None,
+    certificate: &[],
+    now: NOW,
+    elapsed: Duration::ZERO,
+    keys_are_stale: false,
+};
 
 /// Accepts `a.b.good`, and does not know the keys of `a.b.stale`.
 #[derive(Debug)]
@@ -118,6 +127,15 @@ impl Scene {
         let (id, hash) = pepper.hash_foreign(FOREIGN).unwrap();
         records.push(KeyRecord::new(id, hash, "acme"));
         texts.push(("FOREIGN", FOREIGN.to_owned()));
+        Self::of(settings, texts, records)
+    }
+
+    /// All of it has to be sound.
+    fn of(
+        settings: AccessSettings,
+        texts: Vec<(&'static str, String)>,
+        records: Vec<KeyRecord>,
+    ) -> Self {
         let mut problems = Vec::new();
         let policy = AccessPolicy::new(settings, &mut problems);
         assert_eq!(problems, [""; 0]);
@@ -126,64 +144,63 @@ impl Scene {
         Self { table: built.table, texts, records }
     }
 
-    /// What a head with these names in its certificate comes from.
-    fn caller(&self, head: &str, certificate: &[CertificateName]) -> Caller {
+    /// The key that this word stands for.
+    fn key(&self, word: &str) -> &str {
+        &self.texts.iter().find(|(known, _)| *known == word).unwrap().1
+    }
+
+    /// A head: peer, target, fields, divided by `|`. The peer and the path are no facts yet.
+    fn client<R>(
+        &self,
+        head: &str,
+        facts: ClientFacts<'_>,
+        read: impl FnOnce(Result<IdentifiedClient<'_>, Denied>) -> R,
+    ) -> R {
         let text =
             self.texts.iter().fold(head.to_owned(), |head, (word, key)| head.replace(word, key));
         let mut parts = text.split('|');
         let (peer, path) = (parts.next().unwrap().parse().unwrap(), parts.next().unwrap());
-        let (now, elapsed, keys_are_stale) = (NOW, Duration::ZERO, false);
-        let facts =
-            ClientFacts { peer, path, query: None, certificate, now, elapsed, keys_are_stale };
         let fields = parts.map(|line| line.split_once(": ").unwrap());
         let fields = fields.map(|(name, value)| (name, value.as_bytes()));
-        self.table.identify(&facts, fields).unwrap_or_else(|it| panic!("{head}: {it:?}")).caller
+        read(self.table.identify(&ClientFacts { peer, path, ..facts }, fields))
     }
 
-    /// A head: peer, target, fields, divided by `|`.
-    fn identify(&self, head: &str, change: impl Fn(&mut ClientFacts<'_>)) -> String {
-        let mut text = head.to_owned();
-        for (word, key) in &self.texts {
-            text = text.replace(word, key);
-        }
-        let mut parts = text.split('|');
-        let peer = parts.next().unwrap().parse().unwrap();
-        let path = parts.next().unwrap();
-        let mut facts = ClientFacts {
-            peer,
-            path,
-            query: None,
-            certificate: &[],
-            now: NOW,
-            keys_are_stale: false,
-            elapsed: Duration::ZERO,
-        };
-        change(&mut facts);
-        let fields = parts.map(|line| line.split_once(": ").unwrap());
-        let fields = fields.map(|(name, value)| (name, value.as_bytes()));
-        match self.table.identify(&facts, fields) {
+    /// What a head with these names in its certificate comes from.
+    fn caller(&self, head: &str, certificate: &[CertificateName]) -> Caller {
+        self.client(head, ClientFacts { certificate, ..FACTS }, |told| {
+            told.unwrap_or_else(|it| panic!("{head}: {it:?}")).caller
+        })
+    }
+
+    /// The caller of a head and its path, or why it is denied.
+    fn identify(&self, head: &str, facts: ClientFacts<'_>) -> String {
+        self.client(head, facts, |told| match told {
             Ok(IdentifiedClient { caller, target }) => {
                 let grant = &caller.grant;
                 let kind = format!("{:?}", grant.kind).to_lowercase();
                 let path = target.path.map_or(String::new(), |path| format!(" {path}"));
                 format!("{} {kind} {}{path}", grant.tenant.name, caller.address)
             }
-            Err(denied) => {
-                let shown = format!("{denied:?}");
-                match denied {
-                    Denied::BadKey(BadKeyReason::Ended) => "ended".to_owned(),
-                    Denied::BadKey(reason) => format!("{reason:?}"),
-                    Denied::CallerDenied(reason) => format!("{reason:?}"),
-                    Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => shown,
-                }
-            }
-        }
+            Err(denied) => shown(denied),
+        })
+    }
+}
+
+fn names(certificate: &str) -> Vec<CertificateName> {
+    certificate.split_whitespace().map(|it| it.parse().unwrap()).collect()
+}
+
+fn shown(denied: Denied) -> String {
+    match denied {
+        Denied::BadKey(reason) => format!("{reason:?}"),
+        Denied::CallerDenied(reason) => format!("{reason:?}"),
+        Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => format!("{denied:?}"),
     }
 }
 
 #[track_caller]
 fn check(head: &str, want: &str) {
-    assert_eq!(Scene::new(AnonymousRule::Deny).identify(head, |_| {}), want, "{head}");
+    assert_eq!(Scene::new(AnonymousRule::Deny).identify(head, FACTS), want, "{head}");
 }
 
 #[test]
@@ -206,9 +223,9 @@ fn keys_that_are_not_valid() {
     check("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown");
     check("192.0.2.1|/wh_live_typo", "Malformed");
     check(MISTYPED, "Malformed");
-    check("192.0.2.1|/EXPIRED", "ended");
+    check("192.0.2.1|/EXPIRED", "Ended");
     check("192.0.2.1|/LASTING", "acme key 192.0.2.1 /");
-    check("192.0.2.1|/REVOKED", "ended");
+    check("192.0.2.1|/REVOKED", "Ended");
     check("192.0.2.1|/GOOD|x-api-key: NARROW", "ManyKeys");
     check("192.0.2.1|/GOOD|x-api-key: GOOD", "acme key 192.0.2.1 /");
 }
@@ -222,7 +239,7 @@ fn a_rotated_key_is_valid_for_a_while() {
 #[test]
 fn a_secret_under_another_id_is_unknown() {
     let scene = Scene::new(AnonymousRule::Deny);
-    let (good, narrow) = (&scene.texts[0].1, &scene.texts[1].1);
+    let (good, narrow) = (scene.key("GOOD"), scene.key("NARROW"));
     let text = format!("{}{}", &good[..17], &narrow[17..44]);
     let check = crc32fast::hash(text.as_bytes());
     let digit = |shift: u32| {
@@ -230,14 +247,14 @@ fn a_secret_under_another_id_is_unknown() {
     };
     let text: String = text.chars().chain([25, 20, 15, 10, 5, 0].map(digit)).collect();
     assert!(ApiKey::parse(&text).is_ok(), "{text}");
-    assert_eq!(scene.identify(&format!("192.0.2.1|/{text}"), |_| {}), "Unknown");
+    assert_eq!(scene.identify(&format!("192.0.2.1|/{text}"), FACTS), "Unknown");
 }
 
 #[test]
 fn a_bad_key_is_not_made_good_by_anything_else() {
     for head in ["10.0.0.1|/UNKNOWN", "10.0.0.1|/EXPIRED"] {
-        let told = Scene::new(AnonymousRule::Allow).identify(head, |_| {});
-        assert!(["Unknown", "ended"].contains(&told.as_str()), "{told}");
+        let told = Scene::new(AnonymousRule::Allow).identify(head, FACTS);
+        assert!(["Unknown", "Ended"].contains(&told.as_str()), "{told}");
     }
 }
 
@@ -245,8 +262,8 @@ fn a_bad_key_is_not_made_good_by_anything_else() {
 fn rights_narrow_what_a_tenant_may() {
     let scene = Scene::new(AnonymousRule::Deny);
     let chains = |word: &str| {
-        let text = &scene.texts.iter().find(|(known, _)| *known == word).unwrap().1;
-        let grant = scene.table.grant_of(ApiKey::parse(text).unwrap().id()).unwrap();
+        let id = ApiKey::parse(scene.key(word)).unwrap().id();
+        let grant = scene.table.grant_of(id).unwrap();
         ["a", "b", "c"].map(|name| grant.rights.check_chain(name).is_ok())
     };
     assert_eq!(chains("GOOD"), [true, true, false]);
@@ -268,13 +285,8 @@ fn tokens() {
     let mut settings = settings(AnonymousRule::Deny);
     let tokens = Arc::new(TokensOfTest(Mutex::default(), Arc::clone(&settings.tenants)));
     settings.tokens = Some(Arc::clone(&tokens) as Arc<dyn TokenVerifier>);
-    let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene {
-        table: AccessTable::build(policy, &[]).table,
-        texts: Vec::new(),
-        records: Vec::new(),
-    };
-    scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
+    let scene = Scene::of(settings, Vec::new(), Vec::new());
+    scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", FACTS);
     assert_eq!(*tokens.0.lock().unwrap(), [NOW]);
 }
 
@@ -282,13 +294,8 @@ fn tokens() {
 fn without_tokens_none_are_accepted() {
     let mut settings = settings(AnonymousRule::Allow);
     settings.tokens = None;
-    let policy = AccessPolicy::new(settings, &mut Vec::new()).unwrap();
-    let scene = Scene {
-        table: AccessTable::build(policy, &[]).table,
-        texts: Vec::new(),
-        records: Vec::new(),
-    };
-    let told = scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", |_| {});
+    let scene = Scene::of(settings, Vec::new(), Vec::new());
+    let told = scene.identify("192.0.2.1|/|authorization: Bearer a.b.good", FACTS);
     assert_eq!(told, "Token(\"no tokens are accepted\")");
 }
 
@@ -300,7 +307,7 @@ fn networks_and_anonymous_clients() {
     check("10.6.0.1|/a", "Network");
     check("10.6.0.1|/GOOD", "Network");
     let scene = Scene::new(AnonymousRule::Allow);
-    let told = |head: &str| scene.identify(head, |_| {});
+    let told = |head: &str| scene.identify(head, FACTS);
     assert_eq!(told("192.0.2.1|/a"), "anonymous anonymous 192.0.2.1");
     assert_eq!(told("10.0.0.1|/a"), "inside network 10.0.0.1");
     assert_eq!(told("192.0.2.1|/a|authorization: Digest x"), "anonymous anonymous 192.0.2.1");
@@ -318,12 +325,9 @@ fn the_address_is_that_behind_trusted_proxies() {
 #[test]
 fn certificates() {
     let scene = Scene::new(AnonymousRule::Deny);
-    let names =
-        |text: &str| text.split_whitespace().map(|it| it.parse().unwrap()).collect::<Vec<_>>();
     let check = |head: &str, certificate: &str, want: &str| {
-        // Leaked, as the facts borrow it; the test ends soon.
-        let names: &'static [CertificateName] = names(certificate).leak();
-        let told = scene.identify(head, |facts| facts.certificate = names);
+        let facts = ClientFacts { certificate: &names(certificate), ..FACTS };
+        let told = scene.identify(head, facts);
         assert_eq!(told, want, "{head} {certificate}");
     };
     check("192.0.2.1|/a", "dns:client.example.org", "inside certificate 192.0.2.1");
@@ -336,7 +340,7 @@ fn certificates() {
 #[test]
 fn while_a_source_of_keys_is_stale_no_key_is_called_wrong() {
     let scene = Scene::new(AnonymousRule::Deny);
-    let told = |head: &str| scene.identify(head, |facts| facts.keys_are_stale = true);
+    let told = |head| scene.identify(head, ClientFacts { keys_are_stale: true, ..FACTS });
     assert_eq!(told("192.0.2.1|/GOOD"), "acme key 192.0.2.1 /");
     assert_eq!(told("192.0.2.1|/UNKNOWN"), "KeysUnknown");
     assert_eq!(told("192.0.2.1|/wh_live_typo"), "Malformed");
@@ -405,11 +409,11 @@ fn a_known_key_and_an_unknown_one_take_as_many_comparisons() {
         ("192.0.2.1|/RETIRED", "Unknown"),
         ("192.0.2.1|/UNKNOWN", "Unknown"),
         ("192.0.2.1|/|x-api-key: e47ac10b-58cc-4372-a567-0e02b2c3d479", "Unknown"),
-        ("192.0.2.1|/EXPIRED", "ended"),
-        ("192.0.2.1|/REVOKED", "ended"),
+        ("192.0.2.1|/EXPIRED", "Ended"),
+        ("192.0.2.1|/REVOKED", "Ended"),
         ("192.0.2.1|/HOME", "Right(Network)"),
     ] {
-        let told = comparisons::count(|| scene.identify(head, |_| {}));
+        let told = comparisons::count(|| scene.identify(head, FACTS));
         assert_eq!(told, (want.to_owned(), 2), "{head}");
     }
 }
@@ -435,8 +439,7 @@ impl Lasting {
     /// With other rights of the key that this word stands for.
     fn with_rights(word: &str, json: &str) -> Self {
         let Self { before, mut after } = Self::new(|_| {});
-        let (_, text) = after.texts.iter().find(|(known, _)| *known == word).unwrap();
-        let id = ApiKey::parse(text).unwrap().id();
+        let id = ApiKey::parse(after.key(word)).unwrap().id();
         let record = after.records.iter_mut().find(|record| record.id == id).unwrap();
         record.rights = rights(json);
         after.table = AccessTable::build(Arc::clone(after.table.policy()), &after.records).table;
@@ -446,19 +449,13 @@ impl Lasting {
     /// A connection that began with this head; `page` is its origin.
     #[track_caller]
     fn check(&self, head: &str, certificate: &str, want: Result<&str, &str>) {
-        let names: Vec<CertificateName> =
-            certificate.split_whitespace().map(|it| it.parse().unwrap()).collect();
+        let names = names(certificate);
         let caller = self.before.caller(head, &names);
         let origin = head.split("origin: ").nth(1).map(str::as_bytes);
         let lasting = LastingHead::new(origin, names);
         let renewed = self.after.table.renewed(&caller, &lasting, NOW);
-        let shown = renewed.map(|grant| grant.tenant.name.to_string());
-        let shown = shown.map_err(|denied| match denied {
-            Denied::BadKey(reason) => format!("{reason:?}"),
-            Denied::CallerDenied(reason) => format!("{reason:?}"),
-            Denied::NoKey | Denied::ManyKeys | Denied::KeysUnknown => format!("{denied:?}"),
-        });
-        assert_eq!(shown.as_deref().map_err(String::as_str), want, "{head} {certificate}");
+        let told = renewed.map(|grant| grant.tenant.name.to_string()).map_err(shown);
+        assert_eq!(told.as_deref().map_err(String::as_str), want, "{head} {certificate}");
     }
 }
 
