@@ -4,6 +4,7 @@
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: the pages of the admin listener, which `admin_listener` binds
+//! - `series`: families of series, as the metrics of all modules write them
 //! - `heartbeat`: whether the worker threads run
 //! - `target`: an upstream as the analyser takes it
 //! - `study`: rate limits of upstreams, measured by the proxy while it serves
@@ -45,6 +46,7 @@ mod reload;
 mod renew;
 mod runtime;
 mod secrets;
+mod series;
 mod serve;
 mod serve_error;
 mod shared;

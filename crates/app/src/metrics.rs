@@ -9,18 +9,15 @@ mod facts;
 mod page;
 mod process;
 
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_proxy::{Proxy, TraceCounts, TraceLoss, Tracer};
+use wellhead_proxy::{Proxy, TraceLoss, Tracer};
 use wellhead_server::{
     ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailure, STATUSES, Server, ServerCounts,
     TlsFile, WsEnd,
@@ -32,6 +29,7 @@ use crate::assemble::{Assembly, UpstreamConnections};
 use crate::heartbeat::Heartbeats;
 use crate::reload::ReloadRecord;
 use crate::renew::ListenerTls;
+use crate::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::study::StudyRecord;
@@ -86,15 +84,15 @@ struct Workers(Arc<Heartbeats>);
 
 impl Collector for Workers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let help = "1 for a worker thread that has not run for 10 s, otherwise 0";
-        let name = "wellhead_worker_stuck";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let stuck = self.0.stuck(wellhead_dispatch::now());
-        for worker in 0..self.0.workers() {
-            let is_stuck = ConstGauge::new(u64::from(stuck.contains(&worker)));
-            is_stuck.encode(family.encode_family(&[("worker", worker.to_string())])?)?;
-        }
-        Ok(())
+        let workers = 0..self.0.workers();
+        let rows = workers.map(|it| (it.to_string(), u64::from(stuck.contains(&it))));
+        gauge(
+            &mut encoder,
+            "wellhead_worker_stuck",
+            "1 for a worker thread that has not run for 10 s, otherwise 0",
+            by("worker", rows),
+        )
     }
 }
 
@@ -104,27 +102,25 @@ struct IssuersOfTokens(Vec<Arc<JwksSource>>);
 
 impl Collector for IssuersOfTokens {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let help = "Time since the keys of an issuer of tokens came; absent before the first time";
-        let name = "wellhead_jwks_age_seconds";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for issuer in &self.0 {
-            let Some(age) = issuer.age() else { continue };
-            let labels = [("issuer", issuer.name())];
-            ConstGauge::new(age.as_secs()).encode(family.encode_family(&labels)?)?;
-        }
-        let help = "Fetches of the keys of an issuer of tokens: `fetched`, `failed` without a \
-                    document, or `invalid`: a document without keys";
-        let name = "wellhead_jwks_fetches";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for issuer in &self.0 {
+        let ages = self.0.iter().filter_map(|it| Some((it.name(), it.age()?.as_secs())));
+        gauge(
+            &mut encoder,
+            "wellhead_jwks_age_seconds",
+            "Time since the keys of an issuer of tokens came; absent before the first time",
+            by("issuer", ages),
+        )?;
+        let fetches = self.0.iter().flat_map(|issuer| {
             let JwksCounts { fetched, failed, invalid } = issuer.counts();
-            for (result, count) in [("fetched", fetched), ("failed", failed), ("invalid", invalid)]
-            {
-                let labels = [("issuer", issuer.name()), ("result", result)];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+            [("fetched", fetched), ("failed", failed), ("invalid", invalid)]
+                .map(|(result, count)| ([("issuer", issuer.name()), ("result", result)], count))
+        });
+        counter(
+            &mut encoder,
+            "wellhead_jwks_fetches",
+            "Fetches of the keys of an issuer of tokens: `fetched`, `failed` without a document, or \
+             `invalid`: a document without keys",
+            fetches,
+        )
     }
 }
 
@@ -155,7 +151,7 @@ impl Collector for SharedStoreUse {
             ),
         ];
         for (name, help, value) in gauges {
-            gauge(&mut encoder, name, help, value.as_slice())?;
+            gauge(&mut encoder, name, help, value)?;
         }
         let counters = [
             (
@@ -170,7 +166,7 @@ impl Collector for SharedStoreUse {
             ),
         ];
         for (name, help, value) in counters {
-            counter(&mut encoder, name, help, value.as_slice())?;
+            counter(&mut encoder, name, help, value)?;
         }
         shared_asks(status, &mut encoder)?;
         let pauses = self.0.as_ref().and_then(|shared| shared.pause_status());
@@ -186,12 +182,11 @@ impl Collector for SharedStoreUse {
 
 fn replicas(shared: Option<&SharedLimits>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
     let replicas = shared.and_then(|shared| shared.replica_status(wellhead_dispatch::now()));
-    let count = replicas.map(|it| (NO_LABELS, it.replicas as u64));
     gauge(
         encoder,
         "wellhead_replicas",
         "Wellheads that hear each other and share probes of upstreams, this one included",
-        count.as_slice(),
+        replicas.map(|it| (NO_LABELS, it.replicas as u64)),
     )?;
     messages(
         encoder,
@@ -207,42 +202,35 @@ fn messages(
     help: &str,
     status: Option<BroadcastStatus>,
 ) -> EncodeResult {
-    let results = status.map(|it| {
+    let results = status.into_iter().flat_map(|it| {
         [
-            ([("result", "published")], it.published),
-            ([("result", "received")], it.received),
-            ([("result", "dropped")], it.dropped),
-            ([("result", "malformed")], it.malformed),
+            ("published", it.published),
+            ("received", it.received),
+            ("dropped", it.dropped),
+            ("malformed", it.malformed),
         ]
     });
-    let rows: Vec<_> =
-        results.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
-    counter(encoder, name, help, &rows)
+    counter(encoder, name, help, by("result", results))
 }
 
 fn shared_asks(status: Option<&LeaseStatus>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-    let asks = status.map(|it| {
-        let granted = it.asks.saturating_sub(it.refused);
-        [([("result", "granted")], granted), ([("result", "refused")], it.refused)]
-    });
-    let rows: Vec<_> = asks.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
+    let asks = status
+        .into_iter()
+        .flat_map(|it| [("granted", it.asks.saturating_sub(it.refused)), ("refused", it.refused)]);
     counter(
         encoder,
         "wellhead_shared_limits_asks",
         "Asks for tokens of shared limits, by whether the store had any",
-        &rows,
+        by("result", asks),
     )?;
-    let rounds = status.map(|it| {
-        let answered = it.rounds.saturating_sub(it.failures);
-        [([("result", "answered")], answered), ([("result", "failed")], it.failures)]
+    let rounds = status.into_iter().flat_map(|it| {
+        [("answered", it.rounds.saturating_sub(it.failures)), ("failed", it.failures)]
     });
-    let rows: Vec<_> =
-        rounds.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
     counter(
         encoder,
         "wellhead_shared_limits_rounds",
         "Pipelines of asks to the store of shared limits, by whether the answer was right and in time",
-        &rows,
+        by("result", rounds),
     )
 }
 
@@ -251,31 +239,26 @@ struct UsageOutlets(Arc<Usage>);
 
 impl Collector for UsageOutlets {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let (table, counts) = (self.0.table(), self.0.counts().all());
+        let table = self.0.table();
         gauge(
             &mut encoder,
             "wellhead_usage_rows_open",
             "Rows of usage of the minutes that are not over",
-            &[(NO_LABELS, table.rows() as u64)],
+            [(NO_LABELS, table.rows() as u64)],
         )?;
         counter(
             &mut encoder,
             "wellhead_usage_folded_calls",
             "Calls that count in a row `other`, as there was no room for one of theirs",
-            &[(NO_LABELS, table.folded())],
+            [(NO_LABELS, table.folded())],
         )?;
-        let labels: Vec<_> = counts
-            .iter()
-            .map(|(outlet, what, _)| [("outlet", *outlet), ("result", *what)])
-            .collect();
-        let counts: Vec<(&[(&str, &str)], u64)> = labels
-            .iter()
-            .zip(counts)
-            .filter(|(_, (.., count))| *count > 0)
-            .map(|(labels, (.., count))| (labels.as_slice(), count))
-            .collect();
-        let help = "Rows and quota events handed out, dropped at a bound, and failed attempts";
-        counter(&mut encoder, "wellhead_usage_outlets", help, &counts)
+        let counts = self.0.counts().all().into_iter().filter(|(.., count)| *count > 0);
+        counter(
+            &mut encoder,
+            "wellhead_usage_outlets",
+            "Rows and quota events handed out, dropped at a bound, and failed attempts",
+            counts.map(|(outlet, what, count)| ([("outlet", outlet), ("result", what)], count)),
+        )
     }
 }
 
@@ -286,36 +269,39 @@ struct TraceSeries(Option<Arc<Tracer>>);
 impl Collector for TraceSeries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let counts = self.0.as_ref().map(|tracer| tracer.counts());
-        let sent: Vec<_> = counts.iter().map(|counts| (NO_LABELS, counts.sent())).collect();
-        let help = "Traces that the collector took";
-        counter(&mut encoder, "wellhead_traces_sent", help, &sent)?;
-        let reasons = TraceLoss::ALL.map(|loss| (loss, [("reason", loss.word())]));
-        let lost = |counts: &Arc<TraceCounts>| {
-            reasons.iter().map(|(loss, labels)| (&labels[..], counts.dropped(*loss))).collect()
-        };
-        let lost: Vec<_> = counts.map(lost).unwrap_or_default();
-        let help = "Traces that were to be kept and are lost: more than `traces.always.per_second`, \
-                    a full queue, a collector that could not be reached for a minute or refused them";
-        counter(&mut encoder, "wellhead_traces_dropped", help, &lost)
+        counter(
+            &mut encoder,
+            "wellhead_traces_sent",
+            "Traces that the collector took",
+            counts.iter().map(|counts| (NO_LABELS, counts.sent())),
+        )?;
+        let lost = counts.iter().flat_map(|counts| {
+            TraceLoss::ALL.iter().map(|loss| (loss.word(), counts.dropped(*loss)))
+        });
+        counter(
+            &mut encoder,
+            "wellhead_traces_dropped",
+            "Traces that were to be kept and are lost: more than `traces.always.per_second`, a full \
+             queue, a collector that could not be reached for a minute or refused them",
+            by("reason", lost),
+        )
     }
 }
-
-#[derive(Debug)]
-struct Listeners(Arc<Server>);
 
 #[derive(Debug)]
 struct StateFile(Option<Arc<State>>);
 
 impl Collector for StateFile {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let writes = self.0.as_ref().map(|state| {
-            let (written, failed) = state.writes();
-            [([("result", "written")], written), ([("result", "failed")], failed)]
-        });
-        let rows: Vec<_> =
-            writes.iter().flatten().map(|(labels, count)| (&labels[..], *count)).collect();
-        let help = "Writes of the state file, by result";
-        counter(&mut encoder, "wellhead_state_writes", help, &rows)
+        let writes = self.0.as_ref().map(|state| state.writes()).into_iter();
+        let writes =
+            writes.flat_map(|(written, failed)| [("written", written), ("failed", failed)]);
+        counter(
+            &mut encoder,
+            "wellhead_state_writes",
+            "Writes of the state file, by result",
+            by("result", writes),
+        )
     }
 }
 
@@ -334,49 +320,18 @@ impl Collector for TlsEnds {
             first(|file| file == TlsFile::Certificate, "certificate");
             first(|file| matches!(file, TlsFile::RevocationList(_)), "crl");
         }
-        let rows: Vec<_> = rows.iter().map(|(labels, end)| (&labels[..], *end)).collect();
         gauge(
             &mut encoder,
             "wellhead_tls_expires_timestamp_seconds",
             "When a TLS file of a listener expires, as seconds since 1970: of the certificate chain \
              the first end, of the revocation lists the first overdue update",
-            &rows,
+            rows,
         )
     }
 }
 
 #[derive(Debug)]
-struct Pools(Arc<ArcSwap<Vec<UpstreamConnections>>>);
-
-type EncodeResult = Result<(), fmt::Error>;
-
-const NO_LABELS: &[(&str, &str)] = &[];
-
-fn counter(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: &[(&[(&str, &str)], u64)],
-) -> EncodeResult {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in rows {
-        ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
-    }
-    Ok(())
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: &[(&[(&str, &str)], u64)],
-) -> EncodeResult {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in rows {
-        ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
-    }
-    Ok(())
-}
+struct Listeners(Arc<Server>);
 
 impl Collector for Listeners {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
@@ -390,102 +345,94 @@ impl Collector for Listeners {
 
 /// Connections of clients.
 fn connections(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
-    let protocol = |protocol: ClientProtocol| [("protocol", protocol.word())];
-    let [http1, http2, websocket] =
-        [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket].map(protocol);
+    let protocols = [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket];
+    let by_protocol = |counts: [u64; 3]| {
+        by("protocol", protocols.map(ClientProtocol::word).into_iter().zip(counts))
+    };
     gauge(
         encoder,
         "wellhead_client_connections",
         "Open client connections",
-        &[
-            (&http1, counts.http1_open as u64),
-            (&http2, counts.http2_open as u64),
-            (&websocket, counts.websocket_open as u64),
-        ],
+        by_protocol(
+            [counts.http1_open, counts.http2_open, counts.websocket_open].map(|n| n as u64),
+        ),
     )?;
     counter(
         encoder,
         "wellhead_client_connections_opened",
         "Client connections accepted",
-        &[
-            (&http1, counts.http1_total),
-            (&http2, counts.http2_total),
-            (&websocket, counts.websocket_total),
-        ],
+        by_protocol([counts.http1_total, counts.http2_total, counts.websocket_total]),
     )?;
-    let help = "WebSocket connections that ended: closed by the `client`, `lost` without a close, \
-                or closed by wellhead with this code";
-    let name = "wellhead_websocket_closed";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (end, count) in WsEnd::ALL.iter().zip(counts.websocket_ended) {
-        ConstCounter::new(count).encode(family.encode_family(&[("by", end.word())])?)?;
-    }
-    let reason = |word| [("reason", word)];
+    counter(
+        encoder,
+        "wellhead_websocket_closed",
+        "WebSocket connections that ended: closed by the `client`, `lost` without a close, or closed \
+         by wellhead with this code",
+        by("by", WsEnd::ALL.iter().map(|end| end.word()).zip(counts.websocket_ended)),
+    )?;
     counter(
         encoder,
         "wellhead_client_connections_dropped",
         "Client connections and streams closed by wellhead, by reason",
-        &[
-            (&reason("idle"), counts.idle_closed_total),
-            (&reason("slow_head"), counts.slow_head_total),
-            (&reason("slow_reader"), counts.slow_reader_total),
-            (&reason("hoarder"), counts.hoarders_total),
-            (&reason("flood"), counts.floods_total),
-            (&reason("displaced"), counts.displaced_total),
-            (&reason("bad_http"), counts.bad_http_total),
-            (&reason("drain"), counts.drain_dropped_total),
-        ],
+        by(
+            "reason",
+            [
+                ("idle", counts.idle_closed_total),
+                ("slow_head", counts.slow_head_total),
+                ("slow_reader", counts.slow_reader_total),
+                ("hoarder", counts.hoarders_total),
+                ("flood", counts.floods_total),
+                ("displaced", counts.displaced_total),
+                ("bad_http", counts.bad_http_total),
+                ("drain", counts.drain_dropped_total),
+            ],
+        ),
     )
 }
 
 /// Requests by how they ended, and those that were refused.
 fn requests(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
-    let help = "Requests that ended, by HTTP status; 499: the client left before its answer; \
-                without those of HTTP/2 whose headers are too large (431)";
-    let name = "wellhead_http_requests";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
-    for (status, count) in statuses.zip(counts.statuses) {
-        ConstCounter::new(count).encode(family.encode_family(&[("status", status)])?)?;
-    }
-    let help = "Requests refused before they were read as JSON-RPC, by reason";
-    let mut family =
-        encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;
-    for refusal in HttpRefusal::all() {
-        let labels = [("reason", refusal.word())];
-        let count = ConstCounter::new(counts.refused(refusal));
-        count.encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
+    counter(
+        encoder,
+        "wellhead_http_requests",
+        "Requests that ended, by HTTP status; 499: the client left before its answer; without those \
+         of HTTP/2 whose headers are too large (431)",
+        by("status", statuses.zip(counts.statuses)),
+    )?;
+    counter(
+        encoder,
+        "wellhead_http_refused",
+        "Requests refused before they were read as JSON-RPC, by reason",
+        by("reason", HttpRefusal::all().map(|it| (it.word(), counts.refused(it)))),
+    )
 }
 
 /// TLS handshakes, and connections that could not be accepted.
 fn handshakes(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> EncodeResult {
-    let help = "TLS handshakes of clients that failed, by reason";
-    let name = "wellhead_tls_handshakes_failed";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for failure in HandshakeFailure::ALL {
-        let count = ConstCounter::new(counts.tls_failed(failure));
-        count.encode(family.encode_family(&[("reason", failure.word())])?)?;
-    }
-    let help = "Connections closed before a trusted proxy had named their client, by reason";
-    let name = "wellhead_proxy_headers_failed";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for failure in ProxyFailure::ALL {
-        let count = ConstCounter::new(counts.proxy_failed(failure));
-        count.encode(family.encode_family(&[("reason", failure.word())])?)?;
-    }
+    counter(
+        encoder,
+        "wellhead_tls_handshakes_failed",
+        "TLS handshakes of clients that failed, by reason",
+        by("reason", HandshakeFailure::ALL.map(|it| (it.word(), counts.tls_failed(it)))),
+    )?;
+    counter(
+        encoder,
+        "wellhead_proxy_headers_failed",
+        "Connections closed before a trusted proxy had named their client, by reason",
+        by("reason", ProxyFailure::ALL.map(|it| (it.word(), counts.proxy_failed(it)))),
+    )?;
     counter(
         encoder,
         "wellhead_tls_handshakes",
         "Successful TLS handshakes of clients",
-        &[(NO_LABELS, counts.tls_total)],
+        [(NO_LABELS, counts.tls_total)],
     )?;
     counter(
         encoder,
         "wellhead_accept_failures",
         "Failures to accept a connection",
-        &[(NO_LABELS, counts.accept_failures_total)],
+        [(NO_LABELS, counts.accept_failures_total)],
     )
 }
 
@@ -495,27 +442,29 @@ fn answers(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Encode
         encoder,
         "wellhead_answers_compressed",
         "Compressed answers",
-        &[(NO_LABELS, counts.compressed_total)],
+        [(NO_LABELS, counts.compressed_total)],
     )?;
-    gauge(
-        encoder,
-        "wellhead_http_requests_open",
-        "Requests in progress",
-        &[(NO_LABELS, counts.requests_open as u64)],
-    )?;
-    gauge(
-        encoder,
-        "wellhead_answers_waiting",
-        "Answers waiting for clients that do not read them",
-        &[(NO_LABELS, counts.answers_waiting as u64)],
-    )?;
-    gauge(
-        encoder,
-        "wellhead_answers_waiting_bytes",
-        "Bytes of answers waiting for clients that do not read them",
-        &[(NO_LABELS, counts.answers_waiting_bytes as u64)],
-    )
+    let gauges = [
+        ("wellhead_http_requests_open", "Requests in progress", counts.requests_open),
+        (
+            "wellhead_answers_waiting",
+            "Answers waiting for clients that do not read them",
+            counts.answers_waiting,
+        ),
+        (
+            "wellhead_answers_waiting_bytes",
+            "Bytes of answers waiting for clients that do not read them",
+            counts.answers_waiting_bytes,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        gauge(encoder, name, help, [(NO_LABELS, value as u64)])?;
+    }
+    Ok(())
 }
+
+#[derive(Debug)]
+struct Pools(Arc<ArcSwap<Vec<UpstreamConnections>>>);
 
 impl Collector for Pools {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
@@ -552,11 +501,8 @@ impl Collector for Pools {
             ("wellhead_upstream_socket_calls", "Calls under way on WebSocket connections"),
             MetricType::Gauge,
             |stats| {
-                let is_used = stats.opened(Protocol::Ws) > 0;
-                is_used
-                    .then(|| (on_sockets.0, on_sockets.1, stats.on_sockets()))
-                    .into_iter()
-                    .collect()
+                let used = Some(stats.on_sockets()).filter(|_| stats.opened(Protocol::Ws) > 0);
+                used.map(|calls| (on_sockets.0, on_sockets.1, calls)).into_iter().collect()
             },
         )?;
         self.tell(
@@ -607,17 +553,16 @@ impl Pools {
                 rows.map(|(of, bound)| ("of", of, bound)).collect()
             },
         )?;
-        let help = "Abandoned HTTP/2 streams that were left to finish, to send fewer resets";
-        let name = "wellhead_upstream_streams_left_open";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for row in self.0.load().iter() {
-            let (labels, count) =
-                ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open());
-            if count > 0 {
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        let rows = self.0.load();
+        let rows = rows.iter().map(|row| {
+            ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open())
+        });
+        counter(
+            encoder,
+            "wellhead_upstream_streams_left_open",
+            "Abandoned HTTP/2 streams that were left to finish, to send fewer resets",
+            rows.filter(|(_, count)| *count > 0),
+        )
     }
 
     /// One family: for each upstream what `of` makes of its counters, each a label, its
@@ -629,22 +574,16 @@ impl Pools {
         kind: MetricType,
         of: impl Fn(&ConnectionStats) -> Vec<(&'static str, &'static str, u64)>,
     ) -> EncodeResult {
-        let is_gauge = matches!(kind, MetricType::Gauge);
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for row in self.0.load().iter() {
-            for (label, word, number) in of(&row.stats) {
-                if number == 0 && !is_gauge {
-                    continue;
-                }
-                let labels = [("chain", &*row.chain), ("upstream", &*row.upstream), (label, word)];
-                let metric = family.encode_family(&labels)?;
-                match is_gauge {
-                    true => ConstGauge::new(number).encode(metric)?,
-                    false => ConstCounter::new(number).encode(metric)?,
-                }
-            }
+        let pools = self.0.load();
+        let rows = pools.iter().flat_map(|row| {
+            let (chain, upstream) = (("chain", &*row.chain), ("upstream", &*row.upstream));
+            let rows = of(&row.stats).into_iter();
+            rows.map(move |(label, word, number)| ([chain, upstream, (label, word)], number))
+        });
+        match kind {
+            MetricType::Gauge => gauge(encoder, name, help, rows),
+            _ => counter(encoder, name, help, rows.filter(|(.., number)| *number > 0)),
         }
-        Ok(())
     }
 }
 

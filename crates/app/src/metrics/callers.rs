@@ -8,7 +8,7 @@ use wellhead_access::{DenialCounts, KeyReturn, QuotaLimit, SubjectKind, SubjectM
 use wellhead_front::CallerControl;
 use wellhead_telemetry::clock;
 
-use super::{EncodeResult, NO_LABELS, counter, gauge};
+use crate::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 
 /// Tenants that have series of their own: those that spent most this month. Usage has all of them.
 const TENANTS_MAX: usize = 500;
@@ -26,31 +26,27 @@ pub(super) struct CallerSeries {
 impl Collector for CallerSeries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let callers = self.callers.as_ref();
-        let keys = callers.map(|it| (NO_LABELS, it.table().keys() as u64));
         gauge(
             &mut encoder,
             "wellhead_keys",
             "Keys of callers, ended ones included",
-            keys.as_slice(),
+            callers.map(|it| (NO_LABELS, it.table().keys() as u64)),
         )?;
-        let stale = callers.map(|it| (NO_LABELS, u64::from(it.has_stale_source())));
         gauge(
             &mut encoder,
             "wellhead_keys_stale",
             "1 if a file of keys or the shared keys were not read for longer than `access.keys.stale_max`, or not yet",
-            stale.as_slice(),
+            callers.map(|it| (NO_LABELS, u64::from(it.has_stale_source()))),
         )?;
-        let returned = callers.into_iter().flat_map(|it| {
-            KeyReturn::ALL.map(|why| ([("reason", why.word())], it.returned().of(why)))
-        });
-        let returned: Vec<_> = returned.collect();
-        let rows: Vec<_> = returned.iter().map(|(labels, count)| (&labels[..], *count)).collect();
+        let returned = callers
+            .into_iter()
+            .flat_map(|it| KeyReturn::ALL.map(|why| (why.word(), it.returned().of(why))));
         counter(
             &mut encoder,
             "wellhead_keys_returned",
             "Keys that a file or Redis brought back from an earlier time: `revoked` ones and `replaced` secrets stay \
              what they were, `removed` ones are valid again",
-            &rows,
+            by("reason", returned),
         )?;
         let limits = SubjectKind::ALL.iter().flat_map(|subject| {
             QuotaLimit::ALL.iter().map(|limit| {
@@ -58,13 +54,11 @@ impl Collector for CallerSeries {
                 (labels, self.denied.of(*subject, *limit))
             })
         });
-        let limits: Vec<_> = limits.filter(|(_, count)| *count > 0).collect();
-        let rows: Vec<_> = limits.iter().map(|(labels, count)| (&labels[..], *count)).collect();
         counter(
             &mut encoder,
             "wellhead_caller_refusals",
             "Calls, requests, connections and subscriptions that a limit of their caller refused",
-            &rows,
+            limits.filter(|(_, count)| *count > 0),
         )?;
         self.credits(&mut encoder)
     }
@@ -83,13 +77,11 @@ impl CallerSeries {
             let labels = |period| [("tenant", name), ("period", period)];
             [(labels("day"), ledger.on_day(today)), (labels("month"), ledger.in_month(today))]
         });
-        let spent: Vec<_> = spent.collect();
-        let rows: Vec<_> = spent.iter().map(|(labels, sum)| (&labels[..], *sum)).collect();
         gauge(
             encoder,
             "wellhead_tenant_credits",
             "Credits that a tenant with a quota has spent, this day and this month of UTC",
-            &rows,
+            spent,
         )?;
         let caps = tenants.iter().flat_map(|meter| {
             let (name, caps) = (&**meter.name(), meter.quota().caps);
@@ -97,13 +89,11 @@ impl CallerSeries {
                 |period, cap: Option<u64>| Some(([("tenant", name), ("period", period)], cap?));
             [row("day", caps.day), row("month", caps.month)].into_iter().flatten()
         });
-        let caps: Vec<_> = caps.collect();
-        let rows: Vec<_> = caps.iter().map(|(labels, cap)| (&labels[..], *cap)).collect();
         gauge(
             encoder,
             "wellhead_tenant_credits_limit",
             "Credits that the quota of a tenant allows in a day and a month",
-            &rows,
+            caps,
         )
     }
 }

@@ -6,12 +6,9 @@
 use std::fs;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{EncodeResult, NO_LABELS, gauge};
+use crate::series::{EncodeResult, NO_LABELS, counter, gauge};
 
 /// `/proc` counts time in hundredths of a second, whatever the kernel's own clock is.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -30,7 +27,7 @@ impl Collector for ProcessUse {
             ("arch", std::env::consts::ARCH),
         ];
         let help = "1, with what was built as labels";
-        gauge(&mut encoder, "wellhead_build_info", help, &[(&build, 1)])?;
+        gauge(&mut encoder, "wellhead_build_info", help, [(build, 1_u64)])?;
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = ProcessStat::parse(&read("/proc/self/stat"));
         let status = read("/proc/self/status");
@@ -60,18 +57,10 @@ impl Collector for ProcessUse {
             ),
         ];
         for (name, help, value) in rows {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            if let Some(value) = value {
-                ConstGauge::new(value).encode(family.encode_family(&NO_LABELS)?)?;
-            }
+            gauge(&mut encoder, name, help, value.map(|value| (NO_LABELS, value)))?;
         }
-        let (name, help) = ("process_cpu_seconds", "CPU time of the process");
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        if let Some(stat) = &stat {
-            let seconds = ConstCounter::new(stat.cpu_ticks / TICKS_PER_SECOND);
-            seconds.encode(family.encode_family(&NO_LABELS)?)?;
-        }
-        Ok(())
+        let seconds = stat.map(|stat| (NO_LABELS, stat.cpu_ticks / TICKS_PER_SECOND));
+        counter(&mut encoder, "process_cpu_seconds", "CPU time of the process", seconds)
     }
 }
 

@@ -1,14 +1,14 @@
 //! How reloads went, for the status page and the metrics.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::series::{EncodeResult, by, counter};
 
 /// What is told of reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl ReloadRecord {
 }
 
 impl Collector for ReloadRecord {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let status = self.status();
         let gauges = [
             (
@@ -92,12 +92,12 @@ impl Collector for ReloadRecord {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(family)?;
         }
-        let help = "Reloads, by whether the settings could be used; those without a change are not counted";
-        let name = "wellhead_config_reloads";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (result, count) in [("applied", status.generation - 1), ("failed", status.failed)] {
-            ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
-        }
-        Ok(())
+        let results = [("applied", status.generation - 1), ("failed", status.failed)];
+        counter(
+            &mut encoder,
+            "wellhead_config_reloads",
+            "Reloads, by whether the settings could be used; those without a change are not counted",
+            by("result", results),
+        )
     }
 }

@@ -1,16 +1,14 @@
 //! What is told of studies, for `/metrics` and `/status`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_proxy::StudyStatus;
+
+use crate::series::{EncodeResult, counter, gauge};
 
 /// Which upstream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,25 +92,20 @@ const FAMILIES: [StudyFamily; 7] = [
 ];
 
 impl Collector for StudyRecord {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let studied = self.0.lock().clone();
         for StudyFamily { name, help, read } in &FAMILIES {
-            let kind = match read {
-                StudyFigure::Gauge(_) => MetricType::Gauge,
-                StudyFigure::Counter(_) => MetricType::Counter,
-            };
-            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (key, status) in &studied {
-                let labels = [("chain", &*key.chain), ("upstream", key.upstream.as_str())];
-                match read {
-                    StudyFigure::Gauge(read) => {
-                        if let Some(value) = read(status) {
-                            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-                        }
-                    }
-                    StudyFigure::Counter(read) => {
-                        ConstCounter::new(read(status)).encode(family.encode_family(&labels)?)?;
-                    }
+            let rows = studied.iter().map(|(key, status)| {
+                ([("chain", &*key.chain), ("upstream", key.upstream.as_str())], status)
+            });
+            match read {
+                StudyFigure::Gauge(read) => {
+                    let rows = rows.filter_map(|(labels, status)| Some((labels, read(status)?)));
+                    gauge(&mut encoder, name, help, rows)?;
+                }
+                StudyFigure::Counter(read) => {
+                    let rows = rows.map(|(labels, status)| (labels, read(status)));
+                    counter(&mut encoder, name, help, rows)?;
                 }
             }
         }

@@ -1,12 +1,11 @@
 //! What `analyze watch` exports of each target. One list, from which both Prometheus and OTLP are written.
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_analyze::conclude::verdict::{BlockLag, Finding, FindingBound};
 use wellhead_analyze::monitor::{MonitoredTarget, SpendBounds, TrackedLimit};
+
+use crate::series::{self, EncodeResult};
 
 /// Whether it only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,20 +180,12 @@ pub(super) fn figures(
 pub(super) struct FigureCollector(pub(super) Vec<FigureFamily>);
 
 impl Collector for FigureCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for family in &self.0 {
-            let kind = match family.kind {
-                FigureKind::Gauge => MetricType::Gauge,
-                FigureKind::Counter => MetricType::Counter,
-            };
-            let mut encoded = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            for series in &family.series {
-                let labels = series.labels();
-                let one = encoded.encode_family(&labels)?;
-                match family.kind {
-                    FigureKind::Gauge => ConstGauge::new(series.value).encode(one)?,
-                    FigureKind::Counter => ConstCounter::new(series.value).encode(one)?,
-                }
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+        for FigureFamily { name, help, kind, series: all } in &self.0 {
+            let rows = all.iter().map(|it| (it.labels(), it.value));
+            match kind {
+                FigureKind::Gauge => series::gauge(&mut encoder, name, help, rows)?,
+                FigureKind::Counter => series::counter(&mut encoder, name, help, rows)?,
             }
         }
         Ok(())

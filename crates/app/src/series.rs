@@ -1,0 +1,51 @@
+//! Families of series as the metrics write them: a head, and a row for each series.
+
+use std::fmt;
+
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric as _,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+pub(crate) type EncodeResult = Result<(), fmt::Error>;
+
+/// Of a family with one series.
+pub(crate) const NO_LABELS: &[(&str, &str)] = &[];
+
+/// Rows with one label, each by its value.
+pub(crate) fn by<W, N>(
+    label: &'static str,
+    rows: impl IntoIterator<Item = (W, N)>,
+) -> impl Iterator<Item = ([(&'static str, W); 1], N)> {
+    rows.into_iter().map(move |(word, number)| ([(label, word)], number))
+}
+
+/// A family of counters.
+pub(crate) fn counter<L: EncodeLabelSet, N: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, N)>,
+) -> EncodeResult {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in rows {
+        ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A family of gauges.
+pub(crate) fn gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, N)>,
+) -> EncodeResult {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in rows {
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
