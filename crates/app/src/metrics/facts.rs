@@ -11,14 +11,27 @@ use wellhead_telemetry::family::{
 
 use crate::renew::ListenerTls;
 
+/// A label of the words of all variants.
+macro_rules! each {
+    ($label:literal, $type:ty) => {
+        words($label, || <$type>::ALL.iter().map(|it| it.word()).collect())
+    };
+}
+
 const CLIENT_PROTOCOL: LabelFacts = words("protocol", || {
     [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket]
         .map(ClientProtocol::word)
         .to_vec()
 });
-const PROTOCOL: LabelFacts =
-    words("protocol", || Protocol::ALL.iter().map(|it| it.word()).collect());
+const PROTOCOL: LabelFacts = each!("protocol", Protocol);
 const SOCKET: LabelFacts = words("protocol", || vec![Protocol::Ws.word()]);
+const DROP_REASON: LabelFacts = words("reason", || {
+    vec!["idle", "slow_head", "slow_reader", "hoarder", "flood", "displaced", "bad_http", "drain"]
+});
+const LEARNT_BY: LabelFacts =
+    label("by", "`announced`, `fatal`, or how the limit was learnt: see [limits.md](limits.md)");
+const MESSAGE_RESULT: LabelFacts =
+    words("result", || vec!["published", "received", "dropped", "malformed"]);
 const ISSUER: LabelFacts = label("issuer", "the issuers of `access.jwt` whose keys are fetched");
 const TENANT: LabelFacts =
     label("tenant", "the 500 tenants with a quota that spent most this month");
@@ -29,27 +42,8 @@ const STUDIED: &str = "upstreams with `study`";
 pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_client_connections", &[CLIENT_PROTOCOL], "protocols"),
     family("wellhead_client_connections_opened", &[CLIENT_PROTOCOL], "protocols"),
-    family(
-        "wellhead_websocket_closed",
-        &[words("by", || WsEnd::ALL.iter().map(|it| it.word()).collect())],
-        "ends",
-    ),
-    family(
-        "wellhead_client_connections_dropped",
-        &[words("reason", || {
-            vec![
-                "idle",
-                "slow_head",
-                "slow_reader",
-                "hoarder",
-                "flood",
-                "displaced",
-                "bad_http",
-                "drain",
-            ]
-        })],
-        "reasons",
-    ),
+    family("wellhead_websocket_closed", &[each!("by", WsEnd)], "ends"),
+    family("wellhead_client_connections_dropped", &[DROP_REASON], "reasons"),
     family(
         "wellhead_http_requests",
         &[label("status", "the HTTP statuses that wellhead sends, 499, and `other`")],
@@ -60,16 +54,8 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
         &[words("reason", || HttpRefusal::all().map(HttpRefusal::word).collect())],
         "reasons",
     ),
-    family(
-        "wellhead_tls_handshakes_failed",
-        &[words("reason", || HandshakeFailure::ALL.iter().map(|it| it.word()).collect())],
-        "reasons",
-    ),
-    family(
-        "wellhead_proxy_headers_failed",
-        &[words("reason", || ProxyFailure::ALL.iter().map(|it| it.word()).collect())],
-        "reasons",
-    ),
+    family("wellhead_tls_handshakes_failed", &[each!("reason", HandshakeFailure)], "reasons"),
+    family("wellhead_proxy_headers_failed", &[each!("reason", ProxyFailure)], "reasons"),
     single("wellhead_tls_handshakes"),
     single("wellhead_accept_failures"),
     single("wellhead_answers_compressed"),
@@ -87,17 +73,10 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_state_writes", &[words("result", || vec!["written", "failed"])], "2"),
     single("wellhead_keys"),
     single("wellhead_keys_stale"),
-    family(
-        "wellhead_keys_returned",
-        &[words("reason", || KeyReturn::ALL.iter().map(|it| it.word()).collect())],
-        "3",
-    ),
+    family("wellhead_keys_returned", &[each!("reason", KeyReturn)], "3"),
     family(
         "wellhead_caller_refusals",
-        &[
-            words("subject", || SubjectKind::ALL.iter().map(|it| it.word()).collect()),
-            words("limit", || QuotaLimit::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[each!("subject", SubjectKind), each!("limit", QuotaLimit)],
         "subjects × limits met",
     ),
     family("wellhead_tenant_credits", &[TENANT, PERIOD], "tenants with a quota × 2, at most 1,000"),
@@ -116,27 +95,12 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     ),
     family(
         "wellhead_upstream_connections_closed",
-        &[
-            CHAIN,
-            UPSTREAM,
-            words("reason", || CloseReason::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, UPSTREAM, each!("reason", CloseReason)],
         "upstreams × reasons seen",
     ),
     family("wellhead_upstream_socket_calls", &[CHAIN, UPSTREAM, SOCKET], "upstreams"),
     family("wellhead_upstream_socket_unclaimed", &[CHAIN, UPSTREAM, SOCKET], "upstreams"),
-    family(
-        "wellhead_upstream_streams_max",
-        &[
-            CHAIN,
-            UPSTREAM,
-            label(
-                "by",
-                "`announced`, `fatal`, or how the limit was learnt: see [limits.md](limits.md)",
-            ),
-        ],
-        "upstreams × sources",
-    ),
+    family("wellhead_upstream_streams_max", &[CHAIN, UPSTREAM, LEARNT_BY], "upstreams × sources"),
     family(
         "wellhead_upstream_connection_bounds",
         &[CHAIN, UPSTREAM, words("of", || vec!["requests", "idle_ms"])],
@@ -153,11 +117,7 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_usage_rows_open"),
     single("wellhead_usage_folded_calls"),
     single("wellhead_traces_sent"),
-    family(
-        "wellhead_traces_dropped",
-        &[words("reason", || TraceLoss::ALL.iter().map(|it| it.word()).collect())],
-        "4",
-    ),
+    family("wellhead_traces_dropped", &[each!("reason", TraceLoss)], "4"),
     family(
         "wellhead_usage_outlets",
         &[
@@ -173,17 +133,9 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_shared_limits_alone"),
     family("wellhead_shared_limits_asks", &[words("result", || vec!["granted", "refused"])], "2"),
     family("wellhead_shared_limits_rounds", &[words("result", || vec!["answered", "failed"])], "2"),
-    family(
-        "wellhead_shared_pauses",
-        &[words("result", || vec!["published", "received", "dropped", "malformed"])],
-        "4",
-    ),
+    family("wellhead_shared_pauses", &[MESSAGE_RESULT], "4"),
     single("wellhead_replicas"),
-    family(
-        "wellhead_replica_messages",
-        &[words("result", || vec!["published", "received", "dropped", "malformed"])],
-        "4",
-    ),
+    family("wellhead_replica_messages", &[MESSAGE_RESULT], "4"),
     family("wellhead_worker_stuck", &[label("worker", "the worker threads, from 0")], "workers"),
     family(
         "wellhead_build_info",
