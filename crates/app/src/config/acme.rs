@@ -63,10 +63,7 @@ pub struct AcmeContact(pub String);
 
 impl SettingWord for AcmeContact {
     const EXPECTED: &'static str = "an e-mail address";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "e-mail contact", pattern: Some("(mailto:)?[^@ ]+@[^@ ]+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("e-mail contact", "(mailto:)?[^@ ]+@[^@ ]+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let address = text.strip_prefix(MAILTO).unwrap_or(text);
@@ -117,11 +114,8 @@ impl SettingWord for AcmeDirectory {
     const EXPECTED: &'static str =
         "`production`, `staging`, or a URL such as `https://ca.example.org/acme/directory`";
     const HIDE: Option<Hide> = Some(Hide::Url);
-
-    fn shape() -> ValueShape {
-        let pattern = Some("production|staging|https://.+");
-        ValueShape::Text { name: "`production`, `staging` or URL", pattern }
-    }
+    const SHAPE: ValueShape =
+        ValueShape::word("`production`, `staging` or URL", "production|staging|https://.+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match text {

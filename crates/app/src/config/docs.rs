@@ -169,7 +169,7 @@ fn kind(shape: &ValueShape) -> String {
         ValueShape::Flag => "`true` or `false`".to_owned(),
         ValueShape::Count => "count".to_owned(),
         ValueShape::Choice(words) => {
-            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+            words().iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
         ValueShape::Text { name, .. } => (*name).to_owned(),
         ValueShape::Section(_) => "map".to_owned(),

@@ -36,7 +36,7 @@ fn name(text: &str, what: &str) -> Result<(), Wrong> {
 
 /// A type around a string with a form of its own.
 macro_rules! names {
-    ($(#[doc = $doc:literal])+ $type:ident, $expected:literal, $pattern:literal, $check:expr) => {
+    ($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal, $pattern:literal, $check:expr) => {
         $(#[doc = $doc])+
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
         pub struct $type(pub String);
@@ -66,11 +66,8 @@ macro_rules! names {
         }
 
         impl SettingWord for $type {
-            const EXPECTED: &'static str = $expected;
-
-            fn shape() -> ValueShape {
-                ValueShape::Text { name: $expected.trim_start_matches("a ").trim_start_matches("an "), pattern: Some($pattern) }
-            }
+            const EXPECTED: &'static str = concat!($article, " ", $noun);
+            const SHAPE: ValueShape = ValueShape::word($noun, $pattern);
 
             fn parse(text: &str) -> Result<Self, Wrong> {
                 let check: fn(&str) -> Result<(), Wrong> = $check;
@@ -90,7 +87,7 @@ macro_rules! names {
 
 names! {
     /// A chain's name or alias: a segment of its path, so lower case only.
-    ChainName, "a chain name", "[a-z0-9][a-z0-9._-]*", |text| {
+    ChainName, "a" "chain name", "[a-z0-9][a-z0-9._-]*", |text| {
         name(text, "a chain name")?;
         if text.bytes().any(|b| b.is_ascii_uppercase()) {
             let hint = format!("write `{}`: it is part of the URL", text.to_ascii_lowercase());
@@ -102,12 +99,12 @@ names! {
 
 names! {
     /// What a label is called.
-    LabelName, "a label", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a label")
+    LabelName, "a" "label", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a label")
 }
 
 names! {
     /// The name of an HTTP header.
-    HeaderName, "a header name", "[A-Za-z0-9-]+", |text| {
+    HeaderName, "a" "header name", "[A-Za-z0-9-]+", |text| {
         let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if text.is_empty() || !text.bytes().all(good) {
             return Err(Wrong::new("this is not a header name"));
@@ -126,7 +123,7 @@ names! {
 
 names! {
     /// A name by which clients may call a listener.
-    ListenerName, "a host name", r"\*|(\*\.)?[a-z0-9][a-z0-9._-]*", |text| {
+    ListenerName, "a" "host name", r"\*|(\*\.)?[a-z0-9][a-z0-9._-]*", |text| {
         let bare = text.strip_prefix("*.").unwrap_or(text);
         if text == "*" {
             return Ok(());
@@ -153,7 +150,7 @@ names! {
 
 names! {
     /// A name that an ACME server issues a certificate for.
-    AcmeDomain, "a domain", "[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", |text| {
+    AcmeDomain, "a" "domain", "[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", |text| {
         let example = "write the name alone: `rpc.example.org`";
         if text.starts_with("*.") || text == "*" {
             let hint = "list each name; or let another program obtain the certificate, and name its files in `certificate` and `key`";
@@ -185,7 +182,7 @@ names! {
 
 names! {
     /// An origin whose web pages may call.
-    Origin, "an origin", r"\*|null|[a-z]+://[^/]+", |text| {
+    Origin, "an" "origin", r"\*|null|[a-z]+://[^/]+", |text| {
         let hint = "write scheme and host without a path: `https://app.example`, or `*` for all";
         let wrong = || Wrong::hinted("this is not an origin", hint);
         if text == "*" || text == "null" {
@@ -216,22 +213,22 @@ names! {
 
 names! {
     /// What a tenant is called.
-    TenantName, "a tenant's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a tenant's name")
+    TenantName, "a" "tenant's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a tenant's name")
 }
 
 names! {
     /// What a set of limits is called.
-    QuotaName, "a quota's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a quota's name")
+    QuotaName, "a" "quota's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a quota's name")
 }
 
 names! {
     /// What wellheads that share have in common.
-    ClusterName, "a cluster's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a cluster's name")
+    ClusterName, "a" "cluster's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a cluster's name")
 }
 
 names! {
     /// The first word of keys.
-    KeyEnv, "a word of a key", "[a-z][a-z0-9]{0,7}", |text| {
+    KeyEnv, "a" "word of a key", "[a-z][a-z0-9]{0,7}", |text| {
         let tidy = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
         match tidy && first && text.len() <= KEY_ENV_BYTES_MAX {
@@ -243,14 +240,14 @@ names! {
 
 names! {
     /// A name in a client certificate.
-    CertificateText, "a name in a certificate", "(uri|dns|cn):.+", |text| {
+    CertificateText, "a" "name in a certificate", "(uri|dns|cn):.+", |text| {
         text.parse::<CertificateName>().map(drop).map_err(|error| Wrong::new(error.to_string()))
     }
 }
 
 names! {
     /// A claim of a token, as a JSON pointer.
-    ClaimPath, "a claim", "/.+", |text| {
+    ClaimPath, "a" "claim", "/.+", |text| {
         let read = ClaimPointer::parse(text).map(drop);
         read.map_err(|error| Wrong::hinted(error.to_string(), "write `/org/id`"))
     }
@@ -258,7 +255,7 @@ names! {
 
 names! {
     /// The address of a contract.
-    ContractText, "a contract", "0x[0-9a-fA-F]{40}", |text| {
+    ContractText, "a" "contract", "0x[0-9a-fA-F]{40}", |text| {
         let digits = text.strip_prefix("0x").unwrap_or_default();
         match digits.len() == 40 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             true => Ok(()),
@@ -269,14 +266,14 @@ names! {
 
 names! {
     /// Web pages that may use a key.
-    AccessOrigin, "an origin", r"[a-z]+://[^/]+", |text| {
+    AccessOrigin, "an" "origin", r"[a-z]+://[^/]+", |text| {
         text.parse::<OriginPattern>().map(drop).map_err(|error| Wrong::new(error.to_string()))
     }
 }
 
 names! {
     /// What a wellhead is called beside others.
-    ReplicaName, "a replica's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a replica's name")
+    ReplicaName, "a" "replica's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a replica's name")
 }
 
 /// Whether a text is `table` or `database.table`. It becomes a part of a query.
@@ -291,7 +288,7 @@ pub(crate) fn is_clickhouse_table(text: &str) -> bool {
 
 names! {
     /// A table of ClickHouse.
-    ClickHouseTable, "a table", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?", |text| {
+    ClickHouseTable, "a" "table", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?", |text| {
         match is_clickhouse_table(text) {
             true => Ok(()),
             false => {
@@ -304,10 +301,7 @@ names! {
 
 impl SettingWord for UpstreamId {
     const EXPECTED: &'static str = "an upstream id";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "upstream id", pattern: Some("[A-Za-z0-9:][A-Za-z0-9._:-]*") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("upstream id", "[A-Za-z0-9:][A-Za-z0-9._:-]*");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         // Ids made from hosts have colons: `::1`, `geth:8545`.

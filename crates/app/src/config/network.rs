@@ -29,10 +29,7 @@ impl AsRef<str> for Network {
 
 impl SettingWord for Network {
     const EXPECTED: &'static str = "a network such as `10.0.0.0/8`, or an address";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "network", pattern: Some("[0-9a-fA-F:.]+(/[0-9]+)?") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("network", "[0-9a-fA-F:.]+(/[0-9]+)?");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match parse_network(text) {
@@ -55,10 +52,7 @@ impl SettingWord for Network {
 impl SettingWord for ClientName {
     const EXPECTED: &'static str =
         "a name with its kind, such as `uri:spiffe://example/ops`, `dns:ops.example` or `cn:ops`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "name of a certificate", pattern: Some("(uri|dns|cn):.+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("name of a certificate", "(uri|dns|cn):.+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let named = match text.split_once(':') {

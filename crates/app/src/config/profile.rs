@@ -87,10 +87,7 @@ impl ProfileValues {
 
 impl SettingWord for Profile {
     const EXPECTED: &'static str = PathBuf::EXPECTED;
-
-    fn shape() -> ValueShape {
-        <PathBuf as SettingWord>::shape()
-    }
+    const SHAPE: ValueShape = PathBuf::SHAPE;
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         <PathBuf as SettingWord>::parse(text).map(|file| Self { file, taken: None, study: None })
@@ -124,11 +121,8 @@ impl std::fmt::Display for Moment {
 
 impl SettingWord for Moment {
     const EXPECTED: &'static str = "a day and a minute such as `2026-11-22 10:15`";
-
-    fn shape() -> ValueShape {
-        let pattern = Some("[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}");
-        ValueShape::Text { name: "day and minute", pattern }
-    }
+    const SHAPE: ValueShape =
+        ValueShape::word("day and minute", "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         const FORM: &[u8] = b"0000-00-00 00:00";

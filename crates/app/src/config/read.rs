@@ -40,7 +40,7 @@ pub(super) trait SettingWord: Sized + Clone {
     /// What of it excerpts must not show.
     const HIDE: Option<Hide> = None;
     /// What it looks like.
-    fn shape() -> ValueShape;
+    const SHAPE: ValueShape;
     /// Reads the text; says what is wrong without quoting it.
     fn parse(text: &str) -> Result<Self, Wrong>;
     /// As it would be written, secrets hidden.
@@ -53,7 +53,7 @@ impl<T: SettingWord> Setting for T {
     const HIDE: Option<Hide> = T::HIDE;
 
     fn shape() -> ValueShape {
-        <T as SettingWord>::shape()
+        T::SHAPE
     }
 
     fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {
@@ -204,7 +204,7 @@ impl<K: PartialEq<str>, V> Map<K, V> {
 
 impl<K: EntryName, V: Setting> Setting for Map<K, V> {
     fn shape() -> ValueShape {
-        ValueShape::Map { key: Box::new(<K as SettingWord>::shape()), value: Box::new(V::shape()) }
+        ValueShape::Map { key: Box::new(K::SHAPE), value: Box::new(V::shape()) }
     }
 
     fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {

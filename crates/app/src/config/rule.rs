@@ -15,7 +15,7 @@ pub(super) enum ValueShape {
     /// A whole number, also as `1_000` or `30M`.
     Count,
     /// One of a few words.
-    Choice(Vec<&'static str>),
+    Choice(fn() -> Vec<&'static str>),
     /// A word with a form: its name, a regular expression, examples.
     Text {
         /// What the reference calls it: `duration`.
@@ -34,6 +34,13 @@ pub(super) enum ValueShape {
         /// What they name.
         value: Box<Self>,
     },
+}
+
+impl ValueShape {
+    /// A word that is called `name` and matches `pattern`.
+    pub(super) const fn word(name: &'static str, pattern: &'static str) -> Self {
+        Self::Text { name, pattern: Some(pattern) }
+    }
 }
 
 /// A group of settings, as the schema and the reference see it.

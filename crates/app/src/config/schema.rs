@@ -31,6 +31,7 @@ fn of(shape: &ValueShape) -> Value {
         ] }),
         // `1.1` and `2` are numbers to an editor, words to us.
         ValueShape::Choice(words) => {
+            let words = words();
             let numbers = words.iter().filter_map(|word| serde_json::from_str::<Value>(word).ok());
             let all: Vec<Value> = words.iter().map(|word| json!(word)).chain(numbers).collect();
             json!({ "anyOf": [{ "enum": all }, reference()] })

@@ -33,10 +33,7 @@ const TEXT_LEN_MAX: usize = 8 * 1024;
 
 impl SettingWord for bool {
     const EXPECTED: &'static str = "`true` or `false`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Flag
-    }
+    const SHAPE: ValueShape = ValueShape::Flag;
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match text {
@@ -65,10 +62,7 @@ macro_rules! counts {
     ($($type:ty),+) => {$(
         impl SettingWord for $type {
             const EXPECTED: &'static str = "a whole number such as `100`, `1_000` or `30M`";
-
-            fn shape() -> ValueShape {
-                ValueShape::Count
-            }
+            const SHAPE: ValueShape = ValueShape::Count;
 
             fn parse(text: &str) -> Result<Self, Wrong> {
                 let count = unit::count(text)?;
@@ -89,11 +83,8 @@ counts!(u32, u64, usize);
 
 impl SettingWord for Duration {
     const EXPECTED: &'static str = "a duration such as `500ms`, `3s` or `1m30s`";
-
-    fn shape() -> ValueShape {
-        let pattern = Some("([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
-        ValueShape::Text { name: "duration", pattern }
-    }
+    const SHAPE: ValueShape =
+        ValueShape::word("duration", "([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         unit::duration(text)
@@ -110,10 +101,7 @@ impl SettingWord for Duration {
 
 impl SettingWord for ByteSize {
     const EXPECTED: &'static str = "a size such as `64KiB`, `5MB` or `1GiB`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "size", pattern: Some("[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("size", "[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         unit::size(text)
@@ -130,10 +118,7 @@ impl SettingWord for ByteSize {
 
 impl SettingWord for Percent {
     const EXPECTED: &'static str = "a percentage such as `1%` or `0.05%`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "percentage", pattern: Some(r"[0-9]{1,3}(\.[0-9]{1,4})?%") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("percentage", r"[0-9]{1,3}(\.[0-9]{1,4})?%");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         unit::percent(text)
@@ -150,10 +135,7 @@ impl SettingWord for Percent {
 
 impl SettingWord for SocketAddr {
     const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4545`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "address", pattern: Some(".+:[0-9]+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("address", ".+:[0-9]+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if let Ok(address) = text.parse() {
@@ -218,11 +200,8 @@ impl std::fmt::Display for Admin {
 impl SettingWord for Admin {
     const EXPECTED: &'static str =
         "an address with a port such as `127.0.0.1:4546`, `unix:/path`, or `off`";
-
-    fn shape() -> ValueShape {
-        let pattern = Some("off|unix:/.+|.+:[0-9]+");
-        ValueShape::Text { name: "address, `unix:/path` or `off`", pattern }
-    }
+    const SHAPE: ValueShape =
+        ValueShape::word("address, `unix:/path` or `off`", "off|unix:/.+|.+:[0-9]+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if let Some(path) = text.strip_prefix(UNIX) {
@@ -267,10 +246,7 @@ pub struct FileMode(pub u32);
 
 impl SettingWord for FileMode {
     const EXPECTED: &'static str = "a mode such as `0660`: owner, group, others";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "file mode", pattern: Some("0?[0-7]{3}") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("file mode", "0?[0-7]{3}");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let digits = text.strip_prefix('0').unwrap_or(text);
@@ -298,10 +274,7 @@ impl SettingWord for KeyHash {
         "a hash as `wellhead token` or `wellhead key create` prints it: 64 hex digits";
     // It may be the token or key itself, by mistake.
     const HIDE: Option<Hide> = Some(Hide::Whole);
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "hash", pattern: Some("[0-9a-f]{64}") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("hash", "[0-9a-f]{64}");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
@@ -328,11 +301,10 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 impl SettingWord for LogFilter {
     const EXPECTED: &'static str = "a level such as `info`, or `info,wellhead_net=debug`";
-
-    fn shape() -> ValueShape {
-        let pattern = "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*";
-        ValueShape::Text { name: "log filter", pattern: Some(pattern) }
-    }
+    const SHAPE: ValueShape = ValueShape::word(
+        "log filter",
+        "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*",
+    );
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         for part in text.split(',') {
@@ -376,20 +348,16 @@ macro_rules! choice {
     ($type:ty, $expected:literal, $blank:path, $($word:literal => $value:path),+ $(,)?) => {
         impl SettingWord for $type {
             const EXPECTED: &'static str = $expected;
-
-            fn shape() -> ValueShape {
-                ValueShape::Choice(vec![$($word),+])
-            }
+            const SHAPE: ValueShape = ValueShape::Choice(|| vec![$($word),+]);
 
             fn parse(text: &str) -> Result<Self, Wrong> {
                 match text {
                     $($word => Ok($value),)+
                     other => {
-                        let hint = near(other, [$($word),+]);
-                        let message = concat!("expected ", $expected);
-                        Err(match hint {
-                            Some(meant) => Wrong::hinted(message, format!("did you mean `{meant}`?")),
-                            None => Wrong::new(message),
+                        let meant = near(other, [$($word),+]);
+                        Err(Wrong {
+                            message: concat!("expected ", $expected).to_owned(),
+                            hint: meant.map(|meant| format!("did you mean `{meant}`?")),
                         })
                     }
                 }
@@ -502,10 +470,7 @@ pub enum UsageFormat {
 
 impl SettingWord for KeyId {
     const EXPECTED: &'static str = "the id of a key";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "key id", pattern: Some("[0-9a-hjkmnp-tv-z]{8}") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("key id", "[0-9a-hjkmnp-tv-z]{8}");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
@@ -525,10 +490,7 @@ impl SettingWord for KeyId {
 
 impl SettingWord for EffectClass {
     const EXPECTED: &'static str = "`read`, `subscribe`, `broadcast`, `write` or `admin`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Choice(Self::ALL.iter().map(|effect| effect.word()).collect())
-    }
+    const SHAPE: ValueShape = ValueShape::Choice(|| Self::ALL.map(Self::word).to_vec());
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         Self::from_word(text).ok_or_else(|| Wrong::new(format!("expected {}", Self::EXPECTED)))
@@ -545,10 +507,7 @@ impl SettingWord for EffectClass {
 
 impl SettingWord for ChainId {
     const EXPECTED: &'static str = "a chain id such as `1` or `0x1`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "chain id", pattern: Some("[0-9]+|0x[0-9a-fA-F]+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("chain id", "[0-9]+|0x[0-9a-fA-F]+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match text.parse() {
@@ -569,10 +528,7 @@ impl SettingWord for ChainId {
 
 impl SettingWord for MethodGlob {
     const EXPECTED: &'static str = "a method name such as `eth_call` or `debug_*`";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "method", pattern: Some(r"[A-Za-z0-9_./*-]+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("method", r"[A-Za-z0-9_./*-]+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
@@ -593,10 +549,7 @@ impl SettingWord for MethodGlob {
 impl SettingWord for SecretUrl {
     const EXPECTED: &'static str = "a URL such as `http://geth:8545`";
     const HIDE: Option<Hide> = Some(Hide::Url);
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "URL", pattern: Some("[a-z]+://.+") }
-    }
+    const SHAPE: ValueShape = ValueShape::word("URL", "[a-z]+://.+");
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         Self::parse(text).map_err(|bad| match bad {
@@ -624,10 +577,7 @@ impl SettingWord for SecretUrl {
 impl SettingWord for Secret {
     const EXPECTED: &'static str = "a text";
     const HIDE: Option<Hide> = Some(Hide::Whole);
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "secret text", pattern: None }
-    }
+    const SHAPE: ValueShape = ValueShape::Text { name: "secret text", pattern: None };
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text_like(text)?;
@@ -676,10 +626,7 @@ impl std::fmt::Display for TextLine {
 
 impl SettingWord for TextLine {
     const EXPECTED: &'static str = "a text";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "text", pattern: None }
-    }
+    const SHAPE: ValueShape = ValueShape::Text { name: "text", pattern: None };
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text_like(text).map(|()| Self(text.to_owned()))
@@ -696,10 +643,7 @@ impl SettingWord for TextLine {
 
 impl SettingWord for PathBuf {
     const EXPECTED: &'static str = "the path of a file";
-
-    fn shape() -> ValueShape {
-        ValueShape::Text { name: "path", pattern: None }
-    }
+    const SHAPE: ValueShape = ValueShape::Text { name: "path", pattern: None };
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if text.contains("-----BEGIN") {
@@ -726,10 +670,7 @@ pub struct KeyFile(pub PathBuf);
 impl SettingWord for KeyFile {
     const EXPECTED: &'static str = PathBuf::EXPECTED;
     const HIDE: Option<Hide> = Some(Hide::Whole);
-
-    fn shape() -> ValueShape {
-        <PathBuf as SettingWord>::shape()
-    }
+    const SHAPE: ValueShape = PathBuf::SHAPE;
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         <PathBuf as SettingWord>::parse(text).map(Self)
