@@ -165,20 +165,15 @@ pub fn load(
     overrides: Overrides,
 ) -> Result<Loaded, ProblemReport> {
     let name = path.display().to_string();
-    let failed = |message: String, hint: Option<&str>| {
-        let problem = Problem::error(&SettingPath::root(), message);
-        let problem = match hint {
-            Some(hint) => problem.hint(hint),
-            None => problem,
-        };
-        ProblemReport::new(&name, None, vec![problem])
+    let failed = |wrong: Wrong| {
+        ProblemReport::new(&name, None, vec![Problem::wrong(&SettingPath::root(), wrong)])
     };
     let read = file::read_any(path, READ_MAX)
-        .map_err(|error| failed(format!("`{name}` cannot be read: {error}"), None))?;
+        .map_err(|error| failed(Wrong::new(format!("`{name}` cannot be read: {error}"))))?;
     let source = String::from_utf8(read).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        failed(format!("line {line} of `{name}` is not UTF-8 text"), Some("save the file as UTF-8"))
+        let line = file::line_of(error.as_bytes(), error.utf8_error().valid_up_to());
+        let message = format!("line {line} of `{name}` is not UTF-8 text");
+        failed(Wrong::hinted(message, "save the file as UTF-8"))
     })?;
     let base = path.parent().unwrap_or_else(|| FilePath::new(""));
     parse_with(&name, &source, lookup, overrides, Some(base))

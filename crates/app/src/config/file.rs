@@ -36,6 +36,11 @@ pub(crate) fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
+/// The line (from 1) that the byte at `at` is in.
+pub(crate) fn line_of(text: &[u8], at: usize) -> usize {
+    text[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
 fn read_within(path: &Path, bytes_max: u64, wait: Duration) -> io::Result<Vec<u8>> {
     let kind = std::fs::metadata(path)?;
     if kind.is_file() || kind.is_dir() {

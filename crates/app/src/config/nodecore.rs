@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use wellhead_telemetry::Secret;
 
+use super::file;
 use super::tree::{self, Node, NodeKind};
 
 /// One key of nodecore.
@@ -22,10 +23,7 @@ pub(crate) struct NodecoreKey {
 
 /// The keys of `auth.key-management`, and problems with their lines, which quote nothing.
 pub(crate) fn nodecore_keys(source: &str) -> (Vec<NodecoreKey>, Vec<String>) {
-    let line_of = |span: &Range<usize>| {
-        source.as_bytes()[..span.start.min(source.len())].iter().filter(|it| **it == b'\n').count()
-            + 1
-    };
+    let line_of = |span: &Range<usize>| file::line_of(source.as_bytes(), span.start);
     let (mut problems, mut dropped) = (Vec::new(), Vec::new());
     let root = tree::parse(source, &mut problems, &mut dropped);
     if !problems.is_empty() {
@@ -67,17 +65,11 @@ fn at<'n>(node: &'n Node, path: &[&str]) -> Option<&'n Node> {
 }
 
 fn text(node: &Node) -> Option<String> {
-    match &node.kind {
-        NodeKind::Scalar { text, .. } => Some(text.clone()),
-        NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) | NodeKind::Broken => None,
-    }
+    let NodeKind::Scalar { text, .. } = &node.kind else { return None };
+    Some(text.clone())
 }
 
 fn texts(node: &Node) -> Vec<String> {
-    match &node.kind {
-        NodeKind::List(items) => items.iter().filter_map(text).collect(),
-        NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::Map(_) | NodeKind::Broken => {
-            Vec::new()
-        }
-    }
+    let NodeKind::List(items) = &node.kind else { return Vec::new() };
+    items.iter().filter_map(text).collect()
 }

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::unit::Wrong;
+
 /// More are counted but not shown: a broken generator should not flood a log.
 const SHOWN_MAX: usize = 100;
 
@@ -117,6 +119,11 @@ impl Problem {
             message: message.into(),
             hints: Vec::new(),
         }
+    }
+
+    /// A value that cannot be used.
+    pub(super) fn wrong(path: &SettingPath, Wrong { message, hint }: Wrong) -> Self {
+        Self { hints: hint.into_iter().collect(), ..Self::error(path, message) }
     }
 
     /// A problem that we can live with.

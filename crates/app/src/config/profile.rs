@@ -233,11 +233,7 @@ impl Settings {
                 profile.file = base.join(&profile.file);
                 let file = profile.file.clone();
                 let place = path.key("profile");
-                let found = match read(&file) {
-                    Ok(written) => pick(written, chain_id, upstream),
-                    Err(wrongs) => Err(wrongs),
-                };
-                match found {
+                match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
                     Ok((measured, found)) => {
                         let given = |key: &str| is_given(tree, &path, key);
                         let keys = take(upstream, found, workers, &given);
@@ -252,11 +248,7 @@ impl Settings {
                     Err(wrongs) => {
                         for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
                             let message = format!("`{}` {message}", file.display());
-                            let problem = Problem::error(&place, message);
-                            problems.push(match hint {
-                                Some(hint) => problem.hint(hint),
-                                None => problem,
-                            });
+                            problems.push(Problem::wrong(&place, Wrong { message, hint }));
                         }
                     }
                 }
@@ -370,8 +362,8 @@ fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
         Written::read(&root, &mut reader)
     });
     let told = |problem: Problem| {
-        let start = problem.span.map_or(0, |span| span.start).min(source.len());
-        let line = source.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let start = problem.span.map_or(0, |span| span.start);
+        let line = super::file::line_of(source.as_bytes(), start);
         let message = format!("line {line}: {}", problem.message);
         Wrong { message, hint: problem.hints.into_iter().next() }
     };

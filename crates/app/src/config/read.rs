@@ -65,7 +65,7 @@ impl<T: SettingWord> Setting for T {
             NodeKind::Scalar { text, from_env } => (text, *from_env),
             NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) => {
                 let message = format!("expected {}, found {}", T::EXPECTED, node.noun());
-                reader.report(node, message, None);
+                reader.report(node, Wrong::new(message));
                 return None;
             }
         };
@@ -73,12 +73,12 @@ impl<T: SettingWord> Setting for T {
             Ok(value) => Some(value),
             // What a hint quotes of the text is not in the file then, and may be a secret.
             Err(_) if from_env => {
-                let hint = "the value comes from the environment".to_owned();
-                reader.report(node, format!("expected {}", T::EXPECTED), Some(hint));
+                let hint = "the value comes from the environment";
+                reader.report(node, Wrong::hinted(format!("expected {}", T::EXPECTED), hint));
                 None
             }
             Err(wrong) => {
-                reader.report(node, wrong.message, wrong.hint);
+                reader.report(node, wrong);
                 None
             }
         }
@@ -123,7 +123,7 @@ impl<T: Setting> Setting for Vec<T> {
         match &node.kind {
             NodeKind::Broken => None,
             NodeKind::List(items) if items.len() > ITEMS_MAX => {
-                reader.report(node, format!("a list may have {ITEMS_MAX} items"), None);
+                reader.report(node, Wrong::new(format!("a list may have {ITEMS_MAX} items")));
                 None
             }
             NodeKind::List(items) => Some(
@@ -137,17 +137,14 @@ impl<T: Setting> Setting for Vec<T> {
                     })
                     .collect(),
             ),
-            NodeKind::Scalar { .. } => {
-                reader.hide(node, Hide::Url);
-                let hint = "write `[a, b]`, or each item on a line that begins with `- `";
+            other @ (NodeKind::Scalar { .. } | NodeKind::Null | NodeKind::Map(_)) => {
+                let mut hint = "begin each item with `- `";
+                if let NodeKind::Scalar { .. } = other {
+                    reader.hide(node, Hide::Url);
+                    hint = "write `[a, b]`, or each item on a line that begins with `- `";
+                }
                 let message = format!("expected a list, found {}", node.noun());
-                reader.report(node, message, Some(hint.to_owned()));
-                None
-            }
-            NodeKind::Null | NodeKind::Map(_) => {
-                let hint = "begin each item with `- `";
-                let message = format!("expected a list, found {}", node.noun());
-                reader.report(node, message, Some(hint.to_owned()));
+                reader.report(node, Wrong::hinted(message, hint));
                 None
             }
         }
@@ -216,7 +213,7 @@ impl<K: EntryName, V: Setting> Setting for Map<K, V> {
                 reader.hide(node, V::HIDE.unwrap_or(Hide::Url));
                 let hint = format!("write each as {}, then `: ` and its value", K::EXPECTED);
                 let message = format!("expected a map, found {}", node.noun());
-                reader.report(node, message, Some(hint));
+                reader.report(node, Wrong::hinted(message, hint));
                 return None;
             }
         };
@@ -238,12 +235,8 @@ impl<K: EntryName, V: Setting> Setting for Map<K, V> {
                         reader.odd_key(entry);
                         continue;
                     }
-                    let problem =
-                        Problem::error(&path, wrong.message).at(Some(entry.key_span.clone()));
-                    reader.problems.push(match wrong.hint {
-                        Some(hint) => problem.hint(hint),
-                        None => problem,
-                    });
+                    let problem = Problem::wrong(&path, wrong);
+                    reader.problems.push(problem.at(Some(entry.key_span.clone())));
                     K::unchecked(&entry.key)
                 }
             };
@@ -382,7 +375,7 @@ impl ConfigReader<'_> {
                     (NodeKind::Scalar { .. }, true) => "write `- url: ...`".to_owned(),
                     (_, _) => format!("its keys are {}", listed(keys)),
                 };
-                self.report(node, message, Some(hint));
+                self.report(node, Wrong::hinted(message, hint));
                 None
             }
         }
@@ -426,7 +419,7 @@ impl ConfigReader<'_> {
             {
                 let (low, high) = (bounds.low.write().inline(), bounds.high.write().inline());
                 let message = format!("`{key}` must be between {low} and {high}");
-                reader.report(&entry.value, message, None);
+                reader.report(&entry.value, Wrong::new(message));
             }
             value
         })
@@ -438,10 +431,7 @@ impl ConfigReader<'_> {
         if section.meant.contains(&key) {
             return;
         }
-        let span = match &section.node.kind {
-            NodeKind::Map(entries) => entries.first().map(|entry| entry.key_span.clone()),
-            NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => None,
-        };
+        let span = section.node.first_key().cloned();
         let about = paragraph(about);
         let about = about.split(". ").next().unwrap_or_default().trim_end_matches('.');
         let problem = Problem::error(&path, format!("the key `{key}` is missing")).at(span);
@@ -479,15 +469,11 @@ impl ConfigReader<'_> {
         }
     }
 
-    fn report(&mut self, node: &Node, message: String, hint: Option<String>) {
+    fn report(&mut self, node: &Node, wrong: Wrong) {
         let empty = matches!(node.kind, NodeKind::Null) && node.span.is_empty();
-        let problem = Problem::error(&self.path, message);
         // What is not there has no width: its key is pointed at, by path, later.
-        let problem = problem.at(if empty { None } else { Some(node.span.clone()) });
-        self.problems.push(match hint {
-            Some(hint) => problem.hint(hint),
-            None => problem,
-        });
+        let span = if empty { None } else { Some(node.span.clone()) };
+        self.problems.push(Problem::wrong(&self.path, wrong).at(span));
     }
 
     /// The hint for an unknown key, and the key it was probably meant to be.

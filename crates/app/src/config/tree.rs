@@ -15,6 +15,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::env::{EnvLookup, substitute};
 use super::problem::{PathStep, Problem, SettingPath};
+use super::unit::Wrong;
 
 /// A larger file is not a config written by people.
 pub(super) const SOURCE_BYTES_MAX: usize = 1 << 20;
@@ -79,10 +80,14 @@ impl Node {
 
     /// The value of a key, when this is a map that has it.
     pub(super) fn get(&self, key: &str) -> Option<&NodeEntry> {
-        match &self.kind {
-            NodeKind::Map(entries) => entries.iter().find(|entry| entry.key == key),
-            NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => None,
-        }
+        let NodeKind::Map(entries) = &self.kind else { return None };
+        entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// The bytes of its first key, when this is a map that has one.
+    pub(super) fn first_key(&self) -> Option<&Range<usize>> {
+        let NodeKind::Map(entries) = &self.kind else { return None };
+        entries.first().map(|entry| &entry.key_span)
     }
 
     /// The bytes of the value at `path`, or of the nearest thing above it that was
@@ -107,16 +112,7 @@ impl Node {
                 PathStep::Item(index) => {
                     let NodeKind::List(items) = &node.kind else { return span };
                     let Some(item) = items.get(*index) else { return span };
-                    span = match &item.kind {
-                        NodeKind::Map(entries) if !entries.is_empty() => {
-                            entries[0].key_span.clone()
-                        }
-                        NodeKind::Map(_)
-                        | NodeKind::Null
-                        | NodeKind::Scalar { .. }
-                        | NodeKind::List(_)
-                        | NodeKind::Broken => item.span.clone(),
-                    };
+                    span = item.first_key().unwrap_or(&item.span).clone();
                     node = item;
                 }
             }
@@ -356,7 +352,7 @@ impl Builder<'_> {
 
     fn report(&mut self, span: Range<usize>, message: &str, hint: &str) {
         let problem = Problem::error(&SettingPath::root(), message).at(Some(span));
-        self.problems.push(if hint.is_empty() { problem } else { problem.hint(hint) });
+        self.problems.push(problem.hint(hint));
     }
 
     fn bytes(&self, span: &Span) -> Range<usize> {
@@ -492,13 +488,9 @@ fn syntax(source: &str, error: &ScanError) -> Problem {
         ErrorKind::RecursionLimitExceeded => Some("no setting is nested this deeply"),
         _ => None,
     };
-    let problem =
-        Problem::error(&SettingPath::root(), format!("this is not valid YAML: {}", error.kind()))
-            .at(Some(at..at));
-    match hint {
-        Some(hint) => problem.hint(hint),
-        None => problem,
-    }
+    let message = format!("this is not valid YAML: {}", error.kind());
+    let wrong = Wrong { message, hint: hint.map(str::to_owned) };
+    Problem::wrong(&SettingPath::root(), wrong).at(Some(at..at))
 }
 
 #[cfg(test)]

@@ -33,11 +33,7 @@ pub(super) fn from_urls(
         let url = match <SecretUrl as SettingWord>::parse(text) {
             Ok(url) => url,
             Err(wrong) => {
-                let problem = Problem::error(&path, wrong.message);
-                problems.push(match wrong.hint {
-                    Some(hint) => problem.hint(hint),
-                    None => problem,
-                });
+                problems.push(Problem::wrong(&path, wrong));
                 continue;
             }
         };
