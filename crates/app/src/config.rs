@@ -53,6 +53,7 @@ pub use access::{
     Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
     Rights, TenantConfig,
 };
+use access_files::found;
 pub(crate) use access_files::{KEYS_BYTES_MAX, read_keys};
 pub use acme::{Acme, AcmeContact, AcmeDirectory};
 pub use chain::{
@@ -353,20 +354,8 @@ impl Settings {
         if let Some(tls) = self.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("tls"), base, problems);
         }
-        if let Some(file) = self.access.keys.as_mut().and_then(|keys| keys.file.as_mut()) {
-            // It may be missing: the first key makes it.
-            *file = base.join(&*file);
-        }
         if let Some(tls) = self.admin_access.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("admin_access").key("tls"), base, problems);
-        }
-        let issuers = SettingPath::root().key("access").key("jwt");
-        for (index, issuer) in self.access.jwt.iter_mut().enumerate() {
-            if let Some(file) = issuer.public_key.as_mut() {
-                file.0 = base.join(&file.0);
-            }
-            let path = issuers.item(index).key("ca_file");
-            find_authorities(issuer.ca_file.as_mut(), &path, base, problems);
         }
         for (name, chain) in &mut self.chains.0 {
             let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
@@ -386,8 +375,7 @@ fn find_authorities(
     base: &FilePath,
     problems: &mut Vec<Problem>,
 ) {
-    let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) else { return };
-    *file = base.join(&*file);
+    let Some(file) = found(file, base) else { return };
     let told = match authorities(file) {
         Ok(_) => return,
         Err(UnusableCertificates::Missing) => {

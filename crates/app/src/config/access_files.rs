@@ -9,7 +9,7 @@ use super::callers;
 use super::file;
 use super::problem::{Problem, SettingPath};
 use super::usage::UsageConfig;
-use super::{RELATIVE_PATHS, UnusableCertificates, authorities};
+use super::{RELATIVE_PATHS, find_authorities};
 
 impl Access {
     /// Makes the paths absolute to `base` and reports files that are missing or cannot be used. Returns the
@@ -29,15 +29,7 @@ impl Access {
             {
                 problems.push(unusable(&item.key("public_key"), file, &problem));
             }
-            if let Some(file) = found(issuer.ca_file.as_mut(), base)
-                && let Err(error) = authorities(file)
-            {
-                let why = match &error {
-                    UnusableCertificates::Missing => String::new(),
-                    UnusableCertificates::Other(why) => why.clone(),
-                };
-                problems.push(unusable(&item.key("ca_file"), file, &why));
-            }
+            find_authorities(issuer.ca_file.as_mut(), &item.key("ca_file"), base, problems);
         }
         let file = found(self.keys.as_mut()?.file.as_mut(), base)?;
         let path = path.key("keys").key("file");
@@ -95,7 +87,7 @@ pub(crate) fn read_keys(path: &Path) -> Result<Vec<KeyRecord>, Vec<String>> {
 }
 
 /// A path as the process sees it; `None` for one that is not given, or could not be read.
-fn found<'p>(path: Option<&'p mut PathBuf>, base: &Path) -> Option<&'p Path> {
+pub(super) fn found<'p>(path: Option<&'p mut PathBuf>, base: &Path) -> Option<&'p Path> {
     let path = path.filter(|path| !path.as_os_str().is_empty())?;
     *path = base.join(&*path);
     Some(path)

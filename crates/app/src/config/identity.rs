@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use wellhead_net::ClientIdentity;
 use wellhead_telemetry::Secret;
 
+use super::access_files::found;
 use super::chain::Upstream;
 use super::problem::{Problem, SettingPath};
 use super::{CA_BYTES_MAX, RELATIVE_PATHS, UnusableCertificates, file};
@@ -72,9 +73,7 @@ pub(super) fn find_identity(
     problems: &mut Vec<Problem>,
 ) {
     for file in [&mut upstream.client_cert_file, &mut upstream.client_key_file] {
-        if let Some(file) = file.as_mut().filter(|file| !file.as_os_str().is_empty()) {
-            *file = base.join(&*file);
-        }
+        found(file.as_mut(), base);
     }
     let Some(files) = IdentityFiles::of(upstream) else { return };
     if let Err(why) = files.read() {
