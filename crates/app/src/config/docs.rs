@@ -66,9 +66,7 @@ marked *Needs a restart* stay as they are until then.
 /// The whole page.
 pub fn page() -> String {
     let mut out = INTRO.to_owned();
-    if let ValueShape::Section(table) = Settings::shape() {
-        section(&mut out, "", &table);
-    }
+    visit(&Settings::shape(), "", &mut |path, table| section(&mut out, path, table));
     while out.ends_with("\n\n") {
         out.pop();
     }
@@ -105,46 +103,32 @@ pub fn paths() -> Vec<String> {
 }
 
 fn section(out: &mut String, path: &str, table: &SettingTable) {
-    let mut first = true;
-    visit(&ValueShape::Section(table.clone()), path, &mut |path, table| {
-        if !first {
-            let _ = write!(out, "## `{path}`\n\n{}\n\n", table.about);
-        } else {
-            let _ = write!(out, "## Top level\n\n");
-            first = false;
-        }
-        out.push_str("| Key | Value | Default | |\n|---|---|---|---|\n");
-        for row in &table.rows {
-            let _ = writeln!(
-                out,
-                "| `{}` | {} | {} | {} |",
-                row.key,
-                kind(&row.shape).replace('|', "\\|"),
-                absent(row),
-                about(row, &join(path, row.key)).replace('|', "\\|")
-            );
-        }
-        out.push('\n');
-    });
+    let _ = match path {
+        "" => write!(out, "## Top level\n\n"),
+        path => write!(out, "## `{path}`\n\n{}\n\n", table.about),
+    };
+    out.push_str("| Key | Value | Default | |\n|---|---|---|---|\n");
+    for row in &table.rows {
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} |",
+            row.key,
+            kind(&row.shape).replace('|', "\\|"),
+            absent(row),
+            about(row, &join(path, row.key)).replace('|', "\\|")
+        );
+    }
+    out.push('\n');
 }
 
 /// Calls `each` for every section, outer ones first.
 fn visit(shape: &ValueShape, path: &str, each: &mut impl FnMut(&str, &SettingTable)) {
-    match shape {
-        ValueShape::Section(table) => {
-            each(path, table);
-            for row in &table.rows {
-                if let Some((path, shape)) = inner(&row.shape, &join(path, row.key)) {
-                    visit(&shape, &path, each);
-                }
-            }
+    let ValueShape::Section(table) = shape else { return };
+    each(path, table);
+    for row in &table.rows {
+        if let Some((path, shape)) = inner(&row.shape, &join(path, row.key)) {
+            visit(&shape, &path, each);
         }
-        ValueShape::Flag
-        | ValueShape::Count
-        | ValueShape::Choice(_)
-        | ValueShape::Text { .. }
-        | ValueShape::List(_)
-        | ValueShape::Map { .. } => {}
     }
 }
 

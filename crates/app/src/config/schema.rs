@@ -47,18 +47,10 @@ fn of(shape: &ValueShape) -> Value {
         ValueShape::Section(table) => section(table),
         ValueShape::List(item) => json!({ "type": "array", "items": of(item) }),
         ValueShape::Map { key, value } => {
-            let names = match &**key {
-                ValueShape::Text { pattern: Some(pattern), .. } => {
-                    json!({ "pattern": format!("^({pattern})$") })
-                }
-                ValueShape::Text { pattern: None, .. }
-                | ValueShape::Flag
-                | ValueShape::Count
-                | ValueShape::Choice(_)
-                | ValueShape::Section(_)
-                | ValueShape::List(_)
-                | ValueShape::Map { .. } => json!({}),
-            };
+            let mut names = json!({});
+            if let ValueShape::Text { pattern: Some(pattern), .. } = &**key {
+                names["pattern"] = json!(format!("^({pattern})$"));
+            }
             json!({ "type": "object", "propertyNames": names, "additionalProperties": of(value) })
         }
     }
