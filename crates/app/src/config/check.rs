@@ -30,7 +30,7 @@ use wellhead_watch::Mode;
 use self::identity::has_tls;
 use super::chain::{Auth, Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::name::{HeaderName, LabelName};
-use super::near::near;
+use super::near::suggestion;
 use super::place::{is_private, reaches};
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
@@ -787,10 +787,9 @@ impl Checker<'_> {
             if values.is_empty() {
                 let labels = chain.upstreams.iter().flat_map(|upstream| upstream.labels.iter());
                 let labels: Vec<&str> = labels.map(|(name, _)| name.as_ref()).collect();
-                let hint = match near(name.as_ref(), labels.iter().copied()) {
-                    Some(meant) => format!("did you mean `{meant}`?"),
-                    None => format!("add `labels: {{ {name}: ... }}` to those it should pick"),
-                };
+                let hint = suggestion(name.as_ref(), labels.iter().copied(), || {
+                    format!("add `labels: {{ {name}: ... }}` to those it should pick")
+                });
                 self.key_error(&place, format!("no upstream has the label `{name}`"), hint);
             } else {
                 let hint = format!("the values are {}", listed(&unique(values)));
@@ -810,10 +809,9 @@ impl Checker<'_> {
             if known.contains(&id.as_str()) {
                 continue;
             }
-            let hint = match near(id.as_str(), known.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the upstreams of this chain are {}", listed(&known)),
-            };
+            let hint = suggestion(id.as_str(), known.iter().copied(), || {
+                format!("the upstreams of this chain are {}", listed(&known))
+            });
             self.error(&path.item(index), format!("no upstream has the id `{id}`"), hint);
         }
         if ids.is_empty() {

@@ -60,6 +60,15 @@ pub(super) fn near<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -
     closest(word, allowed).map(|(_, candidate)| candidate)
 }
 
+/// A hint at the allowed word that was probably meant, or else another one.
+pub(super) fn suggestion<'a>(
+    word: &str,
+    allowed: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    near(word, allowed).map_or_else(otherwise, |meant| format!("did you mean `{meant}`?"))
+}
+
 /// The allowed word that `word` is but for a slip: one edit, its case, `-` and `_`.
 pub(super) fn slip<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, allowed).filter(|(distance, _)| *distance <= 1).map(|(_, candidate)| candidate)

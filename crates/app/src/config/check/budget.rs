@@ -3,7 +3,7 @@
 use wellhead_upstream::Provider;
 
 use super::super::chain::Upstream;
-use super::super::near::near;
+use super::super::near::suggestion;
 use super::super::problem::{Problem, SettingPath};
 use super::super::read::listed;
 use super::super::value::ReloadTrigger;
@@ -12,10 +12,8 @@ use super::Checker;
 impl Checker<'_> {
     pub(super) fn budget(&mut self, path: &SettingPath, upstream: &Upstream) {
         let (path, budget) = (path.key("budget"), &upstream.budget);
-        let reversed = match (budget.credits_per_day, budget.credits_per_month) {
-            (Some(day), Some(month)) => day > month,
-            (_, None) | (None, _) => false,
-        };
+        let caps = budget.credits_per_day.zip(budget.credits_per_month);
+        let reversed = caps.is_some_and(|(day, month)| day > month);
         self.ordered(&path, "credits_per_day", "credits_per_month", reversed);
         self.calls_budget(&path, upstream);
         let place = path.key("plan");
@@ -29,11 +27,10 @@ impl Checker<'_> {
         if provider.plan(&plan.0).is_none() {
             let names: Vec<_> = provider.plans.iter().map(|plan| plan.name.as_str()).collect();
             let message = format!("`{}` has no such plan", provider.id);
-            let hint = match near(&plan.0, names.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None if names.is_empty() => "say what it allows in `budget` instead".to_owned(),
-                None => format!("its plans are {}", listed(&names)),
-            };
+            let hint = suggestion(&plan.0, names.iter().copied(), || match names.is_empty() {
+                true => "say what it allows in `budget` instead".to_owned(),
+                false => format!("its plans are {}", listed(&names)),
+            });
             self.error(&place, message, hint);
         }
     }

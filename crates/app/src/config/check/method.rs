@@ -3,7 +3,7 @@
 use wellhead_eth::{Access, MethodGlob, MethodTable};
 
 use super::super::chain::ChainMethods;
-use super::super::near::near;
+use super::super::near::suggestion;
 use super::super::problem::{Problem, SettingPath};
 use super::Checker;
 
@@ -74,10 +74,9 @@ impl Checker<'_> {
                 continue;
             }
             let names = rows.iter().filter(|row| !row.is_unknown()).map(|row| row.name);
-            let hint = match near(glob.as_str(), names) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "fine for a method of your own; check the spelling otherwise".to_owned(),
-            };
+            let hint = suggestion(glob.as_str(), names, || {
+                "fine for a method of your own; check the spelling otherwise".to_owned()
+            });
             let message = format!("`{glob}` matches no method that wellhead knows");
             self.push(Problem::warning(&item, message).hint(hint));
         }

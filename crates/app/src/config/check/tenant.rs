@@ -7,7 +7,7 @@ use wellhead_eth::MethodGlob;
 use super::super::access::{QuotaConfig, QuotaGroupConfig, Rights, TenantConfig};
 use super::super::callers::anonymous;
 use super::super::name::{ChainName, LabelName, QuotaName};
-use super::super::near::near;
+use super::super::near::suggestion;
 use super::super::network::Network;
 use super::super::problem::{Problem, SettingPath};
 use super::super::read::listed;
@@ -18,15 +18,14 @@ const NAMES_SHOWN_MAX: usize = 10;
 
 /// What is there instead, or how to add it.
 fn instead(name: &str, known: &[&str], what: &str, add: String) -> String {
-    match near(name, known.iter().copied()) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None if known.is_empty() => add,
-        None if known.len() > NAMES_SHOWN_MAX => {
+    suggestion(name, known.iter().copied(), || match known.len() {
+        0 => add,
+        count if count > NAMES_SHOWN_MAX => {
             let shown = listed(&known[..NAMES_SHOWN_MAX]);
-            format!("the {what} are {shown} and {} more", known.len() - NAMES_SHOWN_MAX)
+            format!("the {what} are {shown} and {} more", count - NAMES_SHOWN_MAX)
         }
-        None => format!("the {what} are {}", listed(known)),
-    }
+        _ => format!("the {what} are {}", listed(known)),
+    })
 }
 
 impl Checker<'_> {
