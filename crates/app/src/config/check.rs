@@ -616,14 +616,9 @@ impl Checker<'_> {
                 let hint = "name some: `methods: [debug_*]`";
                 self.error(&path.key("methods"), "the route has no methods", hint);
             }
-            let earlier = chain.routes[..index].iter();
-            let covered = |glob: &MethodGlob| {
-                earlier.clone().flat_map(|route| &route.methods).any(|other| covers(other, glob))
-            };
-            if !route.methods.is_empty() && route.methods.iter().all(covered) {
-                let message = "this route is never used: routes before it match all its methods";
-                self.push(Problem::warning(&path, message).hint("move it up, or remove it"));
-            }
+            let earlier = chain.routes[..index].iter().flat_map(|route| &route.methods);
+            let message = "this route is never used: routes before it match all its methods";
+            self.unused_rule(&path, &route.methods, earlier, message);
             match (&route.only, &route.upstreams) {
                 (Some(_), Some(_)) => {
                     self.error(
@@ -656,14 +651,9 @@ impl Checker<'_> {
             }
             self.globs(&path.key("methods"), &rule.methods);
             self.quorum_methods(&path.key("methods"), &rule.methods);
-            let earlier = chain.quorum[..index].iter();
-            let covered = |glob: &MethodGlob| {
-                earlier.clone().flat_map(|other| &other.methods).any(|other| covers(other, glob))
-            };
-            if !rule.methods.is_empty() && rule.methods.iter().all(covered) {
-                let message = "this rule is never used: rules before it match all its methods";
-                self.push(Problem::warning(&path, message).hint("move it up, or remove it"));
-            }
+            let earlier = chain.quorum[..index].iter().flat_map(|other| &other.methods);
+            let message = "this rule is never used: rules before it match all its methods";
+            self.unused_rule(&path, &rule.methods, earlier, message);
             self.quorum_numbers(&path, rule, chain.upstreams.len());
         }
     }
@@ -732,14 +722,9 @@ impl Checker<'_> {
                 self.error(&item.key("methods"), "the level is for no method", hint);
                 continue;
             }
-            let earlier = verify.levels[..index].iter();
-            let covered = |glob: &MethodGlob| {
-                earlier.clone().flat_map(|level| &level.methods).any(|other| covers(other, glob))
-            };
-            if level.methods.iter().all(covered) {
-                let message = "this level is never used: those before it match all its methods";
-                self.push(Problem::warning(&item, message).hint("move it up, or remove it"));
-            }
+            let earlier = verify.levels[..index].iter().flat_map(|level| &level.methods);
+            let message = "this level is never used: those before it match all its methods";
+            self.unused_rule(&item, &level.methods, earlier, message);
             let is_checked = |glob: &MethodGlob| {
                 let mut rows = MethodTable::standard().rows().iter();
                 rows.any(|row| glob.matches(row.name) && wellhead_proxy::is_verifiable(row))
@@ -820,35 +805,8 @@ impl Checker<'_> {
     }
 }
 
-/// Whether everything that `inner` matches, `outer` matches too. Says no when unsure.
-fn covers(outer: &MethodGlob, inner: &MethodGlob) -> bool {
-    // A star in `inner` is then matched as a character, which only a star of `outer` does.
-    outer == inner || outer.matches(inner.as_str())
-}
-
 fn unique(mut words: Vec<&str>) -> Vec<&str> {
     words.sort_unstable();
     words.dedup();
     words
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_pattern_covers_another() {
-        for (outer, inner, yes) in [
-            ("*", "eth_call", true),
-            ("*", "debug_*", true),
-            ("debug_*", "debug_trace*", true),
-            ("debug_trace*", "debug_*", false),
-            ("eth_call", "eth_call", true),
-            ("eth_call", "*", false),
-            ("*_call", "eth_*", false),
-        ] {
-            let glob = |text: &str| text.parse::<MethodGlob>().expect("a good pattern");
-            assert_eq!(covers(&glob(outer), &glob(inner)), yes, "{outer} {inner}");
-        }
-    }
 }

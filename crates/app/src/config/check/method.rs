@@ -17,6 +17,12 @@ fn are_public(glob: &MethodGlob) -> Option<(bool, bool)> {
     Some((others.is_empty(), public.is_empty()))
 }
 
+/// Whether everything that `inner` matches, `outer` matches too. Says no when unsure.
+fn covers(outer: &MethodGlob, inner: &MethodGlob) -> bool {
+    // A star in `inner` is then matched as a character, which only a star of `outer` does.
+    outer == inner || outer.matches(inner.as_str())
+}
+
 impl Checker<'_> {
     /// What stands in the lists of a chain: `allow` says nothing of dangerous methods, and
     /// `dangerous` nothing of others.
@@ -64,6 +70,20 @@ impl Checker<'_> {
         }
     }
 
+    /// Warns of a rule that is never used, because `earlier` patterns match all its methods.
+    pub(super) fn unused_rule<'g>(
+        &mut self,
+        rule: &SettingPath,
+        methods: &[MethodGlob],
+        earlier: impl Iterator<Item = &'g MethodGlob> + Clone,
+        message: &str,
+    ) {
+        let is_covered = |glob: &MethodGlob| earlier.clone().any(|other| covers(other, glob));
+        if !methods.is_empty() && methods.iter().all(is_covered) {
+            self.push(Problem::warning(rule, message).hint("move it up, or remove it"));
+        }
+    }
+
     /// Warns of patterns that match nothing we know: probably misspelt.
     pub(super) fn globs(&mut self, path: &SettingPath, globs: &[MethodGlob]) {
         let rows = MethodTable::standard().rows();
@@ -79,6 +99,27 @@ impl Checker<'_> {
             });
             let message = format!("`{glob}` matches no method that wellhead knows");
             self.push(Problem::warning(&item, message).hint(hint));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pattern_covers_another() {
+        for (outer, inner, yes) in [
+            ("*", "eth_call", true),
+            ("*", "debug_*", true),
+            ("debug_*", "debug_trace*", true),
+            ("debug_trace*", "debug_*", false),
+            ("eth_call", "eth_call", true),
+            ("eth_call", "*", false),
+            ("*_call", "eth_*", false),
+        ] {
+            let glob = |text: &str| text.parse::<MethodGlob>().expect("a good pattern");
+            assert_eq!(covers(&glob(outer), &glob(inner)), yes, "{outer} {inner}");
         }
     }
 }

@@ -2,7 +2,6 @@
 //! something.
 
 use wellhead_access::{ANONYMOUS, AnonymousRule, QUOTA_GROUPS_MAX, RIGHTS_ITEMS_MAX};
-use wellhead_eth::MethodGlob;
 
 use super::super::access::{QuotaConfig, QuotaGroupConfig, Rights, TenantConfig};
 use super::super::callers::anonymous;
@@ -11,7 +10,7 @@ use super::super::near::suggestion;
 use super::super::network::Network;
 use super::super::problem::{Problem, SettingPath};
 use super::super::read::listed;
-use super::{Checker, covers};
+use super::Checker;
 
 /// More names in a hint are not read.
 const NAMES_SHOWN_MAX: usize = 10;
@@ -289,16 +288,10 @@ impl Checker<'_> {
             if price.methods.is_empty() {
                 let hint = "name some: `methods: [eth_getLogs]`";
                 self.error(&item.key("methods"), "the price is for no method", hint);
-                continue;
             }
-            let earlier = prices[..index].iter();
-            let covered = |glob: &MethodGlob| {
-                earlier.clone().flat_map(|price| &price.methods).any(|other| covers(other, glob))
-            };
-            if price.methods.iter().all(covered) {
-                let message = "this price is never used: those before it match all its methods";
-                self.push(Problem::warning(&item, message).hint("move it up, or remove it"));
-            }
+            let earlier = prices[..index].iter().flat_map(|price| &price.methods);
+            let message = "this price is never used: those before it match all its methods";
+            self.unused_rule(&item, &price.methods, earlier, message);
         }
     }
 }
