@@ -149,7 +149,7 @@ impl Checker<'_> {
     }
 
     /// An error about something that clashes with what stands at `first`.
-    fn clash(&mut self, path: &SettingPath, first: &SettingPath, message: String, hint: &str) {
+    fn clash(&mut self, path: &SettingPath, first: &SettingPath, message: &str, hint: &str) {
         let other = self.span(first);
         self.push(Problem::error(path, message).hint(hint).other(other, "also here"));
     }
@@ -416,7 +416,7 @@ impl Checker<'_> {
                 }
                 Some(first) => {
                     let message = format!("two chains would be served at `/{segment}`");
-                    self.clash(&path, &first, message, "each name, alias and id may stand once");
+                    self.clash(&path, &first, &message, "each name, alias and id may stand once");
                 }
             }
         }
@@ -447,7 +447,7 @@ impl Checker<'_> {
             {
                 let first = path.item(first).key("id");
                 let message = format!("the upstream id `{}` is used twice", upstream.id);
-                self.clash(&item.key("id"), &first, message, "ids are unique within a chain");
+                self.clash(&item.key("id"), &first, &message, "ids are unique within a chain");
             }
             if !self.touched(&item.key("url"))
                 && let Some(first) = urls.insert(upstream.url.expose(), index)

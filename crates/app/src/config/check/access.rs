@@ -5,6 +5,7 @@
 //! [`plan`], which makes of the settings what serves, so that `check` and `serve` never disagree.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -107,34 +108,34 @@ impl Checker<'_> {
             self.tenant_of(&item.key("tenant"), key.tenant.as_ref());
             self.quota_of(&item.key("quota"), key.quota.as_ref());
             self.rights(&item.key("rights"), &key.rights);
-            if self.is_second(&mut ids, key.id, &item.key("id")) {
+            let (id, hash) = (item.key("id"), item.key("hash"));
+            if let Some(first) = self.seen_before(&mut ids, key.id, &id) {
                 let hint = "each key has its own id, which `wellhead key create` shows";
-                let first = ids[&key.id].clone();
-                self.clash(&item.key("id"), &first, "two keys have this id".to_owned(), hint);
-            } else if self.is_second(&mut hashes, key.hash.to_hex(), &item.key("hash")) {
+                self.clash(&id, &first, "two keys have this id", hint);
+            } else if let Some(first) = self.seen_before(&mut hashes, key.hash.to_hex(), &hash) {
                 let hint = "give each key the hash that `wellhead key create` shows with its id";
-                let first = hashes[&key.hash.to_hex()].clone();
-                self.clash(&item.key("hash"), &first, "two keys have this hash".to_owned(), hint);
+                self.clash(&hash, &first, "two keys have this hash", hint);
             }
         }
     }
 
-    /// Whether `name` was seen before; what could not be read was not.
-    pub(super) fn is_second<K: Eq + Hash>(
+    /// Where `name` was seen first, if it was seen before; what could not be read was not.
+    pub(super) fn seen_before<K: Eq + Hash>(
         &self,
         seen: &mut HashMap<K, SettingPath>,
         name: K,
         place: &SettingPath,
-    ) -> bool {
+    ) -> Option<SettingPath> {
         if self.touched(place) {
-            return false;
+            return None;
         }
-        let mut is_second = true;
-        seen.entry(name).or_insert_with(|| {
-            is_second = false;
-            place.clone()
-        });
-        is_second
+        match seen.entry(name) {
+            Entry::Occupied(first) => Some(first.get().clone()),
+            Entry::Vacant(free) => {
+                free.insert(place.clone());
+                None
+            }
+        }
     }
 
     /// Where keys and tokens are looked for.
@@ -174,12 +175,10 @@ impl Checker<'_> {
             }
             // Two texts may be one network.
             if let Ok(network) = parse_network(cidr.as_ref())
-                && self.is_second(&mut seen, network, &item.key("cidr"))
+                && let Some(first) = self.seen_before(&mut seen, network, &item.key("cidr"))
             {
-                let (message, hint) =
-                    ("this network is listed twice".to_owned(), "keep one of the two");
-                let first = seen[&network].clone();
-                self.clash(&item.key("cidr"), &first, message, hint);
+                let message = "this network is listed twice";
+                self.clash(&item.key("cidr"), &first, message, "keep one of the two");
             }
             let problem = match (tenant, deny) {
                 (Some(_), true) => ("the network has both `tenant` and `deny`", "keep one of them"),
@@ -211,10 +210,10 @@ impl Checker<'_> {
             let Ok(read) = name.as_ref().parse::<wellhead_access::CertificateName>() else {
                 continue;
             };
-            if self.is_second(&mut seen, read.clone(), &place) {
+            if let Some(first) = self.seen_before(&mut seen, read, &place) {
                 let problem = Problem::error(&place, "this name is listed twice")
                     .hint("case does not matter in `dns:` names: keep one of the two");
-                let (span, other) = (self.key_span(&place), self.key_span(&seen[&read]));
+                let (span, other) = (self.key_span(&place), self.key_span(&first));
                 self.push(problem.at(span).other(other, "also here"));
             }
         }

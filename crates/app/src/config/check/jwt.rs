@@ -20,11 +20,10 @@ impl Checker<'_> {
         }
         for (index, issuer) in jwt.iter().enumerate() {
             let item = path.item(index);
-            if self.is_second(&mut seen, issuer.issuer.0.as_str(), &item.key("issuer")) {
-                let first = seen[issuer.issuer.0.as_str()].clone();
+            let place = item.key("issuer");
+            if let Some(first) = self.seen_before(&mut seen, issuer.issuer.0.as_str(), &place) {
                 let hint = "give one entry all that holds for its tokens";
-                let message = "this issuer is listed twice".to_owned();
-                self.clash(&item.key("issuer"), &first, message, hint);
+                self.clash(&place, &first, "this issuer is listed twice", hint);
             }
             self.issuer_keys(&item, issuer);
             self.issuer_claims(&item, issuer);

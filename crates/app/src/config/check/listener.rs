@@ -126,11 +126,11 @@ impl Checker<'_> {
                 if other.name == token.name {
                     let message = format!("two tokens are called `{}`", token.name);
                     let hint = "audit lines tell tokens by their names: give each its own";
-                    self.clash(&item.key("name"), &first.key("name"), message, hint);
+                    self.clash(&item.key("name"), &first.key("name"), &message, hint);
                 }
                 if other.hash == token.hash {
-                    let message = "this token is listed twice".to_owned();
-                    let hint = "give one entry all its roles";
+                    let (message, hint) =
+                        ("this token is listed twice", "give one entry all its roles");
                     self.clash(&item.key("hash"), &first.key("hash"), message, hint);
                 }
             }
@@ -142,7 +142,7 @@ impl Checker<'_> {
                 && !self.touched(&item(index))
                 && !self.touched(&item(first))
             {
-                let message = "this certificate is listed twice".to_owned();
+                let message = "this certificate is listed twice";
                 self.clash(&item(index), &item(first), message, "give one entry all its roles");
             }
         }

@@ -54,7 +54,7 @@ impl Checker<'_> {
         for (index, domain) in acme.domains.iter().enumerate() {
             if let Some(first) = acme.domains[..index].iter().position(|it| it == domain) {
                 let message = format!("the domain `{domain}` is listed twice");
-                self.clash(&path.item(index), &path.item(first), message, "remove one of them");
+                self.clash(&path.item(index), &path.item(first), &message, "remove one of them");
             }
         }
     }
