@@ -402,15 +402,7 @@ fn default_dir(goals: &[Goal], now: u64) -> PathBuf {
 /// `20261122-101500`, UTC.
 fn stamp(unix: u64) -> String {
     let (days, second) = (unix / 86_400, unix % 86_400);
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": civil_from_days.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
+    let (year, month, day) = wellhead_limit::civil(u32::try_from(days).unwrap_or(u32::MAX));
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }

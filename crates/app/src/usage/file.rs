@@ -169,7 +169,7 @@ impl FileWriter {
     fn open_from(&self, day: u32, part: u32) -> io::Result<OpenFile> {
         fs::create_dir_all(&self.settings.folder)?;
         for part in part..PARTS_MAX {
-            let name = FileName { day: date(day), part, end: self.end() };
+            let name = FileName { day: wellhead_limit::civil(day), part, end: self.end() };
             let path = self.settings.folder.join(name.to_string());
             let is_new = !path.exists();
             let file = File::options().create(true).read(true).append(true).open(&path)?;
@@ -223,10 +223,6 @@ impl OpenFile {
         let has_header = self.file.read_exact(&mut begin).is_ok() && begin == header.as_bytes();
         Ok(has_header)
     }
-}
-
-fn date(day: u32) -> (u32, u32, u32) {
-    wellhead_limit::civil(day)
 }
 
 /// `usage-{date}.{end}`, or with a number before the end. In the order of time.
