@@ -116,7 +116,7 @@ impl KeyContext {
                 chains: None,
                 knows_quotas: false,
             },
-            store: Ok(KeyStore::File(file.to_owned())),
+            store: Ok(KeyStore(file.to_owned())),
             url: "http://127.0.0.1:4545".to_owned(),
             accepts_foreign: None,
             chains: Vec::new(),
@@ -132,7 +132,7 @@ impl KeyContext {
             return Err(CommandError::Config(problems.join("\n")));
         }
         let own = keys.and_then(|keys| keys.file.clone());
-        let store = file.map(Path::to_owned).or(own).map(KeyStore::File);
+        let store = file.map(Path::to_owned).or(own).map(KeyStore);
         Ok(Self {
             rules: KeyRules {
                 tenants,

@@ -71,7 +71,7 @@ impl KeyAdmin {
     pub(crate) fn new(settings: &Settings, control: Option<Arc<CallerControl>>) -> Self {
         Self(settings.access.keys.as_ref().zip(control).map(|(keys, control)| {
             let rules = ArcSwap::from_pointee(rules_of(settings, keys, &control));
-            Arc::new(KeyDesk { control, rules, store: keys.file.clone().map(KeyStore::File) })
+            Arc::new(KeyDesk { control, rules, store: keys.file.clone().map(KeyStore) })
         }))
     }
 

@@ -23,12 +23,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// What only its owner may read.
 const MODE: u32 = 0o600;
 
-/// Where keys are kept.
+/// Where keys are kept: a file with a record on each line.
 #[derive(Debug, Clone)]
-pub(crate) enum KeyStore {
-    /// A file with a record on each line.
-    File(PathBuf),
-}
+pub(crate) struct KeyStore(pub(crate) PathBuf);
 
 /// What came of a change, and all keys after it.
 #[derive(Debug)]
@@ -40,21 +37,17 @@ pub(crate) struct ChangedKeys<T> {
 impl KeyStore {
     /// What it is called in a message.
     pub(crate) fn place(&self) -> String {
-        match self {
-            Self::File(path) => path.display().to_string(),
-        }
+        self.0.display().to_string()
     }
 
     /// All keys.
     pub(crate) fn read(&self) -> Result<KeyList, KeyProblem> {
-        match self {
-            Self::File(path) => match read(path)? {
-                Some(text) => parse(path, &text),
-                None => Err(KeyProblem::System(format!(
-                    "there is no file of keys at `{}`: `wellhead key create` makes it",
-                    path.display()
-                ))),
-            },
+        match read(&self.0)? {
+            Some(text) => parse(&self.0, &text),
+            None => Err(KeyProblem::System(format!(
+                "there is no file of keys at `{}`: `wellhead key create` makes it",
+                self.0.display()
+            ))),
         }
     }
 
@@ -64,34 +57,27 @@ impl KeyStore {
         &self,
         change: impl FnOnce(&mut KeyList) -> Result<T, KeyProblem>,
     ) -> Result<ChangedKeys<T>, KeyProblem> {
-        match self {
-            Self::File(path) => change_file(path, change),
+        let path = &self.0;
+        let failed = |what: &str, error: io::Error| {
+            KeyProblem::System(format!("`{}` {what}: {error}", path.display()))
+        };
+        // A link stays a link: what it leads to is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = match target.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            Some(_) | None => PathBuf::from("."),
+        };
+        let _lock = lock(&folder).map_err(|error| failed("cannot be changed", error))?;
+        let text = read(&target)?;
+        let mut list = parse(path, text.as_deref().unwrap_or_default())?;
+        let outcome = change(&mut list)?;
+        let changed = list.to_text();
+        if text.as_ref() != Some(&changed) {
+            replace(&folder, &target, &changed)
+                .map_err(|error| failed("cannot be written", error))?;
         }
+        Ok(ChangedKeys { outcome, records: list.records().cloned().collect() })
     }
-}
-
-fn change_file<T>(
-    path: &Path,
-    change: impl FnOnce(&mut KeyList) -> Result<T, KeyProblem>,
-) -> Result<ChangedKeys<T>, KeyProblem> {
-    let failed = |what: &str, error: io::Error| {
-        KeyProblem::System(format!("`{}` {what}: {error}", path.display()))
-    };
-    // A link stays a link: what it leads to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = match target.parent() {
-        Some(folder) if folder != Path::new("") => folder.to_owned(),
-        Some(_) | None => PathBuf::from("."),
-    };
-    let _lock = lock(&folder).map_err(|error| failed("cannot be changed", error))?;
-    let text = read(&target)?;
-    let mut list = parse(path, text.as_deref().unwrap_or_default())?;
-    let outcome = change(&mut list)?;
-    let changed = list.to_text();
-    if text.as_ref() != Some(&changed) {
-        replace(&folder, &target, &changed).map_err(|error| failed("cannot be written", error))?;
-    }
-    Ok(ChangedKeys { outcome, records: list.records().cloned().collect() })
 }
 
 /// `None` if there is no such file.
@@ -194,7 +180,7 @@ mod tests {
     fn a_file_that_is_missing_is_made_for_its_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.jsonl");
-        let store = KeyStore::File(path.clone());
+        let store = KeyStore(path.clone());
         let problem = store.read().unwrap_err().to_string();
         assert!(problem.contains("there is no file of keys at"), "{problem}");
         assert_eq!(add(&store, 1).unwrap(), 1);
@@ -209,7 +195,7 @@ mod tests {
     #[test]
     fn two_changes_at_once_lose_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let store = KeyStore::File(folder.path().join("keys.jsonl"));
+        let store = KeyStore(folder.path().join("keys.jsonl"));
         std::thread::scope(|scope| {
             for worker in 0..4 {
                 let store = &store;
@@ -226,7 +212,7 @@ mod tests {
     fn what_fails_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.jsonl");
-        let store = KeyStore::File(path.clone());
+        let store = KeyStore(path.clone());
         add(&store, 1).unwrap();
         let before = fs::read_to_string(&path).unwrap();
         let failed = store.change(|list| {
@@ -239,10 +225,10 @@ mod tests {
         let problem = add(&store, 2).unwrap_err().to_string();
         assert!(problem.contains("so it is left as it is:\n  line 1: "), "{problem}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"id\":1}\n");
-        let nowhere = KeyStore::File(folder.path().join("none/keys.jsonl"));
+        let nowhere = KeyStore(folder.path().join("none/keys.jsonl"));
         let problem = add(&nowhere, 1).unwrap_err().to_string();
         assert!(problem.contains("none/keys.jsonl` cannot be changed: "), "{problem}");
-        let no_file = KeyStore::File(folder.path().to_owned());
+        let no_file = KeyStore(folder.path().to_owned());
         let problem = add(&no_file, 1).unwrap_err().to_string();
         assert!(problem.contains("cannot be read: it is not a regular file"), "{problem}");
     }
@@ -253,7 +239,7 @@ mod tests {
         let (real, link) = (folder.path().join("real"), folder.path().join("link"));
         fs::write(&real, "# mine\n").unwrap();
         symlink(&real, &link).unwrap();
-        add(&KeyStore::File(link.clone()), 1).unwrap();
+        add(&KeyStore(link.clone()), 1).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(fs::read_to_string(&real).unwrap().starts_with("# mine\n{"));
     }
