@@ -257,7 +257,7 @@ fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Co
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
     let dir = run.dir.clone();
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(CommandError::system)?;
     let ahead = ahead(&goals, &forecasts, plans, run.most + run.spare);
     let played =
         runtime.block_on(play(common, ExperimentRun { run, goals: &goals, ahead }, plans))?;
@@ -384,10 +384,7 @@ fn is_meant() -> Result<bool, CommandError> {
     let _ = write!(error, "send them? [y/N] ");
     let _ = error.flush();
     let mut answer = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .map_err(|error| CommandError::System(error.to_string()))?;
+    std::io::stdin().lock().read_line(&mut answer).map_err(CommandError::system)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
@@ -530,9 +527,7 @@ fn next_experiment<'a>(
 fn ended(error: &RunError) -> CommandError {
     match error {
         RunError::Other(_) => CommandError::Config(error.to_string()),
-        RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => {
-            CommandError::System(error.to_string())
-        }
+        RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => CommandError::system(error),
     }
 }
 
@@ -753,13 +748,7 @@ mod tests {
     }
 
     fn refused<T>(outcome: Result<T, CommandError>) -> String {
-        match outcome {
-            Ok(_) => String::new(),
-            Err(CommandError::Config(text) | CommandError::System(text)) => text,
-            Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
-                "it differs".to_owned()
-            }
-        }
+        outcome.map_or_else(CommandError::text, |_| String::new())
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn run() -> ExitCode {
         Command::Analyze(arguments) => analyze::command(&arguments.what),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::schema());
-            schema.map_err(|error| CommandError::System(error.to_string())).map(|text| say(&text))
+            schema.map_err(CommandError::system).map(|text| say(&text))
         }
         Command::Man(arguments) => man_command(&arguments.folder),
         Command::Completions(arguments) => {
@@ -100,12 +100,11 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
 fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let began = clock::system_time();
     let mut settings = settings(arguments)?;
-    let system = |error: crate::serve_error::ServeError| CommandError::System(error.to_string());
-    let given = GivenSockets::take().map_err(system)?;
+    let given = GivenSockets::take().map_err(CommandError::system)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     raise_file_limit();
     let kept = keep_what_is_spent(&mut settings);
-    let running = serve::start(&Arc::new(settings), given).map_err(system)?;
+    let running = serve::start(&Arc::new(settings), given).map_err(CommandError::system)?;
     let running = running.reloading(reload_source(arguments, kept, began)).handing_over();
     let addresses = running.addresses.clone();
     for chain in running.proxy.load().chains() {
@@ -118,11 +117,11 @@ fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
         version = env!("CARGO_PKG_VERSION"),
         "wellhead is up"
     );
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(CommandError::system)?;
     let ended = runtime.block_on(running.control(std::future::pending(), || ()));
     // A file on a disk that hangs is not waited for.
     runtime.shutdown_background();
-    ended.map_err(system)
+    ended.map_err(CommandError::system)
 }
 
 /// A connection is a file: as many may be open as the hard limit allows. Shells and services often begin with 1,024.

@@ -39,14 +39,13 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), CommandError> {
     let (stop, stopped) = std::sync::mpsc::channel();
     let fleet = start_fleet(arguments.seed, stopped)?;
     let settings = settings(arguments, &fleet)?;
-    let running = serve::start(&Arc::new(settings), GivenSockets::default())
-        .map_err(|error| CommandError::System(error.to_string()))?;
+    let running =
+        serve::start(&Arc::new(settings), GivenSockets::default()).map_err(CommandError::system)?;
     introduce(&running.addresses);
 
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(CommandError::system)?;
     let outcome = runtime.block_on(async {
-        let client = Client::new(running.addresses.listen, arguments.rate, arguments.seed)
-            .map_err(|error| CommandError::System(error.to_string()))?;
+        let client = Client::new(running.addresses.listen, arguments.rate, arguments.seed)?;
         let client = Arc::new(client);
         let calls = tokio::spawn(Arc::clone(&client).call(fleet.known.clone()));
         let show = show(Arc::clone(&running.proxy), Arc::clone(&client), fleet.sky.clone(), live);
@@ -63,8 +62,7 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), CommandError> {
             shown.abort();
             say(&format!("\n{}", client.summary()));
         };
-        let outcome = running.control(until, stopping).await;
-        outcome.map_err(|error| CommandError::System(error.to_string()))
+        running.control(until, stopping).await.map_err(CommandError::system)
     });
     // The fleet's thread ends when this end of the channel is gone.
     drop(stop);

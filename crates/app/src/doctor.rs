@@ -38,7 +38,7 @@ const UPSTREAMS_AT_ONCE: usize = 64;
 pub(crate) fn command(arguments: &Doctor) -> Result<(), CommandError> {
     let (mut found, settings) = read_config(arguments);
     if let Some(settings) = settings {
-        let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+        let runtime = serve::runtime().map_err(CommandError::system)?;
         found.extend(runtime.block_on(check(&settings, arguments.timeout)));
         // A name server that hangs would else hold it up.
         runtime.shutdown_background();

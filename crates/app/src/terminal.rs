@@ -21,6 +21,21 @@ pub(crate) enum CommandError {
     Unmet(GateOutcome),
 }
 
+impl CommandError {
+    pub(crate) fn system(error: impl std::fmt::Display) -> Self {
+        Self::System(error.to_string())
+    }
+
+    /// What the person reads, if it is not printed yet.
+    #[cfg(test)]
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Config(text) | Self::System(text) => text,
+            Self::Unwell | Self::Differs | Self::Unmet(_) => "already printed".to_owned(),
+        }
+    }
+}
+
 /// Prints what the command was asked for on standard output. A closed pipe is no error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());

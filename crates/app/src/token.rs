@@ -15,8 +15,7 @@ const KIND: &str = "admin";
 
 /// Makes a token, and prints it.
 pub(crate) fn command(arguments: &NewToken) -> Result<(), CommandError> {
-    let made = ApiKey::generate(KIND, &mut StdRng::from_os_rng())
-        .map_err(|error| CommandError::System(error.to_string()))?;
+    let made = ApiKey::generate(KIND, &mut StdRng::from_os_rng()).map_err(CommandError::system)?;
     say(&text(arguments, made.text.expose()));
     Ok(())
 }

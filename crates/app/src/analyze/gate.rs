@@ -78,8 +78,7 @@ pub(super) fn decide_on(
         });
         let decision = GateDecision { conditions: results, baseline, outcome };
         let told = document(judged.run, &measured, &verdicts, decision);
-        let text = serde_json::to_string_pretty(&told)
-            .map_err(|error| CommandError::System(error.to_string()))?;
+        let text = serde_json::to_string_pretty(&told).map_err(CommandError::system)?;
         if conditions.takes_stdout() { say(&text) } else { write(path, &format!("{text}\n"))? }
     }
     match outcome {

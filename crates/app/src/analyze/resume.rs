@@ -207,13 +207,7 @@ mod tests {
     }
 
     fn check(kept: &[&str], given: &[&str], expected: Result<&[&str], &str>) {
-        let found = match urls(&texts(kept), &texts(given)) {
-            Ok(found) => Ok(found),
-            Err(CommandError::Config(why) | CommandError::System(why)) => Err(why),
-            Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
-                Err(String::new())
-            }
-        };
+        let found = urls(&texts(kept), &texts(given)).map_err(CommandError::text);
         assert_eq!(found, expected.map(texts).map_err(str::to_owned), "{kept:?} {given:?}");
     }
 
@@ -265,12 +259,8 @@ mod tests {
 
     #[test]
     fn what_is_not_stored_is_given_again() {
-        let told = |outcome: Result<Vec<String>, CommandError>| match outcome {
-            Ok(found) => found.join(" | "),
-            Err(CommandError::Config(why) | CommandError::System(why)) => why,
-            Err(CommandError::Differs | CommandError::Unwell | CommandError::Unmet(_)) => {
-                String::new()
-            }
+        let told = |outcome: Result<Vec<String>, CommandError>| {
+            outcome.map_or_else(CommandError::text, |found| found.join(" | "))
         };
         let kept = texts(&["x-key: …", "@file"]);
         let again = "header `x-key`: give it again with `--header`: its value is not stored";

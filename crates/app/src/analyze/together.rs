@@ -135,7 +135,7 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
     let dir = run.dir.clone();
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(CommandError::system)?;
     let going = InquiryRun { run, goals: &goals, sockets: &sockets };
     let played = runtime.block_on(play(common, going, inquiry))?;
     finish(common, &dir, &played)

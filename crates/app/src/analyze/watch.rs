@@ -44,7 +44,7 @@ pub(super) fn command(it: &WatchArgs) -> Result<(), CommandError> {
     if goals.iter().any(|goal| !goal.is_private()) && !it.yes && !is_meant()? {
         return Err(CommandError::Config("nothing was sent".to_owned()));
     }
-    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(CommandError::system)?;
     runtime.block_on(watch(it, &goals, figures, exporter))
 }
 

@@ -15,13 +15,15 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{
-    ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Resolver, TlsClient,
-    TransportResources, TrustedRoots,
+    ClientSettings, Endpoint, HttpTransport, HttpVersion, Resolver, TlsClient, TransportResources,
+    TrustedRoots,
 };
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::world::KnownWorld;
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
+
+use crate::terminal::CommandError;
 
 /// The client gives up after so long; longer than the proxy's own deadline.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -56,13 +58,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr, rate: u32, seed: u64) -> Result<Self, ClientError> {
-        let url = SecretUrl::parse(&format!("http://{address}/")).map_err(ClientError::Url)?;
+    pub(crate) fn new(address: SocketAddr, rate: u32, seed: u64) -> Result<Self, CommandError> {
+        let url = SecretUrl::parse(&format!("http://{address}/")).map_err(CommandError::system)?;
         let endpoint = Endpoint { version: HttpVersion::H1, ..Endpoint::new(url) };
-        let tls = TlsClient::new(TrustedRoots::Public).map_err(ClientError::Tls)?;
+        let tls = TlsClient::new(TrustedRoots::Public).map_err(CommandError::system)?;
         let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, seed)
-            .map_err(ClientError::Endpoint)?;
+            .map_err(CommandError::system)?;
         Ok(Self {
             transport,
             rate,
@@ -186,24 +188,6 @@ fn is_verdict_of_a_contract(error: &[u8]) -> bool {
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-}
-
-/// Why the client could not be made.
-#[derive(Debug)]
-pub(crate) enum ClientError {
-    Url(wellhead_telemetry::BadUrl),
-    Tls(wellhead_net::TlsSetupError),
-    Endpoint(EndpointError),
-}
-
-impl std::fmt::Display for ClientError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Url(error) => error.fmt(f),
-            Self::Tls(error) => error.fmt(f),
-            Self::Endpoint(error) => error.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

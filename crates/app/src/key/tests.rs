@@ -18,13 +18,8 @@ fn settings(more: &str) -> Settings {
 }
 
 fn context(more: &str) -> KeyContext {
-    match KeyContext::with_config(&settings(more), None) {
-        Ok(context) => context,
-        Err(CommandError::Config(text) | CommandError::System(text)) => panic!("{text}"),
-        Err(CommandError::Differs | CommandError::Unmet(_) | CommandError::Unwell) => {
-            unreachable!("nothing is compared")
-        }
-    }
+    let made = KeyContext::with_config(&settings(more), None);
+    made.unwrap_or_else(|error| panic!("{}", error.text()))
 }
 
 fn made(context: &KeyContext, order: &KeyOrder) -> Result<ShownKey, String> {
