@@ -31,58 +31,35 @@ impl Screen {
     }
 }
 
-struct DemoRow {
-    id: String,
-    head: String,
-    lag: String,
-    latency: String,
-    share: String,
-    failed: String,
-    state: String,
+/// The words of a row.
+type DemoRow = [String; 7];
+
+const HEADING: [&str; 7] = ["upstream", "head", "lag", "latency", "share", "failed", "state"];
+
+fn row(upstream: &UpstreamStatus, attempts_total: u64, sky: &Sky) -> DemoRow {
+    let number = |it: Option<u64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let share = 100.0 * upstream.attempts as f64 / attempts_total.max(1) as f64;
+    let mut state = upstream.condition.to_owned();
+    if upstream.lagging {
+        state.push_str(", lagging");
+    }
+    if let Some(weather) = sky.get(upstream.id.as_str()) {
+        let _ = write!(state, "  ({weather})");
+    }
+    [
+        upstream.id.clone(),
+        number(upstream.head),
+        number(upstream.lag_blocks),
+        upstream.latency_ms.map_or_else(|| "-".to_owned(), |it| format!("{it:.0} ms")),
+        format!("{share:.0} %"),
+        upstream.failures.to_string(),
+        state,
+    ]
 }
 
-impl DemoRow {
-    fn heading() -> Self {
-        let word = str::to_owned;
-        Self {
-            id: word("upstream"),
-            head: word("head"),
-            lag: word("lag"),
-            latency: word("latency"),
-            share: word("share"),
-            failed: word("failed"),
-            state: word("state"),
-        }
-    }
-
-    fn of(upstream: &UpstreamStatus, attempts_total: u64, sky: &Sky) -> Self {
-        let number = |it: Option<u64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
-        let share = 100.0 * upstream.attempts as f64 / attempts_total.max(1) as f64;
-        let mut state = upstream.condition.to_owned();
-        if upstream.lagging {
-            state.push_str(", lagging");
-        }
-        if let Some(weather) = sky.get(upstream.id.as_str()) {
-            let _ = write!(state, "  ({weather})");
-        }
-        Self {
-            id: upstream.id.clone(),
-            head: number(upstream.head),
-            lag: number(upstream.lag_blocks),
-            latency: upstream.latency_ms.map_or_else(|| "-".to_owned(), |it| format!("{it:.0} ms")),
-            share: format!("{share:.0} %"),
-            failed: upstream.failures.to_string(),
-            state,
-        }
-    }
-
-    fn write(&self, out: &mut String) {
-        let Self { id, head, lag, latency, share, failed, state } = self;
-        let _ = writeln!(
-            out,
-            "  {id:<10} {head:>8} {lag:>5} {latency:>9} {share:>7} {failed:>8}  {state}"
-        );
-    }
+fn write_row(out: &mut String, [id, head, lag, latency, share, failed, state]: &DemoRow) {
+    let _ =
+        writeln!(out, "  {id:<10} {head:>8} {lag:>5} {latency:>9} {share:>7} {failed:>8}  {state}");
 }
 
 fn upstreams(status: &Status) -> &[UpstreamStatus] {
@@ -96,11 +73,11 @@ fn attempts_total(upstreams: &[UpstreamStatus]) -> u64 {
 /// The live table.
 pub(crate) fn table(status: &Status, client: &Figures, sky: &Sky) -> String {
     let mut out = String::new();
-    DemoRow::heading().write(&mut out);
+    write_row(&mut out, &HEADING.map(str::to_owned));
     let upstreams = upstreams(status);
     let total = attempts_total(upstreams);
     for upstream in upstreams {
-        DemoRow::of(upstream, total, sky).write(&mut out);
+        write_row(&mut out, &row(upstream, total, sky));
     }
     out.push('\n');
     let _ = writeln!(
@@ -126,8 +103,7 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
         client.p99.as_secs_f64() * 1e3,
     );
     for upstream in upstreams {
-        let DemoRow { id, head, lag, latency, share, state, .. } =
-            DemoRow::of(upstream, total, sky);
+        let [id, head, lag, latency, share, _, state] = row(upstream, total, sky);
         let _ = write!(out, " | {id} head {head} lag {lag} {latency} {share} {state}");
     }
     out
