@@ -122,12 +122,7 @@ fn start_fleet(
 fn fleet_config(seed: u64) -> FleetConfig {
     let usual = FleetConfig::default();
     FleetConfig {
-        world: WorldConfig {
-            block_time: usual.world.block_time,
-            history_blocks: usual.world.history_blocks,
-            txs_per_block: usual.world.txs_per_block,
-            ..WorldConfig::seeded(seed)
-        },
+        world: WorldConfig { seed, ..usual.world },
         now_unix: Duration::from_secs(clock::unix_seconds()),
         ..usual
     }
