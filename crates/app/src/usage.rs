@@ -115,10 +115,11 @@ impl Usage {
         transports: &UsageTransports,
     ) -> Arc<Self> {
         let table = Arc::new(UsageTable::new(&settings.run_name(clock())));
+        let config = &settings.config;
         let outlets = Outlets {
-            file: settings.file.as_ref().map(|it| Arc::new(OutletBacklog::new(it.backlog_rows))),
-            push: settings.push.as_ref().map(|it| Arc::new(OutletBacklog::new(it.backlog_rows))),
-            webhook: settings.webhook.as_ref().map(|_| Arc::new(OutletBacklog::new(CROSSINGS_MAX))),
+            file: config.file.as_ref().map(|_| Arc::new(OutletBacklog::new(settings.backlog_rows))),
+            push: config.push.as_ref().map(|_| Arc::new(OutletBacklog::new(settings.backlog_rows))),
+            webhook: config.webhook.as_ref().map(|_| Arc::new(OutletBacklog::new(CROSSINGS_MAX))),
         };
         let usage = Arc::new(Self {
             table,
@@ -144,7 +145,7 @@ impl Usage {
         let mut loops = self.prepared.lock();
         let counts = || Arc::clone(&self.counts);
         let closing = || self.closing.subscribe();
-        if let (Some(backlog), Some(file)) = (&self.outlets.file, &settings.file) {
+        if let (Some(backlog), Some(file)) = (&self.outlets.file, &settings.config.file) {
             let writer = FileWriter::new(file.clone(), &replica);
             loops.push(Box::pin(file::run(Arc::clone(backlog), writer, counts(), closing())));
         }

@@ -22,8 +22,7 @@ use wellhead_access::usage::{CSV_HEADER, UsageRow, write_csv, write_jsonl};
 
 use super::backlog::OutletBacklog;
 use super::counts::UsageCounts;
-use super::settings::UsageFileSettings;
-use crate::config::UsageFormat;
+use crate::config::{UsageFileConfig, UsageFormat};
 
 /// A disk that took nothing is tried again after so long.
 const RETRY: Duration = Duration::from_secs(10);
@@ -86,7 +85,7 @@ async fn write_aside(
 /// Appends rows to the file of their day.
 #[derive(Debug)]
 pub(super) struct FileWriter {
-    settings: UsageFileSettings,
+    settings: UsageFileConfig,
     replica: Box<str>,
     open: Option<OpenFile>,
 }
@@ -103,7 +102,7 @@ struct OpenFile {
 
 impl FileWriter {
     /// Opens nothing yet.
-    pub(super) fn new(settings: UsageFileSettings, replica: &str) -> Self {
+    pub(super) fn new(settings: UsageFileConfig, replica: &str) -> Self {
         Self { settings, replica: replica.into(), open: None }
     }
 
@@ -132,7 +131,7 @@ impl FileWriter {
             Some(open) if open.day == day && open.path.exists() => open,
             Some(_) | None => self.open_from(day, 0)?,
         };
-        let bytes_max = self.settings.bytes_max;
+        let bytes_max = self.settings.bytes.0;
         while open.bytes > self.header().len() as u64
             && open.bytes + text.len() as u64 > bytes_max
             && open.part + 1 < PARTS_MAX
@@ -258,14 +257,14 @@ impl<'a> FileName<'a> {
 }
 
 /// Keeps the newest files. That one cannot be removed is told, and harms nothing.
-fn remove_oldest(settings: &UsageFileSettings, open: &Path) {
+fn remove_oldest(settings: &UsageFileConfig, open: &Path) {
     let Ok(entries) = fs::read_dir(&settings.folder) else { return };
     let names: Vec<String> =
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     let mut files: Vec<FileName<'_>> =
         names.iter().filter_map(|name| FileName::parse(name)).collect();
     files.sort();
-    let surplus = files.len().saturating_sub(settings.files_max.max(1));
+    let surplus = files.len().saturating_sub(settings.files.max(1));
     for name in files.into_iter().take(surplus) {
         let path = settings.folder.join(name.to_string());
         if path == open {

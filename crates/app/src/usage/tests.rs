@@ -10,15 +10,18 @@ use tokio::time::Instant;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
 use wellhead_access::{AccessGrant, GrantKind, Tenant};
 use wellhead_limit::Caps;
-use wellhead_net::Auth;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, TransportError, TransportErrorKind, WireReply,
 };
 
 use super::deliver::{DeliverySettings, PushBody};
-use super::settings::{UsagePushSettings, UsageWebhookSettings};
+use super::settings::target;
 use super::*;
+use crate::config::{
+    Auth, Basic, ByteSize, ClickHouseTable, ReplicaName, TextLine, UsageConfig, UsageFileConfig,
+    UsageFormat, UsagePushConfig, UsageWebhookConfig,
+};
 
 /// 2026-11-25 12:00:00.
 const NOON: u64 = 1_795_608_000;
@@ -89,15 +92,21 @@ fn url(text: &str) -> SecretUrl {
     SecretUrl::parse(text).expect("a URL")
 }
 
-fn push_settings() -> UsagePushSettings {
-    UsagePushSettings {
-        url: url("http://localhost/"),
-        auth: Auth::Url,
-        clickhouse_table: None,
-        batch_rows: 100,
-        backlog_rows: 1_000,
-        timeout: Duration::from_secs(10),
-    }
+fn push_config() -> UsagePushConfig {
+    let (url, timeout) = (url("http://localhost/"), Duration::from_secs(10));
+    UsagePushConfig { url, auth: None, clickhouse_table: None, timeout }
+}
+
+fn of_push(push: UsagePushConfig) -> UsageSettings {
+    of_config(UsageConfig { push: Some(push), ..UsageConfig::default() })
+}
+
+fn of_config(config: UsageConfig) -> UsageSettings {
+    UsageSettings { config, ..UsageSettings::default() }
+}
+
+fn push_settings() -> UsageSettings {
+    of_push(push_config())
 }
 
 /// A clock that goes with tokio's.
@@ -107,8 +116,7 @@ fn unix_clock() -> Arc<UnixClock> {
 }
 
 /// Usage that is pushed to `store`, under way.
-fn pushing(push: UsagePushSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
-    let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
+fn pushing(settings: UsageSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
     let transports = UsageTransports { push: Some(Arc::clone(store) as _), webhook: None };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     let usage = Usage::with_transports(&settings, no_quota, unix_clock(), &transports);
@@ -192,7 +200,7 @@ async fn what_is_not_taken_is_sent_again_with_equal_ids() {
 #[tokio::test(start_paused = true)]
 async fn many_rows_are_several_requests() {
     let store = ScriptedStore::new(&[]);
-    let usage = pushing(UsagePushSettings { batch_rows: 2, ..push_settings() }, &store);
+    let usage = pushing(UsageSettings { batch_rows: 2, ..push_settings() }, &store);
     record(&usage, 5);
     tokio::time::sleep(Duration::from_secs(63)).await;
     assert_eq!(store.lines(), [2, 2, 1]);
@@ -226,7 +234,7 @@ async fn a_body_that_is_refused_again_and_again_holds_nothing_up_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_bounded_and_the_oldest_goes() {
     let store = ScriptedStore::new(&[Reaction::Status(503); 16]);
-    let usage = pushing(UsagePushSettings { backlog_rows: 5, ..push_settings() }, &store);
+    let usage = pushing(UsageSettings { backlog_rows: 5, ..push_settings() }, &store);
     let mut recorded = 0;
     for keys in [1, 2, 3, 4] {
         record(&usage, keys);
@@ -281,8 +289,8 @@ async fn the_end_does_not_wait_for_a_store_that_hangs() {
 async fn a_quota_is_told_once_at_each_share() {
     let hook = ScriptedStore::new(&[Reaction::Status(500)]);
     let (url, timeout) = (url("http://localhost/hook"), Duration::from_secs(5));
-    let webhook = UsageWebhookSettings { url, auth: Auth::Url, timeout };
-    let settings = UsageSettings { webhook: Some(webhook), ..UsageSettings::default() };
+    let webhook = Some(UsageWebhookConfig { url, auth: None, timeout });
+    let settings = of_config(UsageConfig { webhook, ..UsageConfig::default() });
     let transports = UsageTransports { push: None, webhook: Some(Arc::clone(&hook) as _) };
     let quota = |subject: &UsageSubject, totals: &SubjectTotals| {
         let month = matches!(subject, UsageSubject::Tenant(_)).then_some(10);
@@ -329,14 +337,13 @@ async fn the_page_says_what_was_used() {
 #[tokio::test]
 async fn files_have_the_sums_of_what_was_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = settings::UsageFileSettings {
+    let file = Some(UsageFileConfig {
         folder: folder.path().to_owned(),
-        format: crate::config::UsageFormat::Csv,
-        bytes_max: 1 << 20,
-        files_max: 3,
-        backlog_rows: 100,
-    };
-    let settings = UsageSettings { file: Some(file), ..UsageSettings::default() };
+        format: UsageFormat::Csv,
+        bytes: ByteSize::mib(1),
+        files: 3,
+    });
+    let settings = of_config(UsageConfig { file, ..UsageConfig::default() });
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     let usage =
         Usage::with_transports(&settings, no_quota, Arc::new(|| NOON), &UsageTransports::default());
@@ -389,10 +396,9 @@ const BUSY: Option<&str> =
     Some("HTTP/1.1 503 Busy\r\ncontent-length: 4\r\nconnection: close\r\n\r\nbusy");
 
 /// Pushes the rows of two keys over sockets until they are taken, and returns what the server got.
-async fn pushed(push: UsagePushSettings, answers: Answers) -> Vec<(String, String)> {
+async fn pushed(push: UsagePushConfig, answers: Answers) -> Vec<(String, String)> {
     let (url, server) = real_server(answers);
-    let push = UsagePushSettings { url, ..push };
-    let settings = UsageSettings { push: Some(push), ..UsageSettings::default() };
+    let settings = of_push(UsagePushConfig { url, ..push });
     let transport = settings.transports().expect("usable").push.expect("a way");
     let usage = Usage::idle();
     record(&usage, 2);
@@ -415,8 +421,8 @@ async fn pushed(push: UsagePushSettings, answers: Answers) -> Vec<(String, Strin
 
 #[tokio::test]
 async fn a_server_that_restarts_and_is_busy_gets_the_rows() {
-    let auth = Auth::Bearer(Secret::new("TOKEN"));
-    let got = pushed(UsagePushSettings { auth, ..push_settings() }, vec![None, BUSY, OK]).await;
+    let auth = Some(Auth { basic: None, bearer: Some(Secret::new("TOKEN")) });
+    let got = pushed(UsagePushConfig { auth, ..push_config() }, vec![None, BUSY, OK]).await;
     assert_eq!(got.len(), 3);
     let (head, body) = &got[2];
     assert!(got.iter().all(|(_, other)| other == body));
@@ -428,9 +434,10 @@ async fn a_server_that_restarts_and_is_busy_gets_the_rows() {
 
 #[tokio::test]
 async fn clickhouse_gets_an_insert() {
-    let auth = Auth::Basic { user: Secret::new("user"), password: Secret::new("pass") };
-    let clickhouse_table = Some("billing.usage".to_owned());
-    let push = UsagePushSettings { auth, clickhouse_table, ..push_settings() };
+    let basic = Basic { user: TextLine("user".to_owned()), password: Secret::new("pass") };
+    let auth = Some(Auth { basic: Some(basic), bearer: None });
+    let clickhouse_table = Some(ClickHouseTable("billing.usage".to_owned()));
+    let push = UsagePushConfig { auth, clickhouse_table, ..push_config() };
     let got = pushed(push, vec![OK]).await;
     let (head, body) = &got[0];
     let line = "POST /in?x=1&query=INSERT%20INTO%20billing.usage%20FORMAT%20JSONEachRow\
@@ -446,9 +453,8 @@ async fn clickhouse_gets_an_insert() {
 #[test]
 fn tables_are_names() {
     let check = |table: &str, is_good: bool| {
-        let clickhouse_table = Some(table.to_owned());
-        let push = UsagePushSettings { clickhouse_table, ..push_settings() };
-        let target = push.target();
+        let clickhouse_table = Some(ClickHouseTable(table.to_owned()));
+        let target = target(&UsagePushConfig { clickhouse_table, ..push_config() });
         assert_eq!(target.is_ok(), is_good, "{table}: {target:?}");
     };
     check("usage", true);
@@ -460,17 +466,17 @@ fn tables_are_names() {
 
 #[test]
 fn settings_say_how_rows_are_written() {
-    let clickhouse_table = Some("usage".to_owned());
-    let push = |push| UsageSettings { push: Some(push), ..UsageSettings::default() };
-    let body = |push: UsageSettings| push.push_delivery().expect("settings").body;
-    assert_eq!(body(push(push_settings())), PushBody::Jsonl);
-    let clickhouse = UsagePushSettings { clickhouse_table, ..push_settings() };
-    assert_eq!(body(push(clickhouse)), PushBody::ClickHouse);
+    let clickhouse_table = Some(ClickHouseTable("usage".to_owned()));
+    let body = |push| of_push(push).push_delivery().expect("settings").body;
+    assert_eq!(body(push_config()), PushBody::Jsonl);
+    let clickhouse = UsagePushConfig { clickhouse_table, ..push_config() };
+    assert_eq!(body(clickhouse), PushBody::ClickHouse);
 }
 
 #[test]
 fn each_run_has_a_name_of_its_own() {
-    let settings = UsageSettings { replica: Some("a ".to_owned()), ..UsageSettings::default() };
+    let replica = Some(ReplicaName("a ".to_owned()));
+    let settings = of_config(UsageConfig { replica, ..UsageConfig::default() });
     let (first, second) = (settings.run_name(255), settings.run_name(255));
     assert!(first.starts_with("a/ff-") && second.starts_with("a/ff-"), "{first}");
     assert_ne!(first, second);

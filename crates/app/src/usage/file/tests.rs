@@ -6,6 +6,7 @@ use wellhead_access::usage::{
 use wellhead_access::{AccessGrant, GrantKind, Tenant};
 
 use super::*;
+use crate::config::ByteSize;
 
 /// 2026-11-25.
 const DAY: u32 = 20_782;
@@ -29,17 +30,17 @@ fn rows(minutes: &[u32]) -> Vec<UsageRow> {
     rows
 }
 
-fn settings(folder: &Path, format: UsageFormat) -> UsageFileSettings {
+fn settings(folder: &Path, format: UsageFormat) -> UsageFileConfig {
     let folder = folder.join("usage");
-    UsageFileSettings { folder, format, bytes_max: 1_000_000, files_max: 5, backlog_rows: 100 }
+    UsageFileConfig { folder, format, bytes: ByteSize(1_000_000), files: 5 }
 }
 
-fn writer(settings: &UsageFileSettings) -> FileWriter {
+fn writer(settings: &UsageFileConfig) -> FileWriter {
     FileWriter::new(settings.clone(), "r")
 }
 
 /// The names of all files with the number of their lines, in order.
-fn shown(settings: &UsageFileSettings) -> Vec<String> {
+fn shown(settings: &UsageFileConfig) -> Vec<String> {
     let entries = fs::read_dir(&settings.folder).expect("a folder");
     let mut shown: Vec<String> = entries
         .map(|entry| {
@@ -82,7 +83,7 @@ fn a_full_file_is_followed_by_another_and_the_oldest_go() {
         write_jsonl(&mut text, "r", &rows(&[DAY * MINUTES]));
         text.len() as u64
     };
-    (settings.bytes_max, settings.files_max) = (2 * one, 3);
+    (settings.bytes.0, settings.files) = (2 * one, 3);
     fs::create_dir_all(&settings.folder).expect("made");
     let others =
         ["usage-2026-11-25.csv.gz", "usage-2026-1-1.csv", "usage-2026-11-01.x.csv", "notes"];
@@ -93,7 +94,7 @@ fn a_full_file_is_followed_by_another_and_the_oldest_go() {
     for _ in 0..5 {
         writer.write(&rows(&[DAY * MINUTES])).expect("written");
     }
-    let ours = |settings: &UsageFileSettings| -> Vec<String> {
+    let ours = |settings: &UsageFileConfig| -> Vec<String> {
         shown(settings).into_iter().filter(|name| !name.ends_with(" 0")).collect()
     };
     let expected =
