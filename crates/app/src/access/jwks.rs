@@ -6,7 +6,6 @@
 //! are. A failed fetch changes nothing: the keys stay in use until they are older than `stale_max`.
 
 use std::fmt;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,8 +40,10 @@ type JwksWay =
 
 /// An issuer whose keys are fetched.
 pub(crate) struct JwksSource {
+    /// Its claim `iss`.
     name: Arc<str>,
     issuer: IssuerIndex,
+    /// How long its keys are used after the last fetch.
     stale_max: Duration,
     keys: IssuerKeys,
     /// Another one when its file of authorities has other certificates.
@@ -109,11 +110,9 @@ pub(crate) fn jwks_sources(
             .and_then(|tls| fetcher(url, resolver, &tls).map_err(|it| format!("jwks: {it}")));
         match fetcher {
             Ok(fetcher) => sources.push(Arc::new(JwksSource::new(
-                JwksIssuer {
-                    name: Arc::clone(&issuer.issuer),
-                    index: IssuerIndex(place),
-                    stale_max: *stale_max,
-                },
+                Arc::clone(&issuer.issuer),
+                IssuerIndex(place),
+                *stale_max,
                 keys.clone(),
                 way_of(fetcher),
             ))),
@@ -142,10 +141,7 @@ fn is_on_this_machine(url: &SecretUrl) -> bool {
     match url.expose().host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => {
-            address.is_loopback()
-                || address.to_ipv4_mapped().is_some_and(|it: Ipv4Addr| it.is_loopback())
-        }
+        Some(url::Host::Ipv6(address)) => address.to_canonical().is_loopback(),
         None => false,
     }
 }
@@ -225,19 +221,14 @@ pub(crate) async fn fetch_first(sources: &[Arc<JwksSource>]) {
     while fetches.join_next().await.is_some() {}
 }
 
-/// The issuer whose keys a source fetches.
-#[derive(Debug)]
-struct JwksIssuer {
-    /// Its claim `iss`.
-    name: Arc<str>,
-    index: IssuerIndex,
-    /// How long its keys are used after the last fetch.
-    stale_max: Duration,
-}
-
 impl JwksSource {
-    fn new(issuer: JwksIssuer, keys: IssuerKeys, way: JwksWay) -> Self {
-        let JwksIssuer { name, index: issuer, stale_max } = issuer;
+    fn new(
+        name: Arc<str>,
+        issuer: IssuerIndex,
+        stale_max: Duration,
+        keys: IssuerKeys,
+        way: JwksWay,
+    ) -> Self {
         let plan = RefreshPlan::new(RefreshSettings { stale_max, ..RefreshSettings::default() });
         let record =
             JwksRecord { plan, counts: JwksCounts::default(), trouble: None, told_stale: false };

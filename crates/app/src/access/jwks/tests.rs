@@ -97,8 +97,7 @@ impl Stage {
         let keys = keys(&settings("https://id.example/keys", ""));
         let epoch = Instant::now();
         let stale_max = Duration::from_secs(86_400);
-        let issuer = JwksIssuer { name: ISSUER.into(), index: IssuerIndex(0), stale_max };
-        let source = JwksSource::new(issuer, keys, way);
+        let source = JwksSource::new(ISSUER.into(), IssuerIndex(0), stale_max, keys, way);
         let ahead = AtomicU64::new(0);
         Self { source: Arc::new(source), fetches, answer, ahead, epoch }
     }
