@@ -680,13 +680,12 @@ fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {
 /// The credentials for an endpoint.
 pub(crate) fn auth_of(auth: Option<&config::Auth>) -> Auth {
     match auth {
-        None => Auth::Url,
         Some(config::Auth { basic: Some(basic), .. }) => Auth::Basic {
             user: wellhead_telemetry::Secret::new(basic.user.0.as_str()),
             password: basic.password.clone(),
         },
         Some(config::Auth { bearer: Some(token), .. }) => Auth::Bearer(token.clone()),
-        Some(config::Auth { basic: None, bearer: None }) => Auth::Url,
+        Some(config::Auth { basic: None, bearer: None }) | None => Auth::Url,
     }
 }
 

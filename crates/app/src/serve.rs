@@ -391,15 +391,13 @@ struct ControlSignals {
 
 impl ControlSignals {
     fn listen() -> Result<Self, ServeError> {
-        let system = |what| move |error| ServeError::System(what, error);
+        let listen =
+            |kind, failure| signal(kind).map_err(|error| ServeError::System(failure, error));
         Ok(Self {
-            terminate: signal(SignalKind::terminate())
-                .map_err(system("SIGTERM cannot be listened to"))?,
-            interrupt: signal(SignalKind::interrupt())
-                .map_err(system("SIGINT cannot be listened to"))?,
-            hangup: signal(SignalKind::hangup()).map_err(system("SIGHUP cannot be listened to"))?,
-            upgrade: signal(SignalKind::user_defined2())
-                .map_err(system("SIGUSR2 cannot be listened to"))?,
+            terminate: listen(SignalKind::terminate(), "SIGTERM cannot be listened to")?,
+            interrupt: listen(SignalKind::interrupt(), "SIGINT cannot be listened to")?,
+            hangup: listen(SignalKind::hangup(), "SIGHUP cannot be listened to")?,
+            upgrade: listen(SignalKind::user_defined2(), "SIGUSR2 cannot be listened to")?,
         })
     }
 }
