@@ -271,51 +271,29 @@ mod tests {
         check(taken, None, true, "ok running: 127.0.0.1:4546 is taken; it has TLS");
         let well = running(true, true, Some(own));
         check(taken, Some(well), false, &format!("ok running: wellhead {own} at"));
-        check(
-            taken,
-            Some(running(true, true, Some("0.0.1"))),
-            false,
-            "warn running: wellhead 0.0.1",
-        );
+        let other = running(true, true, Some("0.0.1"));
+        check(taken, Some(other), false, "warn running: wellhead 0.0.1");
         check(taken, Some(running(true, true, None)), false, "ok running: a wellhead at");
         let unready = "FAIL running: a wellhead at 127.0.0.1:4546 is not ready: draining";
         check(taken, Some(running(true, false, None)), false, unready);
-        check(
-            taken,
-            Some(running(false, true, None)),
-            false,
-            "FAIL running: a wellhead at 127.0.0.1:4546 hangs",
-        );
+        let hanging = "FAIL running: a wellhead at 127.0.0.1:4546 hangs";
+        check(taken, Some(running(false, true, None)), false, hanging);
     }
 
     #[test]
     fn certificates_are_told_with_their_days() {
         let now = 1_795_000_000;
-        for (file, seconds, expected) in [
-            (
-                TlsFile::Certificate,
-                90 * DAY as i64 + 1,
-                "ok certificate: the certificate is valid for 90 days more",
-            ),
-            (
-                TlsFile::Certificate,
-                13 * DAY as i64,
-                "warn certificate: the certificate is valid for 13 days more",
-            ),
-            (
-                TlsFile::Certificate,
-                -3 * DAY as i64,
-                "FAIL certificate: the certificate expired 3 days ago",
-            ),
-            (
-                TlsFile::RevocationList(1),
-                3600,
-                "warn certificate: the revocation list 2 is valid for 0 days more",
-            ),
+        let (own, list, day) = (TlsFile::Certificate, TlsFile::RevocationList(1), DAY as i64);
+        for (file, seconds, state, expected) in [
+            (own, 90 * day + 1, "ok", "certificate is valid for 90 days more"),
+            (own, 13 * day, "warn", "certificate is valid for 13 days more"),
+            (own, -3 * day, "FAIL", "certificate expired 3 days ago"),
+            (list, 3600, "warn", "revocation list 2 is valid for 0 days more"),
         ] {
+            let expected = format!("{state} certificate: the {expected}");
             let end = Duration::from_secs((now as i64 + seconds) as u64);
             let found = shown(&[judge_end("tls", FileEnd { file, end }, now)]).remove(0);
-            assert!(found.starts_with(expected), "{found}");
+            assert!(found.starts_with(&expected), "{found}");
         }
     }
 }

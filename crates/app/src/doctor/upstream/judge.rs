@@ -390,12 +390,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(facts: &UpstreamFacts, is_named: bool, expected: &[&str]) {
-        let found = shown(&judge(facts, is_named, NOW));
+    fn check_all(found: &[Diagnosis], expected: &[&str]) {
+        let found = shown(found);
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "`{found}` is not `{expected}`");
         }
+    }
+
+    #[track_caller]
+    fn check(facts: &UpstreamFacts, is_named: bool, expected: &[&str]) {
+        check_all(&judge(facts, is_named, NOW), expected);
     }
 
     #[test]
@@ -444,44 +449,26 @@ mod tests {
             made(rcgen::date_time_ymd(2026, 11, 20)),
             made(rcgen::date_time_ymd(2026, 11, 1)),
         );
-        let check = |der: &[u8], fault, own, expected: &str| {
+        let check = |der: &[u8], fault, own, state: &str, expected: &str| {
             let certificate = Some(ShownCertificate { der: der.to_vec(), fault });
             let place = UpstreamPlace { has_own_authorities: own, ..place("eth/a", None) };
             let failed = fault.map(|_| TransportError::new(TransportErrorKind::Tls, Sent::No, "x"));
             let report = EndpointReport { certificate, failure: failed, ..report() };
             let found = shown(&connection(&place, &report, false, NOW)).remove(1);
-            assert!(found.starts_with(expected), "`{found}` is not `{expected}`");
+            let expected = format!("{state} tls: certificate of Example R11{expected}");
+            assert!(found.starts_with(&expected), "`{found}` is not `{expected}`");
         };
-        check(&long, None, false, "ok tls: certificate of Example R11, valid for 36");
-        check(&long, None, true, "ok tls: certificate of Example R11 (`ca_file`), valid");
-        check(&soon, None, false, "warn tls: certificate of Example R11, valid for ");
+        check(&long, None, false, "ok", ", valid for 36");
+        check(&long, None, true, "ok", " (`ca_file`), valid");
+        check(&soon, None, false, "warn", ", valid for ");
         use CertificateFault::{Expired, NotYetValid, Other, OtherName, UnknownIssuer};
-        check(&past, Some(Expired), false, "FAIL tls: certificate of Example R11 expired 1");
-        check(
-            &long,
-            Some(NotYetValid),
-            false,
-            "FAIL tls: certificate of Example R11 is not valid yet -> see whether the clock",
-        );
-        check(
-            &long,
-            Some(UnknownIssuer),
-            false,
-            "FAIL tls: certificate of Example R11 is by no public authority -> for a private",
-        );
-        check(
-            &long,
-            Some(UnknownIssuer),
-            true,
-            "FAIL tls: certificate of Example R11 is not by an authority of `ca_file`",
-        );
-        check(
-            &long,
-            Some(OtherName),
-            false,
-            "FAIL tls: certificate of Example R11 is for another name",
-        );
-        check(&long, Some(Other), false, "FAIL tls: certificate of Example R11 is refused");
+        let refused = |der, fault, own, expected| check(der, Some(fault), own, "FAIL", expected);
+        refused(&past, Expired, false, " expired 1");
+        refused(&long, NotYetValid, false, " is not valid yet -> see whether the clock");
+        refused(&long, UnknownIssuer, false, " is by no public authority -> for a private");
+        refused(&long, UnknownIssuer, true, " is not by an authority of `ca_file`");
+        refused(&long, OtherName, false, " is for another name");
+        refused(&long, Other, false, " is refused");
         let plain = EndpointReport {
             failure: Some(TransportError::new(TransportErrorKind::Tls, Sent::No, "no TLS")),
             ..report()
@@ -572,11 +559,7 @@ mod tests {
         let all =
             upstreams.iter().map(|(name, chain)| facts(place(name, id), report(), chain.clone()));
         let all: Vec<_> = all.collect();
-        let found = shown(&judge_chain("eth", &all.iter().collect::<Vec<_>>(), NOW));
-        assert_eq!(found.len(), expected.len(), "{found:#?}");
-        for (found, expected) in found.iter().zip(expected) {
-            assert!(found.starts_with(expected), "`{found}` is not `{expected}`");
-        }
+        check_all(&judge_chain("eth", &all.iter().collect::<Vec<_>>(), NOW), expected);
     }
 
     #[test]
