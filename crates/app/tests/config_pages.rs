@@ -37,89 +37,19 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 #[test]
 fn the_example_says_true_defaults() {
     /// Of `traces`, a section that has no default as it has no endpoint.
-    const OF_TRACES: [&str; 10] = [
-        "endpoint", "headers", "auth", "sample", "always", "parent", "queue", "timeout", "service",
-        "instance",
-    ];
-    const DERIVED: [&str; 58] = [
-        "shared",
-        "anonymous",
-        "keys",
-        "replica",
-        "file",
-        "push",
-        "webhook",
-        "metrics_open",
-        "hosts",
-        "profile",
-        "study",
-        "dir",
-        "calls_per_hour",
-        "calls_per_day",
-        "every",
-        "rate_max",
-        "rate_time",
-        "calls_window",
-        "calls_burst",
-        "connection",
-        "streams_max",
-        "requests_max",
-        "idle",
-        "of",
-        "plan",
-        "credits_per_second",
-        "calls_per_second",
-        "in_flight",
-        "workers",
-        "tls",
-        "block_time",
-        "lag_blocks_max",
-        "agreement",
-        "final_after",
-        "ethereum",
-        "level",
-        "history",
-        "blocks",
-        "logs",
-        "traces",
-        "range_max",
-        "ca_file",
-        "ca_file_adds",
-        "client_cert_file",
-        "client_key_file",
-        "gzip",
-        "attempt",
-        "connect",
-        "timeouts",
-        "fall",
-        "ws",
-        "credits_per_day",
-        "mode",
-        "state",
-        "upstream_calls",
-        "connections_per_address",
-        "disk",
-        "redis",
-    ];
-    const TOP_DERIVED: [&str; 17] = [
-        "traces",
-        "shared",
-        "anonymous",
-        "keys",
-        "replica",
-        "file",
-        "push",
-        "webhook",
-        "metrics_open",
-        "hosts",
-        "workers",
-        "tls",
-        "state",
-        "upstream_calls",
-        "connections_per_address",
-        "disk",
-        "redis",
-    ];
+    const OF_TRACES: &str =
+        "endpoint headers auth sample always parent queue timeout service instance";
+    /// Derived, at any depth.
+    const DERIVED: &str = "\
+        traces shared anonymous keys replica file push webhook metrics_open hosts workers tls \
+        state upstream_calls connections_per_address disk redis";
+    /// Derived where it stands in a section: there `timeouts` and its times are an upstream's own.
+    const DERIVED_IN_SECTIONS: &str = "\
+        profile study dir calls_per_hour calls_per_day every rate_max rate_time calls_window \
+        calls_burst connection streams_max requests_max idle of plan credits_per_second \
+        calls_per_second in_flight block_time lag_blocks_max agreement final_after ethereum \
+        level history blocks logs range_max ca_file ca_file_adds client_cert_file \
+        client_key_file gzip attempt connect timeouts fall ws credits_per_day mode";
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();
     let mut taken = 0;
@@ -128,10 +58,8 @@ fn the_example_says_true_defaults() {
         let setting = rest.strip_prefix("# ").filter(|rest| {
             let key = rest.trim_start().split(':').next().unwrap_or_default();
             let word = key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-            // Deeper than the top level, `timeouts` and its times are an upstream's own.
-            let derived =
-                DERIVED.contains(&key) && (!indent.is_empty() || TOP_DERIVED.contains(&key));
-            let derived = derived || (indent.is_empty() && OF_TRACES.contains(&key));
+            let here = if indent.is_empty() { OF_TRACES } else { DERIVED_IN_SECTIONS };
+            let derived = [DERIVED, here].iter().any(|all| all.split(' ').any(|it| it == key));
             word && rest.trim_start().len() > key.len() && !derived && !rest.contains("$schema")
         });
         match setting {
