@@ -116,10 +116,10 @@ fn unix_clock() -> Arc<UnixClock> {
 }
 
 /// Usage that is pushed to `store`, under way.
-fn pushing(settings: UsageSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
+fn pushing(settings: &UsageSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
     let transports = UsageTransports { push: Some(Arc::clone(store) as _), webhook: None };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::with_transports(&settings, no_quota, unix_clock(), &transports);
+    let usage = Usage::with_transports(settings, no_quota, unix_clock(), &transports);
     tokio::spawn(Arc::clone(&usage).run());
     usage
 }
@@ -160,7 +160,7 @@ fn ids(body: &Bytes) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn each_minute_is_pushed_when_it_is_over() {
     let store = ScriptedStore::new(&[]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     tokio::time::sleep(Duration::from_secs(61)).await;
     record(&usage, 1);
@@ -180,7 +180,7 @@ async fn what_is_not_taken_is_sent_again_with_equal_ids() {
     use Reaction::{Hang, Reset, Status, Wait};
     let script = [Status(500), Hang, Reset, Wait(429, 30), Status(401), Status(307)];
     let store = ScriptedStore::new(&script);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 2);
     tokio::time::sleep(Duration::from_secs(600)).await;
     let got = store.got();
@@ -200,7 +200,7 @@ async fn what_is_not_taken_is_sent_again_with_equal_ids() {
 #[tokio::test(start_paused = true)]
 async fn many_rows_are_several_requests() {
     let store = ScriptedStore::new(&[]);
-    let usage = pushing(UsageSettings { batch_rows: 2, ..push_settings() }, &store);
+    let usage = pushing(&UsageSettings { batch_rows: 2, ..push_settings() }, &store);
     record(&usage, 5);
     tokio::time::sleep(Duration::from_secs(63)).await;
     assert_eq!(store.lines(), [2, 2, 1]);
@@ -210,7 +210,7 @@ async fn many_rows_are_several_requests() {
 async fn what_is_too_large_is_halved() {
     let too_large = Reaction::Status(413);
     let store = ScriptedStore::new(&[too_large, too_large]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 5);
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert_eq!(store.lines(), [5, 3, 2, 1, 2]);
@@ -222,7 +222,7 @@ async fn what_is_too_large_is_halved() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_refused_again_and_again_holds_nothing_up_for_ever() {
     let store = ScriptedStore::new(&[Reaction::Status(400); 10]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 1);
     tokio::time::sleep(Duration::from_secs(70)).await;
     record(&usage, 2);
@@ -234,7 +234,7 @@ async fn a_body_that_is_refused_again_and_again_holds_nothing_up_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_bounded_and_the_oldest_goes() {
     let store = ScriptedStore::new(&[Reaction::Status(503); 16]);
-    let usage = pushing(UsageSettings { backlog_rows: 5, ..push_settings() }, &store);
+    let usage = pushing(&UsageSettings { backlog_rows: 5, ..push_settings() }, &store);
     let mut recorded = 0;
     for keys in [1, 2, 3, 4] {
         record(&usage, keys);
@@ -253,7 +253,7 @@ async fn what_waits_is_bounded_and_the_oldest_goes() {
 #[tokio::test(start_paused = true)]
 async fn the_end_hands_out_what_is_left() {
     let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     let began = Instant::now();
     usage.end(Duration::ZERO).await;
@@ -265,7 +265,7 @@ async fn the_end_hands_out_what_is_left() {
 #[tokio::test(start_paused = true)]
 async fn the_end_cuts_a_long_pause_short() {
     let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert_eq!(store.lines(), [3], "refused, and waiting");
@@ -277,7 +277,7 @@ async fn the_end_cuts_a_long_pause_short() {
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_a_store_that_hangs() {
     let store = ScriptedStore::new(&[Reaction::Hang; 100]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     let began = Instant::now();
     usage.end(Duration::ZERO).await;
@@ -318,7 +318,7 @@ async fn a_quota_is_told_once_at_each_share() {
 #[tokio::test(start_paused = true)]
 async fn the_page_says_what_was_used() {
     let store = ScriptedStore::new(&[]);
-    let usage = pushing(push_settings(), &store);
+    let usage = pushing(&push_settings(), &store);
     record(&usage, 2);
     tokio::time::sleep(Duration::from_secs(70)).await;
     let report = usage.page("by=tenant&format=csv");

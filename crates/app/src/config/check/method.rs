@@ -75,10 +75,11 @@ impl Checker<'_> {
         &mut self,
         rule: &SettingPath,
         methods: &[MethodGlob],
-        earlier: impl Iterator<Item = &'g MethodGlob> + Clone,
+        earlier: impl Iterator<Item = &'g MethodGlob>,
         message: &str,
     ) {
-        let is_covered = |glob: &MethodGlob| earlier.clone().any(|other| covers(other, glob));
+        let earlier: Vec<_> = earlier.collect();
+        let is_covered = |glob: &MethodGlob| earlier.iter().any(|other| covers(other, glob));
         if !methods.is_empty() && methods.iter().all(is_covered) {
             self.push(Problem::warning(rule, message).hint("move it up, or remove it"));
         }
