@@ -8,264 +8,121 @@ use http::StatusCode;
 
 use crate::Settings;
 
-/// Why a request or a connection was turned away before any handler saw it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HttpRefusal {
-    /// The bytes are not HTTP/1, or could be understood in two ways.
-    NotHttp,
-    /// The head is longer than `head_bytes_max`, or has more than 100 lines.
-    HeadTooLong,
-    /// The path has more than one segment, or one that cannot name a chain.
-    NotFound,
-    /// The name in `Host` is not one that the listener answers to.
-    WrongHost,
-    /// No key, and the setting `access.anonymous` allows none.
-    NoKey,
-    /// There is no such key or token, or it is not valid at this time.
-    BadKey,
-    /// Two different keys.
-    ManyKeys,
-    /// The client may not call: its address, or the key from this address or web page.
-    CallerDenied,
-    /// The keys were not heard of for too long.
-    KeysUnknown,
-    /// Anything but POST (and OPTIONS, when CORS is on).
-    MethodNotAllowed,
-    /// A browser asks whether a page may call that is not listed.
-    OriginRefused,
-    /// An upgrade to WebSocket where there is none: over HTTP/2 or HTTP/1.0.
-    NoUpgrade,
-    /// An upgrade to WebSocket that RFC 6455 does not allow.
-    BadUpgrade,
-    /// The content type is not JSON.
-    NotJson,
-    /// A content encoding other than gzip.
-    UnsupportedEncoding,
-    /// More than `body_bytes_max`, as announced, as sent or as inflated.
-    BodyTooLarge,
-    /// Not complete within `body_timeout`.
-    BodySlow,
-    /// Ended early, or is not what its content encoding says.
-    BodyBroken,
-    /// `connections_max` connections are open.
-    ConnectionsFull,
-    /// The client's address has `connections_per_peer_max` connections open.
-    PeerFull,
-    /// `requests_max` requests are under way.
-    RequestsFull,
-    /// Bodies under way hold `bodies_bytes_max`.
-    BodiesFull,
-    /// The handler panicked.
-    HandlerFailed,
-}
+/// Declares the refusals, so that the status, the code, the word and the message of each stand in one place.
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $refusal:ident = $status:ident, $code:literal, $word:literal, $message:literal;)+) => {
+        /// Why a request or a connection was turned away before any handler saw it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum HttpRefusal { $($(#[$doc])* $refusal,)+ }
 
-struct RefusalRow {
-    refusal: HttpRefusal,
-    status: StatusCode,
-    code: i64,
-    word: &'static str,
-    message: &'static str,
+        impl HttpRefusal {
+            const ALL: [Self; Self::COUNT] = [$(Self::$refusal),+];
+
+            /// How many there are.
+            pub const COUNT: usize = [$($word),+].len();
+
+            /// A stable word for metrics and logs.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$refusal => $word),+ }
+            }
+
+            /// The HTTP status it is answered with.
+            pub fn status(self) -> StatusCode {
+                match self { $(Self::$refusal => StatusCode::$status),+ }
+            }
+
+            /// The JSON-RPC error code it is answered with.
+            pub fn code(self) -> i64 {
+                match self { $(Self::$refusal => $code),+ }
+            }
+
+            /// For people, with the names of settings in braces where their values belong.
+            fn message(self) -> &'static str {
+                match self { $(Self::$refusal => $message),+ }
+            }
+        }
+    };
 }
 
 // Codes: -32600 the request is wrong whatever is in it, -32700 the body cannot
 // be read as JSON, -32005 a limit (try again later), -32603 a fault of ours.
-const fn row(
-    refusal: HttpRefusal,
-    status: StatusCode,
-    code: i64,
-    word: &'static str,
-    message: &'static str,
-) -> RefusalRow {
-    RefusalRow { refusal, status, code, word, message }
+refusals! {
+    /// The bytes are not HTTP/1, or could be understood in two ways.
+    NotHttp = BAD_REQUEST, -32600, "not_http",
+        "this is not an HTTP request, or one that could be understood in two ways";
+    /// The head is longer than `head_bytes_max`, or has more than 100 lines.
+    HeadTooLong = REQUEST_HEADER_FIELDS_TOO_LARGE, -32600, "head_too_long",
+        "the head of the request is longer than {head_bytes_max} bytes or has more than 100 headers";
+    /// The path has more than one segment, or one that cannot name a chain.
+    NotFound = NOT_FOUND, -32600, "not_found",
+        "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id";
+    /// The name in `Host` is not one that the listener answers to.
+    WrongHost = FORBIDDEN, -32600, "wrong_host",
+        "the name in the Host header is not one that this address answers to: the setting `hosts` lists them";
+    /// No key, and the setting `access.anonymous` allows none.
+    NoKey = UNAUTHORIZED, -32001, "no_key",
+        "a key is needed: send it in the path, as x-api-key or as Authorization: Bearer";
+    /// There is no such key or token, or it is not valid at this time.
+    BadKey = UNAUTHORIZED, -32001, "bad_key",
+        "no valid key: it is unknown, expired or revoked";
+    /// Two different keys.
+    ManyKeys = UNAUTHORIZED, -32001, "many_keys",
+        "the request carries two different keys: send one";
+    /// The client may not call: its address, or the key from this address or web page.
+    CallerDenied = FORBIDDEN, -32001, "caller_denied",
+        "this client may not call from its address or web page";
+    /// The keys were not heard of for too long.
+    KeysUnknown = SERVICE_UNAVAILABLE, -32001, "keys_unknown",
+        "keys cannot be checked now: try again later";
+    /// Anything but POST (and OPTIONS, when CORS is on).
+    MethodNotAllowed = METHOD_NOT_ALLOWED, -32600, "method_not_allowed",
+        "this is a JSON-RPC endpoint: send calls with POST";
+    /// A browser asks whether a page may call that is not listed.
+    OriginRefused = FORBIDDEN, -32600, "origin_refused",
+        "web pages of this origin may not call: the setting `cors.origins` lists those that may";
+    /// An upgrade to WebSocket where there is none: over HTTP/2 or HTTP/1.0.
+    NoUpgrade = BAD_REQUEST, -32600, "no_upgrade",
+        "a WebSocket connection begins with an upgrade over HTTP/1.1";
+    /// An upgrade to WebSocket that RFC 6455 does not allow.
+    // Sent with the reason instead.
+    BadUpgrade = BAD_REQUEST, -32600, "bad_upgrade",
+        "this is not an upgrade to WebSocket as RFC 6455 describes it";
+    /// The content type is not JSON.
+    NotJson = UNSUPPORTED_MEDIA_TYPE, -32600, "not_json",
+        "the content type must be application/json, in UTF-8";
+    /// A content encoding other than gzip.
+    UnsupportedEncoding = UNSUPPORTED_MEDIA_TYPE, -32600, "unsupported_encoding",
+        "the content encoding must be gzip or none";
+    /// More than `body_bytes_max`, as announced, as sent or as inflated.
+    BodyTooLarge = PAYLOAD_TOO_LARGE, -32600, "body_too_large",
+        "the body is larger than {body_bytes_max} bytes";
+    /// Not complete within `body_timeout`.
+    BodySlow = REQUEST_TIMEOUT, -32600, "body_slow",
+        "the body did not arrive within {body_timeout}";
+    /// Ended early, or is not what its content encoding says.
+    BodyBroken = BAD_REQUEST, -32700, "body_broken",
+        "the body ended early or is not what its content encoding says";
+    /// `connections_max` connections are open.
+    ConnectionsFull = SERVICE_UNAVAILABLE, -32005, "connections_full",
+        "too many open connections: try again later";
+    /// The client's address has `connections_per_peer_max` connections open.
+    PeerFull = TOO_MANY_REQUESTS, -32005, "peer_full",
+        "too many open connections from this address: close some, or try again later";
+    /// `requests_max` requests are under way.
+    RequestsFull = SERVICE_UNAVAILABLE, -32005, "requests_full",
+        "too many requests under way: try again later";
+    /// Bodies under way hold `bodies_bytes_max`.
+    BodiesFull = SERVICE_UNAVAILABLE, -32005, "bodies_full",
+        "too much request data under way: try again later";
+    /// The handler panicked.
+    HandlerFailed = INTERNAL_SERVER_ERROR, -32603, "handler_failed",
+        "internal error";
 }
 
-const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
-    row(
-        HttpRefusal::NotHttp,
-        StatusCode::BAD_REQUEST,
-        -32600,
-        "not_http",
-        "this is not an HTTP request, or one that could be understood in two ways",
-    ),
-    row(
-        HttpRefusal::HeadTooLong,
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        -32600,
-        "head_too_long",
-        "the head of the request is longer than {head_bytes_max} bytes or has more than 100 headers",
-    ),
-    row(
-        HttpRefusal::NotFound,
-        StatusCode::NOT_FOUND,
-        -32600,
-        "not_found",
-        "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id",
-    ),
-    row(
-        HttpRefusal::WrongHost,
-        StatusCode::FORBIDDEN,
-        -32600,
-        "wrong_host",
-        "the name in the Host header is not one that this address answers to: the setting `hosts` lists them",
-    ),
-    row(
-        HttpRefusal::NoKey,
-        StatusCode::UNAUTHORIZED,
-        -32001,
-        "no_key",
-        "a key is needed: send it in the path, as x-api-key or as Authorization: Bearer",
-    ),
-    row(
-        HttpRefusal::BadKey,
-        StatusCode::UNAUTHORIZED,
-        -32001,
-        "bad_key",
-        "no valid key: it is unknown, expired or revoked",
-    ),
-    row(
-        HttpRefusal::ManyKeys,
-        StatusCode::UNAUTHORIZED,
-        -32001,
-        "many_keys",
-        "the request carries two different keys: send one",
-    ),
-    row(
-        HttpRefusal::CallerDenied,
-        StatusCode::FORBIDDEN,
-        -32001,
-        "caller_denied",
-        "this client may not call from its address or web page",
-    ),
-    row(
-        HttpRefusal::KeysUnknown,
-        StatusCode::SERVICE_UNAVAILABLE,
-        -32001,
-        "keys_unknown",
-        "keys cannot be checked now: try again later",
-    ),
-    row(
-        HttpRefusal::MethodNotAllowed,
-        StatusCode::METHOD_NOT_ALLOWED,
-        -32600,
-        "method_not_allowed",
-        "this is a JSON-RPC endpoint: send calls with POST",
-    ),
-    row(
-        HttpRefusal::OriginRefused,
-        StatusCode::FORBIDDEN,
-        -32600,
-        "origin_refused",
-        "web pages of this origin may not call: the setting `cors.origins` lists those that may",
-    ),
-    row(
-        HttpRefusal::NoUpgrade,
-        StatusCode::BAD_REQUEST,
-        -32600,
-        "no_upgrade",
-        "a WebSocket connection begins with an upgrade over HTTP/1.1",
-    ),
-    // Sent with the reason instead.
-    row(
-        HttpRefusal::BadUpgrade,
-        StatusCode::BAD_REQUEST,
-        -32600,
-        "bad_upgrade",
-        "this is not an upgrade to WebSocket as RFC 6455 describes it",
-    ),
-    row(
-        HttpRefusal::NotJson,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        -32600,
-        "not_json",
-        "the content type must be application/json, in UTF-8",
-    ),
-    row(
-        HttpRefusal::UnsupportedEncoding,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        -32600,
-        "unsupported_encoding",
-        "the content encoding must be gzip or none",
-    ),
-    row(
-        HttpRefusal::BodyTooLarge,
-        StatusCode::PAYLOAD_TOO_LARGE,
-        -32600,
-        "body_too_large",
-        "the body is larger than {body_bytes_max} bytes",
-    ),
-    row(
-        HttpRefusal::BodySlow,
-        StatusCode::REQUEST_TIMEOUT,
-        -32600,
-        "body_slow",
-        "the body did not arrive within {body_timeout}",
-    ),
-    row(
-        HttpRefusal::BodyBroken,
-        StatusCode::BAD_REQUEST,
-        -32700,
-        "body_broken",
-        "the body ended early or is not what its content encoding says",
-    ),
-    row(
-        HttpRefusal::ConnectionsFull,
-        StatusCode::SERVICE_UNAVAILABLE,
-        -32005,
-        "connections_full",
-        "too many open connections: try again later",
-    ),
-    row(
-        HttpRefusal::PeerFull,
-        StatusCode::TOO_MANY_REQUESTS,
-        -32005,
-        "peer_full",
-        "too many open connections from this address: close some, or try again later",
-    ),
-    row(
-        HttpRefusal::RequestsFull,
-        StatusCode::SERVICE_UNAVAILABLE,
-        -32005,
-        "requests_full",
-        "too many requests under way: try again later",
-    ),
-    row(
-        HttpRefusal::BodiesFull,
-        StatusCode::SERVICE_UNAVAILABLE,
-        -32005,
-        "bodies_full",
-        "too much request data under way: try again later",
-    ),
-    row(
-        HttpRefusal::HandlerFailed,
-        StatusCode::INTERNAL_SERVER_ERROR,
-        -32603,
-        "handler_failed",
-        "internal error",
-    ),
-];
-
 impl HttpRefusal {
-    /// How many there are.
-    pub const COUNT: usize = 23;
-
     /// All of them, in the order of [`crate::ServerCounts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
-        ROWS.iter().map(|row| row.refusal)
-    }
-
-    /// A stable word for metrics and logs.
-    pub fn word(self) -> &'static str {
-        self.row().word
-    }
-
-    /// The HTTP status it is answered with.
-    pub fn status(self) -> StatusCode {
-        self.row().status
-    }
-
-    /// The JSON-RPC error code it is answered with.
-    pub fn code(self) -> i64 {
-        self.row().code
+        Self::ALL.into_iter()
     }
 
     /// Whether the same request may succeed a little later.
@@ -306,10 +163,6 @@ impl HttpRefusal {
     pub(crate) fn index(self) -> usize {
         self as usize
     }
-
-    fn row(self) -> &'static RefusalRow {
-        &ROWS[self.index()]
-    }
 }
 
 /// A refusal in words without a character that JSON would escape.
@@ -326,14 +179,13 @@ pub(crate) struct RefusalBodies([Bytes; HttpRefusal::COUNT]);
 
 impl RefusalBodies {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self(std::array::from_fn(|index| {
-            let row = &ROWS[index];
-            let message = row
-                .message
+        Self(HttpRefusal::ALL.map(|refusal| {
+            let message = refusal
+                .message()
                 .replace("{head_bytes_max}", &settings.head_bytes_max.to_string())
                 .replace("{body_bytes_max}", &settings.body_bytes_max.to_string())
                 .replace("{body_timeout}", &format!("{:?}", settings.body_timeout));
-            refusal_body(row.code, &message)
+            refusal_body(refusal.code(), &message)
         }))
     }
 
