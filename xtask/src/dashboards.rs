@@ -43,7 +43,18 @@ struct DashboardPanel {
     kind: PanelKind,
     /// In Grafana's words: `reqps`, `s`, `percentunit`, `short`.
     unit: &'static str,
-    queries: &'static [Query],
+    /// A line for each: its legend, a bar and its expression.
+    queries: &'static str,
+}
+
+impl DashboardPanel {
+    fn queries(&self) -> impl Iterator<Item = Query> {
+        let lines = self.queries.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| {
+            let (legend, expression) = line.split_once('|').expect("a bar after the legend");
+            Query { expression: expression.trim(), legend: legend.trim() }
+        })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -182,7 +193,7 @@ fn panel_json(id: usize, panel: &DashboardPanel, at: &Value) -> Value {
         PanelKind::Table => ("table", "table"),
         PanelKind::Heatmap => ("heatmap", "heatmap"),
     };
-    let targets = panel.queries.iter().zip('A'..).map(|(query, letter)| {
+    let targets = panel.queries().zip('A'..).map(|(query, letter)| {
         json!({
             "refId": letter.to_string(), "datasource": datasource(), "expr": expanded(query.expression),
             "legendFormat": query.legend, "format": format,
@@ -197,7 +208,7 @@ fn panel_json(id: usize, panel: &DashboardPanel, at: &Value) -> Value {
     });
     if panel.kind == PanelKind::Table {
         // One line for each upstream with a column for each query.
-        let names = panel.queries.iter().zip('A'..);
+        let names = panel.queries().zip('A'..);
         let names = names.map(|(query, letter)| (format!("Value #{letter}"), json!(query.legend)));
         let names: serde_json::Map<String, Value> = names.collect();
         json["transformations"] = json!([
@@ -238,7 +249,7 @@ mod tests {
             .into_iter()
             .flat_map(|it| it.rows.iter().flat_map(|row| row.panels).map(move |panel| (it, panel)));
         panels.flat_map(|(it, panel)| {
-            panel.queries.iter().map(move |query| (it, expanded(query.expression)))
+            panel.queries().map(move |query| (it, expanded(query.expression)))
         })
     }
 

@@ -1,19 +1,15 @@
 //! What the three dashboards show.
 
 use super::PanelKind::{Heatmap, Lines, Number, Table};
-use super::{Dashboard, DashboardPanel, PanelKind, Query, Row, Variable};
+use super::{Dashboard, DashboardPanel, PanelKind, Row, Variable};
 
 const fn panel(
     title: &'static str,
     kind: PanelKind,
     unit: &'static str,
-    queries: &'static [Query],
+    queries: &'static str,
 ) -> DashboardPanel {
     DashboardPanel { title, kind, unit, queries }
-}
-
-const fn query(legend: &'static str, expression: &'static str) -> Query {
-    Query { expression, legend }
 }
 
 const JOB: Variable = Variable { label: "job", of: "wellhead_build_info" };
@@ -31,231 +27,75 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
         Row {
             title: "Now",
             panels: &[
-                panel(
-                    "Wellheads",
-                    Number,
-                    "short",
-                    &[query("{{version}}", "count by (version) (wellhead_build_info{job})")],
-                ),
-                panel(
-                    "Chains served",
-                    Number,
-                    "short",
-                    &[query("", "sum(min by (chain) (wellhead_chain_served{chain}))")],
-                ),
-                panel(
-                    "Upstreams ready",
-                    Number,
-                    "percentunit",
-                    &[query(
-                        "",
-                        r#"sum(wellhead_upstream_condition{chain,condition="ready"}) / sum(wellhead_upstream_condition{chain})"#,
-                    )],
-                ),
-                panel(
-                    "Answers from the cache",
-                    Number,
-                    "percentunit",
-                    &[query(
-                        "",
-                        r#"sum(rate(wellhead_cache_calls_total{chain,found!="miss"}[$__rate_interval])) / sum(rate(wellhead_cache_calls_total{chain}[$__rate_interval]))"#,
-                    )],
-                ),
+                panel("Wellheads", Number, "short", "
+                    {{version}} | count by (version) (wellhead_build_info{job})"),
+                panel("Chains served", Number, "short", "
+                    | sum(min by (chain) (wellhead_chain_served{chain}))"),
+                panel("Upstreams ready", Number, "percentunit", r#"
+                    | sum(wellhead_upstream_condition{chain,condition="ready"}) / sum(wellhead_upstream_condition{chain})"#),
+                panel("Answers from the cache", Number, "percentunit", r#"
+                    | sum(rate(wellhead_cache_calls_total{chain,found!="miss"}[$__rate_interval])) / sum(rate(wellhead_cache_calls_total{chain}[$__rate_interval]))"#),
             ],
         },
         Row {
             title: "Calls",
             panels: &[
-                panel(
-                    "Calls per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{chain}}",
-                        "sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Calls not answered",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{chain}} {{outcome}}",
-                        r#"sum by (chain, outcome) (rate(wellhead_calls_total{chain,outcome!="answered"}[$__rate_interval])) / on (chain) group_left () sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))"#,
-                    )],
-                ),
-                panel(
-                    "Duration of calls",
-                    Lines,
-                    "s",
-                    &[
-                        query(
-                            "{{chain}} p50",
-                            "histogram_quantile(0.5, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))",
-                        ),
-                        query(
-                            "{{chain}} p99",
-                            "histogram_quantile(0.99, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))",
-                        ),
-                    ],
-                ),
+                panel("Calls per second", Lines, "reqps", "
+                    {{chain}} | sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))"),
+                panel("Calls not answered", Lines, "percentunit", r#"
+                    {{chain}} {{outcome}} | sum by (chain, outcome) (rate(wellhead_calls_total{chain,outcome!="answered"}[$__rate_interval])) / on (chain) group_left () sum by (chain) (rate(wellhead_calls_total{chain}[$__rate_interval]))"#),
+                panel("Duration of calls", Lines, "s", "
+                    {{chain}} p50 | histogram_quantile(0.5, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))
+                    {{chain}} p99 | histogram_quantile(0.99, sum by (chain, le) (rate(wellhead_call_duration_seconds_bucket{chain}[$__rate_interval])))"),
             ],
         },
         Row {
             title: "Methods and statuses",
             panels: &[
-                panel(
-                    "Calls per second of a method",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{method}}",
-                        "topk(10, sum by (method) (rate(wellhead_calls_total{chain}[$__rate_interval])))",
-                    )],
-                ),
-                panel(
-                    "HTTP requests per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{status}}",
-                        "sum by (status) (rate(wellhead_http_requests_total{job}[$__rate_interval])) > 0",
-                    )],
-                ),
-                panel(
-                    "Head",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}}",
-                        r#"max by (chain) (wellhead_chain_block{chain,tag="latest"})"#,
-                    )],
-                ),
-                panel(
-                    "Age of the head",
-                    Lines,
-                    "s",
-                    &[query(
-                        "{{chain}}",
-                        "min by (chain) (wellhead_chain_head_age_seconds{chain})",
-                    )],
-                ),
+                panel("Calls per second of a method", Lines, "reqps", "
+                    {{method}} | topk(10, sum by (method) (rate(wellhead_calls_total{chain}[$__rate_interval])))"),
+                panel("HTTP requests per second", Lines, "reqps", "
+                    {{status}} | sum by (status) (rate(wellhead_http_requests_total{job}[$__rate_interval])) > 0"),
+                panel("Head", Lines, "short", r#"
+                    {{chain}} | max by (chain) (wellhead_chain_block{chain,tag="latest"})"#),
+                panel("Age of the head", Lines, "s", "
+                    {{chain}} | min by (chain) (wellhead_chain_head_age_seconds{chain})"),
             ],
         },
         Row {
             title: "Upstreams",
-            panels: &[panel(
-                "Upstream",
-                Table,
-                "short",
-                &[
-                    query(
-                        "wellheads",
-                        "count by (chain, upstream, condition) (wellhead_upstream_condition{chain})",
-                    ),
-                    query(
-                        "attempts per second",
-                        "sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))",
-                    ),
-                    query(
-                        "without an answer",
-                        r#"sum by (chain, upstream) (rate(wellhead_attempts_total{chain,verdict!~"answer|reverted"}[$__rate_interval])) / sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))"#,
-                    ),
-                    query(
-                        "p99 in s",
-                        "histogram_quantile(0.99, sum by (chain, upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{chain}[$__rate_interval])))",
-                    ),
-                    query(
-                        "lag in blocks",
-                        "min by (chain, upstream) (wellhead_upstream_lag_blocks{chain})",
-                    ),
-                    query(
-                        "credits per second",
-                        "sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))",
-                    ),
-                ],
-            )],
+            panels: &[panel("Upstream", Table, "short", r#"
+                wellheads | count by (chain, upstream, condition) (wellhead_upstream_condition{chain})
+                attempts per second | sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))
+                without an answer | sum by (chain, upstream) (rate(wellhead_attempts_total{chain,verdict!~"answer|reverted"}[$__rate_interval])) / sum by (chain, upstream) (rate(wellhead_attempts_total{chain}[$__rate_interval]))
+                p99 in s | histogram_quantile(0.99, sum by (chain, upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{chain}[$__rate_interval])))
+                lag in blocks | min by (chain, upstream) (wellhead_upstream_lag_blocks{chain})
+                credits per second | sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))"#)],
         },
         Row {
             title: "Spend",
             panels: &[
-                panel(
-                    "Credits per second",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}} {{upstream}}",
-                        "sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Spent share of caps",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{upstream}} {{period}}",
-                        "max by (chain, upstream, period) (wellhead_upstream_cap_spent_ratio{chain})",
-                    )],
-                ),
-                panel(
-                    "Forecast as a share of caps",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{upstream}} {{period}}",
-                        "sum by (chain, upstream, period) (wellhead_upstream_credits_forecast{chain}) / max by (chain, upstream, period) (wellhead_upstream_credits_limit{chain})",
-                    )],
-                ),
-                panel(
-                    "Credits that the cache saved per second",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}}",
-                        "sum by (chain) (rate(wellhead_cache_saved_credits_total{chain}[$__rate_interval]))",
-                    )],
-                ),
+                panel("Credits per second", Lines, "short", "
+                    {{chain}} {{upstream}} | sum by (chain, upstream) (rate(wellhead_upstream_credits_total{chain}[$__rate_interval]))"),
+                panel("Spent share of caps", Lines, "percentunit", "
+                    {{upstream}} {{period}} | max by (chain, upstream, period) (wellhead_upstream_cap_spent_ratio{chain})"),
+                panel("Forecast as a share of caps", Lines, "percentunit", "
+                    {{upstream}} {{period}} | sum by (chain, upstream, period) (wellhead_upstream_credits_forecast{chain}) / max by (chain, upstream, period) (wellhead_upstream_credits_limit{chain})"),
+                panel("Credits that the cache saved per second", Lines, "short", "
+                    {{chain}} | sum by (chain) (rate(wellhead_cache_saved_credits_total{chain}[$__rate_interval]))"),
             ],
         },
         Row {
             title: "Process",
             panels: &[
-                panel(
-                    "CPU",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{instance}}",
-                        "rate(process_cpu_seconds_total{job}[$__rate_interval]) and on (job, instance) wellhead_build_info",
-                    )],
-                ),
-                panel(
-                    "Memory",
-                    Lines,
-                    "bytes",
-                    &[query(
-                        "{{instance}}",
-                        "process_resident_memory_bytes{job} and on (job, instance) wellhead_build_info",
-                    )],
-                ),
-                panel(
-                    "Client connections",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{protocol}}",
-                        "sum by (protocol) (wellhead_client_connections{job})",
-                    )],
-                ),
-                panel(
-                    "Open file descriptors",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{instance}}",
-                        "process_open_fds{job} / process_max_fds{job} and on (job, instance) wellhead_build_info",
-                    )],
-                ),
+                panel("CPU", Lines, "short", "
+                    {{instance}} | rate(process_cpu_seconds_total{job}[$__rate_interval]) and on (job, instance) wellhead_build_info"),
+                panel("Memory", Lines, "bytes", "
+                    {{instance}} | process_resident_memory_bytes{job} and on (job, instance) wellhead_build_info"),
+                panel("Client connections", Lines, "short", "
+                    {{protocol}} | sum by (protocol) (wellhead_client_connections{job})"),
+                panel("Open file descriptors", Lines, "percentunit", "
+                    {{instance}} | process_open_fds{job} / process_max_fds{job} and on (job, instance) wellhead_build_info"),
             ],
         },
     ],
@@ -271,174 +111,54 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
         Row {
             title: "Head",
             panels: &[
-                panel(
-                    "Condition",
-                    Table,
-                    "short",
-                    &[query(
-                        "wellheads",
-                        "count by (chain, upstream, condition) (wellhead_upstream_condition{upstream})",
-                    )],
-                ),
-                panel(
-                    "Head of each upstream",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}} {{upstream}}",
-                        "max by (chain, upstream) (wellhead_upstream_head_block{upstream})",
-                    )],
-                ),
-                panel(
-                    "Blocks behind the agreed head",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}} {{upstream}}",
-                        "max by (chain, upstream) (wellhead_upstream_lag_blocks{upstream})",
-                    )],
-                ),
-                panel(
-                    "On another branch",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{chain}} {{upstream}}",
-                        "max by (chain, upstream) (wellhead_upstream_astray{upstream})",
-                    )],
-                ),
+                panel("Condition", Table, "short", "
+                    wellheads | count by (chain, upstream, condition) (wellhead_upstream_condition{upstream})"),
+                panel("Head of each upstream", Lines, "short", "
+                    {{chain}} {{upstream}} | max by (chain, upstream) (wellhead_upstream_head_block{upstream})"),
+                panel("Blocks behind the agreed head", Lines, "short", "
+                    {{chain}} {{upstream}} | max by (chain, upstream) (wellhead_upstream_lag_blocks{upstream})"),
+                panel("On another branch", Lines, "short", "
+                    {{chain}} {{upstream}} | max by (chain, upstream) (wellhead_upstream_astray{upstream})"),
             ],
         },
         Row {
             title: "Attempts",
             panels: &[
-                panel(
-                    "Attempts per second by verdict",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{upstream}} {{verdict}}",
-                        "sum by (upstream, verdict) (rate(wellhead_attempts_total{upstream}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Duration of attempts",
-                    Lines,
-                    "s",
-                    &[
-                        query(
-                            "{{upstream}} p50",
-                            "histogram_quantile(0.5, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))",
-                        ),
-                        query(
-                            "{{upstream}} p99",
-                            "histogram_quantile(0.99, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))",
-                        ),
-                    ],
-                ),
-                panel(
-                    "Attempts by duration",
-                    Heatmap,
-                    "short",
-                    &[query(
-                        "{{le}}",
-                        "sum by (le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval]))",
-                    )],
-                ),
+                panel("Attempts per second by verdict", Lines, "reqps", "
+                    {{upstream}} {{verdict}} | sum by (upstream, verdict) (rate(wellhead_attempts_total{upstream}[$__rate_interval]))"),
+                panel("Duration of attempts", Lines, "s", "
+                    {{upstream}} p50 | histogram_quantile(0.5, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))
+                    {{upstream}} p99 | histogram_quantile(0.99, sum by (upstream, le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval])))"),
+                panel("Attempts by duration", Heatmap, "short", "
+                    {{le}} | sum by (le) (rate(wellhead_attempt_duration_seconds_bucket{upstream}[$__rate_interval]))"),
             ],
         },
         Row {
             title: "Limits",
             panels: &[
-                panel(
-                    "Calls in flight and their limit",
-                    Lines,
-                    "short",
-                    &[
-                        query(
-                            "{{upstream}}",
-                            "sum by (upstream) (wellhead_upstream_in_flight{upstream})",
-                        ),
-                        query(
-                            "{{upstream}} limit",
-                            "sum by (upstream) (wellhead_upstream_in_flight_max{upstream})",
-                        ),
-                    ],
-                ),
-                panel(
-                    "Calls that a limit delays per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{upstream}} {{bound}}",
-                        "sum by (upstream, bound) (rate(wellhead_upstream_held_total{upstream}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Learnt rate",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{upstream}}",
-                        "min by (upstream) (wellhead_upstream_learnt_rate{upstream})",
-                    )],
-                ),
-                panel(
-                    "Credits: forecast and cap",
-                    Lines,
-                    "short",
-                    &[
-                        query(
-                            "{{upstream}} {{period}}",
-                            "sum by (upstream, period) (wellhead_upstream_credits_forecast{upstream})",
-                        ),
-                        query(
-                            "{{upstream}} {{period}} cap",
-                            "max by (upstream, period) (wellhead_upstream_credits_limit{upstream})",
-                        ),
-                    ],
-                ),
+                panel("Calls in flight and their limit", Lines, "short", "
+                    {{upstream}} | sum by (upstream) (wellhead_upstream_in_flight{upstream})
+                    {{upstream}} limit | sum by (upstream) (wellhead_upstream_in_flight_max{upstream})"),
+                panel("Calls that a limit delays per second", Lines, "reqps", "
+                    {{upstream}} {{bound}} | sum by (upstream, bound) (rate(wellhead_upstream_held_total{upstream}[$__rate_interval]))"),
+                panel("Learnt rate", Lines, "short", "
+                    {{upstream}} | min by (upstream) (wellhead_upstream_learnt_rate{upstream})"),
+                panel("Credits: forecast and cap", Lines, "short", "
+                    {{upstream}} {{period}} | sum by (upstream, period) (wellhead_upstream_credits_forecast{upstream})
+                    {{upstream}} {{period}} cap | max by (upstream, period) (wellhead_upstream_credits_limit{upstream})"),
             ],
         },
         Row {
             title: "Connections and wellhead's own calls",
             panels: &[
-                panel(
-                    "Open connections",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{upstream}} {{protocol}}",
-                        "sum by (upstream, protocol) (wellhead_upstream_connections{upstream})",
-                    )],
-                ),
-                panel(
-                    "Connections opened per second",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{upstream}} {{protocol}}",
-                        "sum by (upstream, protocol) (rate(wellhead_upstream_connections_opened_total{upstream}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Own calls per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{upstream}} {{reason}}",
-                        "sum by (upstream, reason) (rate(wellhead_self_calls_total{upstream}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Share of credits for own calls",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{upstream}}",
-                        "sum by (upstream) (rate(wellhead_self_credits_total{upstream}[$__rate_interval])) / sum by (upstream) (rate(wellhead_upstream_credits_total{upstream}[$__rate_interval]))",
-                    )],
-                ),
+                panel("Open connections", Lines, "short", "
+                    {{upstream}} {{protocol}} | sum by (upstream, protocol) (wellhead_upstream_connections{upstream})"),
+                panel("Connections opened per second", Lines, "short", "
+                    {{upstream}} {{protocol}} | sum by (upstream, protocol) (rate(wellhead_upstream_connections_opened_total{upstream}[$__rate_interval]))"),
+                panel("Own calls per second", Lines, "reqps", "
+                    {{upstream}} {{reason}} | sum by (upstream, reason) (rate(wellhead_self_calls_total{upstream}[$__rate_interval]))"),
+                panel("Share of credits for own calls", Lines, "percentunit", "
+                    {{upstream}} | sum by (upstream) (rate(wellhead_self_credits_total{upstream}[$__rate_interval])) / sum by (upstream) (rate(wellhead_upstream_credits_total{upstream}[$__rate_interval]))"),
             ],
         },
     ],
@@ -454,84 +174,34 @@ pub(super) const TENANTS: Dashboard = Dashboard {
         Row {
             title: "Quotas",
             panels: &[
-                panel(
-                    "Quota",
-                    Table,
-                    "short",
-                    &[
-                        query("spent", "sum by (tenant, period) (wellhead_tenant_credits{tenant})"),
-                        query(
-                            "quota",
-                            "max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
-                        ),
-                        query(
-                            "share",
-                            "sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
-                        ),
-                    ],
-                ),
-                panel(
-                    "Spent share of quotas",
-                    Lines,
-                    "percentunit",
-                    &[query(
-                        "{{tenant}} {{period}}",
-                        "sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})",
-                    )],
-                ),
+                panel("Quota", Table, "short", "
+                    spent | sum by (tenant, period) (wellhead_tenant_credits{tenant})
+                    quota | max by (tenant, period) (wellhead_tenant_credits_limit{tenant})
+                    share | sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})"),
+                panel("Spent share of quotas", Lines, "percentunit", "
+                    {{tenant}} {{period}} | sum by (tenant, period) (wellhead_tenant_credits{tenant}) / max by (tenant, period) (wellhead_tenant_credits_limit{tenant})"),
             ],
         },
         Row {
             title: "Usage",
             panels: &[
-                panel(
-                    "Credits of this day",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{tenant}}",
-                        r#"topk(20, sum by (tenant) (wellhead_tenant_credits{tenant,period="day"}))"#,
-                    )],
-                ),
-                panel(
-                    "Credits per second of a tenant",
-                    Lines,
-                    "short",
-                    &[query(
-                        "{{tenant}}",
-                        r#"topk(20, sum by (tenant) (clamp_min(deriv(wellhead_tenant_credits{tenant,period="day"}[$__rate_interval]), 0)))"#,
-                    )],
-                ),
+                panel("Credits of this day", Lines, "short", r#"
+                    {{tenant}} | topk(20, sum by (tenant) (wellhead_tenant_credits{tenant,period="day"}))"#),
+                panel("Credits per second of a tenant", Lines, "short", r#"
+                    {{tenant}} | topk(20, sum by (tenant) (clamp_min(deriv(wellhead_tenant_credits{tenant,period="day"}[$__rate_interval]), 0)))"#),
             ],
         },
         Row {
             title: "Refusals",
             panels: &[
-                panel(
-                    "Refusals per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{subject}} {{limit}}",
-                        "sum by (subject, limit) (rate(wellhead_caller_refusals_total{job}[$__rate_interval]))",
-                    )],
-                ),
-                panel(
-                    "Requests refused before they were read per second",
-                    Lines,
-                    "reqps",
-                    &[query(
-                        "{{reason}}",
-                        "sum by (reason) (rate(wellhead_http_refused_total{job}[$__rate_interval]))",
-                    )],
-                ),
-                panel("Keys", Number, "short", &[query("{{instance}}", "wellhead_keys{job}")]),
-                panel(
-                    "Rows of usage of this minute",
-                    Lines,
-                    "short",
-                    &[query("{{instance}}", "wellhead_usage_rows_open{job}")],
-                ),
+                panel("Refusals per second", Lines, "reqps", "
+                    {{subject}} {{limit}} | sum by (subject, limit) (rate(wellhead_caller_refusals_total{job}[$__rate_interval]))"),
+                panel("Requests refused before they were read per second", Lines, "reqps", "
+                    {{reason}} | sum by (reason) (rate(wellhead_http_refused_total{job}[$__rate_interval]))"),
+                panel("Keys", Number, "short", "
+                    {{instance}} | wellhead_keys{job}"),
+                panel("Rows of usage of this minute", Lines, "short", "
+                    {{instance}} | wellhead_usage_rows_open{job}"),
             ],
         },
     ],
