@@ -12,8 +12,6 @@
 //! geth refuses `safe` and `finalized` here by the way its range check is written, and a number
 //! before such a tag. They are accepted, as a filter for `eth_getFilterLogs` may well name them.
 
-use std::fmt;
-
 use wellhead_eth::{
     BlockNumber, BlockTag, Bloom, LogPattern, LogPatternBounds, LogPatternError, PatternBits,
 };
@@ -129,17 +127,22 @@ impl LogCriteriaBits {
 }
 
 /// Why a filter is refused. `Display` is what geth says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogCriteriaError {
     /// Its addresses or topics.
-    Pattern(LogPatternError),
+    #[error(transparent)]
+    Pattern(#[from] LogPatternError),
     /// `blockHash` beside `fromBlock` or `toBlock`.
+    #[error("cannot specify both BlockHash and FromBlock/ToBlock, choose one or the other")]
     HashAndRange,
     /// `fromBlock` is above `toBlock`.
+    #[error("invalid block range params")]
     Range,
     /// `pending` logs are asked for.
+    #[error("pending logs are not supported")]
     Pending,
     /// A member that names a block cannot be read.
+    #[error("`{0}` cannot be read")]
     Member(&'static str),
 }
 
@@ -156,28 +159,6 @@ impl LogCriteriaError {
                 format!("invalid argument {argument}: {self}")
             }
         }
-    }
-}
-
-impl fmt::Display for LogCriteriaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pattern(error) => error.fmt(f),
-            Self::HashAndRange => f.write_str(
-                "cannot specify both BlockHash and FromBlock/ToBlock, choose one or the other",
-            ),
-            Self::Range => f.write_str("invalid block range params"),
-            Self::Pending => f.write_str("pending logs are not supported"),
-            Self::Member(name) => write!(f, "`{name}` cannot be read"),
-        }
-    }
-}
-
-impl std::error::Error for LogCriteriaError {}
-
-impl From<LogPatternError> for LogCriteriaError {
-    fn from(error: LogPatternError) -> Self {
-        Self::Pattern(error)
     }
 }
 

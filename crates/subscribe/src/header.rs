@@ -8,7 +8,6 @@
 //! Members with unknown names stay: chains above Ethereum have header fields of their own
 //! (`l1BlockNumber`, `sendRoot`). They follow the known ones, sorted by name.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -159,33 +158,24 @@ fn notification<'a>(
 }
 
 /// Why an object is no header.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It is no object: `null` for a block that the upstream does not have.
+    #[error("the header is not an object")]
     NotAnObject,
     /// A member that clients need is absent or `null`.
+    #[error("the header has no `{0}`")]
     Missing(&'static str),
     /// A member does not hold what it should.
+    #[error("the header's `{0}` cannot be read")]
     Malformed(&'static str),
     /// A member is there twice.
+    #[error("the header has `{0}` twice")]
     Duplicate(String),
     /// It is longer than any header.
+    #[error("the header has more than {HEADER_BYTES_MAX} bytes")]
     TooLarge,
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnObject => f.write_str("the header is not an object"),
-            Self::Missing(name) => write!(f, "the header has no `{name}`"),
-            Self::Malformed(name) => write!(f, "the header's `{name}` cannot be read"),
-            Self::Duplicate(name) => write!(f, "the header has `{name}` twice"),
-            Self::TooLarge => write!(f, "the header has more than {HEADER_BYTES_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -13,7 +13,6 @@
 //! read them gets [`Lagged`](crate::Lagged).
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
@@ -213,27 +212,18 @@ impl Publication {
 }
 
 /// The publication does not continue the journal. Nothing was appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unlinked {
     /// The journal has not begun.
+    #[error("the journal has not begun")]
     NotBegun,
     /// It removes more blocks than the journal has.
+    #[error("the reorg is deeper than the journal")]
     TooDeep,
     /// The parent of this block is not the tip below it.
+    #[error("block {0} does not follow the tip")]
     Parent(NumberedBlock),
 }
-
-impl fmt::Display for Unlinked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotBegun => f.write_str("the journal has not begun"),
-            Self::TooDeep => f.write_str("the reorg is deeper than the journal"),
-            Self::Parent(block) => write!(f, "block {block} does not follow the tip"),
-        }
-    }
-}
-
-impl std::error::Error for Unlinked {}
 
 /// The journal of one chain: the writer's end.
 #[derive(Debug)]

@@ -10,7 +10,6 @@
 //! their index**. geth sends them in the order of blocks, in batches; no client was found to depend
 //! on either.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
@@ -233,13 +232,16 @@ pub(crate) fn read_range(
 }
 
 /// Why an answer is not believed. The next upstream is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogsError {
     /// It is no array: `null` for a block that the upstream does not have.
+    #[error("the answer is not an array")]
     NotAnArray,
     /// A receipt has no logs, not even an empty list.
+    #[error("a receipt has no `logs`")]
     Receipt,
     /// A log lacks a member, or has it twice or in a form that cannot be read.
+    #[error("`{member}` of log {place} of the answer cannot be read")]
     Malformed {
         /// The place of the log in the answer.
         place: usize,
@@ -247,45 +249,27 @@ pub enum LogsError {
         member: &'static str,
     },
     /// A log is of another block.
+    #[error("log {place} of the answer is of another block")]
     OtherBlock {
         /// The place of the log in the answer.
         place: usize,
     },
     /// Logs do not ascend.
+    #[error("log {place} of the answer is not above the one before it")]
     Order {
         /// The place of the log that is not above the one before it.
         place: usize,
     },
     /// The header's bloom has bits that no log sets: logs are missing.
+    #[error("the bloom of the header shows logs that are missing")]
     Incomplete,
     /// A log sets bits that the header's bloom does not have: it is not of this block.
+    #[error("the bloom of the header excludes a log of the answer")]
     Foreign,
     /// The logs have more bytes than may be kept.
+    #[error("the logs have more bytes than may be kept")]
     TooLarge,
 }
-
-impl fmt::Display for LogsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnArray => f.write_str("the answer is not an array"),
-            Self::Receipt => f.write_str("a receipt has no `logs`"),
-            Self::Malformed { place, member } => {
-                write!(f, "`{member}` of log {place} of the answer cannot be read")
-            }
-            Self::OtherBlock { place } => {
-                write!(f, "log {place} of the answer is of another block")
-            }
-            Self::Order { place } => {
-                write!(f, "log {place} of the answer is not above the one before it")
-            }
-            Self::Incomplete => f.write_str("the bloom of the header shows logs that are missing"),
-            Self::Foreign => f.write_str("the bloom of the header excludes a log of the answer"),
-            Self::TooLarge => f.write_str("the logs have more bytes than may be kept"),
-        }
-    }
-}
-
-impl std::error::Error for LogsError {}
 
 fn items(list: &[u8]) -> Result<impl Iterator<Item = &[u8]>, LogsError> {
     match raw::trim(list).first() {

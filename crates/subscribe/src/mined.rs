@@ -5,7 +5,6 @@
 //! upstream wrote it. That none is missing is proven only by the root in the header, where answers
 //! are verified.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -102,34 +101,21 @@ fn flag(object: &[u8], name: &'static str) -> Result<bool, MinedCriteriaError> {
 }
 
 /// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MinedCriteriaError {
     /// It is no object.
+    #[error("invalid argument 1: the filter is not an object")]
     NotAnObject,
     /// `addresses` cannot be read.
+    #[error("invalid argument 1: `addresses` is not a list of objects with `to`, `from` or both")]
     Addresses,
     /// It names too many addresses.
+    #[error("invalid argument 1: `addresses` has more than {ADDRESSES_MAX} entries")]
     TooMany,
     /// A member is neither `true` nor `false`.
+    #[error("invalid argument 1: `{0}` is not true or false")]
     Flag(&'static str),
 }
-
-impl fmt::Display for MinedCriteriaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnObject => f.write_str("invalid argument 1: the filter is not an object"),
-            Self::Addresses => f.write_str(
-                "invalid argument 1: `addresses` is not a list of objects with `to`, `from` or both",
-            ),
-            Self::TooMany => {
-                write!(f, "invalid argument 1: `addresses` has more than {ADDRESSES_MAX} entries")
-            }
-            Self::Flag(name) => write!(f, "invalid argument 1: `{name}` is not true or false"),
-        }
-    }
-}
-
-impl std::error::Error for MinedCriteriaError {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MinedTransaction {
@@ -273,35 +259,24 @@ impl MinedTransaction {
 }
 
 /// Why an answer is not believed. It is asked for again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionsError {
     /// It is not the block that was asked for, or has no list of transactions.
+    #[error("the answer is not the block with its transactions")]
     NotTheBlock,
     /// A transaction is a hash, is of another block, or cannot be read.
+    #[error("transaction {place} of the block cannot be read, or is of another block")]
     Malformed {
         /// Its place.
         place: usize,
     },
     /// There is none, and the header says that gas was used.
+    #[error("the block used gas and has no transaction")]
     Missing,
     /// They have more bytes than may be kept.
+    #[error("the transactions have more bytes than may be kept")]
     TooLarge,
 }
-
-impl fmt::Display for TransactionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotTheBlock => f.write_str("the answer is not the block with its transactions"),
-            Self::Malformed { place } => {
-                write!(f, "transaction {place} of the block cannot be read, or is of another block")
-            }
-            Self::Missing => f.write_str("the block used gas and has no transaction"),
-            Self::TooLarge => f.write_str("the transactions have more bytes than may be kept"),
-        }
-    }
-}
-
-impl std::error::Error for TransactionsError {}
 
 #[cfg(test)]
 mod tests {

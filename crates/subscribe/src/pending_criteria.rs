@@ -1,7 +1,5 @@
 //! Which transactions of a pool `alchemy_pendingTransactions` tells, and how.
 
-use std::fmt;
-
 use wellhead_eth::{AddressBytes, hex};
 use wellhead_jsonrpc::raw;
 
@@ -84,33 +82,21 @@ fn addresses(
 }
 
 /// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PendingCriteriaError {
     /// It is no object.
+    #[error("invalid argument 1: the filter is not an object")]
     NotAnObject,
     /// The addresses of this member cannot be read.
+    #[error("invalid argument 1: `{0}` is neither an address nor a list of addresses")]
     Addresses(&'static str),
     /// It names too many addresses.
+    #[error("invalid argument 1: the filter names more than {ADDRESSES_MAX} addresses")]
     TooMany,
     /// `hashesOnly` is neither `true` nor `false`.
+    #[error("invalid argument 1: `hashesOnly` is not true or false")]
     HashesOnly,
 }
-
-impl fmt::Display for PendingCriteriaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("invalid argument 1: ")?;
-        match self {
-            Self::NotAnObject => f.write_str("the filter is not an object"),
-            Self::Addresses(name) => {
-                write!(f, "`{name}` is neither an address nor a list of addresses")
-            }
-            Self::TooMany => write!(f, "the filter names more than {ADDRESSES_MAX} addresses"),
-            Self::HashesOnly => f.write_str("`hashesOnly` is not true or false"),
-        }
-    }
-}
-
-impl std::error::Error for PendingCriteriaError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,6 @@
 //! and by the bloom when the logs are read from the same answer ([`crate::LogsReply::Receipts`]).
 
 use std::collections::HashMap;
-use std::fmt;
 
 use bytes::Bytes;
 use wellhead_eth::{NumberedBlock, TransactionHash};
@@ -60,33 +59,21 @@ impl ReceiptCriteria {
 }
 
 /// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptCriteriaError {
     /// It is no object.
+    #[error("invalid argument 1: the filter is not an object")]
     NotAnObject,
     /// The list of hashes, or a hash, cannot be read.
+    #[error("invalid argument 1: `transactionHashes` is not a list of transaction hashes")]
     Hash,
     /// It names too many transactions.
+    // In the words of geth, and then the number.
+    #[error(
+        "exceed max number of transaction hashes allowed per transactionReceipts subscription: {HASHES_MAX}"
+    )]
     TooMany,
 }
-
-impl fmt::Display for ReceiptCriteriaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnObject => f.write_str("invalid argument 1: the filter is not an object"),
-            Self::Hash => f.write_str(
-                "invalid argument 1: `transactionHashes` is not a list of transaction hashes",
-            ),
-            // In the words of geth, and then the number.
-            Self::TooMany => write!(
-                f,
-                "exceed max number of transaction hashes allowed per transactionReceipts subscription: {HASHES_MAX}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReceiptCriteriaError {}
 
 /// The receipts of one block, in their order.
 #[derive(Debug)]
@@ -202,43 +189,30 @@ fn transaction_of(
 }
 
 /// Why an answer is not believed. It is asked for again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptsError {
     /// It is no array: `null` for a block that the upstream does not have.
+    #[error("the answer is not an array")]
     NotAnArray,
     /// A receipt does not name its block or transaction, or there are two of one transaction.
+    #[error("receipt {place} of the answer cannot be read")]
     Malformed {
         /// The place of the receipt.
         place: usize,
     },
     /// A receipt is of another block.
+    #[error("receipt {place} of the answer is of another block")]
     OtherBlock {
         /// The place of the receipt.
         place: usize,
     },
     /// There is none, and the header says that gas was used.
+    #[error("the block used gas and the answer has no receipt")]
     Missing,
     /// They have more bytes than may be kept.
+    #[error("the receipts have more bytes than may be kept")]
     TooLarge,
 }
-
-impl fmt::Display for ReceiptsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnArray => f.write_str("the answer is not an array"),
-            Self::Malformed { place } => {
-                write!(f, "receipt {place} of the answer cannot be read")
-            }
-            Self::OtherBlock { place } => {
-                write!(f, "receipt {place} of the answer is of another block")
-            }
-            Self::Missing => f.write_str("the block used gas and the answer has no receipt"),
-            Self::TooLarge => f.write_str("the receipts have more bytes than may be kept"),
-        }
-    }
-}
-
-impl std::error::Error for ReceiptsError {}
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -16,7 +16,6 @@ mod pool;
 pub mod state;
 pub mod tx;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,24 +129,15 @@ pub struct CanonicalChange {
 }
 
 /// Why the tree cannot be changed so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ForkError {
     /// The branch would start below the finalized block, the genesis, or the history kept.
+    #[error("the branch would start below the finalized block")]
     TooDeep,
     /// No such block.
+    #[error("no such block")]
     UnknownBlock,
 }
-
-impl fmt::Display for ForkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooDeep => f.write_str("the branch would start below the finalized block"),
-            Self::UnknownBlock => f.write_str("no such block"),
-        }
-    }
-}
-
-impl std::error::Error for ForkError {}
 
 /// What clients may know of the world when they ask: heights, addresses, hashes.
 #[derive(Debug, Clone, Default)]

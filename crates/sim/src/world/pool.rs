@@ -4,7 +4,6 @@
 //! transaction sent to one node is pending on all. Errors are in geth's words.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use alloy_primitives::{Address, B256, U256};
@@ -21,13 +20,16 @@ const REPLACE_BUMP_PERCENT: u128 = 10;
 const TX_BYTES_MAX: usize = 128 * 1024;
 
 /// Why a transaction was not taken, in geth's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// Its bytes are no transaction.
+    #[error(transparent)]
     Decode(DecodeError),
     /// The very same is already waiting.
+    #[error("already known")]
     AlreadyKnown,
     /// The sender has used this nonce.
+    #[error("nonce too low: next nonce {next}, tx nonce {sent}")]
     NonceTooLow {
         /// What would be next.
         next: u64,
@@ -35,6 +37,7 @@ pub enum PoolError {
         sent: u64,
     },
     /// The sender cannot pay.
+    #[error("insufficient funds for gas * price + value: balance {balance}, tx cost {cost}, overshot {}", .cost.saturating_sub(*.balance))]
     InsufficientFunds {
         /// Wei there are.
         balance: U256,
@@ -42,6 +45,7 @@ pub enum PoolError {
         cost: U256,
     },
     /// Less gas than its bytes alone cost.
+    #[error("intrinsic gas too low: gas {have}, minimum needed {want}")]
     IntrinsicGas {
         /// Gas offered.
         have: u64,
@@ -49,8 +53,12 @@ pub enum PoolError {
         want: u64,
     },
     /// More gas than a block has.
+    #[error("exceeds block gas limit")]
     ExceedsBlockGas,
     /// The tip is above the ceiling.
+    #[error(
+        "max priority fee per gas higher than max fee per gas: maxPriorityFeePerGas: {tip}, maxFeePerGas: {max_fee}"
+    )]
     TipAboveFee {
         /// Wei per gas.
         tip: u128,
@@ -58,8 +66,10 @@ pub enum PoolError {
         max_fee: u128,
     },
     /// Another with this nonce waits and offers about as much.
+    #[error("replacement transaction underpriced")]
     ReplacementUnderpriced,
     /// For another chain.
+    #[error("invalid sender: invalid chain id for signer: have {have} want {want}")]
     WrongChain {
         /// What it was signed for.
         have: u64,
@@ -67,48 +77,15 @@ pub enum PoolError {
         want: u64,
     },
     /// A legacy transaction without a chain id.
+    #[error("only replay-protected (EIP-155) transactions allowed over RPC")]
     NotProtected,
     /// More bytes than taken.
+    #[error("oversized data")]
     Oversized,
     /// No room.
+    #[error("txpool is full")]
     Full,
 }
-
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::AlreadyKnown => f.write_str("already known"),
-            Self::NonceTooLow { next, sent } => {
-                write!(f, "nonce too low: next nonce {next}, tx nonce {sent}")
-            }
-            Self::InsufficientFunds { balance, cost } => write!(
-                f,
-                "insufficient funds for gas * price + value: balance {balance}, tx cost {cost}, overshot {}",
-                cost.saturating_sub(*balance)
-            ),
-            Self::IntrinsicGas { have, want } => {
-                write!(f, "intrinsic gas too low: gas {have}, minimum needed {want}")
-            }
-            Self::ExceedsBlockGas => f.write_str("exceeds block gas limit"),
-            Self::TipAboveFee { tip, max_fee } => write!(
-                f,
-                "max priority fee per gas higher than max fee per gas: maxPriorityFeePerGas: {tip}, maxFeePerGas: {max_fee}"
-            ),
-            Self::ReplacementUnderpriced => f.write_str("replacement transaction underpriced"),
-            Self::WrongChain { have, want } => {
-                write!(f, "invalid sender: invalid chain id for signer: have {have} want {want}")
-            }
-            Self::NotProtected => {
-                f.write_str("only replay-protected (EIP-155) transactions allowed over RPC")
-            }
-            Self::Oversized => f.write_str("oversized data"),
-            Self::Full => f.write_str("txpool is full"),
-        }
-    }
-}
-
-impl std::error::Error for PoolError {}
 
 /// What the chain is when a transaction asks to enter.
 #[derive(Debug, Clone, Copy)]

@@ -4,8 +4,6 @@
 //! refused in geth's words. Whether a transaction may enter the pool is decided
 //! in `pool`; what it does in `execute`.
 
-use std::fmt;
-
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use alloy_rlp::{BufMut, Decodable, Encodable, Header as RlpHeader, RlpDecodable, RlpEncodable};
 
@@ -290,36 +288,31 @@ fn decode_dynamic(raw: &[u8]) -> Result<(TxBody, Signature), DecodeError> {
 }
 
 /// Why bytes are not a transaction we know, in geth's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// No bytes at all.
+    #[error("typed transaction too short")]
     TooShort,
     /// A type byte this chain does not know.
+    #[error("transaction type not supported")]
     TypeNotSupported,
     /// The payload is a string where a list must be.
+    #[error("rlp: expected input list for {0}")]
     NotAList(&'static str),
     /// Broken RLP.
+    #[error("rlp: {}", rlp_words(.0))]
     Rlp(alloy_rlp::Error),
     /// The signature fits no account.
+    #[error("invalid transaction v, r, s values")]
     BadSignature,
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort => f.write_str("typed transaction too short"),
-            Self::TypeNotSupported => f.write_str("transaction type not supported"),
-            Self::NotAList(what) => write!(f, "rlp: expected input list for {what}"),
-            Self::Rlp(alloy_rlp::Error::InputTooShort) => {
-                f.write_str("rlp: value size exceeds available input length")
-            }
-            Self::Rlp(error) => write!(f, "rlp: {error}"),
-            Self::BadSignature => f.write_str("invalid transaction v, r, s values"),
-        }
+fn rlp_words(error: &alloy_rlp::Error) -> String {
+    match error {
+        alloy_rlp::Error::InputTooShort => "value size exceeds available input length".to_owned(),
+        error => error.to_string(),
     }
 }
-
-impl std::error::Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {
