@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 /// How long a closed connection waits for the client to close it as well.
 const LINGER_MAX: Duration = Duration::from_secs(2);
@@ -66,15 +67,12 @@ impl ProviderTls {
         let config = if http2 { &self.both } else { &self.http1 };
         let stream = TlsAcceptor::from(Arc::clone(config)).accept(stream).await?;
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((ProviderSocket::new(Layer::Tls(Box::new(stream))), agreed))
+        Ok((ProviderSocket::new(Layer::Right(Box::new(stream))), agreed))
     }
 }
 
-#[derive(Debug)]
-enum Layer {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// Without and with TLS.
+type Layer = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// One connection.
 #[derive(Debug)]
@@ -93,7 +91,7 @@ impl ProviderSocket {
 
     /// Without TLS.
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self::new(Layer::Plain(stream))
+        Self::new(Layer::Left(stream))
     }
 
     /// Lets the next reader see these bytes first.
@@ -165,64 +163,6 @@ impl AsyncWrite for ProviderSocket {
             if read.is_err() || buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
-        }
-    }
-}
-
-impl AsyncRead for Layer {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Layer {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
