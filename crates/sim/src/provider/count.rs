@@ -2,39 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a provider did what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProviderCounts {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Of these, connections over HTTP/2.
-    pub http2: u64,
-    /// HTTP requests; a batch is one, a refused stream none.
-    pub requests: u64,
-    /// Calls in them.
-    pub calls: u64,
-    /// Of the calls, those turned away by bars, buckets and bounds.
-    pub refusals: u64,
-    /// Of the calls, those answered with a lie.
-    pub lies: u64,
-    /// Streams ended with `REFUSED_STREAM` because of the cap.
-    pub refused_streams: u64,
-    /// Connections ended because of the cap.
-    pub fatal: u64,
-    /// Connections ended because they had their requests.
-    pub recycled: u64,
-    /// Connections ended because they had none for too long.
-    pub idle_closed: u64,
-    /// Connections told GOAWAY on purpose. A graceful one may be two frames.
-    pub goaways: u64,
-    /// Most streams at once that one connection had, the one above the cap not counted.
-    pub streams_peak: u64,
-    /// Requests that wait for a slot or in a line, now.
-    pub waiting: u64,
-}
-
+/// Declares the counts as they are read, and the living counters they are read from.
 macro_rules! counters {
-    ($($name:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// How often a provider did what.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct ProviderCounts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
         #[derive(Debug, Default)]
         pub(super) struct ProviderCounters {
             $(pub(super) $name: AtomicU64,)*
@@ -48,21 +24,34 @@ macro_rules! counters {
     };
 }
 
-counters!(
+counters! {
+    /// Connections accepted.
     connections,
+    /// Of these, connections over HTTP/2.
     http2,
+    /// HTTP requests; a batch is one, a refused stream none.
     requests,
+    /// Calls in them.
     calls,
+    /// Of the calls, those turned away by bars, buckets and bounds.
     refusals,
+    /// Of the calls, those answered with a lie.
     lies,
+    /// Streams ended with `REFUSED_STREAM` because of the cap.
     refused_streams,
+    /// Connections ended because of the cap.
     fatal,
+    /// Connections ended because they had their requests.
     recycled,
+    /// Connections ended because they had none for too long.
     idle_closed,
+    /// Connections told GOAWAY on purpose. A graceful one may be two frames.
     goaways,
+    /// Most streams at once that one connection had, the one above the cap not counted.
     streams_peak,
+    /// Requests that wait for a slot or in a line, now.
     waiting,
-);
+}
 
 /// One more.
 pub(super) fn count(counter: &AtomicU64) {
