@@ -80,59 +80,35 @@ impl Coin {
         Ok(Log::new_unchecked(self.address, topics, abi::word(amount).0.into()))
     }
 
-    fn run(&self, state: &mut State, from: Address, input: &[u8]) -> Ran {
-        let Some(function) = input.first_chunk::<4>() else { return Ran::reverted_silently() };
-        match *function {
+    /// `None`: the input is no call of it.
+    fn run(&self, state: &mut State, from: Address, input: &[u8]) -> Option<Ran> {
+        let address_at = |index| abi::argument_address(input, index);
+        let amount_at = |index| abi::argument_number(input, index);
+        let ran = match *input.first_chunk::<4>()? {
             selector::NAME => Ran::view(abi::string(self.name)),
             selector::SYMBOL => Ran::view(abi::string(self.symbol)),
             selector::DECIMALS => Ran::view_number(U256::from(self.decimals)),
             selector::TOTAL_SUPPLY => Ran::view_number(state.slot(self.address, TOTAL_SUPPLY)),
-            selector::BALANCE_OF => match abi::argument_address(input, 0) {
-                Some(owner) => Ran::view_number(self.balance(state, owner)),
-                None => Ran::reverted_silently(),
-            },
+            selector::BALANCE_OF => Ran::view_number(self.balance(state, address_at(0)?)),
             selector::ALLOWANCE => {
-                match (abi::argument_address(input, 0), abi::argument_address(input, 1)) {
-                    (Some(owner), Some(spender)) => {
-                        let slot = self.allowance_slot(owner, spender);
-                        Ran::view_number(state.slot(self.address, slot))
-                    }
-                    _ => Ran::reverted_silently(),
-                }
+                let slot = self.allowance_slot(address_at(0)?, address_at(1)?);
+                Ran::view_number(state.slot(self.address, slot))
             }
-            selector::TRANSFER => {
-                match (abi::argument_address(input, 0), abi::argument_number(input, 1)) {
-                    (Some(to), Some(amount)) => match self.transfer(state, from, to, amount) {
-                        Ok(log) => Ran::Done {
-                            output: abi::word(U256::ONE).to_vec(),
-                            logs: vec![log],
-                            gas: 29_500,
-                        },
-                        Err(reverted) => reverted,
-                    },
-                    _ => Ran::reverted_silently(),
-                }
-            }
+            selector::TRANSFER => match self.transfer(state, from, address_at(0)?, amount_at(1)?) {
+                Ok(log) => Ran::agreed(log, 29_500),
+                Err(reverted) => reverted,
+            },
             selector::APPROVE => {
-                match (abi::argument_address(input, 0), abi::argument_number(input, 1)) {
-                    (Some(spender), Some(amount)) => {
-                        let slot = self.allowance_slot(from, spender);
-                        state.set_slot(self.address, slot, amount);
-                        let topics = vec![
-                            abi::APPROVAL,
-                            abi::address_word(from),
-                            abi::address_word(spender),
-                        ];
-                        let data = abi::word(amount).0.into();
-                        let log = Log::new_unchecked(self.address, topics, data);
-                        let output = abi::word(U256::ONE).to_vec();
-                        Ran::Done { output, logs: vec![log], gas: 24_600 }
-                    }
-                    _ => Ran::reverted_silently(),
-                }
+                let (spender, amount) = (address_at(0)?, amount_at(1)?);
+                state.set_slot(self.address, self.allowance_slot(from, spender), amount);
+                let topics =
+                    vec![abi::APPROVAL, abi::address_word(from), abi::address_word(spender)];
+                let data = abi::word(amount).0.into();
+                Ran::agreed(Log::new_unchecked(self.address, topics, data), 24_600)
             }
-            _ => Ran::reverted_silently(),
-        }
+            _ => return None,
+        };
+        Some(ran)
     }
 }
 
@@ -164,6 +140,11 @@ impl Ran {
 
     fn view_number(number: U256) -> Self {
         Self::view(abi::word(number).to_vec())
+    }
+
+    /// `true`, and what it logged.
+    fn agreed(log: Log, gas: u64) -> Self {
+        Self::Done { output: abi::word(U256::ONE).to_vec(), logs: vec![log], gas }
     }
 
     fn reverted(reason: &str) -> Self {
@@ -238,22 +219,23 @@ impl Contracts {
         to: Address,
         input: &[u8],
     ) -> Option<Ran> {
-        if let Some(coin) = self.coins.iter().find(|coin| coin.address == to) {
-            Some(coin.run(state, from, input))
+        let ran = if let Some(coin) = self.coins.iter().find(|coin| coin.address == to) {
+            coin.run(state, from, input)
         } else if to == self.pair {
-            Some(self.run_pair(state, from, input))
+            self.run_pair(state, from, input)
         } else if to == self.rollup {
-            Some(self.run_rollup(state, input))
+            self.run_rollup(state, input)
         } else if to == self.closed {
             Some(Ran::reverted(CLOSED_REASON))
         } else {
-            None
-        }
+            return None;
+        };
+        Some(ran.unwrap_or_else(Ran::reverted_silently))
     }
 
-    fn run_pair(&self, state: &mut State, from: Address, input: &[u8]) -> Ran {
-        let Some(function) = input.first_chunk::<4>() else { return Ran::reverted_silently() };
-        match *function {
+    /// `None`: the input is no call of it.
+    fn run_pair(&self, state: &mut State, from: Address, input: &[u8]) -> Option<Ran> {
+        let ran = match *input.first_chunk::<4>()? {
             selector::TOKEN0 => Ran::view(abi::address_word(self.coins[0].address).to_vec()),
             selector::TOKEN1 => Ran::view(abi::address_word(self.coins[1].address).to_vec()),
             selector::GET_RESERVES => {
@@ -266,13 +248,13 @@ impl Contracts {
                 Ran::view(output)
             }
             selector::SWAP => {
-                match (abi::argument_number(input, 0), abi::argument_number(input, 1)) {
-                    (Some(amount), Some(first)) => self.swap(state, from, amount, !first.is_zero()),
-                    _ => Ran::reverted_silently(),
-                }
+                let amount = abi::argument_number(input, 0)?;
+                let first = abi::argument_number(input, 1)?;
+                self.swap(state, from, amount, !first.is_zero())
             }
-            _ => Ran::reverted_silently(),
-        }
+            _ => return None,
+        };
+        Some(ran)
     }
 
     /// Constant product with a fee of 0.3 %.
@@ -309,19 +291,18 @@ impl Contracts {
         Ran::Done { output, logs: vec![log_in, log_out, sync, swap], gas: 88_000 }
     }
 
-    fn run_rollup(&self, state: &mut State, input: &[u8]) -> Ran {
-        let wanted = abi::argument_number(input, 0);
-        match (input.first_chunk::<4>(), wanted) {
-            (Some(&selector::SUBMIT_BATCH), Some(gas)) => {
-                let index = state.slot(self.rollup, BATCHES);
-                state.set_slot(self.rollup, BATCHES, index + U256::ONE);
-                let topics = vec![keccak256("BatchSubmitted(uint256)"), abi::word(index)];
-                let log = Log::new_unchecked(self.rollup, topics, Bytes::new());
-                let gas = u64::try_from(gas).unwrap_or(u64::MAX / 2).min(u64::MAX / 2);
-                Ran::Done { output: Vec::new(), logs: vec![log], gas }
-            }
-            _ => Ran::reverted_silently(),
+    /// `None`: the input is no call of it.
+    fn run_rollup(&self, state: &mut State, input: &[u8]) -> Option<Ran> {
+        if input.first_chunk::<4>() != Some(&selector::SUBMIT_BATCH) {
+            return None;
         }
+        let gas = abi::argument_number(input, 0)?;
+        let index = state.slot(self.rollup, BATCHES);
+        state.set_slot(self.rollup, BATCHES, index + U256::ONE);
+        let topics = vec![keccak256("BatchSubmitted(uint256)"), abi::word(index)];
+        let log = Log::new_unchecked(self.rollup, topics, Bytes::new());
+        let gas = u64::try_from(gas).unwrap_or(u64::MAX / 2).min(u64::MAX / 2);
+        Some(Ran::Done { output: Vec::new(), logs: vec![log], gas })
     }
 }
 
