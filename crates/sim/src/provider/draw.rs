@@ -65,6 +65,14 @@ pub enum Truth {
 }
 
 impl ProviderDials {
+    /// A latency and nothing else.
+    pub(super) fn draw_latency(rng: &mut impl Rng) -> Self {
+        let base = Duration::from_millis(rng.random_range(10..=40));
+        let jitter = Duration::from_millis(rng.random_range(0..=5));
+        let latency = LatencyDial::even(base, jitter);
+        Self { seed: rng.random(), latency, ..Self::default() }
+    }
+
     /// A provider with one random dial, and what that is.
     ///
     /// - Streams: a cap from 8 to 200, announced, refused or fatal; the last two with
@@ -80,10 +88,7 @@ impl ProviderDials {
     ///   methods count 1 to 10 times as much, and `eth_chainId` nothing.
     /// - Shaping: at 50 to 400 calls a second, per connection or per account.
     pub fn draw(rng: &mut impl Rng, subject: DrawnDial) -> (Self, Truth) {
-        let base = Duration::from_millis(rng.random_range(10..=40));
-        let jitter = Duration::from_millis(rng.random_range(0..=5));
-        let latency = LatencyDial::even(base, jitter);
-        let mut dials = Self { seed: rng.random(), latency, ..Self::default() };
+        let mut dials = Self::draw_latency(rng);
         let truth = match subject {
             DrawnDial::Streams => Truth::Streams(*dials.stream_cap.insert(draw_streams(rng))),
             DrawnDial::Recycle => {

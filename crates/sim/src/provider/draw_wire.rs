@@ -6,7 +6,6 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::dial::ProviderDials;
-use crate::node::LatencyDial;
 
 /// How a connection ends, if it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl ProviderDials {
     /// One whose connections end after 50 to 1,000 requests, in good order or not, after 200 ms to
     /// 5 s of silence, after both or never. Over HTTP/1.1 only, or over both.
     pub fn draw_ends(rng: &mut impl Rng) -> (Self, EndTruth) {
-        let mut dials = Self { http2: rng.random(), ..even(rng) };
+        let mut dials = Self { http2: rng.random(), ..Self::draw_latency(rng) };
         let after = (50.0 * 20f64.powf(rng.random::<f64>())) as u64;
         let idle = Duration::from_millis(rng.random_range(200..=5000));
         dials.recycle_after = rng.random_bool(0.6).then_some(after);
@@ -54,7 +53,7 @@ impl ProviderDials {
 
     /// One that takes 10 to 80 ms more over one of the protocols, or over none.
     pub fn draw_protocol(rng: &mut impl Rng) -> (Self, ProtocolTruth) {
-        let mut dials = even(rng);
+        let mut dials = Self::draw_latency(rng);
         let more = Duration::from_millis(rng.random_range(10..=80));
         match rng.random_range(0..3) {
             0 => dials.http1_delay = more,
@@ -70,7 +69,7 @@ impl ProviderDials {
     /// One whose bodies go out at 50 to 300 kB/s, each for itself or all of a connection in
     /// turn, or at once.
     pub fn draw_bodies(rng: &mut impl Rng) -> (Self, BodyTruth) {
-        let mut dials = even(rng);
+        let mut dials = Self::draw_latency(rng);
         let pace = (50_000.0 * 6f64.powf(rng.random::<f64>())) as u64;
         dials.body_bytes_per_second = rng.random_bool(0.75).then_some(pace);
         dials.bodies_in_turn = dials.body_bytes_per_second.is_some() && rng.random();
@@ -78,14 +77,6 @@ impl ProviderDials {
             BodyTruth { per_second: dials.body_bytes_per_second, in_turn: dials.bodies_in_turn };
         (dials, truth)
     }
-}
-
-/// A latency and nothing else.
-fn even(rng: &mut impl Rng) -> ProviderDials {
-    let base = Duration::from_millis(rng.random_range(10..=40));
-    let jitter = Duration::from_millis(rng.random_range(0..=5));
-    let latency = LatencyDial::even(base, jitter);
-    ProviderDials { seed: rng.random(), latency, ..ProviderDials::default() }
 }
 
 #[cfg(test)]

@@ -3,12 +3,9 @@
 //!
 //! The limits of providers are drawn in [`super::draw`].
 
-use std::time::Duration;
-
 use rand::Rng;
 
 use super::dial::{Falsehood, ProviderDials};
-use crate::node::LatencyDial;
 use crate::rpc::History;
 
 /// Which dial is drawn.
@@ -81,10 +78,7 @@ impl ProviderDials {
     /// - Log range: 2 to 500 blocks.
     /// - Batch: 1 to 100 calls.
     pub fn draw_knowledge(rng: &mut impl Rng, matter: Matter) -> Self {
-        let base = Duration::from_millis(rng.random_range(10..=40));
-        let jitter = Duration::from_millis(rng.random_range(0..=5));
-        let latency = LatencyDial::even(base, jitter);
-        let mut dials = Self { seed: rng.random(), latency, ..Self::default() };
+        let mut dials = Self::draw_latency(rng);
         match matter {
             Matter::Lag => dials.lag_blocks = rng.random_range(1..=6),
             Matter::Lie => {
