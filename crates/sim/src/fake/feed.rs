@@ -206,9 +206,7 @@ impl Subscriptions {
         for (id, topic) in &self.topics {
             match topic {
                 Topic::Heads => out.extend(
-                    fresh
-                        .iter()
-                        .map(|block| event(id, &shape::header(&block.header, block.hash).into())),
+                    fresh.iter().map(|block| event(id, &shape::header(&block.header, block.hash))),
                 ),
                 Topic::Logs(criteria) => {
                     let logs = |block: &Arc<SimBlock>| criteria.in_block(block).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Blocks, transactions, receipts and logs as geth's JSON.
 
 use alloy_primitives::{B256, Log, U256};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::world::block::{BlockBody, BlockHeader, Receipt, SimBlock};
 use crate::world::tx::{Fee, Tx};
@@ -17,8 +17,8 @@ pub fn big(number: impl Into<U256>) -> Value {
 }
 
 /// A header, as in `newHeads` and `eth_getHeaderByNumber`.
-pub fn header(header: &BlockHeader, hash: B256) -> Map<String, Value> {
-    let Value::Object(object) = json!({
+pub fn header(header: &BlockHeader, hash: B256) -> Value {
+    json!({
         "number": quantity(header.number),
         "hash": hash,
         "parentHash": header.parent_hash,
@@ -41,10 +41,7 @@ pub fn header(header: &BlockHeader, hash: B256) -> Map<String, Value> {
         "excessBlobGas": quantity(header.excess_blob_gas),
         "parentBeaconBlockRoot": header.parent_beacon_root,
         "requestsHash": header.requests_hash,
-    }) else {
-        unreachable!("the literal above is an object")
-    };
-    object
+    })
 }
 
 /// A block, with whole transactions or their hashes.
@@ -66,11 +63,11 @@ pub fn block(block: &SimBlock, body: &BlockBody, whole: bool) -> Value {
             })
         })
         .collect();
-    object.insert("size".into(), quantity(body.size));
-    object.insert("transactions".into(), Value::Array(transactions));
-    object.insert("uncles".into(), json!([]));
-    object.insert("withdrawals".into(), Value::Array(withdrawals));
-    Value::Object(object)
+    object["size"] = quantity(body.size);
+    object["transactions"] = Value::Array(transactions);
+    object["uncles"] = json!([]);
+    object["withdrawals"] = Value::Array(withdrawals);
+    object
 }
 
 /// A transaction in its block.
@@ -78,34 +75,35 @@ pub fn mined_tx(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
     let tx = &body.txs[index];
     let price = tx.effective_gas_price(block.header.base_fee);
     let mut object = tx_fields(tx, price);
-    object.insert("blockHash".into(), json!(block.hash));
-    object.insert("blockNumber".into(), quantity(block.number()));
-    object.insert("transactionIndex".into(), quantity(index as u64));
-    Value::Object(object)
+    object["blockHash"] = json!(block.hash);
+    object["blockNumber"] = quantity(block.number());
+    object["transactionIndex"] = quantity(index as u64);
+    object
 }
 
 /// A transaction that waits for a block.
 pub fn waiting_tx(tx: &Tx) -> Value {
     let mut object = tx_fields(tx, tx.body.fee.ceiling());
     for missing in ["blockHash", "blockNumber", "transactionIndex"] {
-        object.insert(missing.into(), Value::Null);
+        object[missing] = Value::Null;
     }
-    Value::Object(object)
+    object
 }
 
-fn tx_fields(tx: &Tx, gas_price: u128) -> Map<String, Value> {
-    let mut object = Map::new();
-    object.insert("hash".into(), json!(tx.hash));
-    object.insert("type".into(), quantity(u64::from(tx.body.kind())));
-    object.insert("from".into(), json!(tx.from));
-    object.insert("to".into(), json!(tx.body.to.to().copied()));
-    object.insert("nonce".into(), quantity(tx.body.nonce));
-    object.insert("gas".into(), quantity(tx.body.gas_limit));
-    object.insert("gasPrice".into(), big(U256::from(gas_price)));
-    object.insert("value".into(), big(tx.body.value));
-    object.insert("input".into(), json!(tx.body.input));
+fn tx_fields(tx: &Tx, gas_price: u128) -> Value {
+    let mut object = json!({
+        "hash": tx.hash,
+        "type": quantity(u64::from(tx.body.kind())),
+        "from": tx.from,
+        "to": tx.body.to.to().copied(),
+        "nonce": quantity(tx.body.nonce),
+        "gas": quantity(tx.body.gas_limit),
+        "gasPrice": big(U256::from(gas_price)),
+        "value": big(tx.body.value),
+        "input": tx.body.input,
+    });
     if let Some(chain_id) = tx.body.chain_id {
-        object.insert("chainId".into(), quantity(chain_id));
+        object["chainId"] = quantity(chain_id);
     }
     if let Fee::Dynamic { max_fee, max_tip } = tx.body.fee {
         let access_list = tx
@@ -114,14 +112,14 @@ fn tx_fields(tx: &Tx, gas_price: u128) -> Map<String, Value> {
             .iter()
             .map(|item| json!({"address": item.address, "storageKeys": item.storage_keys}))
             .collect();
-        object.insert("maxFeePerGas".into(), big(U256::from(max_fee)));
-        object.insert("maxPriorityFeePerGas".into(), big(U256::from(max_tip)));
-        object.insert("accessList".into(), Value::Array(access_list));
-        object.insert("yParity".into(), quantity(tx.v()));
+        object["maxFeePerGas"] = big(U256::from(max_fee));
+        object["maxPriorityFeePerGas"] = big(U256::from(max_tip));
+        object["accessList"] = Value::Array(access_list);
+        object["yParity"] = quantity(tx.v());
     }
-    object.insert("v".into(), quantity(tx.v()));
-    object.insert("r".into(), big(tx.signature.r()));
-    object.insert("s".into(), big(tx.signature.s()));
+    object["v"] = quantity(tx.v());
+    object["r"] = big(tx.signature.r());
+    object["s"] = big(tx.signature.s());
     object
 }
 

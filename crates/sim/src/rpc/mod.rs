@@ -289,7 +289,7 @@ fn eth_blocks(
         }
         "getHeaderByNumber" | "getHeaderByHash" => Ok(asked
             .block_by(name, params.at_most(1)?)?
-            .map_or(Value::Null, |block| json::header(&block.header, block.hash).into())),
+            .map_or(Value::Null, |block| json::header(&block.header, block.hash))),
         "getBlockTransactionCountByNumber" | "getBlockTransactionCountByHash" => {
             let Some(block) = asked.block_by(name, params.at_most(1)?)? else {
                 return Ok(Value::Null);
