@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::node::{Fault, NodeReply, SimNode, WireEnding};
 use crate::rpc::logs::Criteria;
 use crate::rpc::{RpcError, json as shape};
-use crate::world::SimBlock;
 
 /// Calls under way on one socket; further messages wait unread.
 const IN_FLIGHT_MAX: usize = 256;
@@ -209,12 +208,7 @@ impl Subscriptions {
                     fresh.iter().map(|block| event(id, &shape::header(&block.header, block.hash))),
                 ),
                 Topic::Logs(criteria) => {
-                    let logs = |block: &Arc<SimBlock>| criteria.in_block(block).unwrap_or_default();
-                    for mut log in gone.iter().flat_map(logs) {
-                        log["removed"] = json!(true);
-                        out.push(event(id, &log));
-                    }
-                    out.extend(fresh.iter().flat_map(logs).map(|log| event(id, &log)));
+                    out.extend(criteria.in_move(&gone, &fresh).iter().map(|log| event(id, log)));
                 }
                 Topic::Pending { .. } => {}
             }

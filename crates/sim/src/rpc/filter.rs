@@ -99,15 +99,7 @@ pub fn changes(asked: &mut CallContext<'_>, id: &str) -> Result<Value, RpcError>
         FilterKind::Logs { since, criteria } => {
             let (gone, fresh) = moved(&asked.view, since);
             *since = head;
-            let mut found = Vec::new();
-            for block in &gone {
-                for mut log in criteria.in_block(block).unwrap_or_default() {
-                    log["removed"] = json!(true);
-                    found.push(log);
-                }
-            }
-            found.extend(fresh.iter().filter_map(|block| criteria.in_block(block)).flatten());
-            found
+            criteria.in_move(&gone, &fresh)
         }
         FilterKind::Pending { seen } => {
             let now = waiting(asked);

@@ -1,5 +1,7 @@
 //! `eth_getLogs`: what is asked for, and finding it.
 
+use std::sync::Arc;
+
 use alloy_primitives::{Address, B256, BloomInput, Log};
 use serde_json::Value;
 
@@ -111,6 +113,18 @@ impl Criteria {
             json::logs_of(block, body, index, receipt, |log| self.matches(log))
         });
         Some(found.collect())
+    }
+
+    /// What a reorg changed: the wanted logs of the blocks that are gone, marked as removed,
+    /// before those of the fresh ones.
+    pub fn in_move(&self, gone: &[Arc<SimBlock>], fresh: &[Arc<SimBlock>]) -> Vec<Value> {
+        let of = |block: &Arc<SimBlock>| self.in_block(block).unwrap_or_default();
+        let mut logs: Vec<Value> = gone.iter().flat_map(of).collect();
+        for log in &mut logs {
+            log["removed"] = true.into();
+        }
+        logs.extend(fresh.iter().flat_map(of));
+        logs
     }
 }
 
