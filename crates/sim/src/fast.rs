@@ -402,53 +402,46 @@ fn block_hash(number: u64) -> String {
 
 /// Something shaped like a block with whole transactions.
 fn large_block() -> String {
-    let mut out = String::with_capacity(BLOCK_BYTES + 1024);
-    let _ = write!(
-        out,
-        "{{\"number\":\"{FIRST_HEAD:#x}\",\"hash\":\"{}\",\"transactions\":[",
-        block_hash(FIRST_HEAD)
-    );
-    let mut index = 0u64;
-    while out.len() < BLOCK_BYTES - 500 {
-        if index > 0 {
-            out.push(',');
-        }
+    let hash = block_hash(FIRST_HEAD);
+    let start = format!("{{\"number\":\"{FIRST_HEAD:#x}\",\"hash\":\"{hash}\",\"transactions\":[");
+    filled(BLOCK_BYTES, &start, "],\"pad\":\"", |index| {
         let hash = block_hash(index);
-        let _ = write!(
-            out,
+        format!(
             "{{\"hash\":\"{hash}\",\"transactionIndex\":\"{index:#x}\",\"from\":\"{0}\",\"to\":\"{0}\",\"nonce\":\"{index:#x}\",\
              \"gas\":\"0x5208\",\"value\":\"0xde0b6b3a7640000\",\"input\":\"0xa9059cbb{1}{1}\",\"type\":\"0x2\"}}",
             &hash[..42],
             &hash[2..]
-        );
-        index += 1;
-    }
-    out.push_str("],\"pad\":\"");
-    let missing = BLOCK_BYTES.saturating_sub(out.len() + 2);
-    out.extend(std::iter::repeat_n('0', missing));
-    out.push_str("\"}");
-    out
+        )
+    })
 }
 
 /// Something shaped like a trace.
 fn huge_trace() -> String {
-    let mut out = String::with_capacity(TRACE_BYTES + 1024);
-    out.push_str("{\"gas\":21000,\"failed\":false,\"structLogs\":[");
-    let mut index = 0u64;
-    while out.len() < TRACE_BYTES - 500 {
-        if index > 0 {
-            out.push(',');
-        }
-        let _ = write!(
-            out,
+    let start = "{\"gas\":21000,\"failed\":false,\"structLogs\":[";
+    filled(TRACE_BYTES, start, "],\"returnValue\":\"", |index| {
+        format!(
             "{{\"pc\":{index},\"op\":\"PUSH1\",\"gas\":{},\"gasCost\":3,\"depth\":1,\"stack\":[\"{index:#066x}\",\"{:#066x}\"]}}",
             30_000_000 - index % 1000,
             index * 7
-        );
+        )
+    })
+}
+
+/// An object of `bytes`: `start` opens a list, items follow, and `end` opens a last string,
+/// which takes the rest.
+fn filled(bytes: usize, start: &str, end: &str, item: impl Fn(u64) -> String) -> String {
+    let mut out = String::with_capacity(bytes + 1024);
+    out.push_str(start);
+    let mut index = 0u64;
+    while out.len() < bytes - 500 {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(&item(index));
         index += 1;
     }
-    out.push_str("],\"returnValue\":\"");
-    let missing = TRACE_BYTES.saturating_sub(out.len() + 2);
+    out.push_str(end);
+    let missing = bytes.saturating_sub(out.len() + 2);
     out.extend(std::iter::repeat_n('0', missing));
     out.push_str("\"}");
     out
