@@ -240,35 +240,32 @@ impl BlockDraft<'_> {
         let (pair, closed) = (self.contracts.pair, self.contracts.closed);
         let few = U256::from(rng.random_range(1..500u64));
         let amount = abi::word(few * unit / U256::from(10));
-        let none = U256::ZERO;
         let fee = self.fee(rng);
-        match rng.random_range(0..100) {
+        let (to, input) = match rng.random_range(0..100) {
             0..=44 => {
-                let input = abi::call(selector::TRANSFER, &[abi::address_word(other), amount]);
-                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                let words = [abi::address_word(other), amount];
+                (coin_address, abi::call(selector::TRANSFER, &words))
             }
             45..=69 => {
                 let milliether = U256::from(10u64.pow(15));
-                self.send(bot, fee, BASE_GAS, other, few * milliether, Vec::new());
+                return self.send(bot, fee, BASE_GAS, other, few * milliether, Vec::new());
             }
             70..=84 => {
                 let first = coin_address == self.contracts.coins[0].address;
                 let words = [amount, abi::word(U256::from(u8::from(first)))];
-                let input = abi::call(selector::SWAP, &words);
-                self.send(bot, fee, CONTRACT_CALL_GAS, pair, none, input);
+                (pair, abi::call(selector::SWAP, &words))
             }
             85..=94 => {
-                let input = abi::call(selector::APPROVE, &[abi::address_word(pair), amount]);
-                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                (coin_address, abi::call(selector::APPROVE, &[abi::address_word(pair), amount]))
             }
             95..=97 => {
                 // More than any account has: a failed transaction with status 0.
                 let words = [abi::address_word(other), B256::repeat_byte(0x0f)];
-                let input = abi::call(selector::TRANSFER, &words);
-                self.send(bot, fee, CONTRACT_CALL_GAS, coin_address, none, input);
+                (coin_address, abi::call(selector::TRANSFER, &words))
             }
-            _ => self.send(bot, fee, CONTRACT_CALL_GAS, closed, none, vec![1, 2, 3, 4]),
-        }
+            _ => (closed, vec![1, 2, 3, 4]),
+        };
+        self.send(bot, fee, CONTRACT_CALL_GAS, to, U256::ZERO, input);
     }
 
     fn fee(&self, rng: &mut SmallRng) -> Fee {
