@@ -55,7 +55,7 @@ pub struct Snapshot {
 }
 
 /// The living counters. Relaxed throughout: nothing is decided by them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) hits: Count,
     pub(crate) misses: Count,
@@ -89,23 +89,7 @@ impl Count {
 
 impl Counters {
     pub(crate) fn new(state: State, now: u64) -> Self {
-        let counters = Self {
-            hits: Count::default(),
-            misses: Count::default(),
-            late: Count::default(),
-            busy: Count::default(),
-            down: Count::default(),
-            errors: Count::default(),
-            damaged: Count::default(),
-            expired: Count::default(),
-            written: Count::default(),
-            refused: Count::default(),
-            dropped: Count::default(),
-            evicted: Count::default(),
-            state: AtomicU64::new(0),
-        };
-        counters.state.store(packed(state, now), Ordering::Relaxed);
-        counters
+        Self { state: AtomicU64::new(packed(state, now)), ..Self::default() }
     }
 
     /// Notes the state, and says whether it is another one than before.

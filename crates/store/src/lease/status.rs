@@ -36,7 +36,7 @@ pub struct LeaseStatus {
     pub latency_p99: Option<Duration>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LeaseCounters {
     since: AtomicU64,
     replicas: AtomicU32,
@@ -46,25 +46,14 @@ pub(super) struct LeaseCounters {
     pub(super) failures: AtomicU64,
     departures: AtomicU64,
     pub(super) alone: Arc<AtomicU64>,
+    /// The bits of a float.
     asks_per_second: AtomicU64,
     pub(super) latency: Histogram,
 }
 
 impl LeaseCounters {
     pub(super) fn new(unix: u64) -> Self {
-        let count = || AtomicU64::new(0);
-        Self {
-            since: AtomicU64::new(unix),
-            replicas: AtomicU32::new(1),
-            rounds: count(),
-            asks: count(),
-            refused: count(),
-            failures: count(),
-            departures: count(),
-            alone: Arc::default(),
-            asks_per_second: AtomicU64::new(0.0_f64.to_bits()),
-            latency: Histogram::default(),
-        }
+        Self { since: AtomicU64::new(unix), replicas: AtomicU32::new(1), ..Self::default() }
     }
 
     pub(super) fn note_away(&self, unix: u64) {
