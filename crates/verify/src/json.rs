@@ -153,26 +153,8 @@ impl<'de> Deserialize<'de> for Value<'de> {
 }
 
 /// A member's name, with escapes undone.
-pub(crate) struct MemberName<'a>(pub(crate) Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for MemberName<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
-            type Value = MemberName<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<MemberName<'de>, E> {
-                Ok(MemberName(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<MemberName<'de>, E> {
-                Ok(MemberName(Cow::Owned(text.to_owned())))
-            }
-        }
-        reader.deserialize_str(Text)
-    }
-}
+#[derive(serde::Deserialize)]
+pub(crate) struct MemberName<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 struct Items<'f, T, F> {
     visit: F,
