@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use wellhead_telemetry::SecretUrl;
 use zeroize::Zeroizing;
 
 use crate::endpoint_error::EndpointError;
@@ -12,8 +13,19 @@ pub(crate) fn basic(user: &str, password: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("Basic {}", BASE64.encode(pair.as_bytes())))
 }
 
+/// The value of such a header for the user info of a URL, if it has any.
+pub(crate) fn basic_of(url: &SecretUrl) -> Result<Option<Zeroizing<String>>, EndpointError> {
+    let url = url.expose();
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let user = percent_decoded(url.username())?;
+    let password = percent_decoded(url.password().unwrap_or_default())?;
+    Ok(Some(basic(&user, &password)))
+}
+
 /// User info arrives with `%` escapes; the header carries the plain text.
-pub(crate) fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
+fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
     let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

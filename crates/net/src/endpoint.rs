@@ -15,7 +15,7 @@ use rustls_pki_types::ServerName;
 use wellhead_telemetry::{Secret, SecretUrl};
 use zeroize::Zeroizing;
 
-use crate::credential::{basic, percent_decoded};
+use crate::credential::{basic, basic_of};
 pub use crate::endpoint_error::EndpointError;
 use crate::hpack::Blocks;
 use crate::tunnel::ForwardProxy;
@@ -302,18 +302,12 @@ fn h1_head(
 }
 
 fn authorization(endpoint: &Endpoint) -> Result<Option<HeaderValue>, EndpointError> {
-    let url = endpoint.url.expose();
     let value = match &endpoint.auth {
-        Auth::Url if url.username().is_empty() && url.password().is_none() => return Ok(None),
-        Auth::Url => {
-            let user = percent_decoded(url.username())?;
-            let password = percent_decoded(url.password().unwrap_or_default())?;
-            basic(&user, &password)
-        }
-        Auth::Basic { user, password } => basic(user.expose(), password.expose()),
-        Auth::Bearer(token) => Zeroizing::new(format!("Bearer {}", token.expose())),
+        Auth::Url => basic_of(&endpoint.url)?,
+        Auth::Basic { user, password } => Some(basic(user.expose(), password.expose())),
+        Auth::Bearer(token) => Some(Zeroizing::new(format!("Bearer {}", token.expose()))),
     };
-    sensitive(&value).map(Some)
+    value.map(|value| sensitive(&value)).transpose()
 }
 
 fn header(name: &str, value: &Secret) -> Result<(HeaderName, HeaderValue), EndpointError> {

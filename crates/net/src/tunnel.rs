@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::credential::{basic, percent_decoded};
+use crate::credential::basic_of;
 use crate::endpoint_error::EndpointError;
 
 /// The port of a proxy whose URL has none: that of its scheme.
@@ -31,13 +31,13 @@ pub struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// The proxy at `url`, whose user info becomes basic auth.
+    /// The proxy at this URL, whose user info becomes basic auth.
     ///
     /// # Errors
     ///
     /// Unless the scheme is `http` and the URL has neither path nor query.
-    pub fn new(url: &SecretUrl) -> Result<Self, EndpointError> {
-        let url = url.expose();
+    pub fn new(proxy: &SecretUrl) -> Result<Self, EndpointError> {
+        let url = proxy.expose();
         if url.scheme() != "http" {
             return Err(EndpointError::Scheme(url.scheme().to_owned(), "http"));
         }
@@ -45,16 +45,11 @@ impl ForwardProxy {
             return Err(EndpointError::Path);
         }
         let host = url.host_str().ok_or(EndpointError::Host)?;
-        let has_user = !url.username().is_empty() || url.password().is_some();
-        let authorization = has_user.then(|| {
-            let user = percent_decoded(url.username())?;
-            let password = percent_decoded(url.password().unwrap_or_default())?;
-            Ok(Secret::new(basic(&user, &password).as_str()))
-        });
+        let authorization = basic_of(proxy)?.map(|value| Secret::new(value.as_str()));
         Ok(Self {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: url.port().unwrap_or(DEFAULT_PORT),
-            authorization: authorization.transpose()?,
+            authorization,
         })
     }
 
