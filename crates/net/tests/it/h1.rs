@@ -199,35 +199,20 @@ async fn broken(answer: &'static str) -> (Kind, Sent) {
 
 #[tokio::test]
 async fn broken_answers_are_told_apart() {
-    let maybe = |kind| (kind, Sent::Maybe);
-    assert_eq!(broken("").await, maybe(Kind::Closed));
-    assert_eq!(broken("HTTP/1.1 200").await, maybe(Kind::Truncated));
-    assert_eq!(broken("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n").await, maybe(Kind::Truncated));
-    assert_eq!(broken("SSH-2.0-OpenSSH_9.6\r\n\r\n").await, maybe(Kind::Protocol));
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await,
-        maybe(Kind::Truncated)
-    );
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await,
-        maybe(Kind::Truncated)
-    );
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab").await,
-        maybe(Kind::Truncated)
-    );
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n").await,
-        maybe(Kind::Protocol)
-    );
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n").await,
-        maybe(Kind::TooLarge)
-    );
-    assert_eq!(
-        broken("HTTP/1.1 200 OK\r\ncontent-encoding: br\r\ncontent-length: 3\r\n\r\nabc").await,
-        maybe(Kind::Protocol)
-    );
+    for (answer, kind) in [
+        ("", Kind::Closed),
+        ("HTTP/1.1 200", Kind::Truncated),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n", Kind::Truncated),
+        ("SSH-2.0-OpenSSH_9.6\r\n\r\n", Kind::Protocol),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", Kind::Truncated),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n", Kind::Truncated),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab", Kind::Truncated),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", Kind::Protocol),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n", Kind::TooLarge),
+        ("HTTP/1.1 200 OK\r\ncontent-encoding: br\r\ncontent-length: 3\r\n\r\nabc", Kind::Protocol),
+    ] {
+        assert_eq!(broken(answer).await, (kind, Sent::Maybe), "{answer}");
+    }
 }
 
 #[tokio::test]
