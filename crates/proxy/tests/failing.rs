@@ -129,10 +129,7 @@ async fn a_second_attempt_is_counted_and_shown() {
     assert_eq!((answer.status, answer.attempts), (200, 2));
     assert_eq!(elapsed(began), Duration::from_millis(250));
     assert_eq!(answer.trail.as_deref(), Some("b=answer/result:0ms a=abandoned:250ms cache=off"));
-    let mut registry = prometheus_client::registry::Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut metrics = String::new();
-    prometheus_client::encoding::text::encode(&mut metrics, &registry).expect("text");
+    let metrics = stage.metrics();
     let line = r#"wellhead_attempts_abandoned_total{chain="ethereum",upstream="a"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
 }

@@ -4,7 +4,6 @@ mod support;
 
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
 use support::{Plan, Stage, ask, elapsed, error, text};
 use wellhead_dispatch::now;
 use wellhead_kit::result;
@@ -162,11 +161,7 @@ async fn alone(stage: &Stage, params: &str) -> (String, Option<&'static str>) {
 }
 
 fn unconfirmed(stage: &Stage) -> bool {
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
-    text.contains(r#"wellhead_logs_unconfirmed_total{chain="ethereum"} 1"#)
+    stage.metrics().contains(r#"wellhead_logs_unconfirmed_total{chain="ethereum"} 1"#)
 }
 
 #[tokio::test(start_paused = true)]

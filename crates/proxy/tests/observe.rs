@@ -5,7 +5,6 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
 use support::{Plan, Stage, error, settle};
 use wellhead_kit::{status, throttle};
 use wellhead_proxy::Readiness;
@@ -110,10 +109,7 @@ async fn what_is_agreed_and_taken_back_is_told() {
     assert_eq!((&reorg["from"], &reorg["to"]), (&100.into(), &10.into()), "{chain}");
     assert_eq!(chain["upstreams"][0]["distance_blocks"], 0);
     assert_eq!(chain["upstreams"][0]["astray"], false);
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
+    let text = stage.metrics();
     for line in [
         r#"wellhead_chain_block{chain="ethereum",tag="latest"} 10"#,
         r#"wellhead_chain_reorgs_total{chain="ethereum"} 1"#,
@@ -137,10 +133,7 @@ async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
     assert_eq!(a["unknown_errors"], serde_json::json!([{ "code": -32042, "count": 1 }]));
     assert_eq!(b["unknown_errors"], serde_json::json!([]));
     assert_eq!((&a["condition"], &a["failures"]), (&"ready".into(), &0.into()));
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let text = stage.metrics();
     let series = r#"unknown_errors_total{chain="ethereum",upstream="a",code="-32042"} 1"#;
     assert!(text.contains(series), "{text}");
     assert!(!text.contains("moon"), "words are never told");
@@ -229,10 +222,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
 #[tokio::test(start_paused = true)]
 async fn metrics_are_well_formed() {
     let stage = busy_stage().await;
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let text = stage.metrics();
     let families = parse(&text);
     for (name, family) in &families {
         assert!(family.has_help && !family.kind.is_empty(), "{name} lacks HELP or TYPE");
@@ -297,11 +287,7 @@ async fn metrics_are_well_formed() {
 #[tokio::test(start_paused = true)]
 async fn metrics_of_an_unused_proxy_are_well_formed() {
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
-    for (name, family) in parse(&text) {
+    for (name, family) in parse(&stage.metrics()) {
         assert!(family.has_help && !family.kind.is_empty(), "{name} lacks HELP or TYPE");
     }
 }
@@ -310,11 +296,7 @@ async fn metrics_of_an_unused_proxy_are_well_formed() {
 fn lines_of_idle(upstreams: u8) -> usize {
     let stage = Stage::new(vec![Plan { upstreams: upstreams.into(), ..Plan::default() }]);
     (0..upstreams).for_each(|place| stage.show_head(place, 100));
-    let mut registry = Registry::default();
-    wellhead_proxy::register(stage.proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
-    text.lines().count()
+    stage.metrics().lines().count()
 }
 
 #[tokio::test(start_paused = true)]

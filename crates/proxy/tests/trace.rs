@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prometheus_client::registry::Registry;
 use support::{Plan, Stage, Step};
 use wellhead_dispatch::{Quorum, now};
 use wellhead_kit::{error, ms, result};
@@ -206,13 +205,9 @@ async fn a_slow_call_has_its_trace() {
 
 /// What is beside the series of the durations of calls that have an exemplar.
 fn exemplars(traced: &Traced) -> Vec<String> {
-    let mut registry = Registry::default();
-    let proxy = &traced.stage.proxy;
-    wellhead_proxy::register(proxy.replaceable(), &mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let text = traced.stage.metrics();
     let clock = ClockPair { now: now(), unix: Duration::from_secs(1_000) };
-    let told = wellhead_proxy::with_exemplars(text.clone(), proxy, clock);
+    let told = wellhead_proxy::with_exemplars(text.clone(), &traced.stage.proxy, clock);
     // Nothing else was changed.
     let bare: Vec<_> = told.lines().map(|line| line.split(" # {").next().unwrap_or(line)).collect();
     assert_eq!(bare, text.lines().collect::<Vec<_>>());

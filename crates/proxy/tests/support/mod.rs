@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use wellhead_access::Caller;
 use wellhead_access::usage::UsageTable;
@@ -405,6 +406,15 @@ impl Stage {
         let chains = self.proxy.chains().iter().zip(&self.peers);
         let reached = chains.map(|(chain, peers)| reached(chain, peers, &self.answers));
         WorkerChains::new(reached.collect())
+    }
+
+    /// What a scraper reads.
+    pub(crate) fn metrics(&self) -> String {
+        let mut registry = Registry::default();
+        wellhead_proxy::register(self.proxy.replaceable(), &mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
+        text
     }
 
     pub(crate) fn chain(&self) -> &ServedChain {
