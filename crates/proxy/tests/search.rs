@@ -232,6 +232,16 @@ fn logs_stage(searches: &[LogSearch]) -> Stage {
     stage
 }
 
+/// Takes this many addresses, and refuses more with these words.
+fn few_addresses(most: usize, words: &'static str) -> LogSearch {
+    LogSearch { addresses: (most, words), ..<_>::default() }
+}
+
+/// Finds this many logs, and refuses more with these words.
+fn few_results(most: usize, words: &'static str) -> LogSearch {
+    LogSearch { results: (most, words), ..<_>::default() }
+}
+
 /// The filter of a search for the first `addresses` addresses.
 fn filter(range: &str, addresses: u8) -> String {
     let all: Vec<_> = (1..=addresses).map(address).collect();
@@ -266,10 +276,7 @@ async fn pass(stage: &Stage, seconds: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_addresses_are_asked_for_in_groups_over_all_blocks() {
-    let narrow = LogSearch {
-        addresses: (2, "exceed max addresses or topics per search position"),
-        ..<_>::default()
-    };
+    let narrow = few_addresses(2, "exceed max addresses or topics per search position");
     let stage = logs_stage(&[narrow]);
     check_logs(&stage, (1, 50), 5, "1-50:5 1-50:2 1-50:2 1-50:1").await;
     check_logs(&stage, (51, 60), 4, "51-60:2 51-60:2").await;
@@ -282,16 +289,13 @@ async fn too_many_addresses_are_asked_for_in_groups_over_all_blocks() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_names_the_number_of_addresses_is_taken_at_its_word() {
     let words = "This query contains 9 filters. The current limit is 3.";
-    let stage = logs_stage(&[LogSearch { addresses: (3, words), ..<_>::default() }]);
+    let stage = logs_stage(&[few_addresses(3, words)]);
     check_logs(&stage, (1, 5), 9, "1-5:9 1-5:3 1-5:3 1-5:3").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_named_twice_is_found_once() {
-    let stage = logs_stage(&[LogSearch {
-        addresses: (2, "specify less number of address"),
-        ..<_>::default()
-    }]);
+    let stage = logs_stage(&[few_addresses(2, "specify less number of address")]);
     let list = [1, 2, 1, 3, 2, 4].map(address).join(",");
     let params = format!(r#"[{{{},"address":[{list}]}}]"#, over((1, 3)));
     assert_eq!(stage.call("eth_getLogs", &params).await, logs((1, 3), 4));
@@ -300,10 +304,7 @@ async fn an_address_that_is_named_twice_is_found_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_addresses_of_a_search_by_hash_are_divided() {
-    let stage = logs_stage(&[LogSearch {
-        addresses: (2, "specify less number of address"),
-        ..<_>::default()
-    }]);
+    let stage = logs_stage(&[few_addresses(2, "specify less number of address")]);
     let hash = format!(r#""blockHash":"{}""#, support::hash(7, 1));
     let answer = stage.call("eth_getLogs", &filter(&hash, 4)).await;
     assert_eq!(answer, logs((7, 7), 4));
@@ -313,7 +314,7 @@ async fn the_addresses_of_a_search_by_hash_are_divided() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_takes_more_addresses_is_asked() {
-    let narrow = LogSearch { addresses: (2, "specify less number of address"), ..<_>::default() };
+    let narrow = few_addresses(2, "specify less number of address");
     let stage = logs_stage(&[narrow, LogSearch::default()]);
     for _ in 0..5 {
         let answer = stage.call("eth_getLogs", &filter(&over((1, 9)), 5)).await;
@@ -325,10 +326,8 @@ async fn an_upstream_that_takes_more_addresses_is_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_filter_that_cannot_be_divided_is_told_in_clear_words_after_one_call() {
-    let stage = logs_stage(&[LogSearch {
-        addresses: (0, "exceed max addresses or topics per search position"),
-        ..<_>::default()
-    }]);
+    let stage =
+        logs_stage(&[few_addresses(0, "exceed max addresses or topics per search position")]);
     let answer = stage.call("eth_getLogs", &filter(&over((1, 99)), 1)).await;
     for words in [
         "-32012",
@@ -418,7 +417,7 @@ async fn too_many_results_bound_searches_for_the_same_alone() {
             "17-21:2 22-26:2 27-31:2 32-32:2",
         ),
     ] {
-        let stage = logs_stage(&[LogSearch { results: (16, words), ..<_>::default() }]);
+        let stage = logs_stage(&[few_results(16, words)]);
         check_logs(&stage, (1, 16), 2, first).await;
         check_logs(&stage, (17, 32), 2, second).await;
         check_logs(&stage, (1, 16), 1, "1-16:1").await;
@@ -432,10 +431,7 @@ async fn too_many_results_bound_searches_for_the_same_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn blocks_that_are_less_dense_are_searched_in_few_calls_at_once() {
-    let stage = logs_stage(&[LogSearch {
-        results: (64, "query returned more than 10000 results"),
-        ..<_>::default()
-    }]);
+    let stage = logs_stage(&[few_results(64, "query returned more than 10000 results")]);
     check_logs(&stage, (1, 4), 32, "1-4:32 1-2:32 3-4:32").await;
     // The same filter, where results are few enough: parts of two blocks would be a thousand.
     stage.peer(0).searches_logs(LogSearch::default());
@@ -450,10 +446,7 @@ async fn blocks_that_are_less_dense_are_searched_in_few_calls_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_block_that_holds_too_much_is_asked_for_by_groups_of_addresses() {
-    let stage = logs_stage(&[LogSearch {
-        results: (2, "query returned more than 10000 results"),
-        ..<_>::default()
-    }]);
+    let stage = logs_stage(&[few_results(2, "query returned more than 10000 results")]);
     check_logs(&stage, (5, 5), 4, "5-5:4 5-5:2 5-5:2").await;
     let answer = stage.call("eth_getLogs", &filter(&over((5, 5)), 1)).await;
     assert_eq!(answer, logs((5, 5), 1));
