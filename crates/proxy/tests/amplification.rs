@@ -266,7 +266,7 @@ async fn a_batch_of_a_thousand_reads_is_answered() {
     assert_eq!(calls(&stage), 1_000);
     // And after all of its exchanges failed.
     stage.peers[0].iter().for_each(|peer| {
-        (0..10).for_each(|_| peer.next("eth_getTransactionReceipt", Step::REFUSE));
+        peer.next_times(10, "eth_getTransactionReceipt", Step::REFUSE);
     });
     let answer = stage.ask(&body).await;
     assert!(!answer.contains("limits.upstream_calls"));

@@ -73,9 +73,7 @@ async fn who_refuses_a_hash_is_asked_by_the_height_and_not_by_hash_for_a_while()
 #[tokio::test(start_paused = true)]
 async fn by_the_height_no_upstream_is_asked_first_that_failed_otherwise() {
     let stage = Stage::keeping_to_100(2);
-    for _ in 0..3 {
-        stage.peer(0).next(BALANCE, error(-32603, "internal error"));
-    }
+    stage.peer(0).next_times(3, BALANCE, error(-32603, "internal error"));
     stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
     stage.peer(1).next(BALANCE, result("\"0x1\""));
     let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
@@ -87,13 +85,9 @@ async fn by_the_height_no_upstream_is_asked_first_that_failed_otherwise() {
 #[tokio::test(start_paused = true)]
 async fn an_error_names_who_failed_with_the_hash_and_who_with_the_height() {
     let stage = Stage::keeping_to_100(2);
-    for _ in 0..3 {
-        stage.peer(0).next(BALANCE, status(500, "no luck"));
-    }
+    stage.peer(0).next_times(3, BALANCE, status(500, "no luck"));
     stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
-    for _ in 0..3 {
-        stage.peer(1).next(BALANCE, status(500, "no luck"));
-    }
+    stage.peer(1).next_times(3, BALANCE, status(500, "no luck"));
     let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
     let told = text(&answer);
     assert!(

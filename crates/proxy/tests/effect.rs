@@ -256,9 +256,7 @@ async fn failures_are_told_by_one_table() {
         (error(3, "execution reverted"), 200, 3, None),
     ] {
         let stage = Stage::upstreams(1);
-        for _ in 0..4 {
-            stage.peer(0).next("eth_call", say.clone());
-        }
+        stage.peer(0).next_times(4, "eth_call", say.clone());
         let answer = stage.send(None, r#"{"id":9,"method":"eth_call","params":[{}]}"#).await;
         let told = text(&answer);
         let begins = format!(r#"{{"jsonrpc":"2.0","id":9,"error":{{"code":{code},"#);
@@ -272,9 +270,7 @@ async fn failures_are_told_by_one_table() {
 async fn a_failure_says_who_was_asked_and_why_it_failed() {
     let stage = Stage::upstreams(2);
     stage.peer(0).next("eth_call", Step::REFUSE);
-    for _ in 0..3 {
-        stage.peer(1).next("eth_call", status(502, "oops"));
-    }
+    stage.peer(1).next_times(3, "eth_call", status(502, "oops"));
     let told = stage.call("eth_call", "[{}]").await;
     let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts: a: fault: could not connect: injected; b: fault: the upstream failed: HTTP 502 with a body that is not JSON","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
     assert!(told.starts_with(begins), "{told}");
@@ -296,9 +292,7 @@ async fn no_secret_of_an_upstream_reaches_a_client() {
     ];
     for say in words {
         let stage = Stage::upstreams(1);
-        for _ in 0..4 {
-            stage.peer(0).next("eth_call", say.clone());
-        }
+        stage.peer(0).next_times(4, "eth_call", say.clone());
         let answer = stage.send(None, r#"{"id":1,"method":"eth_call","params":[{}]}"#).await;
         assert!(!text(&answer).contains("s3cret"), "{say:?}: {}", text(&answer));
         assert!(!answer.trail.expect("asked for").contains("s3cret"), "{say:?}");

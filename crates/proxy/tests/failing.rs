@@ -68,7 +68,7 @@ async fn each_upstream_is_named_with_its_reason_and_without_a_secret() {
     stage.upstream(4).drain();
     for place in 0..4 {
         let busy = r#"{"error":"s3cret: too many requests"}"#.to_owned();
-        (0..4).for_each(|_| stage.peer(place).next("eth_call", status(429, busy.clone())));
+        stage.peer(place).next_times(4, "eth_call", status(429, busy.clone()));
     }
     let answer = stage.send(None, CALL).await;
     let told = text(&answer);

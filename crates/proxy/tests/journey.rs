@@ -62,9 +62,7 @@ async fn an_upstream_that_quotes_its_own_key_is_not_quoted() {
     assert_eq!(stage.peer(0).seen().iter().filter(|body| body.starts_with('[')).count(), 1);
     // A fault is tried three times, and told by the status page too.
     let error_500 = format!(r#"{{"id":1,"error":{{"code":-32603,"message":"{words}"}}}}"#);
-    for _ in 0..3 {
-        stage.peer(0).next("eth_feeHistory", status(500, error_500.clone()));
-    }
+    stage.peer(0).next_times(3, "eth_feeHistory", status(500, error_500.clone()));
     let told = stage.call("eth_feeHistory", "[]").await;
     assert_eq!(told, format!(r#"{{"code":-32603,{masked}}}"#));
     let problem = stage.upstream(0).last_problem().expect("a fault").text;
@@ -474,7 +472,7 @@ async fn no_call_waits_for_upstreams_that_cannot_serve_it() {
 async fn the_total_holds() {
     let stage = Stage::upstreams(3);
     for place in 0..3 {
-        (0..4).for_each(|_| stage.peer(place).next("eth_getLogs", Step::Hang));
+        stage.peer(place).next_times(4, "eth_getLogs", Step::Hang);
     }
     let began = now();
     let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;

@@ -250,9 +250,7 @@ async fn a_client_that_hangs_up_hands_its_call_over() {
 async fn a_failure_is_tried_once_more_and_then_everybody_s() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
-    for _ in 0..20 {
-        stage.peer(0).next("eth_call", slow(1, Step::REFUSE));
-    }
+    stage.peer(0).next_times(20, "eth_call", slow(1, Step::REFUSE));
     let answers = join_all((0..50).map(|_| ask(&stage, "eth_call", params))).await;
     for answer in &answers {
         assert_eq!(answer.status, 503, "{}", text(answer));
@@ -266,9 +264,7 @@ async fn a_failure_is_tried_once_more_and_then_everybody_s() {
 async fn who_waits_for_another_keeps_its_own_deadline() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
-    for _ in 0..40 {
-        stage.peer(0).next("eth_call", Step::Hang);
-    }
+    stage.peer(0).next_times(40, "eth_call", Step::Hang);
     let late = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let began = now();
@@ -284,9 +280,7 @@ async fn who_waits_for_another_keeps_its_own_deadline() {
 async fn an_answer_that_flows_is_shared_with_no_other_call() {
     let stage = Stage::keeping_to_100(1);
     let large = format!("\"{}\"", "0".repeat(2 << 20));
-    for _ in 0..3 {
-        stage.peer(0).next("debug_traceBlockByNumber", slow(10, result(&large)));
-    }
+    stage.peer(0).next_times(3, "debug_traceBlockByNumber", slow(10, result(&large)));
     let calls = (0..3).map(|_| ask(&stage, "debug_traceBlockByNumber", r#"["0x50"]"#));
     for answer in join_all(calls).await {
         assert!(answer.rest.is_some() && answer.cache == Some("miss"), "{:?}", answer.cache);

@@ -224,9 +224,7 @@ async fn weak_evidence_makes_no_call_wait() {
     let check = async |bits: u8, params: &str, waits: bool| {
         let stage = stage(1, false);
         stage.show_bloom(100, 1, bits);
-        for _ in 0..2 {
-            stage.peer(0).next("eth_getLogs", result("[]"));
-        }
+        stage.peer(0).next_times(2, "eth_getLogs", result("[]"));
         let began = now();
         let (told, warning) = alone(&stage, params).await;
         assert_eq!(told, "[]}");
@@ -257,9 +255,7 @@ async fn one_item_of_a_batch_warns_for_all() {
     let call = |id: u8, method: &str, params: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
     };
-    for _ in 0..2 {
-        stage.peer(0).next("eth_getLogs", result("[]"));
-    }
+    stage.peer(0).next_times(2, "eth_getLogs", result("[]"));
     let batch = format!("[{},{}]", call(1, "eth_getLogs", ALL), call(2, "eth_chainId", "[]"));
     assert_eq!(stage.send(None, &batch).await.warning, Some("logs-doubted"));
     let batch = format!("[{}]", call(2, "eth_chainId", "[]"));

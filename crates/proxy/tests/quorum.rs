@@ -69,9 +69,7 @@ async fn a_dispute_is_an_error_that_names_everybody() {
 #[tokio::test(start_paused = true)]
 async fn too_few_are_told_with_what_became_of_the_others() {
     let stage = stage(2, &["eth_getBalance"], false);
-    for _ in 0..4 {
-        stage.peer(1).next("eth_getBalance", error(-32000, "internal error"));
-    }
+    stage.peer(1).next_times(4, "eth_getBalance", error(-32000, "internal error"));
     let answer = stage.send(None, BALANCE).await;
     let told = text(&answer);
     assert_eq!(answer.status, 503, "{told}");

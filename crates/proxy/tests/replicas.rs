@@ -107,9 +107,9 @@ async fn what_was_sent_to_one_replica_the_other_finds() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":{RAW}}}"#);
     let taker = one.stage.send(None, &body).await.upstream.expect("one took it");
     for peer in &other.stage.peers[0] {
-        (0..20).for_each(|_| peer.next("eth_getTransactionCount", result("\"0x9\"")));
+        peer.next_times(20, "eth_getTransactionCount", result("\"0x9\""));
         if *peer.name() != *taker {
-            (0..20).for_each(|_| peer.next("eth_getTransactionByHash", result("null")));
+            peer.next_times(20, "eth_getTransactionByHash", result("null"));
         }
     }
     assert_eq!(other.stage.call("eth_getTransactionCount", PENDING).await, "\"0x9\"");

@@ -165,9 +165,7 @@ async fn a_client_that_goes_away_ends_the_search() {
 async fn what_fails_on_its_way_is_cut_and_what_fails_before_is_told() {
     let stage = flowing(SECOND).await;
     let long = format!("[{}]", vec!["7"; 20].join(","));
-    for _ in 0..4 {
-        stage.peer(0).next("eth_getLogs", result(&long));
-    }
+    stage.peer(0).next_times(4, "eth_getLogs", result(&long));
     stage.peer(0).next("eth_getLogs", error(-32602, "invalid argument 0: bad topics"));
     let answer = ask(&stage, 1, 396).await;
     assert!(answer.rest.is_some());

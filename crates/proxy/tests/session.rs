@@ -114,7 +114,7 @@ async fn one_falls_back(upstreams: u8) -> Stage {
     tokio::time::advance(std::time::Duration::from_secs(600)).await;
     for (place, peer) in stage.peers[0].iter().enumerate() {
         let newest = if place == 0 { below() } else { r#"{"number":"0x65"}"#.to_owned() };
-        (0..60).for_each(|_| peer.next("eth_getBlockByNumber", Step::Result(newest.clone())));
+        peer.next_times(60, "eth_getBlockByNumber", Step::Result(newest.clone()));
     }
     stage
 }
@@ -152,7 +152,7 @@ async fn a_height_that_one_upstream_told_counts_as_shown() {
         stage.show_head(place, 101);
         let says = |height: &str| Step::Result(format!("\"{height}\""));
         stage.peer(place.into()).next("eth_blockNumber", says("0x66"));
-        (0..8).for_each(|_| stage.peer(place.into()).next("eth_blockNumber", says("0x64")));
+        stage.peer(place.into()).next_times(8, "eth_blockNumber", says("0x64"));
     }
     for _ in 0..8 {
         assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
@@ -222,7 +222,7 @@ async fn what_a_client_makes_an_upstream_say_moves_nothing() {
     let stage = stage(2);
     for peer in &stage.peers[0] {
         let lie = format!(r#"{{"blockNumber":"0xffff","blockHash":"{}"}}"#, hash(0xffff, b'a'));
-        (0..2).for_each(|_| peer.next("debug_traceTransaction", Step::Result(lie.clone())));
+        peer.next_times(2, "debug_traceTransaction", Step::Result(lie.clone()));
     }
     for _ in 0..4 {
         stage.call("debug_traceTransaction", HASH).await;
@@ -260,7 +260,7 @@ async fn a_shared_newest_block_is_not_below_what_was_shown_while_it_was_waited_f
         let peer = stage.peer(place.into());
         peer.next("eth_blockNumber", result("\"0x66\""));
         peer.next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#).after(ms(300)));
-        (0..4).for_each(|_| peer.next("eth_getBlockByNumber", result(r#"{"number":"0x66"}"#)));
+        peer.next_times(4, "eth_getBlockByNumber", result(r#"{"number":"0x66"}"#));
     }
     let newest = r#"["latest",false]"#;
     let height = async {
@@ -286,7 +286,7 @@ async fn nor_where_heads_are_not_followed() {
         let peer = stage.peer(place.into());
         peer.next("eth_blockNumber", result("\"0x66\""));
         let late = result(r#"{"number":"0x66"}"#).after(ms(100));
-        (0..4).for_each(|_| peer.next("eth_getBlockByNumber", late.clone()));
+        peer.next_times(4, "eth_getBlockByNumber", late.clone());
     }
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
     let newest = r#"["latest",false]"#;
@@ -308,7 +308,7 @@ async fn a_transaction_is_found_where_it_was_taken() {
     let answer = stage.send(None, &body).await;
     let taker = answer.upstream.expect("one took it");
     for peer in stage.peers[0].iter().filter(|peer| *peer.name() != *taker) {
-        (0..20).for_each(|_| peer.next("eth_getTransactionByHash", result("null")));
+        peer.next_times(20, "eth_getTransactionByHash", result("null"));
     }
     for _ in 0..5 {
         let found = stage.call("eth_getTransactionByHash", HASH).await;

@@ -137,6 +137,12 @@ impl Peer {
         self.script.says.lock().entry(method.to_owned()).or_default().push_back(step);
     }
 
+    /// The next so many calls of `method` get `step` each.
+    pub(crate) fn next_times(&self, times: usize, method: &str, step: Step) {
+        let mut says = self.script.says.lock();
+        says.entry(method.to_owned()).or_default().extend(vec![step; times]);
+    }
+
     /// From now on all calls of `method` get `step`; those of any method for `*`.
     pub(crate) fn always(&self, method: &str, step: Step) {
         self.script.usual.lock().insert(method.to_owned(), step);
