@@ -56,7 +56,27 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Auth
             | Kind::Billing,
         ) => Line::Broken,
-        _ => Line::Clear,
+        None
+        | Some(
+            Kind::Die { .. }
+            | Kind::Garble
+            | Kind::Internal
+            | Kind::Unknown
+            | Kind::WrongId
+            | Kind::LoseItems
+            | Kind::Mislead
+            | Kind::Lie
+            | Kind::Unsupported
+            | Kind::Pruned
+            | Kind::Lag(_)
+            | Kind::Stuck
+            | Kind::Syncing
+            | Kind::Slow(_)
+            | Kind::NoLogs
+            | Kind::LoseLogs
+            | Kind::LateLogs
+            | Kind::Flaky(_),
+        ) => Line::Clear,
     }
 }
 

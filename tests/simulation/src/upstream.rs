@@ -188,7 +188,27 @@ impl SimUpstream {
                 dials.facts.unsupported = UNSUPPORTED.map(str::to_owned).to_vec();
             }),
             Kind::Crash => self.die(),
-            _ => {}
+            Kind::Hang
+            | Kind::Reset { .. }
+            | Kind::Truncate
+            | Kind::Die { .. }
+            | Kind::Garble
+            | Kind::Page(_)
+            | Kind::Internal
+            | Kind::Unknown
+            | Kind::WrongId
+            | Kind::LoseItems
+            | Kind::Mislead
+            | Kind::Lie
+            | Kind::Throttle(_)
+            | Kind::Crowded(_)
+            | Kind::Auth
+            | Kind::Billing
+            | Kind::Slow(_)
+            | Kind::NoLogs
+            | Kind::LoseLogs
+            | Kind::LateLogs
+            | Kind::Flaky(_) => {}
         }
     }
 
