@@ -100,3 +100,24 @@ fn unusable(at: &SettingPath, file: &Path, why: &str) -> Problem {
     };
     Problem::error(at, told).hint(RELATIVE_PATHS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    /// They were: a config in `conf` looked for its keys in `conf/conf`.
+    #[test]
+    fn paths_are_not_seen_from_the_directory_twice() {
+        let yaml = "access: { keys: { file: keys.jsonl }, anonymous: deny }\n\
+                    chains: { eth: { id: 1, upstreams: [{ id: a, url: 'http://a' }] } }";
+        let loaded = parse("test", yaml, &|_| None, Overrides::default());
+        let mut settings = loaded.expect("a good config").settings;
+        // As loading a config does.
+        let (base, mut problems) = (Path::new("conf"), Vec::new());
+        settings.find_files(base, &mut problems);
+        settings.access.find_files(base, true, &mut problems);
+        let keys = settings.access.keys.and_then(|keys| keys.file);
+        assert_eq!(keys.as_deref(), Some(Path::new("conf/keys.jsonl")));
+    }
+}
