@@ -15,8 +15,10 @@ pub(crate) fn print_turn(record: &Record, round: u32, case: Case, kind: Kind) {
     if kind != Kind::Direct {
         for figure in case.figures() {
             let Some(value) = record.value(round, case, kind, *figure) else { continue };
-            let ratio = record.ratio(round, case, kind, *figure).unwrap_or(0.0);
-            line.push_str(&format!(" {value:9.2} {} ({ratio:.2} x)", figure.name()));
+            line.push_str(&format!(" {value:9.2} {}", figure.name()));
+            if let Some(ratio) = record.ratio(round, case, kind, *figure) {
+                line.push_str(&format!(" ({ratio:.2} x)"));
+            }
         }
     }
     if let Some(latency) = &sample.latency {
@@ -73,10 +75,20 @@ pub(crate) fn print(record: &Record, cases: &[Case]) {
 fn print_figure(record: &Record, case: Case, kind: Kind, figure: Figure) {
     let rounds = 1..=record.rounds();
     let values = rounds.clone().filter_map(|round| record.value(round, case, kind, figure));
-    let [_, value, _] = spread(values.collect());
+    let values: Vec<f64> = values.collect();
+    if values.is_empty() {
+        // It had no turn.
+        return;
+    }
+    let [_, value, _] = spread(values);
+    let mut line = format!("    {:<16} {value:8.2}", kind.name());
     let ratios = rounds.filter_map(|round| record.ratio(round, case, kind, figure));
-    let [min, median, max] = spread(ratios.collect());
-    println!("    {:<16} {value:8.2}            {min:5.2}  {median:6.2} {max:5.2}", kind.name());
+    let ratios: Vec<f64> = ratios.collect();
+    if !ratios.is_empty() {
+        let [min, median, max] = spread(ratios);
+        line.push_str(&format!("            {min:5.2}  {median:6.2} {max:5.2}"));
+    }
+    println!("{line}");
 }
 
 /// This build over the one before it, and with traces over itself without, where there are such.
