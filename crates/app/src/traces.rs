@@ -122,7 +122,8 @@ impl Traces {
         })
     }
 
-    /// What decides which requests leave a trace.
+    /// Decides by the settings of the start which requests leave a trace. A reload makes other tracers of it, with
+    /// its queue and its counts.
     pub(crate) fn tracer(&self) -> &Arc<Tracer> {
         &self.tracer
     }

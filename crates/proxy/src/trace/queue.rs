@@ -78,7 +78,7 @@ impl TraceSender {
 }
 
 impl TraceReceiver {
-    /// The next trace; `None` when its tracer is gone. Cancel-safe.
+    /// The next trace; `None` when its tracers are gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<FinishedTrace> {
         let next = self.traces.recv().await;
         self.note(next)
@@ -95,11 +95,6 @@ impl TraceReceiver {
         while self.fill.spans.load(Relaxed) < self.fill.batch {
             self.fill.is_full.notified().await;
         }
-    }
-
-    /// Whether no more can come in: its tracers are gone.
-    pub fn is_closed(&self) -> bool {
-        self.traces.is_closed()
     }
 
     /// Traces that wait.
