@@ -61,7 +61,8 @@ impl Pages {
 /// The books. The page of a day holds 10^12 credits, and so does that of a month; beyond that it is full.
 ///
 /// Each call writes the page of its day alone, as writes to memory that threads share are dear. The page of the month
-/// holds the days that are over; the first call of a day adds the page of the day before.
+/// holds the days that are over; the first call of a day adds the page of the day before. Until it has, what is read of
+/// the month lacks that day: a cap of the month may then let calls pass that come in this moment.
 #[derive(Debug, Default)]
 pub struct Ledger {
     day: AtomicU64,

@@ -655,7 +655,7 @@ impl Controls {
         }
     }
 
-    /// Days are counted where a cap bounds them or the state file keeps them.
+    /// Counts what was spent since the start, and by days where the settings have a budget.
     fn note_spent(&self, credits: u64, now: Duration) {
         self.counts.spent.fetch_add(credits, Ordering::Relaxed);
         if self.is_bounded {

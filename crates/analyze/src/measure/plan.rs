@@ -158,7 +158,7 @@ impl Ordered {
         }
     }
 
-    /// Over so many connections.
+    /// Sends its calls over this number of connections.
     fn over(self, connections: usize) -> Self {
         let means = Means { connections, streams_max: STREAMS_MAX, ..self.means };
         Self { means, ..self }

@@ -137,7 +137,7 @@ impl Peer {
         self.script.says.lock().entry(method.to_owned()).or_default().push_back(step);
     }
 
-    /// The next so many calls of `method` get `step` each.
+    /// Each of the next `times` calls of `method` gets `step`.
     pub(crate) fn next_times(&self, times: usize, method: &str, step: Step) {
         let mut says = self.script.says.lock();
         says.entry(method.to_owned()).or_default().extend(vec![step; times]);

@@ -83,14 +83,14 @@ mod tests {
 
     const PLACES: usize = 8;
 
-    /// A call that is over after so many milliseconds, and found so many under way.
+    /// A call that ends `ms` milliseconds after it began, and that found `under_way` others in progress.
     fn done(call: CallRecord, ms: u64, under_way: usize) -> FinishedCall {
         let begun = Instant::now();
         let ended = begun + Duration::from_millis(ms);
         FinishedCall { call, begun, ended, body: Bytes::new(), under_way, places: PLACES }
     }
 
-    /// An answer that waited so many milliseconds for a place.
+    /// An answer whose call waited `queue_ms` milliseconds for a place.
     fn answer(queue_ms: u64) -> CallRecord {
         let class = "answer".to_owned();
         CallRecord { queue: Some(queue_ms * 1_000), class, ..CallRecord::default() }
