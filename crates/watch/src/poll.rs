@@ -157,8 +157,11 @@ impl Watcher {
         if self.checks.mode == Mode::On {
             // Before the head: while no client calls, there is one turn for both.
             self.while_it_is_well(self.look_at_state_again()).await;
-            self.while_it_is_well(self.look_at_finality()).await;
-            self.while_it_is_well(self.look_at_origin()).await;
+            // The origin first: once the final block is known, the slow tiers can take final answers.
+            if self.pulse().wants_finality(now()) {
+                self.while_it_is_well(self.look_at_origin()).await;
+                self.while_it_is_well(self.look_at_finality()).await;
+            }
             if self.may_poll(*polled, round.interval)
                 || (round.is_needed_anew && self.is_head_wanted_at_once(*polled))
             {
@@ -403,10 +406,10 @@ impl Watcher {
         Ok(())
     }
 
-    /// Polls for the final block while it is needed, and for the safe block while clients use such
-    /// tags: concurrently, and reported together.
+    /// Polls for the final block, and for the safe block while clients use such tags: concurrently,
+    /// and reported together.
     async fn look_at_finality(&self) {
-        if !self.pulse().wants_finality(now()) || !self.is_busy() {
+        if !self.is_busy() {
             return;
         }
         let follows_tags = self.pulse().follows_tags(now());
@@ -445,10 +448,10 @@ impl Watcher {
         }
     }
 
-    /// Asks for its origin, once, while clients want to know what is final.
+    /// Asks for its origin, once.
     async fn look_at_origin(&self) {
         let slot = self.upstream().slot();
-        if !self.pulse().lacks_origin(slot) || !self.pulse().wants_finality(now()) {
+        if !self.pulse().lacks_origin(slot) {
             return;
         }
         let is_due = self.state.lock().origin_due.is_none_or(|due| now() >= due);

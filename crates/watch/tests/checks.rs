@@ -163,7 +163,7 @@ async fn only_the_calls_that_are_listed_are_made() {
     node.feel(Mood::Well);
     stage.busy_for(seconds(2), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready, "a head is a sign of life too");
-    assert!(node.calls.lock().iter().all(|(_, method)| method == "eth_getBlockByNumber"));
+    assert!(node.calls.lock().iter().all(|call| call.method() == "eth_getBlockByNumber"));
 }
 
 #[tokio::test(start_paused = true)]

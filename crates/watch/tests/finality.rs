@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use support::{Node, Stage, now, seconds};
 use wellhead_chain::Tag;
+use wellhead_eth::BlockHash;
+use wellhead_kit::Arrival;
 use wellhead_watch::CallReason;
 
 const MS_250: Duration = Duration::from_millis(250);
@@ -98,4 +100,24 @@ async fn one_that_does_not_know_the_tags_is_asked_ever_more_rarely() {
         stage.busy_for(seconds(1), seconds(1)).await;
     }
     assert!(node.head() - 64 - mark(&stage, Tag::Finalized).expect("known") <= 6);
+}
+
+/// Until the origin is known, a slow tier takes no answer that is final.
+#[tokio::test(start_paused = true)]
+async fn the_origin_is_asked_for_before_what_is_final() {
+    let node = Node::new(1, seconds(1));
+    *node.origin.lock() = format!(r#"{{"number":"0x1","hash":"{}"}}"#, BlockHash([1; 32]));
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    stage.pulse.want_origin();
+    stage.pulse.want_finality(now());
+    stage.busy_for(seconds(2), seconds(1)).await;
+    assert_eq!(stage.pulse.origin(), Some(BlockHash([1; 32])));
+    assert!(mark(&stage, Tag::Finalized).is_some());
+    let calls = node.calls.lock();
+    let first = |params: &str| {
+        let of_these = |call: &Arrival| String::from_utf8_lossy(&call.body).contains(params);
+        calls.iter().position(of_these).expect("asked")
+    };
+    assert!(first("\"0x1\"") < first("finalized"));
 }

@@ -43,7 +43,7 @@ async fn an_idle_hour_costs_sixty_calls_at_most_and_only_polls() {
         let asked = stage.asked_in_all(0) - before;
         assert!((57..=60).contains(&asked), "{asked}");
     }
-    let seen = node.calls.lock().iter().filter(|(at, _)| *at >= began).count();
+    let seen = node.calls.lock().iter().filter(|call| call.at >= began).count();
     assert_eq!(u64::try_from(seen), Ok(stage.asked_in_all(0)));
     assert_eq!(stage.asked[0].credits(), stage.asked_in_all(0), "one credit a call");
 }

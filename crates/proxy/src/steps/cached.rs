@@ -146,10 +146,11 @@ fn depends_on(
     if (is_by_height || of == Pin::Inclusion)
         && let Some(cache) = request.chain.cache()
     {
-        pulse.want_finality(at);
+        // In this order: an upstream is asked for its origin before it is asked what is final.
         if !cache.tiers.is_empty() {
             pulse.want_origin();
         }
+        pulse.want_finality(at);
     }
     match of {
         // While the view is not fresh, each is to hear what there is now.

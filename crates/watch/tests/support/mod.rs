@@ -64,8 +64,8 @@ pub(crate) struct Node {
     /// What it says to a state at a block that does not exist.
     pub(crate) no_block: Mutex<Step>,
     began: Instant,
-    /// Every call: when, and which method.
-    pub(crate) calls: Mutex<Vec<(Instant, String)>>,
+    /// Every call that came.
+    pub(crate) calls: Mutex<Vec<Arrival>>,
 }
 
 impl Node {
@@ -99,8 +99,8 @@ impl Node {
     /// The calls of one method since `since`, as times after it.
     pub(crate) fn calls_of(&self, method: &str, since: Instant) -> Vec<Duration> {
         let calls = self.calls.lock();
-        let of = calls.iter().filter(|(at, name)| name == method && *at >= since);
-        of.map(|(at, _)| *at - since).collect()
+        let of = calls.iter().filter(|call| call.method() == method && call.at >= since);
+        of.map(|call| call.at - since).collect()
     }
 
     fn answer(&self, method: &str, params: &str) -> Step {
@@ -120,7 +120,7 @@ impl Node {
 
     fn step(&self, call: &Arrival) -> Step {
         let method = call.method();
-        self.calls.lock().push((call.at, method.clone()));
+        self.calls.lock().push(call.clone());
         let mut mood = self.mood.lock().clone();
         if let Mood::Only(well, status) = mood {
             mood = if method == well { Mood::Well } else { Mood::Status(status) };
