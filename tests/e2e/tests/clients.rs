@@ -3,6 +3,7 @@
 //! Each script under `clients/` reads, sends a transaction and waits for its
 //! receipt, deploys a contract and calls it well and badly, sends a batch, and
 //! must notice another chain. The URL is the plain one, and one with a key in its path over HTTP and over WebSocket.
+//! Scripts of their own give a key in each way that there is, over both.
 //! geth stands behind wellhead twice, once directly
 //! and once as an upstream of HTTP/1.1 only: two upstreams with one history. Each script
 //! is also run before the nodes alone, so that a failure says whose it is. The wallets send
@@ -31,10 +32,10 @@ const CONTRACT: &str = "0x609580600b6000396000f336601a57602a600055602a60005260aa
     60005260206000f35b63cafebabe60e01b600052602a60045260246000fd5b6308c379a060e01b60005260206004\
     526002602452616e6f60f01b60445260646000fd5bfe5b608b565b60006000fd";
 
-/// Runs one script to its end.
-async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
+/// Runs one script to its end; returns what it printed.
+async fn output(name: &str, arguments: &[&str]) -> String {
     let mut script = Script::new(name);
-    script.command.args([url, key, &chain_id.to_string()]).env("CONTRACT", CONTRACT);
+    script.command.args(arguments).env("CONTRACT", CONTRACT);
     let running = script.command.output();
     let output = timeout(SCRIPT_MAX, running)
         .await
@@ -42,7 +43,12 @@ async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
         .unwrap_or_else(|why| panic!("{name}: {why}; `scripts/setup test`"));
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name} at {url}:\n{stdout}\n{stderr}");
+    assert!(output.status.success(), "{name} {arguments:?}:\n{stdout}\n{stderr}");
+    stdout.into_owned()
+}
+
+async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
+    let stdout = output(name, &[url, key, &chain_id.to_string()]).await;
     let lines = if name.starts_with("wallet.") { 1 } else { LINES };
     assert_eq!(stdout.lines().count(), lines, "{stdout}");
 }
@@ -105,6 +111,31 @@ async fn through_wellhead(name: &str) {
     }
 }
 
+/// A key counts wherever the client puts it, and without one the client is refused.
+async fn gives_a_key_in_each_way(name: &str) {
+    let mut keys = KeyFile::new();
+    let key = keys.add("acme", |_| {});
+    let access = format!(
+        "access: {{ anonymous: deny, keys: {{ file: \"{}\" }},\n  \
+         from: [path, x-api-key, bearer, basic, subprotocol, query] }}\n\
+         tenants: {{ acme: {{}} }}",
+        keys.path().display()
+    );
+    let node = Geth::start().await;
+    let upstream = Upstream::new("direct", &node.url());
+    let wellhead = Wellhead::start_with(&access, Geth::CHAIN_ID, &[upstream]).await;
+    let printed = output(name, &[&wellhead.url(), &wellhead.ws_url(), &key]).await;
+    let chain_id = Geth::CHAIN_ID;
+    let mut expected = String::new();
+    for (carrier, also) in [("http", None), ("ws", Some("subprotocol"))] {
+        for way in ["path", "header", "bearer", "basic"].into_iter().chain(also).chain(["query"]) {
+            expected += &format!("{carrier} {way}: {chain_id}\n");
+        }
+        expected += &format!("{carrier} none: refused\n");
+    }
+    assert_eq!(printed, expected);
+}
+
 async fn directly(name: &str) {
     let geth = Geth::start().await;
     script(name, &geth.url(), Geth::RICH_KEY, Geth::CHAIN_ID).await;
@@ -124,6 +155,10 @@ mod with_geth {
                 crate::a_wallets_day("wallet.viem.mjs").await;
             }
             #[tokio::test]
+            async fn viem_gives_a_key_in_each_way() {
+                crate::gives_a_key_in_each_way("keys.viem.mjs").await;
+            }
+            #[tokio::test]
             async fn viem_directly() {
                 crate::directly("viem.mjs").await;
             }
@@ -138,6 +173,10 @@ mod with_geth {
                 crate::a_wallets_day("wallet.ethers.mjs").await;
             }
             #[tokio::test]
+            async fn ethers_gives_a_key_in_each_way() {
+                crate::gives_a_key_in_each_way("keys.ethers.mjs").await;
+            }
+            #[tokio::test]
             async fn ethers_directly() {
                 crate::directly("ethers.mjs").await;
             }
@@ -146,6 +185,10 @@ mod with_geth {
             #[tokio::test]
             async fn web3py_through_wellhead() {
                 crate::through_wellhead("web3py.py").await;
+            }
+            #[tokio::test]
+            async fn web3py_gives_a_key_in_each_way() {
+                crate::gives_a_key_in_each_way("keys_web3py.py").await;
             }
             #[tokio::test]
             async fn web3py_directly() {
