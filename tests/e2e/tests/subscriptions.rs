@@ -575,12 +575,18 @@ mod with_geth {
         }
     }
 
+    // A removed log is an event of its own there, whose listener has to name that very log.
     mod with_ethers {
         use super::*;
 
         #[tokio::test]
+        async fn ethers_keeps_filters() {
+            let library = Library::of_filters("filters.ethers.mjs");
+            hears_all(Library { shows_removals: false, ..library }).await;
+        }
+
+        #[tokio::test]
         async fn ethers_hears_all() {
-            // A removed log is an event of its own there, whose listener has to name that very log.
             let library = Library::of_subscriptions("subscribe.ethers.mjs");
             hears_all(Library { shows_removals: false, ..library }).await;
         }
@@ -604,6 +610,11 @@ mod with_geth {
         use super::*;
 
         #[tokio::test]
+        async fn web3js_keeps_filters() {
+            hears_all(Library::of_filters("web3js/filters.mjs")).await;
+        }
+
+        #[tokio::test]
         async fn web3js_hears_all() {
             hears_all(Library::of_subscriptions("web3js/subscribe.mjs")).await;
         }
@@ -611,6 +622,11 @@ mod with_geth {
 
     mod with_alloy {
         use super::*;
+
+        #[tokio::test]
+        async fn alloy_keeps_filters() {
+            hears_all(Library::of_filters("alloy")).await;
+        }
 
         #[tokio::test]
         async fn alloy_hears_all() {
@@ -621,6 +637,11 @@ mod with_geth {
 
     mod with_go_ethereum {
         use super::*;
+
+        #[tokio::test]
+        async fn go_ethereum_keeps_filters() {
+            hears_all(Library::of_filters("go-ethereum")).await;
+        }
 
         #[tokio::test]
         async fn go_ethereum_hears_all() {
