@@ -116,11 +116,13 @@ impl WorkerHandler {
             caller,
             path,
             want_trail,
+            known_block,
             may_stream,
             trace_parent,
             body,
         } = request;
-        let ctx = Ctx { received_at, peer, caller, want_trail, may_stream, trace_parent };
+        let ctx =
+            Ctx { received_at, peer, caller, want_trail, known_block, may_stream, trace_parent };
         // Its bytes are bounded with the head of the request; nearly every path has none.
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
@@ -142,6 +144,7 @@ fn http_answer(answer: Answer) -> HttpAnswer {
         rate_limit: answer
             .rate_limit
             .map(|fields| RateLimitValues { policy: fields.policy, state: fields.state }),
+        block: answer.block,
         warning: answer.warning,
         trail: answer.trail,
         on_queued: None,

@@ -41,6 +41,8 @@ pub struct Answer {
     pub rate_limit: Option<Box<RateLimitFields>>,
     /// Why a client should not rely on it: `logs-doubted`.
     pub warning: Option<&'static str>,
+    /// The newest block that the client was told of by now, if it said which one it knew before.
+    pub block: Option<u64>,
     /// What was tried, when the client asked.
     pub trail: Option<String>,
 }

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use wellhead_access::{LimitDenied, SendingPlaces};
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
-use wellhead_eth::{Effect, MethodTable};
+use wellhead_eth::{BlockNumber, Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
@@ -27,6 +27,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
+use crate::steps::catch_up::{catch_up, known_block};
 use crate::steps::charge::{self, CallEnd, ChargedCall};
 use crate::trace::Tracer;
 
@@ -247,7 +248,8 @@ impl Proxy {
         body: &Bytes,
         closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
-        let (received_at, limits) = (closing.ctx.received_at, self.settings.limits);
+        let (received_at, Settings { limits, total, .. }) =
+            (closing.ctx.received_at, self.settings);
         let index = match self.index(target.chain) {
             Ok(index) => index,
             Err(refusal) => return self.reject(&refusal, body, received_at),
@@ -271,8 +273,7 @@ impl Proxy {
         }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let total = self.settings.total;
-        let request =
+        let mut request =
             RequestContext::new(chain, upstreams, &closing.ctx, view, total, &closing.progress)
                 .selecting(selection)
                 .charged_by(&self.terms)
@@ -282,11 +283,12 @@ impl Proxy {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body, received_at),
         };
+        if let Some(known) = closing.ctx.known_block {
+            Box::pin(catch_up(&mut request, BlockNumber(known))).await;
+        }
         let (mut answer, line) = match packet {
             Packet::Single(Ok(call)) => single(&request, &call).await,
-            Packet::Single(Err(malformed)) => {
-                return (no_call(&malformed), Line::rejected(received_at));
-            }
+            Packet::Single(Err(malformed)) => return no_call(&malformed, received_at),
             Packet::Batch(items) => {
                 if let Err(refusal) = charge::check_batch(&request, items.len()) {
                     return self.reject(&refusal, body, received_at);
@@ -296,7 +298,7 @@ impl Proxy {
             }
         };
         charge::hold_until_sent(&request, place, &mut answer.held);
-        (Answer { warning: request.warning(), ..answer }, line)
+        (Answer { warning: request.warning(), block: known_block(&request), ..answer }, line)
     }
 
     fn index(&self, named: Option<&str>) -> Result<ChainIndex, Refusal> {
@@ -354,10 +356,11 @@ impl Proxy {
 }
 
 /// What is said to something that is no call.
-fn no_call(malformed: &Malformed) -> Answer {
+fn no_call(malformed: &Malformed, received_at: Instant) -> (Answer, Line) {
     let mut out = Vec::new();
     write_malformed(&mut out, malformed);
-    Answer { status: 200, body: vec![out.into()], ..Answer::default() }
+    let answer = Answer { status: 200, body: vec![out.into()], ..Answer::default() };
+    (answer, Line::rejected(received_at))
 }
 
 /// Whether the caller may call this chain and select upstreams so; it sees no trail that it may not see.
@@ -436,6 +439,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
         retry_after: report.retry_after,
         rate_limit,
         warning: None,
+        block: None,
         trail,
     };
     (answer, Line { method, calls: 1, failed, took, batch: None })

@@ -5,6 +5,7 @@
 pub(crate) mod ask_upstreams;
 pub(crate) mod by_hash;
 pub(crate) mod cached;
+pub(crate) mod catch_up;
 pub(crate) mod charge;
 pub(crate) mod empty_logs;
 pub(crate) mod filters;

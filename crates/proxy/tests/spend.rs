@@ -339,6 +339,7 @@ impl Market {
                 peer: SocketAddr::from(([10, 0, 0, 1], 1)),
                 caller: None,
                 want_trail: false,
+                known_block: None,
                 may_stream: false,
                 trace_parent: None,
             };

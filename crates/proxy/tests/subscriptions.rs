@@ -60,6 +60,7 @@ impl<'a> Connection<'a> {
             peer,
             caller: None,
             want_trail: false,
+            known_block: None,
             may_stream: false,
             trace_parent: None,
         };

@@ -370,6 +370,7 @@ fn ctx(traceparent: Option<&str>) -> Ctx {
         peer: ([127, 0, 0, 1], 1).into(),
         caller: None,
         want_trail: false,
+        known_block: None,
         may_stream: false,
         trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())).map(Box::new),
     }

@@ -54,6 +54,7 @@ impl HttpResponse {
 static UPSTREAM: HeaderName = HeaderName::from_static("x-wellhead-upstream");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-wellhead-attempts");
 static CACHE: HeaderName = HeaderName::from_static("x-wellhead-cache");
+static BLOCK: HeaderName = HeaderName::from_static("x-wellhead-block");
 static WARNING: HeaderName = HeaderName::from_static("x-wellhead-warning");
 static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -135,6 +136,9 @@ pub(crate) fn word(
     {
         fields.push((CACHE.clone(), value));
     }
+    if let Some(block) = answer.block {
+        fields.push((BLOCK.clone(), HeaderValue::from(block)));
+    }
     if let Some(warning) = answer.warning
         && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from_static(warning.as_bytes()))
     {
@@ -195,6 +199,7 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
         | HttpRefusal::NoUpgrade
         | HttpRefusal::BadUpgrade
         | HttpRefusal::NotJson
+        | HttpRefusal::BadBlock
         | HttpRefusal::BodyTooLarge
         | HttpRefusal::BodySlow
         | HttpRefusal::BodyBroken

@@ -76,7 +76,7 @@ impl Cors {
             ACCESS_CONTROL_EXPOSE_HEADERS,
             const {
                 HeaderValue::from_static(
-                    "retry-after, ratelimit, ratelimit-policy, x-wellhead-upstream, x-wellhead-attempts, x-wellhead-cache, x-wellhead-warning, x-wellhead-trail",
+                    "retry-after, ratelimit, ratelimit-policy, x-wellhead-upstream, x-wellhead-attempts, x-wellhead-cache, x-wellhead-block, x-wellhead-warning, x-wellhead-trail",
                 )
             },
         ));

@@ -165,6 +165,8 @@ pub struct HttpRequest<C> {
     pub path: RequestPath,
     /// The client asked for the trail (`x-wellhead-trail: 1`).
     pub want_trail: bool,
+    /// The newest block that the client was told of (`x-wellhead-block`), if it says so.
+    pub known_block: Option<u64>,
     /// Whether the answer may have a [`HttpAnswer::rest`].
     pub may_stream: bool,
     /// What its `traceparent` says, where [`Settings::trace_parents`](crate::Settings::trace_parents) asks for it.
@@ -233,6 +235,8 @@ pub struct HttpAnswer {
     pub retry_after: Option<Duration>,
     /// Goes out as `RateLimit-Policy` and `RateLimit`. Each is left out if it is not a legal header value.
     pub rate_limit: Option<RateLimitValues>,
+    /// Goes out as `x-wellhead-block`.
+    pub block: Option<u64>,
     /// Goes out as `x-wellhead-warning`.
     pub warning: Option<&'static str>,
     /// Goes out as `x-wellhead-trail` when the client asked; characters that a

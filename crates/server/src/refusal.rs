@@ -90,6 +90,9 @@ refusals! {
     /// The content type is not JSON.
     NotJson = UNSUPPORTED_MEDIA_TYPE, -32600, "not_json",
         "the content type must be application/json, in UTF-8";
+    /// What `x-wellhead-block` says is no number.
+    BadBlock = BAD_REQUEST, -32600, "bad_block",
+        "the header x-wellhead-block must be a decimal number: 0, or what an answer said";
     /// A content encoding other than gzip.
     UnsupportedEncoding = UNSUPPORTED_MEDIA_TYPE, -32600, "unsupported_encoding",
         "the content encoding must be gzip or none";
@@ -154,6 +157,7 @@ impl HttpRefusal {
             | Self::NoUpgrade
             | Self::BadUpgrade
             | Self::NotJson
+            | Self::BadBlock
             | Self::UnsupportedEncoding
             | Self::RequestsFull
             | Self::HandlerFailed => false,

@@ -29,6 +29,7 @@ pub(crate) const ROOM_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct CallHead {
     pub(crate) path: RequestPath,
     pub(crate) want_trail: bool,
+    pub(crate) known_block: Option<u64>,
     pub(crate) coding: Option<Coding>,
     pub(crate) trace_parent: Option<Box<TraceContext>>,
     gzip: bool,
@@ -55,12 +56,21 @@ pub(crate) fn read_head(
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
+    let known_block = read_block(headers)?;
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
     let trace_parent = match settings.trace_parents {
         true => headers.get("traceparent").and_then(TraceContext::parse).map(Box::new),
         false => None,
     };
-    Ok(CallHead { path, want_trail, coding, trace_parent, gzip })
+    Ok(CallHead { path, want_trail, known_block, coding, trace_parent, gzip })
+}
+
+/// The newest block that the client was told of, in decimal digits alone.
+fn read_block(headers: RequestHeaders<'_>) -> Result<Option<u64>, HttpRefusal> {
+    let Some(value) = headers.get("x-wellhead-block") else { return Ok(None) };
+    let digits = std::str::from_utf8(value).ok();
+    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|text| text.parse().ok()).map(Some).ok_or(HttpRefusal::BadBlock)
 }
 
 /// Undoes the encoding of a body, within the same bounds.

@@ -76,6 +76,7 @@ impl<H: Handler> RpcService<H> {
             peer,
             path: call.path,
             want_trail: call.want_trail,
+            known_block: call.known_block,
             may_stream: true,
             trace_parent: call.trace_parent,
             body,

@@ -440,6 +440,7 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
             peer: self.link.peer,
             path: self.path.clone(),
             want_trail: false,
+            known_block: None,
             may_stream: false,
             // That of the handshake is older than the message, and would make one trace of a whole connection.
             trace_parent: None,

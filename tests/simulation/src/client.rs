@@ -258,6 +258,7 @@ impl Desk {
             peer: ([127, 0, 0, if manner.is_rude { 2 } else { 1 }], 1).into(),
             caller: None,
             want_trail: manner.want_trail,
+            known_block: None,
             may_stream: true,
             trace_parent: None,
         };

@@ -320,6 +320,7 @@ impl<'a> Connection<'a> {
                 peer: ([127, 0, 0, 1], 1).into(),
                 caller: None,
                 want_trail: false,
+                known_block: None,
                 may_stream: false,
                 trace_parent: None,
             };

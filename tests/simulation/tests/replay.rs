@@ -160,6 +160,7 @@ impl Stage {
             peer,
             caller: None,
             want_trail: false,
+            known_block: None,
             may_stream: true,
             trace_parent: None,
         };

@@ -100,6 +100,7 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
                 peer,
                 caller: None,
                 want_trail: false,
+                known_block: None,
                 may_stream: true,
                 trace_parent: None,
             };

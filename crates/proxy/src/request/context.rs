@@ -51,6 +51,8 @@ pub struct Ctx {
     pub caller: Option<Caller>,
     /// The client asked for the trail.
     pub want_trail: bool,
+    /// The newest block that the client says it was told of, be it by another replica.
+    pub known_block: Option<u64>,
     /// The answer may flow: it need not be whole before its first byte leaves.
     pub may_stream: bool,
     /// The trace that its client says it belongs to.
@@ -66,6 +68,7 @@ impl Ctx {
             peer,
             caller: None,
             want_trail: false,
+            known_block: None,
             may_stream: false,
             trace_parent: None,
         }
@@ -226,6 +229,14 @@ impl RequestContext<'_> {
     /// Why the client should not rely on the answer, if there is a reason.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         self.doubts_logs.load(Ordering::Relaxed).then_some(LOGS_DOUBTED)
+    }
+
+    /// Has a batch see what is believed of the chain now. Must come before anything of it is decided.
+    pub(crate) fn renew_view(&mut self) {
+        debug_assert!(self.newest.get().is_none(), "an item has seen another view");
+        if let Some(view) = &mut self.view {
+            *view = self.chain.heads.view();
+        }
     }
 
     /// Looks at the view of the request: of its batch, or the newest.

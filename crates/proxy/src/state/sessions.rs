@@ -22,11 +22,13 @@
 //! Not guaranteed: that it is still that block. After a reorg no upstream holds it, or another
 //! block has its number, as with any node.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use wellhead_chain::View;
 use wellhead_dispatch::{ClientId, now};
 use wellhead_eth::{BlockNumber, BlockTag, MethodRow};
@@ -56,6 +58,9 @@ pub(crate) struct Sessions {
     places: OnceLock<Box<[AtomicU64]>>,
     /// What another replica answers every client with, as a place.
     elsewhere: AtomicU64,
+    /// The blocks that requests ask upstreams for now, as their clients know them; see
+    /// [`crate::steps::catch_up`].
+    searches: Mutex<BTreeSet<u64>>,
     hasher: RandomState,
     since: Instant,
 }
@@ -63,7 +68,8 @@ pub(crate) struct Sessions {
 impl Default for Sessions {
     fn default() -> Self {
         let (places, elsewhere) = (OnceLock::new(), AtomicU64::new(0));
-        Self { places, elsewhere, hasher: RandomState::new(), since: now() }
+        let searches = Mutex::default();
+        Self { places, elsewhere, searches, hasher: RandomState::new(), since: now() }
     }
 }
 
@@ -123,6 +129,12 @@ impl Sessions {
         before.is_ok_and(|before| self.number(before, at) < number)
     }
 
+    /// Takes it on to ask for a block that is news; `None` while another request does.
+    pub(crate) fn search_for(&self, number: u64) -> Option<BlockSearch<'_>> {
+        let is_first = self.searches.lock().insert(number);
+        is_first.then(|| BlockSearch { sessions: self, number })
+    }
+
     /// Notes that another replica showed a client, by its hash, a block above the agreed one.
     pub(crate) fn note_shown_elsewhere(&self, client: u64, number: u64, at: Instant) {
         if number <= NUMBER_MAX {
@@ -159,6 +171,19 @@ impl Sessions {
     pub(crate) fn newest(&self, client: ClientId, view: &View, now: Instant) -> Option<Newest> {
         let agreed = view.number_of(BlockTag::Latest, now)?;
         Some(Newest { agreed, shown: self.above(client, agreed, view, now) })
+    }
+}
+
+/// A request that asks upstreams for a block. Ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct BlockSearch<'a> {
+    sessions: &'a Sessions,
+    number: u64,
+}
+
+impl Drop for BlockSearch<'_> {
+    fn drop(&mut self) {
+        self.sessions.searches.lock().remove(&self.number);
     }
 }
 

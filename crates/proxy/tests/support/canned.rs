@@ -172,6 +172,7 @@ impl Bench {
             peer: ([127, 0, 0, 1], 1).into(),
             caller: self.caller.clone(),
             want_trail: false,
+            known_block: None,
             may_stream: true,
             trace_parent: None,
         };

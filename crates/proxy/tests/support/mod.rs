@@ -315,6 +315,7 @@ fn streaming_from(client: u8) -> Ctx {
         peer: ([127, 0, 0, client], 1).into(),
         caller: None,
         want_trail: true,
+        known_block: None,
         may_stream: true,
         trace_parent: None,
     }
@@ -396,6 +397,7 @@ impl Stage {
             peer: ([127, 0, 0, 1], 1).into(),
             caller: None,
             want_trail: false,
+            known_block: None,
             may_stream: false,
             trace_parent: None,
         };
@@ -494,6 +496,13 @@ impl Stage {
         let caller = Some(caller.clone());
         let ctx = Ctx { caller, ..streaming_from(1) };
         self.proxy.handle(&self.worker, ctx, None, Bytes::from(body.to_owned())).await
+    }
+
+    /// Sends `body` from a client that says which block it knows, if any.
+    pub(crate) async fn send_knowing(&self, known_block: Option<u64>, body: &str) -> Answer {
+        let ctx = Ctx { known_block, ..streaming_from(1) };
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        self.proxy.handle(&self.worker, ctx, None, body).await
     }
 
     /// Sends `body` from the client at `127.0.0.client`.

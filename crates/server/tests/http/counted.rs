@@ -8,7 +8,7 @@ use crate::log::Lines;
 use crate::site::Site;
 
 /// What a client sends in one connection, and the status that is counted.
-const REFUSED: [(&str, u16, &str); 9] = [
+const REFUSED: [(&str, u16, &str); 10] = [
     ("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", 405, "method_not_allowed"),
     ("POST /1/2 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n", 404, "not_found"),
     ("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9999\r\n\r\n", 413, "body_too_large"),
@@ -16,6 +16,11 @@ const REFUSED: [(&str, u16, &str); 9] = [
         "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: 0\r\n\r\n",
         415,
         "not_json",
+    ),
+    (
+        "POST / HTTP/1.1\r\nhost: localhost\r\nx-wellhead-block: latest\r\ncontent-length: 0\r\n\r\n",
+        400,
+        "bad_block",
     ),
     (
         "OPTIONS / HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\naccess-control-request-method: POST\r\n\r\n",

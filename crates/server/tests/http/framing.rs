@@ -135,11 +135,23 @@ async fn answers_carry_what_the_handler_says() {
         ("x-wellhead-warning", Some("logs-doubted")),
         ("retry-after", Some("2")),
         ("x-wellhead-trail", None),
+        ("x-wellhead-block", None),
     ] {
         assert_eq!(reply.header(name), value, "{name}");
     }
     let reply = wire.exchange("/full", "x-wellhead-trail: 1\r\n", b"{}").await;
     assert_eq!(reply.header("x-wellhead-trail"), Some("geth-a: throttled"));
+    for (known, told) in
+        [("0", "1"), ("23000000", "23000001"), ("18446744073709551614", "18446744073709551615")]
+    {
+        let field = format!("x-wellhead-block: {known}\r\n");
+        let reply = wire.exchange("/full", &field, b"{}").await;
+        assert_eq!(reply.header("x-wellhead-block"), Some(told));
+    }
+    for bad in ["", "-1", "+1", "0x1", "1 2", "18446744073709551616"] {
+        let reply = wire.exchange("/full", &format!("x-wellhead-block: {bad}\r\n"), b"{}").await;
+        reply.is_refusal(400, -32600);
+    }
 }
 
 #[tokio::test]

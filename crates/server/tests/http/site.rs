@@ -105,6 +105,7 @@ impl Handler for Scripted {
                 answer.upstream = Some("geth-a".into());
                 answer.attempts = 12;
                 answer.cache = Some("miss");
+                answer.block = request.known_block.map(|block| block + 1);
                 answer.warning = Some("logs-doubted");
                 answer.retry_after = Some(Duration::from_millis(1500));
                 // Always; it goes out only to those who asked.

@@ -1,4 +1,4 @@
-//! Clients that change replica with each call.
+//! Clients that change replica with each call. Some say which block they know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use wellhead_e2e::Rpc;
 
 const CLIENTS: u64 = 8;
+/// The first of them say which block they know: to them the chain never goes back.
+const SAYING: u64 = 4;
 /// Between two calls of a client: the time of a round trip to a service nearby.
 const PAUSE: Duration = Duration::from_millis(4);
 /// Failures that are kept to be printed.
@@ -28,6 +30,8 @@ pub(crate) struct ClientTally {
     is_over: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) reads_parted: AtomicU64,
+    /// Reads of clients that say which block they know, at any time.
+    pub(crate) reads_saying: AtomicU64,
     /// Reads of a replica that was away, made anew at another one.
     pub(crate) moved: AtomicU64,
     /// Newest blocks below one that the client was told before.
@@ -91,24 +95,51 @@ pub(crate) fn start(ports: &[u16]) -> (Arc<ClientTally>, JoinSet<()>) {
         // Each has an address of its own, as each is a session of its own.
         let from = std::net::Ipv4Addr::new(127, 0, 1, u8::try_from(client).unwrap() + 1);
         let replicas = ports.iter().map(|port| Rpc::from_address(from, *port, "/")).collect();
-        clients.spawn(read(replicas, Arc::clone(&tally), SmallRng::seed_from_u64(client)));
+        let client =
+            ReadingClient { replicas, number: client, known: (client < SAYING).then_some(0) };
+        clients.spawn(read(client, Arc::clone(&tally)));
     }
     (tally, clients)
 }
 
-async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
-    let mut newest = 0;
-    let mut back_in_a_row = vec![0; replicas.len()];
+struct ReadingClient {
+    replicas: Vec<Rpc>,
+    number: u64,
+    /// The block that it says it knows.
+    known: Option<u64>,
+}
+
+impl ReadingClient {
+    /// Reads the newest block of a replica; `None` if that is away.
+    async fn newest(&mut self, place: usize, asks_number: bool) -> Option<Value> {
+        let (method, params) = match asks_number {
+            true => ("eth_blockNumber", json!([])),
+            false => ("eth_getBlockByNumber", json!(["latest", false])),
+        };
+        let Some(known) = self.known else {
+            return self.replicas[place].call(method, params).await.ok();
+        };
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let known = known.to_string();
+        let fields = [("content-type", "application/json"), ("x-wellhead-block", &known)];
+        let sent = self.replicas[place].send("POST", "/", &fields, call.to_string().into());
+        let reply = sent.await.ok()?;
+        self.known = reply.header("x-wellhead-block").parse().ok().or(self.known);
+        reply.json().ok()
+    }
+}
+
+async fn read(mut client: ReadingClient, tally: Arc<ClientTally>) {
+    let (mut newest, mut rng) = (0, SmallRng::seed_from_u64(client.number));
+    let replicas = client.replicas.len();
+    let mut back_in_a_row = vec![0; replicas];
     while !tally.is_over.load(Relaxed) {
         sleep(PAUSE).await;
-        let place = rng.random_range(0..replicas.len());
+        let place = rng.random_range(0..replicas);
         // A part of the time that is parted at either end counts as such.
         let was_parted = tally.is_parted.load(Relaxed);
-        let told = match rng.random_range(0..3) {
-            0 => replicas[place].call("eth_blockNumber", json!([])).await,
-            _ => replicas[place].call("eth_getBlockByNumber", json!(["latest", false])).await,
-        };
-        let Ok(reply) = told else {
+        let asks_number = rng.random_range(0..3) == 0;
+        let Some(reply) = client.newest(place, asks_number).await else {
             // It is away: a load balancer asks another one.
             tally.moved.fetch_add(1, Relaxed);
             continue;
@@ -119,6 +150,16 @@ async fn read(replicas: Vec<Rpc>, tally: Arc<ClientTally>, mut rng: SmallRng) {
             tally.note_failure(format!("replica {place}: {reply}"));
             continue;
         };
+        if client.known.is_some() {
+            tally.reads_saying.fetch_add(1, Relaxed);
+            if number < newest {
+                tally.note_failure(format!(
+                    "replica {place}: {number} after {newest}, which it was told"
+                ));
+            }
+            newest = newest.max(number);
+            continue;
+        }
         let is_parted = was_parted || tally.is_parted.load(Relaxed);
         let (reads, back) = match is_parted {
             true => (&tally.reads_parted, &tally.back_parted),

@@ -175,16 +175,17 @@ impl Fleet {
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Relaxed);
         println!(
             "replicas: {} reads, {} of them back, {} in a row; {} reads while replicas were parted, {} of them back; {} moved to \
-             another replica",
+             another replica; {} reads of clients that say which block they know, none of them back",
             count(&tally.reads),
             count(&tally.back),
             count(&tally.back_in_a_row),
             count(&tally.reads_parted),
             count(&tally.back_parted),
             count(&tally.moved),
+            count(&tally.reads_saying),
         );
         assert_eq!(tally.failures(), Vec::<String>::new());
-        assert!(count(&tally.reads) > 1_000);
+        assert!(count(&tally.reads) > 1_000 && count(&tally.reads_saying) > 1_000);
         let back = count(&tally.back) as f64 / count(&tally.reads) as f64;
         assert!(back <= BACK_MAX, "{back}");
     }

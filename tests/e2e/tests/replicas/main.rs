@@ -3,8 +3,8 @@
 //!
 //! Clients change replica with each call. No read fails while one upstream is well; the newest block that a client
 //! is told does not go back, but where the client is quicker than a message between replicas, which is counted and
-//! bounded, and while its replicas cannot hear each other, which is counted apart; and the upstreams see the probes
-//! of one replica. A wellhead that is killed is a connection that a load balancer makes anew elsewhere, as the
+//! bounded, and while its replicas cannot hear each other, which is counted apart. For a client that says which block
+//! it knows (`x-wellhead-block`) it never goes back. The upstreams see the probes of one replica. A wellhead that is killed is a connection that a load balancer makes anew elsewhere, as the
 //! clients here do.
 //!
 //! `WELLHEAD_REPLICAS_MINUTES=30` has the chaos go on for so long.

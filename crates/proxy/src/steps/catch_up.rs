@@ -1,0 +1,98 @@
+//! The newest block that a client was told of elsewhere: by a replica that this one cannot hear, or before it
+//! began.
+//!
+//! A client that goes from one wellhead to another says which block it knows (`x-wellhead-block`), and each answer
+//! says which one it knows from then on. A wellhead to which that block is news asks its upstreams for it, for at
+//! most [`WAIT`], before it reads what the client asks for: no newest block that it tells this client is older. See
+//! [`crate::state::sessions`] for what that means. Requests that say the same block wait for one of them.
+//!
+//! Not promised: a block that no upstream gives, as after a reorg. The answer then says a lower one, so that the
+//! client's next request is not about a block that is gone.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use wellhead_dispatch::{Job, Trail, now};
+use wellhead_eth::{BlockNumber, BlockRef, MethodTable};
+use wellhead_route::PlanRequest;
+
+use crate::blocks::highest;
+use crate::request::context::RequestContext;
+use crate::request::pinned::BlockAsk;
+use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
+use crate::steps::planning::{Planned, try_plan};
+
+/// A request waits for the block this long.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// One that waits for another looks this often whether that one failed.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+
+/// A block that is further above those of the upstreams is not looked for: two minutes have 480 blocks of 0.25 s.
+const AHEAD_MAX: u64 = 1_024;
+
+/// The method that asks for a block.
+const BLOCK: &str = "eth_getBlockByNumber";
+
+/// Has the client be told of no older block than the one that it knows. Asks upstreams where that block is news.
+/// Must come before the request looks at its view; to be boxed, as few requests say such a block. Cancel-safe.
+pub(crate) async fn catch_up(request: &mut RequestContext<'_>, known: BlockNumber) {
+    if !request.chain.pins {
+        return;
+    }
+    if (1..=AHEAD_MAX).contains(&blocks_missed(request, known)) {
+        let _in_time = timeout(WAIT, learn(request, known)).await;
+        request.renew_view();
+    }
+    request.show(known);
+}
+
+/// The newest block that the client knows, now that it is answered; `None` where it did not say which one it knew.
+pub(crate) fn known_block(request: &RequestContext<'_>) -> Option<u64> {
+    request.ctx.known_block?;
+    request.chain.heads.look(|view| request.floor(view)).map(|number| number.0)
+}
+
+/// How far the block is above those that the upstreams are known to hold.
+fn blocks_missed(request: &RequestContext<'_>, known: BlockNumber) -> u64 {
+    let held = request.chain.heads.look(highest).map_or(0, |held| held.0);
+    known.0.saturating_sub(held)
+}
+
+/// Asks for the block, or waits for a request that does.
+async fn learn(request: &RequestContext<'_>, known: BlockNumber) {
+    let chain = request.chain;
+    loop {
+        // Made before the look, so that news in between is not missed.
+        let head = chain.pulse.head();
+        if blocks_missed(request, known) == 0 {
+            return;
+        }
+        let Some(_search) = chain.sessions.search_for(known.0) else {
+            let _either_way = timeout(LOOKS_EVERY, head).await;
+            continue;
+        };
+        return ask(request, known).await;
+    }
+}
+
+/// Asks upstreams until one has the block, by which all learn of its head.
+async fn ask(request: &RequestContext<'_>, known: BlockNumber) {
+    let (chain, began) = (request.chain, now());
+    let row = MethodTable::standard().row(BLOCK);
+    let Ok(eligible) = request.eligible(row, BLOCK) else { return };
+    let params = format!("[\"{}\",false]", known.hex());
+    let deadline = request.deadline().min(began + WAIT);
+    let job = Job {
+        params: Some(params.as_bytes()),
+        progress: Some(request.progress),
+        ..Job::new(row, BLOCK, request.ctx.received_at, deadline)
+    };
+    let (ask, block) = (PlanRequest::of(row, eligible), BlockRef::Number(known));
+    let subject = BlockAsk { ask: &ask, block: &block };
+    // A client was shown the block: an upstream that has none is behind.
+    let planned =
+        Planned { null_is_final: false, ..try_plan(chain, request.worker, subject, began) };
+    let terms = AttemptTerms { bounds: &chain.bounds, before: Trail::default(), began };
+    let _learnt_on_the_way = ask_upstreams(request, &job, subject, Some(planned), terms).await;
+}

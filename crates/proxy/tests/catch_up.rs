@@ -1,0 +1,119 @@
+//! A client that says which block it knows is told of no older one, whichever replica showed it that block.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Peer, Stage, Step, elapsed, hash, text};
+use tokio::time::timeout;
+use wellhead_kit::{now, result};
+
+fn block(number: u64) -> Step {
+    Step::Result(format!(r#"{{"number":"{number:#x}","hash":"{}"}}"#, hash(number, b'a')))
+}
+
+/// Two upstreams at block 100, as far as this wellhead knows.
+fn stage() -> Stage {
+    let stage = Stage::upstreams(2);
+    (0..2).for_each(|place| stage.show_head(place, 100));
+    stage
+}
+
+const BLOCK_NUMBER: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+
+/// What `eth_blockNumber` is answered with, and what the client is said to know by then.
+async fn told(stage: &Stage, known: Option<u64>) -> (String, Option<u64>) {
+    let answer = stage.send_knowing(known, BLOCK_NUMBER).await;
+    (text(&answer), answer.block)
+}
+
+/// Calls that the upstreams got.
+fn calls(stage: &Stage) -> usize {
+    stage.peers[0].iter().map(Peer::calls).sum()
+}
+
+fn number(number: u64) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{number:#x}"}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_news_is_asked_for_before_the_call_is_read() {
+    let stage = stage();
+    for peer in &stage.peers[0] {
+        peer.when("eth_getBlockByNumber", r#"["0x66",false]"#, block(102));
+    }
+    assert_eq!(told(&stage, None).await, (number(100), None));
+    assert_eq!(told(&stage, Some(0)).await, (number(100), Some(100)));
+    assert_eq!(told(&stage, Some(100)).await, (number(100), Some(100)));
+    assert_eq!(calls(&stage), 0, "what is known costs no call");
+    assert_eq!(told(&stage, Some(102)).await, (number(102), Some(102)));
+    assert_eq!(calls(&stage), 1);
+    // From here on it is known, to this client and to one that says so.
+    assert_eq!(told(&stage, None).await, (number(102), None));
+    assert_eq!(told(&stage, Some(102)).await, (number(102), Some(102)));
+    assert_eq!(calls(&stage), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_upstream_that_has_the_block_is_enough() {
+    let stage = stage();
+    stage.peer(0).always("eth_getBlockByNumber", result("null"));
+    stage.peer(1).when("eth_getBlockByNumber", r#"["0x65",false]"#, block(101));
+    for client in 0..8 {
+        assert_eq!(told(&stage, Some(101)).await, (number(101), Some(101)), "{client}");
+    }
+}
+
+/// After a reorg the client's next request is about a block that there is.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_no_upstream_has_is_looked_for_and_then_forgotten() {
+    let stage = stage();
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getBlockByNumber", result("null")));
+    assert_eq!(told(&stage, Some(103)).await, (number(100), Some(100)));
+    let calls = calls(&stage);
+    assert!((1..=4).contains(&calls), "{calls}");
+}
+
+/// A client can neither have us ask for what cannot be, nor wait for long.
+#[tokio::test(start_paused = true)]
+async fn a_block_far_above_is_not_looked_for_and_a_slow_upstream_not_waited_for() {
+    let stage = stage();
+    stage.peers[0].iter().for_each(|peer| peer.always("*", Step::Hang));
+    for far in [100 + 1_025, u64::MAX] {
+        assert_eq!(told(&stage, Some(far)).await, (number(100), Some(100)));
+    }
+    assert_eq!(calls(&stage), 0);
+    let began = now();
+    assert_eq!(told(&stage, Some(100 + 1_024)).await, (number(100), Some(100)));
+    assert_eq!(elapsed(began).as_secs(), 2);
+}
+
+/// One request asks; when it is gone, another one does.
+#[tokio::test(start_paused = true)]
+async fn requests_that_say_the_same_block_wait_for_one() {
+    let stage = stage();
+    stage.peers[0].iter().for_each(|peer| peer.always("*", Step::Hang));
+    let at_most = Duration::from_millis(20);
+    let first = timeout(at_most, told(&stage, Some(101)));
+    let others = async { tokio::join!(told(&stage, Some(101)), told(&stage, Some(101))) };
+    let answers = async {
+        first.await.expect_err("it hangs");
+        assert_eq!(calls(&stage), 1);
+        stage.peers[0].iter().for_each(|peer| peer.always("eth_getBlockByNumber", block(101)));
+    };
+    let ((), (one, other)) = tokio::join!(answers, others);
+    assert_eq!([one, other], [(number(101), Some(101)), (number(101), Some(101))]);
+    assert_eq!(calls(&stage), 2);
+}
+
+/// All items of a batch see the block that the client knows.
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_read_at_the_block_that_is_known() {
+    let stage = stage();
+    for peer in &stage.peers[0] {
+        peer.when("eth_getBlockByNumber", r#"["0x66",false]"#, block(102));
+    }
+    let answer = stage.send_knowing(Some(102), &format!("[{BLOCK_NUMBER},{BLOCK_NUMBER}]")).await;
+    assert_eq!(text(&answer), format!("[{},{}]", number(102), number(102)));
+    assert_eq!(answer.block, Some(102));
+}
