@@ -64,14 +64,35 @@ async fn one_upstream_that_has_the_block_is_enough() {
     }
 }
 
-/// After a reorg the client's next request is about a block that there is.
+/// After a reorg the client's next request is about a block that there is. However many requests say blocks that
+/// there are not, the upstreams are asked five times a second.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_no_upstream_has_is_looked_for_and_then_forgotten() {
     let stage = stage();
     stage.peers[0].iter().for_each(|peer| peer.always("eth_getBlockByNumber", result("null")));
+    let began = now();
     assert_eq!(told(&stage, Some(103)).await, (number(100), Some(100)));
-    let calls = calls(&stage);
-    assert!((1..=4).contains(&calls), "{calls}");
+    assert_eq!(elapsed(began).as_secs(), 2);
+    let alone = calls(&stage);
+    assert!((10..=30).contains(&alone), "{alone}");
+    let many = (0..100).map(|above| told(&stage, Some(103 + above)));
+    for answer in futures_util::future::join_all(many).await {
+        assert_eq!(answer, (number(100), Some(100)));
+    }
+    assert!(calls(&stage) <= 4 * alone, "{} after {alone}", calls(&stage));
+}
+
+/// An upstream that gets the block a moment later is asked again.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_comes_a_moment_later_is_found() {
+    let stage = stage();
+    stage.peers[0].iter().for_each(|peer| peer.always("eth_getBlockByNumber", result("null")));
+    let comes = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        stage.peer(1).always("eth_getBlockByNumber", block(103));
+    };
+    let (told, ()) = tokio::join!(told(&stage, Some(103)), comes);
+    assert_eq!(told, (number(103), Some(103)));
 }
 
 /// A client can neither have us ask for what cannot be, nor wait for long.

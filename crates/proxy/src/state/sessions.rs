@@ -50,6 +50,11 @@ const SECONDS: u64 = 1 << SECONDS_BITS;
 /// Higher ones do not fit a place.
 const NUMBER_MAX: u64 = (1 << (u64::BITS - SECONDS_BITS)) - 1;
 
+/// Blocks that are asked for at once, as clients know them: those of honest clients are near each other.
+const SEARCHES_MAX: usize = 4;
+/// A block that no upstream has is asked for so often.
+const SEARCHED_EVERY: Duration = Duration::from_millis(200);
+
 /// The highest block that was shown, by client.
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -58,9 +63,7 @@ pub(crate) struct Sessions {
     places: OnceLock<Box<[AtomicU64]>>,
     /// What another replica answers every client with, as a place.
     elsewhere: AtomicU64,
-    /// The blocks that requests ask upstreams for now, as their clients know them; see
-    /// [`crate::steps::catch_up`].
-    searches: Mutex<BTreeSet<u64>>,
+    searches: Mutex<BlockSearches>,
     hasher: RandomState,
     since: Instant,
 }
@@ -129,9 +132,17 @@ impl Sessions {
         before.is_ok_and(|before| self.number(before, at) < number)
     }
 
-    /// Takes it on to ask for a block that is news; `None` while another request does.
-    pub(crate) fn search_for(&self, number: u64) -> Option<BlockSearch<'_>> {
-        let is_first = self.searches.lock().insert(number);
+    /// Takes it on to ask for a block that is news; `None` while another request does, while enough others are
+    /// asked for, and just after no upstream had this block or a lower one.
+    pub(crate) fn search_for(&self, number: u64, now: Instant) -> Option<BlockSearch<'_>> {
+        let mut searches = self.searches.lock();
+        let is_missing = searches.missing.is_some_and(|(missing, at)| {
+            missing <= number && now.saturating_duration_since(at) < SEARCHED_EVERY
+        });
+        if is_missing || searches.under_way.len() >= SEARCHES_MAX {
+            return None;
+        }
+        let is_first = searches.under_way.insert(number);
         is_first.then(|| BlockSearch { sessions: self, number })
     }
 
@@ -174,6 +185,14 @@ impl Sessions {
     }
 }
 
+/// The blocks that requests ask upstreams for, as their clients know them; see [`crate::steps::catch_up`].
+#[derive(Debug, Default)]
+struct BlockSearches {
+    under_way: BTreeSet<u64>,
+    /// The block that no upstream had lately, and when.
+    missing: Option<(u64, Instant)>,
+}
+
 /// A request that asks upstreams for a block. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BlockSearch<'a> {
@@ -181,9 +200,16 @@ pub(crate) struct BlockSearch<'a> {
     number: u64,
 }
 
+impl BlockSearch<'_> {
+    /// Notes that no upstream has the block.
+    pub(crate) fn note_missing(&self, now: Instant) {
+        self.sessions.searches.lock().missing = Some((self.number, now));
+    }
+}
+
 impl Drop for BlockSearch<'_> {
     fn drop(&mut self) {
-        self.sessions.searches.lock().remove(&self.number);
+        self.sessions.searches.lock().under_way.remove(&self.number);
     }
 }
 

@@ -4,7 +4,8 @@
 //! A client that goes from one wellhead to another says which block it knows (`x-wellhead-block`), and each answer
 //! says which one it knows from then on. A wellhead to which that block is news asks its upstreams for it, for at
 //! most [`WAIT`], before it reads what the client asks for: no newest block that it tells this client is older. See
-//! [`crate::state::sessions`] for what that means. Requests that say the same block wait for one of them.
+//! [`crate::state::sessions`] for what that means. Requests that say the same block wait for one of them, and
+//! a block that no upstream has costs five rounds of calls a second, whatever clients say.
 //!
 //! Not promised: a block that no upstream gives, as after a reorg. The answer then says a lower one, so that the
 //! client's next request is not about a block that is gone.
@@ -25,7 +26,7 @@ use crate::steps::planning::{Planned, try_plan};
 /// A request waits for the block this long.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// One that waits for another looks this often whether that one failed.
+/// One that waits for another, or for its turn, looks this often whether it has come.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// A block that is further above those of the upstreams is not looked for: two minutes have 480 blocks of 0.25 s.
@@ -59,7 +60,7 @@ fn blocks_missed(request: &RequestContext<'_>, known: BlockNumber) -> u64 {
     known.0.saturating_sub(held)
 }
 
-/// Asks for the block, or waits for a request that does.
+/// Asks for the block, or waits for a request that does, until an upstream has it.
 async fn learn(request: &RequestContext<'_>, known: BlockNumber) {
     let chain = request.chain;
     loop {
@@ -68,11 +69,14 @@ async fn learn(request: &RequestContext<'_>, known: BlockNumber) {
         if blocks_missed(request, known) == 0 {
             return;
         }
-        let Some(_search) = chain.sessions.search_for(known.0) else {
+        let Some(search) = chain.sessions.search_for(known.0, now()) else {
             let _either_way = timeout(LOOKS_EVERY, head).await;
             continue;
         };
-        return ask(request, known).await;
+        ask(request, known).await;
+        if blocks_missed(request, known) > 0 {
+            search.note_missing(now());
+        }
     }
 }
 
