@@ -1,8 +1,8 @@
 //! What outlives a process or is shared by several: two slow tiers behind a cache of answers,
 //! [`Disk`], which outlives a restart, and [`SharedTier`], a Redis or Valkey that replicas have in
-//! common; and four things more that replicas share through one: limits ([`LeaseKeeper`]), pauses of
-//! upstreams ([`PauseChannel`]), what they learn of chains and upstreams ([`ReplicaChannel`]) and the keys of
-//! callers ([`KeyDirectory`]). Each of these documents
+//! common; and five things more that replicas share through one: limits ([`LeaseKeeper`]), pauses of
+//! upstreams ([`PauseChannel`]), what they learn of chains and upstreams ([`ReplicaChannel`]), the keys of
+//! callers ([`KeyDirectory`]) and filters of clients ([`SharedFilters`]). Each of these documents
 //! itself; what follows is of the two tiers.
 //!
 //! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
@@ -61,6 +61,7 @@
 
 mod broadcast;
 mod disk;
+mod filters;
 mod key_directory;
 mod lease;
 mod look;
@@ -79,6 +80,9 @@ use tokio::task::AbortHandle;
 
 pub use crate::broadcast::{BroadcastBounds, BroadcastStatus, ReplicaId};
 pub use crate::disk::{Disk, DiskBounds, OpenError};
+pub use crate::filters::{
+    FilterLookup, FilterStoreBounds, FilterStoreError, FilterWrite, SharedFilters,
+};
 pub use crate::key_directory::{
     DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
 };

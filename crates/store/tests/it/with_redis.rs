@@ -5,6 +5,7 @@
 //! frozen, so that no answer can come, and tokio's clock is paused, so that it
 //! passes at once.
 
+mod filters;
 mod key_directory;
 mod lease;
 mod lease_script;
