@@ -234,6 +234,12 @@ impl Refusal {
         Self::new(200, VerdictClass::Throttled.client_code(), message.to_owned())
     }
 
+    /// Another replica may know the filter, or may have told what this one has not.
+    pub(crate) fn filters_away() -> Self {
+        let message = "the filters that replicas share cannot be reached for now: poll again";
+        Self::unavailable(message.to_owned())
+    }
+
     /// A subscription begins behind the newest block, and none is known.
     pub(crate) fn no_head_yet() -> Self {
         Self::unavailable("no upstream has reported a block yet".to_owned())

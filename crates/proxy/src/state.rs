@@ -9,6 +9,7 @@ pub(crate) mod chain;
 pub(crate) mod counts;
 pub(crate) mod directory;
 pub(crate) mod exemplars;
+pub(crate) mod filter_store;
 pub(crate) mod hopeless;
 pub(crate) mod parts;
 pub(crate) mod quorums;

@@ -2,10 +2,13 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use support::filter_store::{FakeFilterStore, StoreMood, VALUE_BYTES_MAX};
 use support::{Peer, Plan, Stage, Step, error, hash, text};
 use wellhead_dispatch::now;
+use wellhead_proxy::FilterStore;
 
 /// A log of this block of this branch.
 fn log(number: u64, branch: u8) -> String {
@@ -24,7 +27,11 @@ fn list(logs: &[(u64, u8)]) -> Step {
 
 /// Two upstreams that stand on block 100.
 fn stage() -> Stage {
-    let stage = Stage::upstreams(2);
+    seeded(1)
+}
+
+fn seeded(seed: u64) -> Stage {
+    let stage = Stage::new(vec![Plan { upstreams: 2, seed, ..Plan::default() }]);
     stage.show_to_100();
     stage
 }
@@ -344,4 +351,234 @@ async fn a_poll_in_a_batch_is_one_call_of_it() {
     let blocks: usize =
         (0..2).map(|place| answers[place]["result"].as_array().expect("a list").len()).sum();
     assert_eq!(blocks, 1, "told once: {answers}");
+}
+
+/// Three replicas that share one store, each with two upstreams that stand on block 100.
+struct Fleet {
+    stages: Vec<Stage>,
+    stores: Vec<Arc<FakeFilterStore>>,
+}
+
+const AWAY: &str = r#"{"code":-32002,"message":"the filters that replicas share cannot be reached for now: poll again"}"#;
+const NOT_FOUND: &str = r#"{"code":-32000,"message":"filter not found"}"#;
+
+impl Fleet {
+    fn new() -> Self {
+        let stores = FakeFilterStore::of(3);
+        let stages = (1..).zip(&stores).map(|(seed, store)| {
+            let stage = seeded(seed);
+            stage.chain().share_filters(&(Arc::clone(store) as Arc<dyn FilterStore>));
+            stage
+        });
+        Self { stages: stages.collect(), stores }
+    }
+
+    /// Blocks at each replica, each with one log.
+    fn grow(&self, numbers: std::ops::RangeInclusive<u64>, branch: u8) {
+        for stage in &self.stages {
+            grow(stage, numbers.clone(), branch);
+        }
+    }
+
+    /// What a search for logs finds from now on.
+    fn finds(&self, logs: &[(u64, u8)]) {
+        for peer in self.stages.iter().flat_map(|stage| &stage.peers[0]) {
+            peer.always("eth_getLogs", list(logs));
+        }
+    }
+
+    fn set(&self, mood: StoreMood) {
+        self.stores.iter().for_each(|store| store.set(mood));
+    }
+
+    async fn made(&self, place: usize) -> String {
+        made(&self.stages[place], "eth_newFilter", "[{}]").await
+    }
+
+    async fn changes(&self, place: usize, id: &str) -> String {
+        changes(&self.stages[place], id).await
+    }
+
+    /// The logs of a poll at this replica, after a block more with a log in it.
+    async fn next(&self, place: usize, id: &str, number: u64) -> String {
+        self.grow(number..=number, b'a');
+        self.finds(&[(number, b'a')]);
+        told(&self.changes(place, id).await)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_replica_goes_on_where_another_one_ended() {
+    let fleet = Fleet::new();
+    let logs = fleet.made(0).await;
+    let blocks = made(&fleet.stages[0], "eth_newBlockFilter", "[]").await;
+    for (number, place) in (101..).zip([0, 1, 0, 2, 1, 2, 0]) {
+        assert_eq!(fleet.next(place, &logs, number).await, format!("+0x{number:x}"));
+        assert_eq!(fleet.changes(place, &blocks).await, format!("[\"{}\"]", hash(number, b'a')));
+        for place in 0..3 {
+            assert_eq!(fleet.changes(place, &logs).await, "[]", "each once");
+            assert_eq!(fleet.changes(place, &blocks).await, "[]", "each once");
+        }
+    }
+    // What one replica told another one takes back.
+    fleet.grow(100..=108, b'b');
+    fleet.finds(&[(106, b'b'), (108, b'b')]);
+    let taken_back = "-0x6b -0x6a -0x69 -0x68 -0x67 -0x66 -0x65";
+    assert_eq!(told(&fleet.changes(1, &logs).await), format!("{taken_back} +0x6a +0x6c"));
+    assert_eq!(fleet.changes(0, &logs).await, "[]");
+    let all = fleet.stages[2].call("eth_getFilterLogs", &format!("[{logs}]")).await;
+    assert_eq!(told(&all), "+0x6a +0x6c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_is_uninstalled_at_one_replica_is_unknown_at_all() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    for place in 0..3 {
+        assert_eq!(fleet.changes(place, &id).await, "[]");
+    }
+    let uninstall = format!("[{id}]");
+    assert_eq!(fleet.stages[1].call("eth_uninstallFilter", &uninstall).await, "true");
+    for stage in &fleet.stages {
+        assert_eq!(stage.call("eth_uninstallFilter", &uninstall).await, "false");
+        assert_eq!(changes(stage, &id).await, NOT_FOUND);
+        assert_eq!(stage.call("eth_getFilterLogs", &uninstall).await, NOT_FOUND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_polls_at_two_replicas_at_once_one_tells() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    for number in 101..=110 {
+        fleet.grow(number..=number, b'a');
+        fleet.finds(&[(number, b'a')]);
+        let polls = tokio::join!(
+            fleet.changes(0, &id),
+            fleet.changes(1, &id),
+            fleet.changes(2, &id),
+            fleet.changes(0, &id),
+        );
+        let polls = [polls.0, polls.1, polls.2, polls.3];
+        let all: Vec<_> = polls.iter().map(|poll| told(poll)).filter(|it| !it.is_empty()).collect();
+        assert_eq!(all, [format!("+0x{number:x}")], "{polls:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_away_only_the_replica_that_its_client_stays_at_serves() {
+    let fleet = Fleet::new();
+    let (stays, moves) = (fleet.made(0).await, fleet.made(1).await);
+    assert_eq!(fleet.next(0, &stays, 101).await, "+0x65");
+    assert_eq!(told(&fleet.changes(1, &moves).await), "+0x65");
+    assert_eq!(fleet.next(2, &moves, 102).await, "+0x66");
+    assert_eq!(fleet.changes(1, &moves).await, "[]");
+    fleet.set(StoreMood::Away);
+    assert_eq!(fleet.next(0, &stays, 103).await, "+0x67");
+    for place in 0..3 {
+        assert_eq!(fleet.changes(place, &moves).await, AWAY);
+    }
+    let named = format!("[{stays}]");
+    let stage = &fleet.stages[1];
+    assert_eq!(changes(stage, &stays).await, AWAY, "the store may have it");
+    assert_eq!(stage.call("eth_getFilterLogs", &named).await, AWAY);
+    assert_eq!(stage.call("eth_uninstallFilter", &named).await, AWAY);
+    let made = fleet.made(0).await;
+    assert_eq!(fleet.next(0, &made, 104).await, "+0x68");
+    fleet.set(StoreMood::Answers);
+    // The copy that went on alone is the newer one, and is written when it is polled.
+    assert_eq!(told(&fleet.changes(0, &stays).await), "+0x68");
+    assert_eq!(fleet.changes(0, &made).await, "[]");
+    assert_eq!(fleet.next(2, &stays, 105).await, "+0x69");
+    assert_eq!(told(&fleet.changes(1, &made).await), "+0x69");
+    fleet.finds(&[(103, b'a'), (104, b'a'), (105, b'a')]);
+    assert_eq!(told(&fleet.changes(0, &moves).await), "+0x67 +0x68 +0x69", "nothing is lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_lost_its_data_gets_the_filter_back() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    assert_eq!(fleet.next(1, &id, 101).await, "+0x65");
+    fleet.stores[0].empty();
+    assert_eq!(fleet.changes(2, &id).await, NOT_FOUND, "no copy is there");
+    assert_eq!(fleet.changes(1, &id).await, "[]", "it moves nothing and is written all the same");
+    assert_eq!(fleet.stores[0].filters(), 1);
+    assert_eq!(fleet.next(2, &id, 102).await, "+0x66");
+    assert_eq!(fleet.next(0, &id, 103).await, "+0x67");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_loses_nothing_and_tells_nothing_twice() {
+    for mood in [StoreMood::LosesWrites, StoreMood::LosesAnswers] {
+        let fleet = Fleet::new();
+        let id = fleet.made(0).await;
+        fleet.set(mood);
+        assert_eq!(fleet.next(0, &id, 101).await, "+0x65");
+        assert_eq!(fleet.changes(0, &id).await, "[]", "{mood:?}");
+        fleet.set(StoreMood::Answers);
+        assert_eq!(fleet.changes(0, &id).await, "[]", "{mood:?}");
+        assert_eq!(fleet.changes(1, &id).await, "[]", "{mood:?}");
+        assert_eq!(fleet.next(0, &id, 102).await, "+0x66");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_idle_here_is_not_if_another_replica_polls_it() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    for _ in 0..4 {
+        tokio::time::advance(Duration::from_secs(100)).await;
+        // The head is told anew, and is the same.
+        fleet.grow(100..=100, b'a');
+        assert_eq!(fleet.changes(1, &id).await, "[]");
+    }
+    assert_eq!(fleet.changes(0, &id).await, "[]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_calls_that_name_a_filter_reach_the_store() {
+    let fleet = Fleet::new();
+    let stage = &fleet.stages[0];
+    stage.call("eth_blockNumber", "[]").await;
+    stage.call("eth_getLogs", "[{}]").await;
+    stage.call("eth_getFilterChanges", "[\"0x1\"]").await;
+    assert_eq!(fleet.stores[0].calls(), 0);
+    let id = fleet.made(0).await;
+    assert_eq!(fleet.stores[0].calls(), 1);
+    assert_eq!(fleet.changes(0, &id).await, "[]");
+    assert_eq!(fleet.stores[0].calls(), 2, "nothing changed, so nothing was written");
+    fleet.next(0, &id, 101).await;
+    assert_eq!(fleet.stores[0].calls(), 4);
+}
+
+/// Its block is stored all the same: no other replica tells them again.
+#[tokio::test(start_paused = true)]
+async fn logs_that_are_too_many_for_the_store_are_told_once() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    fleet.grow(101..=101, b'a');
+    let log = log(101, b'a');
+    let large =
+        log.replace(r#""data":"0x""#, &format!(r#""data":"0x{}""#, "00".repeat(VALUE_BYTES_MAX)));
+    assert_ne!(log, large);
+    for peer in fleet.stages.iter().flat_map(|stage| &stage.peers[0]) {
+        peer.always("eth_getLogs", Step::Result(format!("[{large}]")));
+    }
+    assert_eq!(told(&fleet.changes(0, &id).await), "+0x65");
+    for place in [1, 2, 0] {
+        assert_eq!(fleet.changes(place, &id).await, "[]");
+    }
+    assert_eq!(fleet.next(2, &id, 102).await, "+0x66");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_is_too_large_for_the_store_stays_at_its_replica() {
+    let fleet = Fleet::new();
+    let addresses: Vec<_> = (0..1_000).map(|n| format!("\"0x{n:040x}\"")).collect();
+    let filter = format!(r#"[{{"address":[{}]}}]"#, addresses.join(","));
+    let id = made(&fleet.stages[0], "eth_newFilter", &filter).await;
+    assert_eq!(fleet.changes(0, &id).await, "[]");
+    assert_eq!(fleet.changes(1, &id).await, NOT_FOUND);
+    assert_eq!(fleet.stores[0].filters(), 0);
 }

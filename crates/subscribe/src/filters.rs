@@ -8,67 +8,15 @@
 //! ([`FinishError::Superseded`]) and has to be made again; a poll that is dropped changes nothing.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rand::Rng;
-use wellhead_eth::{BlockNumber, NumberedBlock};
-use wellhead_jsonrpc::raw;
+use wellhead_eth::NumberedBlock;
 
-use crate::poll::{FilterPoll, FilterPosition, FilterQuery, PollBounds, VirtualFilterKind};
-
-/// Bytes of an id: `0x` and 32 hex digits.
-const ID_BYTES: usize = 34;
-/// Digits of the tag.
-const TAG_DIGITS: usize = 8;
-
-/// The id of a filter: `0x`, eight digits that no upstream's tag may have, and 24 random ones.
-///
-/// The id of a filter that lives in an upstream begins with the tag of that upstream. A request
-/// that names a filter is routed by these eight digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VirtualFilterId([u8; ID_BYTES]);
-
-impl VirtualFilterId {
-    /// The tag: an upstream whose own tag is this number cannot have filters.
-    pub(crate) const TAG: u32 = 0xf117_e200;
-
-    /// Draws an id.
-    pub fn draw(rng: &mut impl Rng) -> Self {
-        let (high, low): (u64, u32) = (rng.random(), rng.random());
-        let text = format!("0x{:08x}{high:016x}{low:08x}", Self::TAG);
-        Self(text.as_bytes().try_into().expect("34 digits, by the format"))
-    }
-
-    /// Reads an id that a client sent; `None` if it is not one of these.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut id: [u8; ID_BYTES] = text.as_bytes().try_into().ok()?;
-        id[2..].make_ascii_lowercase();
-        let digits = std::str::from_utf8(&id).ok()?.strip_prefix("0x")?;
-        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let tag = u32::from_str_radix(digits.get(..TAG_DIGITS)?, 16);
-        (is_hex && tag == Ok(Self::TAG)).then_some(Self(id))
-    }
-
-    /// The text of the id, without quotes.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("an id is made of hex digits")
-    }
-}
-
-impl fmt::Display for VirtualFilterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for VirtualFilterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VirtualFilterId({self})")
-    }
-}
+use crate::filter_id::VirtualFilterId;
+use crate::poll::{FilterPoll, FilterPosition, PollBounds, VirtualFilterKind};
+use crate::saved_filter::SavedFilter;
+use crate::shared_mark::{FilterStamp, SharedMark, StoreOutcome};
 
 /// The bounds of filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,11 +69,30 @@ pub enum FinishError {
     Superseded,
 }
 
+/// The filter of a poll, as it was when the poll began.
+#[derive(Debug)]
+struct PolledFilter {
+    id: VirtualFilterId,
+    version: u64,
+    kind: VirtualFilterKind,
+    client: u64,
+    cursor: NumberedBlock,
+    mark: SharedMark,
+}
+
+/// Why a filter of the store was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdoptError {
+    /// What the store has is no filter.
+    Malformed,
+    /// There are as many filters as may be, and the store has none of them.
+    NoRoom,
+}
+
 /// A poll of a filter that has begun.
 #[derive(Debug)]
 pub struct OpenPoll {
-    id: VirtualFilterId,
-    version: u64,
+    filter: PolledFilter,
     /// What is needed next.
     pub poll: FilterPoll,
 }
@@ -134,19 +101,40 @@ impl OpenPoll {
     /// Writes the answer of a poll whose last step was `Done`; `None` for any other. Not under the
     /// lock of the filters: an answer may be long.
     pub fn complete(self) -> Option<CompletePoll> {
-        let Self { id, version, poll } = self;
+        let Self { filter, poll } = self;
         let (answer, position) = poll.answer()?;
-        Some(CompletePoll { id, version, answer, position })
+        Some(CompletePoll { filter, answer, position })
     }
 }
 
 /// A poll whose answer is written, for [`VirtualFilters::finish`].
 #[derive(Debug)]
 pub struct CompletePoll {
-    id: VirtualFilterId,
-    version: u64,
+    filter: PolledFilter,
     answer: Bytes,
     position: FilterPosition,
+}
+
+impl CompletePoll {
+    /// How the filter stood to the stored one when the poll began.
+    pub fn mark(&self) -> SharedMark {
+        self.filter.mark
+    }
+
+    /// Whether the store is to have what comes after this poll: it moved, or what is here was newer before.
+    pub fn is_news(&self) -> bool {
+        self.filter.mark.is_ahead() || self.is_moved()
+    }
+
+    /// The filter after the poll, with about `told_bytes_max` of the newest logs that it told.
+    pub fn to_saved(&self, told_bytes_max: usize) -> SavedFilter {
+        let PolledFilter { id, client, kind, .. } = &self.filter;
+        SavedFilter::for_replicas(*id, *client, kind, &self.position, told_bytes_max)
+    }
+
+    fn is_moved(&self) -> bool {
+        self.position.cursor() != self.filter.cursor
+    }
 }
 
 #[derive(Debug)]
@@ -159,6 +147,7 @@ struct VirtualFilter {
     bytes: usize,
     /// Since when its polls end in doubt.
     doubted_since: Option<Instant>,
+    mark: SharedMark,
 }
 
 /// Polls of one filter end in doubt for at most this long; see [`VirtualFilters::put_off`].
@@ -170,52 +159,6 @@ impl VirtualFilter {
     }
 }
 
-/// Blocks of a filter that a restart keeps.
-const SAVED_BLOCKS_MAX: usize = 8;
-
-/// A filter as a restart keeps it: the logs that it told before cannot be taken back afterwards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SavedFilter {
-    id: VirtualFilterId,
-    client: u64,
-    /// Of a filter for logs: the filter object.
-    object: Option<String>,
-    /// The newest blocks up to which it told, ascending.
-    blocks: Vec<NumberedBlock>,
-}
-
-impl SavedFilter {
-    /// The filter as a JSON object.
-    pub fn to_json(&self) -> String {
-        let Self { id, client, object, blocks } = self;
-        let object = object.as_deref().unwrap_or("null");
-        let blocks = blocks.iter().map(|it| format!(r#"["{}","{}"]"#, it.number.hex(), it.hash));
-        let blocks = blocks.collect::<Vec<_>>().join(",");
-        format!(r#"{{"id":"{id}","client":"{client:#x}","filter":{object},"blocks":[{blocks}]}}"#)
-    }
-
-    /// Reads what [`SavedFilter::to_json`] wrote; `None` for anything else.
-    pub fn read(object: &[u8]) -> Option<Self> {
-        let field = |name| raw::field(object, name);
-        let filter = field("filter")?;
-        let filter = (!raw::is_null(filter)).then(|| FilterQuery::read(Some(filter))).transpose();
-        let block = |block: &[u8]| {
-            let number = raw::item(block, 0).and_then(raw::quantity).map(BlockNumber)?;
-            let hash = raw::item(block, 1).and_then(raw::string)?.parse().ok()?;
-            Some(NumberedBlock { number, hash })
-        };
-        let blocks: Option<Vec<_>> = raw::items(field("blocks")?).map(block).collect();
-        let blocks = blocks?;
-        let is_ascending = blocks.is_sorted_by(|one, next| one.number < next.number);
-        Some(Self {
-            id: VirtualFilterId::parse(&raw::string(field("id")?)?)?,
-            client: raw::quantity(field("client")?)?,
-            object: filter.ok()?.map(|filter| filter.object().to_owned()),
-            blocks: Some(blocks).filter(|blocks| is_ascending && !blocks.is_empty())?,
-        })
-    }
-}
-
 /// The filters of one chain.
 #[derive(Debug)]
 pub struct VirtualFilters {
@@ -223,12 +166,14 @@ pub struct VirtualFilters {
     by_id: HashMap<VirtualFilterId, VirtualFilter>,
     of_client: HashMap<u64, usize>,
     bytes_held: usize,
+    /// Of the last change of a filter: no two states of filters have one version.
+    version: u64,
 }
 
 impl VirtualFilters {
     /// No filters yet.
     pub fn new(bounds: FilterBounds) -> Self {
-        Self { bounds, by_id: HashMap::new(), of_client: HashMap::new(), bytes_held: 0 }
+        Self { bounds, by_id: HashMap::new(), of_client: HashMap::new(), bytes_held: 0, version: 0 }
     }
 
     /// Makes a filter for a client, with an id that was drawn for it. It tells what comes after the last of `blocks`; the others are
@@ -252,6 +197,9 @@ impl VirtualFilters {
         }
         let told = FilterPosition::new(blocks.iter().copied())?;
         self.insert(id, kind, told, client, now);
+        if let Some(filter) = self.by_id.get_mut(&id) {
+            filter.mark = SharedMark::made();
+        }
         Some(Ok(()))
     }
 
@@ -267,21 +215,36 @@ impl VirtualFilters {
         let filter = self.polled(id, now)?;
         let bounds = PollBounds { answer_bytes_max, told_bytes_max, reply_bytes_max };
         let poll = FilterPoll::new(filter.kind.clone(), filter.told.clone(), tip, bounds);
-        Some(OpenPoll { id, version: filter.version, poll })
+        let VirtualFilter { version, client, mark, .. } = *filter;
+        let (kind, cursor) = (filter.kind.clone(), filter.told.cursor());
+        Some(OpenPoll { filter: PolledFilter { id, version, kind, client, cursor, mark }, poll })
     }
 
     /// Ends a poll: the answer to be handed out (a JSON array), and the filter goes on behind it. A
     /// client that does not receive it has lost these changes, as with geth.
-    pub fn finish(&mut self, complete: CompletePoll, now: Instant) -> Result<Bytes, FinishError> {
-        let CompletePoll { id, version, answer, position } = complete;
-        let filter = self.by_id.get_mut(&id).ok_or(FinishError::Gone)?;
-        if filter.version != version {
-            return Err(FinishError::Superseded);
-        }
+    ///
+    /// What the store has, or may have, is always handed out: no other poll tells it.
+    pub fn finish(
+        &mut self,
+        complete: CompletePoll,
+        outcome: StoreOutcome,
+        now: Instant,
+    ) -> Result<Bytes, FinishError> {
+        let is_moved = complete.is_moved();
+        let CompletePoll { filter: PolledFilter { id, version, .. }, answer, position } = complete;
+        let is_local = outcome == StoreOutcome::Local;
+        let filter = match self.by_id.get_mut(&id) {
+            Some(filter) if filter.version == version => filter,
+            Some(_) if is_local => return Err(FinishError::Superseded),
+            None if is_local => return Err(FinishError::Gone),
+            Some(_) | None => return Ok(answer),
+        };
         filter.told = position;
-        filter.version += 1;
+        self.version += 1;
+        filter.version = self.version;
         filter.polled_at = now;
         filter.doubted_since = None;
+        filter.mark.note_outcome(outcome, is_moved);
         let bytes = bytes_of(&filter.kind, &filter.told);
         self.bytes_held = self.bytes_held - filter.bytes + bytes;
         filter.bytes = bytes;
@@ -291,7 +254,7 @@ impl VirtualFilters {
     /// Drops a poll that rests on a doubtful answer, so that the next one begins at the same block; false once
     /// polls of the filter have ended in doubt for 60 s: the upstreams are then believed.
     pub fn put_off(&mut self, poll: &OpenPoll, now: Instant) -> bool {
-        let Some(filter) = self.by_id.get_mut(&poll.id) else { return false };
+        let Some(filter) = self.by_id.get_mut(&poll.filter.id) else { return false };
         let since = *filter.doubted_since.get_or_insert(now);
         now.saturating_duration_since(since) < DOUBT_MAX
     }
@@ -333,14 +296,8 @@ impl VirtualFilters {
 
     /// The filters as a restart keeps them.
     pub fn save(&self) -> Vec<SavedFilter> {
-        let saved = self.by_id.iter().map(|(id, filter)| SavedFilter {
-            id: *id,
-            client: filter.client,
-            object: match &filter.kind {
-                VirtualFilterKind::Blocks => None,
-                VirtualFilterKind::Logs(filter) => Some(filter.object().to_owned()),
-            },
-            blocks: filter.told.untold(SAVED_BLOCKS_MAX),
+        let saved = self.by_id.iter().map(|(id, filter)| {
+            SavedFilter::for_restart(*id, filter.client, &filter.kind, &filter.told)
         });
         saved.collect()
     }
@@ -348,19 +305,87 @@ impl VirtualFilters {
     /// Takes a filter in that was saved, as if it had been polled now; false if it does not fit
     /// within the bounds, or is there.
     pub fn restore(&mut self, saved: &SavedFilter, now: Instant) -> bool {
-        let object = saved.object.as_deref().map(str::as_bytes);
-        let kind = match object.map(|object| FilterQuery::read(Some(object))) {
-            None => VirtualFilterKind::Blocks,
-            Some(Ok(filter)) => VirtualFilterKind::Logs(Arc::new(filter)),
-            Some(Err(_)) => return false,
-        };
+        let Some(kind) = saved.kind() else { return false };
         let has_room = !self.is_full()
             && self.of_client(saved.client) < self.bounds.per_client_max
-            && !self.by_id.contains_key(&saved.id);
-        let told = FilterPosition::new(saved.blocks.iter().copied()).filter(|_| has_room);
-        let Some(told) = told else { return false };
-        self.insert(saved.id, kind, told, saved.client, now);
+            && !self.by_id.contains_key(&saved.id());
+        let Some(told) = saved.position().filter(|_| has_room) else { return false };
+        self.insert(saved.id(), kind, told, saved.client, now);
         true
+    }
+
+    /// How the copy here stands to the stored filter; `None` if there is none here.
+    pub fn mark(&self, id: VirtualFilterId) -> Option<SharedMark> {
+        self.by_id.get(&id).map(|filter| filter.mark)
+    }
+
+    /// Notes what became of a filter that was written as it is here.
+    pub fn note_outcome(&mut self, id: VirtualFilterId, outcome: StoreOutcome) {
+        if let Some(filter) = self.by_id.get_mut(&id) {
+            filter.mark.note_outcome(outcome, false);
+        }
+    }
+
+    /// The filter as other replicas read it, with about `told_bytes_max` of the newest logs that it told.
+    pub fn to_saved(&self, id: VirtualFilterId, told_bytes_max: usize) -> Option<SavedFilter> {
+        let VirtualFilter { client, kind, told, .. } = self.by_id.get(&id)?;
+        Some(SavedFilter::for_replicas(id, *client, kind, told, told_bytes_max))
+    }
+
+    /// The store has the filter under this stamp. Counts as a poll; false unless the copy here is as new.
+    pub fn confirm(
+        &mut self,
+        id: VirtualFilterId,
+        stamp: FilterStamp,
+        is_home: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(filter) = self.by_id.get_mut(&id) else { return false };
+        if !filter.mark.is_as_new_as(stamp) {
+            return false;
+        }
+        filter.mark.note_stored(stamp, is_home);
+        filter.polled_at = now;
+        true
+    }
+
+    /// The store has no such filter, and lost it if it had it; false if there is none here either.
+    pub fn note_missing(&mut self, id: VirtualFilterId, now: Instant) -> bool {
+        let Some(filter) = self.polled(id, now) else { return false };
+        filter.mark.note_missing();
+        true
+    }
+
+    /// Takes in what the store has under this stamp, in the place of the copy here. Counts as a poll, and not
+    /// among the filters that its client may make here; where there is no room, another copy gives way.
+    pub fn adopt(
+        &mut self,
+        saved: &SavedFilter,
+        stamp: FilterStamp,
+        is_home: bool,
+        now: Instant,
+    ) -> Result<(), AdoptError> {
+        let (kind, told) = saved.kind().zip(saved.position()).ok_or(AdoptError::Malformed)?;
+        let id = saved.id();
+        self.remove(id);
+        if self.is_full() {
+            self.expire(now);
+        }
+        if self.is_full() && !self.forget_copy() {
+            return Err(AdoptError::NoRoom);
+        }
+        self.insert(id, kind, told, saved.client, now);
+        if let Some(filter) = self.by_id.get_mut(&id) {
+            filter.mark = SharedMark::copied(stamp, is_home);
+        }
+        Ok(())
+    }
+
+    /// Forgets the copy that was not polled for longest, of those that the store has.
+    fn forget_copy(&mut self) -> bool {
+        let stored = self.by_id.iter().filter(|(_, filter)| !filter.mark.is_ahead());
+        let oldest = stored.min_by_key(|(_, filter)| filter.polled_at).map(|(id, _)| *id);
+        oldest.is_some_and(|id| self.remove(id))
     }
 
     /// How many filters there are.
@@ -389,9 +414,17 @@ impl VirtualFilters {
         let bytes = bytes_of(&kind, &told);
         self.bytes_held += bytes;
         *self.of_client.entry(client).or_default() += 1;
-        let (version, doubted_since) = (0, None);
-        let filter =
-            VirtualFilter { kind, told, client, polled_at: now, version, bytes, doubted_since };
+        self.version += 1;
+        let filter = VirtualFilter {
+            kind,
+            told,
+            client,
+            polled_at: now,
+            version: self.version,
+            bytes,
+            doubted_since: None,
+            mark: SharedMark::default(),
+        };
         let replaced = self.by_id.insert(id, filter);
         debug_assert!(replaced.is_none(), "96 random bits were drawn twice");
     }

@@ -15,7 +15,8 @@
 //! - `receipts`: the receipts of one block, in the same way
 //! - `mined`: the transactions of one block, in the same way
 //! - `groups`: equal filters once, and which of them a log matches
-//! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told
+//! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told; `filter_id`
+//!   names them, `saved_filter` writes them down, `shared_mark` compares a copy with what replicas share
 //! - `pending`, `pending_criteria`: transactions of pools, each once, and which of them are told
 //! - `relayed`: the kinds that only upstreams know
 //! - `syncing`: whether the chain is followed, over `stream`, which holds what belongs to no block
@@ -25,6 +26,7 @@
 //! the time, and holds the sockets.
 
 mod criteria;
+mod filter_id;
 mod filters;
 mod groups;
 mod header;
@@ -38,14 +40,16 @@ mod poll;
 mod receipts;
 mod relayed;
 mod ring;
+mod saved_filter;
+mod shared_mark;
 mod stream;
 mod syncing;
 mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
+pub use filter_id::VirtualFilterId;
 pub use filters::{
-    CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, SavedFilter, VirtualFilterId,
-    VirtualFilters,
+    AdoptError, CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, VirtualFilters,
 };
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError};
@@ -62,6 +66,8 @@ pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
 pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptCriteriaError, ReceiptsError};
 pub use relayed::{GapPolicy, RelayedKind};
 pub use ring::{Cursor, Lagged, RingReader, RingView};
+pub use saved_filter::SavedFilter;
+pub use shared_mark::{FilterStamp, SharedMark, StoreOutcome};
 pub use stream::{EventStream, StreamBounds, StreamEvent};
 pub use syncing::{SyncProgress, SyncState, SyncingJournal};
 pub use walk::{HeadWalk, WalkBounds, WalkStep};

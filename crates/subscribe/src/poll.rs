@@ -66,21 +66,24 @@ pub enum VirtualFilterKind {
 }
 
 /// A block up to which a filter told.
-#[derive(Debug, Clone)]
-struct ToldBlock {
-    block: NumberedBlock,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToldBlock {
+    pub(crate) block: NumberedBlock,
     /// The JSON of the logs that were told of it.
-    logs: Arc<[Bytes]>,
+    pub(crate) logs: Arc<[Bytes]>,
     /// It was the tip when it was told. What lies between it and the tip told before was searched for when
     /// both were on the chain, by an upstream that may already have been on another branch.
-    is_tip: bool,
+    pub(crate) is_tip: bool,
     /// Each block whose logs were told with it was known to be on the chain of its tip.
-    is_proven: bool,
+    pub(crate) is_proven: bool,
 }
+
+/// About how many bytes the number, hash and flags of a block are as text.
+const BLOCK_TEXT_BYTES: usize = 96;
 
 impl ToldBlock {
     /// One that was the tip, and of which nothing had to be searched for.
-    fn without_logs(block: NumberedBlock) -> Self {
+    pub(crate) fn without_logs(block: NumberedBlock) -> Self {
         Self { block, logs: Arc::default(), is_tip: true, is_proven: true }
     }
 
@@ -101,9 +104,14 @@ impl FilterPosition {
     /// A filter that tells what comes after the last of these blocks, of which the others are ancestors.
     /// `None` where there are none.
     pub(crate) fn new(blocks: impl IntoIterator<Item = NumberedBlock>) -> Option<Self> {
-        let told = blocks.into_iter().map(ToldBlock::without_logs);
-        let told: VecDeque<_> = told.collect();
-        (!told.is_empty()).then_some(Self { told, told_bytes: 0 })
+        Self::of(blocks.into_iter().map(ToldBlock::without_logs))
+    }
+
+    /// A position that was written down: these blocks, ascending. `None` where there are none.
+    pub(crate) fn of(told: impl IntoIterator<Item = ToldBlock>) -> Option<Self> {
+        let told: VecDeque<_> = told.into_iter().collect();
+        let told_bytes = told.iter().map(ToldBlock::bytes).sum();
+        (!told.is_empty()).then_some(Self { told, told_bytes })
     }
 
     /// The newest block up to which it told.
@@ -113,10 +121,27 @@ impl FilterPosition {
 
     /// The newest blocks up to which it told, ascending, at most `blocks_max`. Of none of them but
     /// the oldest may something have to be taken back.
-    pub(crate) fn untold(&self, blocks_max: usize) -> Vec<NumberedBlock> {
+    pub(crate) fn untold(&self, blocks_max: usize) -> Vec<ToldBlock> {
         let with_logs = self.told.iter().rposition(|told| !told.logs.is_empty());
         let from = with_logs.unwrap_or(0).max(self.told.len().saturating_sub(blocks_max));
-        self.told.range(from..).map(|told| told.block).collect()
+        self.told.range(from..).map(|told| ToldBlock::without_logs(told.block)).collect()
+    }
+
+    /// The newest blocks up to which it told, ascending, with what it told of them: at most `bytes_max` as text, and
+    /// one block more. The oldest is without its logs, as nothing is taken back to below it.
+    pub(crate) fn newest(&self, bytes_max: usize) -> Vec<ToldBlock> {
+        let mut bytes = 0;
+        let fits = |told: &&ToldBlock| {
+            bytes += BLOCK_TEXT_BYTES + told.bytes() + told.logs.len();
+            bytes <= bytes_max
+        };
+        let kept = self.told.iter().rev().take_while(fits).count();
+        let from = self.told.len().saturating_sub(kept + 1);
+        let mut newest: Vec<_> = self.told.range(from..).cloned().collect();
+        if let Some(oldest) = newest.first_mut() {
+            oldest.logs = Arc::default();
+        }
+        newest
     }
 
     /// About how many bytes it holds.

@@ -16,6 +16,7 @@ use wellhead_watch::{ChainWord, CheckCounts, Pulse};
 use crate::state::by_hash::ByHash;
 use crate::state::cache::{Cache, Shares};
 use crate::state::counts::{CacheResult, Counts};
+use crate::state::filter_store::{ChainFilterStore, FilterStore};
 use crate::state::hopeless::Hopeless;
 use crate::state::quorums::{QuorumRule, Quorums};
 use crate::state::sent::SentTransactions;
@@ -318,6 +319,12 @@ impl ServedChain {
             }
             eligible => eligible,
         }
+    }
+
+    /// Shares the filters of clients with other replicas from now on, through this store.
+    pub fn share_filters(&self, store: &Arc<dyn FilterStore>) {
+        let chain = &self.name.name;
+        self.filters.share(|| ChainFilterStore::new(Arc::clone(chain), Arc::clone(store)));
     }
 
     /// The filters of clients as JSON objects, for [`ServedChain::restore_filters`] after a restart.

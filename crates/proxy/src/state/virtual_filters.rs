@@ -1,5 +1,7 @@
-//! The filters that clients made on one chain, as all workers share them.
+//! The filters that clients made on one chain, as all workers share them, and all replicas where they share a store
+//! ([`crate::state::filter_store`]).
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -8,14 +10,21 @@ use parking_lot::Mutex;
 use wellhead_dispatch::ClientId;
 use wellhead_eth::NumberedBlock;
 use wellhead_subscribe::{
-    CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, SavedFilter, VirtualFilterId,
-    VirtualFilterKind, VirtualFilters,
+    AdoptError, CompletePoll, FilterBounds, FilterRefusal, FilterStamp, FinishError, OpenPoll,
+    SavedFilter, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
 };
+
+use crate::state::filter_store::{ChainFilterStore, StoreAway, StoreRefusal, StoredFilter};
+
+/// A copy that ended while the store was asked is asked for again; at most this many times it is asked.
+const LOOKS_MAX: usize = 2;
 
 /// The filters of one chain. A lock is held for a moment, never over a call.
 #[derive(Debug)]
 pub(crate) struct ChainFilters {
     filters: Mutex<VirtualFilters>,
+    /// Needs a runtime, which there is when the chain is put together already.
+    store: OnceLock<ChainFilterStore>,
     made: AtomicU64,
     polls: AtomicU64,
     gone: AtomicU64,
@@ -40,6 +49,7 @@ impl Default for ChainFilters {
     fn default() -> Self {
         Self {
             filters: Mutex::new(VirtualFilters::new(FilterBounds::default())),
+            store: OnceLock::new(),
             made: AtomicU64::new(0),
             polls: AtomicU64::new(0),
             gone: AtomicU64::new(0),
@@ -47,7 +57,83 @@ impl Default for ChainFilters {
     }
 }
 
+/// Why a filter that a call names cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FilterAbsence {
+    /// There is none.
+    Unknown,
+    /// It may be, and the store that would know is away.
+    StoreAway,
+    /// Another replica made it, and there is no room for it here.
+    NoRoom,
+}
+
+/// Why the end of a poll was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PollRefusal {
+    /// Another poll of the filter ended first: this one has to be made again.
+    Superseded,
+    /// The filter cannot be used.
+    Absent(FilterAbsence),
+}
+
 impl ChainFilters {
+    /// Shares the filters with other replicas from now on; of several stores the first one stays.
+    pub(crate) fn share(&self, store: impl FnOnce() -> ChainFilterStore) {
+        self.store.get_or_init(store);
+    }
+
+    /// Has the store, where there is one, know a filter that was made.
+    pub(crate) async fn share_made(&self, id: VirtualFilterId, stamp: FilterStamp) {
+        let Some(store) = self.store.get() else { return };
+        // It has told nothing yet.
+        let Some(saved) = self.filters.lock().to_saved(id, usize::MAX) else { return };
+        let outcome = store.create(&saved, stamp).await;
+        self.filters.lock().note_outcome(id, outcome);
+    }
+
+    /// Brings the copy of a filter here up to what the store has, where there is one. To be called before each call
+    /// that names the filter.
+    pub(crate) async fn refresh(
+        &self,
+        id: VirtualFilterId,
+        now: impl Fn() -> Instant,
+    ) -> Result<(), FilterAbsence> {
+        let Some(store) = self.store.get() else { return Ok(()) };
+        for _ in 0..LOOKS_MAX {
+            let mark = self.filters.lock().mark(id);
+            let known: Vec<_> =
+                mark.iter().flat_map(wellhead_subscribe::SharedMark::stamps).collect();
+            match store.look(id, &known).await {
+                Ok(StoredFilter::Known(stamp, is_home)) => {
+                    if self.filters.lock().confirm(id, stamp, is_home, now()) {
+                        return Ok(());
+                    }
+                }
+                Ok(StoredFilter::Newer(stamp, is_home, saved)) => {
+                    return match self.filters.lock().adopt(&saved, stamp, is_home, now()) {
+                        Ok(()) => Ok(()),
+                        Err(AdoptError::NoRoom) => Err(FilterAbsence::NoRoom),
+                        Err(AdoptError::Malformed) => Err(FilterAbsence::Unknown),
+                    };
+                }
+                Ok(StoredFilter::Missing) => {
+                    let is_here = self.filters.lock().note_missing(id, now());
+                    return if is_here { Ok(()) } else { Err(FilterAbsence::Unknown) };
+                }
+                Ok(StoredFilter::Removed) => {
+                    self.filters.lock().remove(id);
+                    return Err(FilterAbsence::Unknown);
+                }
+                Err(StoreAway) => {
+                    let is_home = mark.is_some_and(|mark| mark.is_home());
+                    return if is_home { Ok(()) } else { Err(FilterAbsence::StoreAway) };
+                }
+            }
+        }
+        Err(FilterAbsence::StoreAway)
+    }
+
     /// Makes a filter that tells what comes after the last of these blocks; see
     /// [`VirtualFilters::create`].
     pub(crate) fn create(
@@ -79,9 +165,31 @@ impl ChainFilters {
         self.filters.lock().begin_poll(id, tip, now)
     }
 
-    /// Ends a poll; see [`VirtualFilters::finish`].
-    pub(crate) fn finish(&self, poll: CompletePoll, now: Instant) -> Result<Bytes, FinishError> {
-        let answer = self.filters.lock().finish(poll, now)?;
+    /// Ends a poll: here, and in the store under this stamp; see [`VirtualFilters::finish`].
+    pub(crate) async fn finish(
+        &self,
+        id: VirtualFilterId,
+        poll: CompletePoll,
+        stamp: FilterStamp,
+        now: impl Fn() -> Instant,
+    ) -> Result<Bytes, PollRefusal> {
+        let outcome = match self.store.get() {
+            Some(store) => store.end_poll(id, &poll, stamp).await,
+            None => Ok(StoreOutcome::Local),
+        };
+        let outcome = outcome.map_err(|refusal| match refusal {
+            StoreRefusal::Superseded => PollRefusal::Superseded,
+            StoreRefusal::Away => PollRefusal::Absent(FilterAbsence::StoreAway),
+            StoreRefusal::Removed => {
+                self.filters.lock().remove(id);
+                PollRefusal::Absent(FilterAbsence::Unknown)
+            }
+        })?;
+        let answer = self.filters.lock().finish(poll, outcome, now());
+        let answer = answer.map_err(|error| match error {
+            FinishError::Superseded => PollRefusal::Superseded,
+            FinishError::Gone => PollRefusal::Absent(FilterAbsence::Unknown),
+        })?;
         self.polls.fetch_add(1, Relaxed);
         Ok(answer)
     }
@@ -96,15 +204,25 @@ impl ChainFilters {
         self.filters.lock().kind(id, now)
     }
 
-    /// Ends a filter for its client; false if it is not there.
-    pub(crate) fn remove(&self, id: VirtualFilterId) -> bool {
-        self.filters.lock().remove(id)
+    /// Ends a filter for its client, at all replicas; false if it is not there.
+    pub(crate) async fn remove(&self, id: VirtualFilterId) -> Result<bool, FilterAbsence> {
+        let was_here = self.filters.lock().remove(id);
+        let Some(store) = self.store.get() else { return Ok(was_here) };
+        match store.remove(id, was_here).await {
+            Ok(is_removed) => Ok(is_removed),
+            // The store forgets it when no replica polls it any more.
+            Err(StoreAway) if was_here => Ok(true),
+            Err(StoreAway) => Err(FilterAbsence::StoreAway),
+        }
     }
 
     /// Ends a filter that cannot go on.
-    pub(crate) fn drop_gone(&self, id: VirtualFilterId) {
-        if self.filters.lock().remove(id) {
-            self.gone.fetch_add(1, Relaxed);
+    pub(crate) async fn drop_gone(&self, id: VirtualFilterId) {
+        let was_here = self.filters.lock().remove(id);
+        self.gone.fetch_add(u64::from(was_here), Relaxed);
+        if let Some(store) = self.store.get() {
+            // Otherwise the next poll of it finds the same.
+            let _where_it_is_away = store.remove(id, was_here).await;
         }
     }
 

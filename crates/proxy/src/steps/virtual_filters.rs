@@ -20,7 +20,7 @@ use wellhead_dispatch::{Job, Trail, now};
 use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_subscribe::{
-    BlockLogs, FilterQuery, FilterRefusal, FilterStep, FinishError, LogCriteria, OpenPoll,
+    BlockLogs, FilterQuery, FilterRefusal, FilterStamp, FilterStep, LogCriteria, OpenPoll,
     PartState, VirtualFilterId, VirtualFilterKind,
 };
 use wellhead_upstream::{Slot, VerdictClass};
@@ -28,6 +28,7 @@ use wellhead_upstream::{Slot, VerdictClass};
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
+use crate::state::virtual_filters::{FilterAbsence, PollRefusal};
 use crate::steps::charge;
 use crate::steps::search::counted;
 
@@ -74,13 +75,29 @@ pub(crate) async fn make(
     let id = request.worker.with_rng(VirtualFilterId::draw);
     let owner = request.ctx.client();
     match request.chain.filters.create(id, kind, &blocks, owner, now()) {
-        Some(Ok(())) => CallResult::whole(format!("\"{id}\"").into(), reads.last, reads.trail),
+        Some(Ok(())) => {
+            request.chain.filters.share_made(id, stamp(request)).await;
+            CallResult::whole(format!("\"{id}\"").into(), reads.last, reads.trail)
+        }
         Some(Err(why)) => CallResult::refused(Refusal::no_more_filters(match why {
             FilterRefusal::TooManyOfClient => "of this client",
             FilterRefusal::TooMany => "of all clients",
         })),
         None => CallResult::refused(Refusal::no_head_yet()),
     }
+}
+
+/// A stamp for a state of a filter.
+fn stamp(request: &RequestContext<'_>) -> FilterStamp {
+    FilterStamp(request.worker.with_rng(rand::Rng::random))
+}
+
+fn absent(absence: FilterAbsence) -> CallResult {
+    CallResult::refused(match absence {
+        FilterAbsence::Unknown => Refusal::filter_not_found(),
+        FilterAbsence::StoreAway => Refusal::filters_away(),
+        FilterAbsence::NoRoom => Refusal::no_more_filters("of all clients"),
+    })
 }
 
 fn kind_of(job: &Job<'_>) -> Result<VirtualFilterKind, Refusal> {
@@ -115,25 +132,21 @@ pub(crate) async fn answer(
 ) -> CallResult {
     let filters = &request.chain.filters;
     match job.row.name {
-        "eth_uninstallFilter" => CallResult::local(filters.remove(id).to_string()),
-        "eth_getFilterLogs" => match filters.kind(id, now()) {
-            Some(VirtualFilterKind::Logs(filter)) => {
+        "eth_uninstallFilter" => match filters.remove(id).await {
+            Ok(is_removed) => CallResult::local(is_removed.to_string()),
+            Err(absence) => absent(absence),
+        },
+        "eth_getFilterLogs" => match criteria(request, id).await {
+            Ok(filter) => {
                 let params = format!("[{}]", filter.object());
                 match charge::check_filter(request, &params) {
                     Ok(()) => client.read("eth_getLogs", params).await,
                     Err(refusal) => CallResult::refused(refusal),
                 }
             }
-            // geth says so of a filter for blocks, too.
-            Some(VirtualFilterKind::Blocks) | None => {
-                CallResult::refused(Refusal::filter_not_found())
-            }
+            Err(absence) => absent(absence),
         },
         _ => {
-            // Before anything is read for it.
-            if filters.kind(id, now()).is_none() {
-                return CallResult::refused(Refusal::filter_not_found());
-            }
             let mut reads = FilterReads::new(request, client);
             for _ in 0..POLLS_MAX {
                 match changes(request, &mut reads, id).await {
@@ -147,6 +160,20 @@ pub(crate) async fn answer(
     }
 }
 
+/// The criteria of a filter for logs.
+async fn criteria(
+    request: &RequestContext<'_>,
+    id: VirtualFilterId,
+) -> Result<Arc<FilterQuery>, FilterAbsence> {
+    let filters = &request.chain.filters;
+    filters.refresh(id, now).await?;
+    match filters.kind(id, now()) {
+        Some(VirtualFilterKind::Logs(filter)) => Ok(filter),
+        // geth says so of a filter for blocks, too.
+        Some(VirtualFilterKind::Blocks) | None => Err(FilterAbsence::Unknown),
+    }
+}
+
 /// What changed since the filter was last polled; `None` when another poll of it ended first.
 async fn changes(
     request: &RequestContext<'_>,
@@ -154,7 +181,10 @@ async fn changes(
     id: VirtualFilterId,
 ) -> Result<Option<Bytes>, CallResult> {
     let filters = &request.chain.filters;
-    let not_found = || CallResult::refused(Refusal::filter_not_found());
+    let not_found = || absent(FilterAbsence::Unknown);
+    // Before anything is read for it.
+    filters.refresh(id, now).await.map_err(absent)?;
+    filters.kind(id, now()).ok_or_else(not_found)?;
     reads.are_doubted = false;
     let tip = reads.newest().await?;
     let mut open = filters.begin_poll(id, tip, now()).ok_or_else(not_found)?;
@@ -175,7 +205,7 @@ async fn changes(
                 return Ok(Some(NOTHING_YET));
             }
             FilterStep::Gone => {
-                filters.drop_gone(id);
+                filters.drop_gone(id).await;
                 return Err(not_found());
             }
             FilterStep::Done => break,
@@ -186,10 +216,10 @@ async fn changes(
         return Ok(Some(NOTHING_YET));
     }
     let complete = open.complete().ok_or_else(not_found)?;
-    let answer = match filters.finish(complete, now()) {
+    let answer = match filters.finish(id, complete, stamp(request), now).await {
         Ok(answer) => answer,
-        Err(FinishError::Superseded) => return Ok(None),
-        Err(FinishError::Gone) => return Err(not_found()),
+        Err(PollRefusal::Superseded) => return Ok(None),
+        Err(PollRefusal::Absent(absence)) => return Err(absent(absence)),
     };
     request.show(tip.number);
     counted(answer, request.answers())

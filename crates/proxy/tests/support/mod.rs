@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod filter_store;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -244,6 +246,8 @@ fn range(call: &[u8]) -> Option<(u64, u64)> {
 
 /// How a chain is made.
 pub(crate) struct Plan {
+    /// Of what the worker draws.
+    pub(crate) seed: u64,
     pub(crate) name: &'static str,
     pub(crate) aliases: &'static [&'static str],
     pub(crate) id: Option<u64>,
@@ -277,6 +281,7 @@ pub(crate) struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
+            seed: 1,
             name: "ethereum",
             aliases: &["eth"],
             id: Some(1),
@@ -363,11 +368,12 @@ impl Stage {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
             let calls = (plan.keeps || plan.shares).then_some(42);
             let (quorum, verify) = (plan.quorum.clone(), plan.verify.clone());
+            let seed = plan.seed;
             let (chain, own) = chain(plan);
             // Not by default, so that what it does is seen in all that is tested.
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(VerifyPool::new(1)));
-            worker.push(reached(&chain, &own, &answers));
+            worker.push(reached(&chain, &own, &answers, seed));
             chains.push(Arc::new(chain));
             peers.push(own);
         }
@@ -412,7 +418,7 @@ impl Stage {
     /// What one more worker reaches the upstreams with.
     pub(crate) fn another_worker(&self) -> WorkerChains {
         let chains = self.proxy.chains().iter().zip(&self.peers);
-        let reached = chains.map(|(chain, peers)| reached(chain, peers, &self.answers));
+        let reached = chains.map(|(chain, peers)| reached(chain, peers, &self.answers, 1));
         WorkerChains::new(reached.collect())
     }
 
@@ -567,9 +573,14 @@ pub(crate) fn elapsed(since: Instant) -> Duration {
     now() - since
 }
 
-fn reached(chain: &ServedChain, peers: &[Peer], answers: &Arc<Ceiling>) -> WorkerUpstreams {
+fn reached(
+    chain: &ServedChain,
+    peers: &[Peer],
+    answers: &Arc<Ceiling>,
+    seed: u64,
+) -> WorkerUpstreams {
     let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;
-    let upstreams = WorkerUpstreams::new(peers.iter().map(dynamic).collect(), 1);
+    let upstreams = WorkerUpstreams::new(peers.iter().map(dynamic).collect(), seed);
     upstreams.inspecting(chain.inspector()).holding(Arc::clone(answers))
 }
 

@@ -1,17 +1,18 @@
 //! Filters on a chain that grows and changes its branch, polled.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
-use wellhead_eth::BlockHash;
+use wellhead_eth::{BlockHash, BlockNumber};
 
 use super::*;
 use crate::header::tests::{hash, id};
 use crate::logs::tests::log;
-use crate::poll::FilterStep;
+use crate::poll::{FilterQuery, FilterStep};
 
 #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
 fn origin() -> Instant {
@@ -115,7 +116,10 @@ impl Bench {
                 }
                 FilterStep::Done => {
                     let complete = open.complete().expect("done");
-                    let answer = self.filters.finish(complete, self.now).expect("finished");
+                    let answer = self
+                        .filters
+                        .finish(complete, StoreOutcome::Local, self.now)
+                        .expect("finished");
                     return Some(serde_json::from_slice(&answer).expect("JSON"));
                 }
                 FilterStep::Gone => {
@@ -139,6 +143,30 @@ impl Bench {
             format!("{sign}{number}.{}", hash.0[31])
         });
         logs.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Goes on with the filter at another replica, which reads what this one wrote down.
+    fn hand_over(&mut self, filter: VirtualFilterId, told_bytes_max: usize) {
+        let saved = self.filters.to_saved(filter, told_bytes_max).expect("there").to_json();
+        let saved = SavedFilter::read(saved.as_bytes()).expect("it was written");
+        self.filters = VirtualFilters::new(FilterBounds::default());
+        self.filters.adopt(&saved, FilterStamp(1), false, self.now).expect("room");
+    }
+
+    /// A poll that is complete.
+    fn complete(&mut self, filter: VirtualFilterId) -> CompletePoll {
+        let mut open = self.begin(filter).expect("there");
+        loop {
+            match open.poll.step() {
+                FilterStep::IsCanonical(_) => open.poll.supply_canonical(true),
+                FilterStep::ParentOf(block) => open.poll.supply_parent(self.parents[&block.hash]),
+                FilterStep::LogsOf(_) | FilterStep::LogsIn(..) => {
+                    open.poll.supply_logs(b"[]", |_| None).expect("logs");
+                }
+                FilterStep::Done => return open.complete().expect("done"),
+                FilterStep::Gone => panic!("gone"),
+            }
+        }
     }
 
     fn asked(&mut self) -> String {
@@ -199,7 +227,8 @@ fn a_tip_below_what_was_told_takes_nothing_back() {
     let mut open = bench.filters.begin_poll(filter, id(12, 0), bench.now).expect("there");
     assert_eq!(open.poll.step(), FilterStep::IsCanonical(id(13, 0)));
     open.poll.supply_canonical(true);
-    let answer = bench.filters.finish(open.complete().expect("done"), bench.now);
+    let answer =
+        bench.filters.finish(open.complete().expect("done"), StoreOutcome::Local, bench.now);
     assert_eq!(answer.expect("finished"), "[]");
     bench.grow(0, 14, 0);
     assert_eq!(bench.told(filter), "+14.0");
@@ -247,7 +276,7 @@ fn a_search_that_met_another_branch_is_taken_back_in_full() {
     let list = bench.logs_in(BlockNumber(12), BlockNumber(13));
     open.poll.supply_logs(list.as_bytes(), |_| None).expect("nothing is known against it");
     let complete = open.complete().expect("done");
-    bench.filters.finish(complete, bench.now).expect("finished");
+    bench.filters.finish(complete, StoreOutcome::Local, bench.now).expect("finished");
     bench.grow(0, 15, 1);
     assert_eq!(bench.told(filter), "-13.1 -12.1 -11.0 +11.1 +12.1 +13.1 +14.1 +15.1");
 }
@@ -265,7 +294,7 @@ fn a_search_of_another_branch_is_taken_back_though_its_tip_stays() {
     let list = Value::Array(vec![log(id(12, 1), 0, 1, &[2])]).to_string();
     open.poll.supply_logs(list.as_bytes(), |_| None).expect("nothing is known against it");
     let complete = open.complete().expect("done");
-    bench.filters.finish(complete, bench.now).expect("finished");
+    bench.filters.finish(complete, StoreOutcome::Local, bench.now).expect("finished");
     bench.grow(0, 15, 0);
     assert_eq!(bench.told(filter), "-12.1 +12.0 +13.0 +14.0 +15.0");
 }
@@ -345,15 +374,15 @@ fn two_polls_at_once_do_not_both_tell() {
     };
     let (one, two) = (begin(&mut bench), begin(&mut bench));
     let now = bench.now;
-    assert!(bench.filters.finish(two, now).expect("first").len() > 2);
-    assert_eq!(bench.filters.finish(one, now), Err(FinishError::Superseded));
+    assert!(bench.filters.finish(two, StoreOutcome::Local, now).expect("first").len() > 2);
+    assert_eq!(bench.filters.finish(one, StoreOutcome::Local, now), Err(FinishError::Superseded));
     bench.grow(0, 12, 0);
     let mut open = bench.begin(filter).expect("there");
     open.poll.supply_canonical(true);
     open.poll.supply_parent(hash(11, 0));
     assert!(bench.filters.remove(filter) && !bench.filters.remove(filter));
     let complete = open.complete().expect("the block is known");
-    assert_eq!(bench.filters.finish(complete, now), Err(FinishError::Gone));
+    assert_eq!(bench.filters.finish(complete, StoreOutcome::Local, now), Err(FinishError::Gone));
 }
 
 #[test]
@@ -425,6 +454,86 @@ fn a_restart_keeps_filters() {
 }
 
 #[test]
+fn another_replica_takes_back_what_this_one_told() {
+    let mut bench = Bench::new(FilterBounds::default());
+    let filter = bench.logs_filter();
+    for number in 11..=14 {
+        bench.grow(0, number, 0);
+        assert_eq!(bench.told(filter), format!("+{number}.0"));
+        bench.hand_over(filter, 48 << 10);
+    }
+    bench.grow(3, 13, 1);
+    assert_eq!(bench.told(filter), "-14.0 -13.0 -12.0 +12.1 +13.1");
+    // Without the logs of the oldest block that fits.
+    bench.hand_over(filter, 1_000);
+    let saved = bench.filters.to_saved(filter, 1_000).expect("there").to_json();
+    assert!(saved.len() < 2_000, "{} bytes", saved.len());
+    bench.grow(1, 13, 2);
+    assert_eq!(bench.told(filter), "-13.1 +13.2");
+    bench.hand_over(filter, 0);
+    bench.grow(1, 13, 3);
+    assert_eq!(bench.told(filter), "gone", "its logs were not handed over");
+}
+
+#[test]
+fn a_copy_that_is_not_the_newest_gives_way() {
+    let mut bench = Bench::new(FilterBounds::default());
+    let filter = bench.logs_filter();
+    let (now, [one, two, three]) = (bench.now, [1, 2, 3].map(FilterStamp));
+    let stamps =
+        |bench: &Bench| -> Vec<_> { bench.filters.mark(filter).expect("there").stamps().collect() };
+    assert_eq!(stamps(&bench), []);
+    let made = bench.filters.to_saved(filter, 1_000).expect("there");
+    bench.filters.note_outcome(filter, StoreOutcome::Stored(one));
+    assert!(bench.filters.confirm(filter, one, true, now));
+    assert!(!bench.filters.confirm(filter, two, true, now), "another replica wrote it");
+    // A poll that moves nothing is no news.
+    assert!(!bench.complete(filter).is_news());
+    bench.grow(0, 12, 0);
+    let (mine, late) = (bench.complete(filter), bench.complete(filter));
+    assert!(mine.is_news());
+    bench.filters.finish(mine, StoreOutcome::Sent(two), now).expect("it may have it");
+    assert_eq!(stamps(&bench), [two, one], "the store has one of them");
+    assert!(bench.filters.confirm(filter, one, true, now));
+    assert!(bench.complete(filter).is_news(), "it did not have it");
+    assert!(bench.filters.confirm(filter, two, true, now), "or only later");
+    // What the store has is told, whatever became of the copy.
+    bench.filters.adopt(&made, three, false, now).expect("room");
+    assert!(bench.filters.finish(late, StoreOutcome::Stored(one), now).is_ok());
+    assert_eq!(stamps(&bench), [three]);
+    let polled = bench.complete(filter);
+    bench.filters.adopt(&made, three, false, now).expect("room");
+    let superseded = bench.filters.finish(polled, StoreOutcome::Local, now);
+    assert_eq!(superseded, Err(FinishError::Superseded), "it began at a copy that gave way");
+    assert!(!bench.filters.mark(filter).expect("there").is_home());
+    assert!(bench.filters.note_missing(filter, now) && bench.complete(filter).is_news());
+}
+
+#[test]
+fn a_copy_that_the_store_has_gives_way_to_another_filter() {
+    let bounds = FilterBounds { filters_max: 2, per_client_max: 1, ..FilterBounds::default() };
+    let mut bench = Bench::new(FilterBounds::default());
+    let saved: Vec<_> = (0..4)
+        .map(|_| {
+            let filter = bench.create(VirtualFilterKind::Blocks);
+            bench.filters.to_saved(filter, 1_000).expect("there")
+        })
+        .collect();
+    bench.filters = VirtualFilters::new(bounds);
+    let own = bench.create(VirtualFilterKind::Blocks);
+    for (stamp, saved) in (1..).zip(&saved) {
+        bench.now += Duration::from_secs(1);
+        bench.filters.adopt(saved, FilterStamp(stamp), true, bench.now).expect("room");
+    }
+    assert_eq!(bench.filters.len(), 2);
+    assert!(bench.filters.mark(own).is_some(), "the store does not have it");
+    assert!(bench.filters.mark(saved[3].id()).is_some(), "it came last");
+    bench.filters.note_missing(saved[3].id(), bench.now);
+    let refused = bench.filters.adopt(&saved[0], FilterStamp(9), true, bench.now);
+    assert_eq!(refused, Err(AdoptError::NoRoom));
+}
+
+#[test]
 fn ids_are_told_from_those_of_upstreams() {
     let mut rng = SmallRng::seed_from_u64(3);
     let id = VirtualFilterId::draw(&mut rng);
@@ -439,10 +548,14 @@ fn ids_are_told_from_those_of_upstreams() {
 }
 
 proptest! {
-    /// A client that adds what is told and takes out what is taken back has the logs of the chain.
+    /// A client that adds what is told and takes out what is taken back has the logs of the chain, whichever replica
+    /// it polls.
     #[test]
     fn what_is_told_adds_up(
-        steps in prop::collection::vec((0..5_usize, 0..5_u64, any::<bool>()), 1..25),
+        steps in prop::collection::vec(
+            (0..5_usize, 0..5_u64, any::<bool>(), any::<bool>()),
+            1..25,
+        ),
         empty in prop::collection::btree_set(10..80_u64, 0..40),
         begins_at in 0..3_u64,
     ) {
@@ -454,7 +567,7 @@ proptest! {
         let mut floor = 10 + begins_at;
         // The chain at the last poll.
         let mut before = bench.chain.clone();
-        for (step, (removed, added, is_polled)) in (1..).zip(steps) {
+        for (step, (removed, added, is_polled, is_elsewhere)) in (1..).zip(steps) {
             let tip = bench.tip().number.0;
             // The filter was made with the blocks from 7 on.
             let removed = removed.min(usize::try_from(tip - 7 - begins_at).expect("small"));
@@ -462,6 +575,9 @@ proptest! {
             bench.grow(removed, to, step);
             if !is_polled {
                 continue;
+            }
+            if is_elsewhere {
+                bench.hand_over(filter, 48 << 10);
             }
             for told in bench.told(filter).split_whitespace() {
                 let (sign, block) = told.split_at(1);
