@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use rand::Rng;
 use tokio::task::{AbortHandle, JoinSet};
 use wellhead_chain::Heads;
-use wellhead_proxy::{Announcer, ProxyWorker, ServedChain};
+use wellhead_proxy::{Announcer, FilterStore, ProxyWorker, ServedChain};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::Upstream;
 use wellhead_watch::{Pulse, Replicas, Watcher, WatcherParts};
@@ -29,6 +29,8 @@ pub(crate) struct ChainLoops {
     answers: Arc<Ceiling>,
     /// Those that follow the chains, too, where they share.
     replicas: Option<Arc<Replicas>>,
+    /// Where replicas share the filters of clients.
+    filters: Option<Arc<dyn FilterStore>>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl ChainLoops {
             current,
             answers: Arc::default(),
             replicas: None,
+            filters: None,
         }
     }
 
@@ -78,6 +81,12 @@ impl ChainLoops {
     #[must_use]
     pub(crate) fn among(self, replicas: Option<Arc<Replicas>>) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Sharing the filters of clients through this store.
+    #[must_use]
+    pub(crate) fn sharing_filters(self, filters: Option<Arc<dyn FilterStore>>) -> Self {
+        Self { filters, ..self }
     }
 
     /// By which announcers read.
@@ -99,6 +108,9 @@ impl ChainLoops {
         for chain in &assembly.chains {
             if let Some(replicas) = &self.replicas {
                 shared::join(&chain.served.pulse, &chain.served.name.name, replicas);
+            }
+            if let Some(filters) = &self.filters {
+                chain.served.share_filters(filters);
             }
             for place in 0..chain.upstreams.len() {
                 match self.watchers.iter().position(|it| it.followed.is_of(chain, place)) {

@@ -25,7 +25,7 @@ use tokio::task::{self, JoinSet};
 use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
 use wellhead_front::{CallerControl, WorkerHandler};
-use wellhead_proxy::{Proxy, ProxyWorker, Sweeper};
+use wellhead_proxy::{FilterStore, Proxy, ProxyWorker, Sweeper};
 use wellhead_server::{
     Compression, Drained, Hosts, Listener, ProxyProtocol, Server, Shutdown, Tls,
 };
@@ -47,7 +47,7 @@ use crate::reload::{
 use crate::renew::{self, ListenerTls};
 pub(crate) use crate::runtime::runtime;
 use crate::serve_error::ServeError;
-use crate::shared::{follow_pauses, follow_replicas};
+use crate::shared::{filter_store, follow_pauses, follow_replicas};
 use crate::state::{State, StateCallers};
 use crate::study::Studies;
 use crate::systemd::{self, GivenSockets};
@@ -415,7 +415,7 @@ impl Running {
         let mut loops = JoinSet::new();
         let replicas = self.start_replicas(&mut loops).await;
         let chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
-        let mut chains = chains.among(replicas);
+        let mut chains = chains.among(replicas).sharing_filters(self.filter_store());
         chains.follow(&self.parts, &mut rng)?;
         self.start_loops(&mut loops);
         let mut until = std::pin::pin!(until);
@@ -557,6 +557,10 @@ impl Running {
         let replicas = Arc::clone(&started.replicas);
         loops.spawn(follow_replicas(started, Arc::clone(&self.proxy)));
         Some(replicas)
+    }
+
+    fn filter_store(&self) -> Option<Arc<dyn FilterStore>> {
+        filter_store(self.parts.settings.shared.as_ref()?, SmallRng::from_os_rng())
     }
 
     fn start_loops(&self, loops: &mut JoinSet<()>) {

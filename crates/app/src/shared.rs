@@ -1,5 +1,6 @@
 //! What this wellhead shares with others through a Redis: the limits of its callers, the budgets of its
-//! upstreams, the pauses that those asked for, and what one of them learns for all (`replicas`).
+//! upstreams, the pauses that those asked for, what one of them learns for all (`replicas`), and the filters that its
+//! clients made.
 //!
 //! Limits are made before any task can run, when the settings are read, and later whenever keys are
 //! read; a keeper serves them from the start of the control loops on. Until then, and where no more
@@ -18,10 +19,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use wellhead_access::QuotaSharing;
 use wellhead_limit::lease::{LeasedLimit, WhenAway};
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{FilterStore, Proxy};
 use wellhead_store::{
-    BroadcastBounds, BroadcastStatus, LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus,
-    PauseChannel, PauseNotice, ReplicaChannel,
+    BroadcastBounds, BroadcastStatus, FilterStoreBounds, LeaseBounds, LeaseClock, LeaseKeeper,
+    LeaseStatus, PauseChannel, PauseNotice, ReplicaChannel, SharedFilters,
 };
 use wellhead_telemetry::clock;
 use wellhead_upstream::{Upstream, UpstreamSharing};
@@ -170,6 +171,15 @@ impl SharedLimits {
     pub(crate) fn pause_status(&self) -> Option<BroadcastStatus> {
         self.pauses.get().map(PauseChannel::status)
     }
+}
+
+/// Begins to look for the filters of clients that replicas share, in a task of this runtime.
+pub(crate) fn filter_store(settings: &SharedStore, rng: SmallRng) -> Option<Arc<dyn FilterStore>> {
+    let cluster: &str = settings.cluster.as_ref();
+    let bounds = FilterStoreBounds { cluster: cluster.to_owned(), ..FilterStoreBounds::default() };
+    // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
+    let store = SharedFilters::start(&settings.redis, bounds, rng).ok()?;
+    Some(Arc::new(store))
 }
 
 fn broadcast_bounds(settings: &SharedStore) -> BroadcastBounds {
