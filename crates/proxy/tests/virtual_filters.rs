@@ -474,6 +474,9 @@ async fn while_the_store_is_away_only_the_replica_that_its_client_stays_at_serve
     assert_eq!(fleet.next(2, &moves, 102).await, "+0x66");
     assert_eq!(fleet.changes(1, &moves).await, "[]");
     fleet.set(StoreMood::Away);
+    assert_eq!(fleet.changes(2, &moves).await, AWAY, "also where nothing is new");
+    let criteria = fleet.stages[2].call("eth_getFilterLogs", &format!("[{moves}]")).await;
+    assert_eq!(told(&criteria), "+0x66", "the criteria of a copy are those of the filter");
     assert_eq!(fleet.next(0, &stays, 103).await, "+0x67");
     for place in 0..3 {
         assert_eq!(fleet.changes(place, &moves).await, AWAY);
@@ -519,7 +522,16 @@ async fn a_write_without_an_answer_loses_nothing_and_tells_nothing_twice() {
         fleet.set(StoreMood::Answers);
         assert_eq!(fleet.changes(0, &id).await, "[]", "{mood:?}");
         assert_eq!(fleet.changes(1, &id).await, "[]", "{mood:?}");
+        // The copy moves on before the store says whether it has what was sent.
+        let id = fleet.made(0).await;
+        fleet.set(mood);
         assert_eq!(fleet.next(0, &id, 102).await, "+0x66");
+        fleet.set(StoreMood::Away);
+        assert_eq!(fleet.next(0, &id, 103).await, "+0x67");
+        fleet.set(StoreMood::Answers);
+        assert_eq!(fleet.changes(0, &id).await, "[]", "{mood:?}");
+        assert_eq!(fleet.changes(1, &id).await, "[]", "{mood:?}");
+        assert_eq!(fleet.next(2, &id, 104).await, "+0x68");
     }
 }
 

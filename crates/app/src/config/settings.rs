@@ -411,8 +411,8 @@ section! {
 
 section! {
     /// A Redis or Valkey through which several wellheads share the rates and quotas of tenants and keys,
-    /// `budget` of upstreams and the pauses that upstreams ask for, probes of upstreams, and, with `access.keys.redis`, the keys.
-    /// No request waits for it as a rule: each wellhead takes a small stock of calls in advance. Calls per
+    /// `budget` of upstreams and the pauses that upstreams ask for, probes of upstreams, filters of clients, and, with `access.keys.redis`, the keys.
+    /// No request but a poll of a filter waits for it as a rule: each wellhead takes a small stock of calls in advance. Calls per
     /// address, calls in progress of tenants and keys, and learnt rates of upstreams are counted by each
     /// wellhead for itself.
     SharedStore {

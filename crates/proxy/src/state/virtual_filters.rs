@@ -11,7 +11,7 @@ use wellhead_dispatch::ClientId;
 use wellhead_eth::NumberedBlock;
 use wellhead_subscribe::{
     AdoptError, CompletePoll, FilterBounds, FilterRefusal, FilterStamp, FinishError, OpenPoll,
-    SavedFilter, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
+    SavedFilter, SharedMark, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
 };
 
 use crate::state::filter_store::{ChainFilterStore, StoreAway, StoreRefusal, StoredFilter};
@@ -102,8 +102,7 @@ impl ChainFilters {
         let Some(store) = self.store.get() else { return Ok(()) };
         for _ in 0..LOOKS_MAX {
             let mark = self.filters.lock().mark(id);
-            let known: Vec<_> =
-                mark.iter().flat_map(wellhead_subscribe::SharedMark::stamps).collect();
+            let known: Vec<_> = mark.iter().flat_map(SharedMark::stamps).collect();
             match store.look(id, &known).await {
                 Ok(StoredFilter::Known(stamp, is_home)) => {
                     if self.filters.lock().confirm(id, stamp, is_home, now()) {

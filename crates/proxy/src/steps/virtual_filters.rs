@@ -166,11 +166,15 @@ async fn criteria(
     id: VirtualFilterId,
 ) -> Result<Arc<FilterQuery>, FilterAbsence> {
     let filters = &request.chain.filters;
-    filters.refresh(id, now).await?;
-    match filters.kind(id, now()) {
-        Some(VirtualFilterKind::Logs(filter)) => Ok(filter),
+    let refreshed = filters.refresh(id, now).await;
+    match (refreshed, filters.kind(id, now())) {
+        // The criteria of a filter stay, so any copy has them.
+        (Ok(()) | Err(FilterAbsence::StoreAway), Some(VirtualFilterKind::Logs(filter))) => {
+            Ok(filter)
+        }
+        (Err(absence), _) => Err(absence),
         // geth says so of a filter for blocks, too.
-        Some(VirtualFilterKind::Blocks) | None => Err(FilterAbsence::Unknown),
+        (Ok(()), Some(VirtualFilterKind::Blocks) | None) => Err(FilterAbsence::Unknown),
     }
 }
 

@@ -473,6 +473,13 @@ fn another_replica_takes_back_what_this_one_told() {
     bench.hand_over(filter, 0);
     bench.grow(1, 13, 3);
     assert_eq!(bench.told(filter), "gone", "its logs were not handed over");
+    // What is known of a block goes along.
+    let (begin, _) = saved.split_once("\"blocks\"").expect("blocks");
+    for known in [",0,[]", ",1,[]", ",2,[]", r#",3,[{"a":1},{"b":[2]}]"#, ""] {
+        let text = format!(r#"{begin}"blocks":[["0x1","{}"{known}]]}}"#, hash(1, 0));
+        let read = SavedFilter::read(text.as_bytes()).expect(&text);
+        assert_eq!(read.to_json(), text);
+    }
 }
 
 #[test]
