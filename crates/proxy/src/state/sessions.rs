@@ -52,6 +52,8 @@ const NUMBER_MAX: u64 = (1 << (u64::BITS - SECONDS_BITS)) - 1;
 
 /// Blocks that are asked for at once, as clients know them: those of honest clients are near each other.
 const SEARCHES_MAX: usize = 4;
+/// Searches begin at most so often, whatever blocks clients say.
+const SEARCH_BEGINS_EVERY: Duration = Duration::from_millis(50);
 /// A block that no upstream has is asked for so often.
 const SEARCHED_EVERY: Duration = Duration::from_millis(200);
 
@@ -133,16 +135,22 @@ impl Sessions {
     }
 
     /// Takes it on to ask for a block that is news; `None` while another request does, while enough others are
-    /// asked for, and just after no upstream had this block or a lower one.
+    /// asked for or just were, and just after no upstream had this block or a lower one.
     pub(crate) fn search_for(&self, number: u64, now: Instant) -> Option<BlockSearch<'_>> {
         let mut searches = self.searches.lock();
+        let is_soon = searches
+            .began
+            .is_some_and(|began| now.saturating_duration_since(began) < SEARCH_BEGINS_EVERY);
         let is_missing = searches.missing.is_some_and(|(missing, at)| {
             missing <= number && now.saturating_duration_since(at) < SEARCHED_EVERY
         });
-        if is_missing || searches.under_way.len() >= SEARCHES_MAX {
+        if is_soon || is_missing || searches.under_way.len() >= SEARCHES_MAX {
             return None;
         }
         let is_first = searches.under_way.insert(number);
+        if is_first {
+            searches.began = Some(now);
+        }
         is_first.then(|| BlockSearch { sessions: self, number })
     }
 
@@ -189,6 +197,8 @@ impl Sessions {
 #[derive(Debug, Default)]
 struct BlockSearches {
     under_way: BTreeSet<u64>,
+    /// When the last one began.
+    began: Option<Instant>,
     /// The block that no upstream had lately, and when.
     missing: Option<(u64, Instant)>,
 }

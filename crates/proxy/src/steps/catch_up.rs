@@ -5,7 +5,7 @@
 //! says which one it knows from then on. A wellhead to which that block is news asks its upstreams for it, for at
 //! most [`WAIT`], before it reads what the client asks for: no newest block that it tells this client is older. See
 //! [`crate::state::sessions`] for what that means. Requests that say the same block wait for one of them, and
-//! a block that no upstream has costs five rounds of calls a second, whatever clients say.
+//! a block that no upstream has costs five rounds of calls a second; at most twenty begin, whatever clients say.
 //!
 //! Not promised: a block that no upstream gives, as after a reorg. The answer then says a lower one, so that the
 //! client's next request is not about a block that is gone.
@@ -73,18 +73,20 @@ async fn learn(request: &RequestContext<'_>, known: BlockNumber) {
             let _either_way = timeout(LOOKS_EVERY, head).await;
             continue;
         };
-        ask(request, known).await;
+        if !ask(request, known).await {
+            return;
+        }
         if blocks_missed(request, known) > 0 {
             search.note_missing(now());
         }
     }
 }
 
-/// Asks upstreams until one has the block, by which all learn of its head.
-async fn ask(request: &RequestContext<'_>, known: BlockNumber) {
+/// Asks upstreams until one has the block, by which all learn of its head; false where none may be asked.
+async fn ask(request: &RequestContext<'_>, known: BlockNumber) -> bool {
     let (chain, began) = (request.chain, now());
     let row = MethodTable::standard().row(BLOCK);
-    let Ok(eligible) = request.eligible(row, BLOCK) else { return };
+    let Ok(eligible) = request.eligible(row, BLOCK) else { return false };
     let params = format!("[\"{}\",false]", known.hex());
     let deadline = request.deadline().min(began + WAIT);
     let job = Job {
@@ -99,4 +101,5 @@ async fn ask(request: &RequestContext<'_>, known: BlockNumber) {
         Planned { null_is_final: false, ..try_plan(chain, request.worker, subject, began) };
     let terms = AttemptTerms { bounds: &chain.bounds, before: Trail::default(), began };
     let _learnt_on_the_way = ask_upstreams(request, &job, subject, Some(planned), terms).await;
+    true
 }
