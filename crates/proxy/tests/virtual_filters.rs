@@ -498,6 +498,38 @@ async fn while_the_store_is_away_only_the_replica_that_its_client_stays_at_serve
     assert_eq!(told(&fleet.changes(0, &moves).await), "+0x67 +0x68 +0x69", "nothing is lost");
 }
 
+/// Where a filter was made is not where its client is.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_its_client_left_does_not_serve_without_the_store() {
+    let fleet = Fleet::new();
+    let id = fleet.made(0).await;
+    for number in 101..=104 {
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(fleet.next(1, &id, number).await, format!("+0x{number:x}"));
+    }
+    fleet.set(StoreMood::Away);
+    assert_eq!(fleet.changes(0, &id).await, AWAY);
+    assert_eq!(fleet.changes(1, &id).await, "[]");
+}
+
+/// Whether the store took the first of the writes is not known.
+#[tokio::test(start_paused = true)]
+async fn of_two_polls_at_once_one_tells_though_the_store_does_not_answer() {
+    for mood in [StoreMood::LosesWrites, StoreMood::LosesAnswers] {
+        let fleet = Fleet::new();
+        let id = fleet.made(0).await;
+        fleet.grow(101..=101, b'a');
+        fleet.finds(&[(101, b'a')]);
+        fleet.set(mood);
+        let (one, other) = tokio::join!(fleet.changes(0, &id), fleet.changes(0, &id));
+        let mut both = [told(&one), told(&other)];
+        both.sort();
+        assert_eq!(both, ["", "+0x65"], "{mood:?}");
+        fleet.set(StoreMood::Answers);
+        assert_eq!(fleet.changes(0, &id).await, "[]", "{mood:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_gets_the_filter_back() {
     let fleet = Fleet::new();

@@ -5,7 +5,7 @@
 //! no client polls it. `poll` finds what changed; here are the ids, the bounds and the lifetime.
 //!
 //! Two polls of one filter at once would both tell the same changes. The second to end is refused
-//! ([`FinishError::Superseded`]) and has to be made again; a poll that is dropped changes nothing.
+//! ([`FinishError::Superseded`]) and has to be made again; a poll that is dropped before it is written to the store changes nothing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -150,6 +150,9 @@ struct VirtualFilter {
     mark: SharedMark,
 }
 
+/// A copy may serve without the store for so long after its last poll. Clients poll each 4 to 7 s.
+const HOME_FOR: Duration = Duration::from_secs(15);
+
 /// Polls of one filter end in doubt for at most this long; see [`VirtualFilters::put_off`].
 const DOUBT_MAX: Duration = Duration::from_secs(60);
 
@@ -192,7 +195,7 @@ impl VirtualFilters {
         if self.of_client(client) >= self.bounds.per_client_max {
             return Some(Err(FilterRefusal::TooManyOfClient));
         }
-        if self.is_full() {
+        if !self.make_room() {
             return Some(Err(FilterRefusal::TooMany));
         }
         let told = FilterPosition::new(blocks.iter().copied())?;
@@ -235,7 +238,10 @@ impl VirtualFilters {
         let is_local = outcome == StoreOutcome::Local;
         let filter = match self.by_id.get_mut(&id) {
             Some(filter) if filter.version == version => filter,
-            Some(_) if is_local => return Err(FinishError::Superseded),
+            // Another poll here told the same, and whether the store took it is not known either.
+            Some(filter) if is_local || filter.mark.is_sent() => {
+                return Err(FinishError::Superseded);
+            }
             None if is_local => return Err(FinishError::Gone),
             Some(_) | None => return Ok(answer),
         };
@@ -314,9 +320,12 @@ impl VirtualFilters {
         true
     }
 
-    /// How the copy here stands to the stored filter; `None` if there is none here.
-    pub fn mark(&self, id: VirtualFilterId) -> Option<SharedMark> {
-        self.by_id.get(&id).map(|filter| filter.mark)
+    /// How the copy here stands to the stored filter; `None` if there is none here. A copy that was not polled for
+    /// 15 s is at home nowhere: its client may have moved on.
+    pub fn mark(&self, id: VirtualFilterId, now: Instant) -> Option<SharedMark> {
+        let filter = self.by_id.get(&id)?;
+        let is_recent = now.saturating_duration_since(filter.polled_at) <= HOME_FOR;
+        Some(if is_recent { filter.mark } else { filter.mark.away_from_home() })
     }
 
     /// Notes what became of a filter that was written as it is here.
@@ -356,8 +365,8 @@ impl VirtualFilters {
         true
     }
 
-    /// Takes in what the store has under this stamp, in the place of the copy here. Counts as a poll, and not
-    /// among the filters that its client may make here; where there is no room, another copy gives way.
+    /// Takes in what the store has under this stamp, in the place of the copy here. Counts as a poll; where there is no
+    /// room, other copies give way. Nothing is refused to its client for it.
     pub fn adopt(
         &mut self,
         saved: &SavedFilter,
@@ -371,7 +380,7 @@ impl VirtualFilters {
         if self.is_full() {
             self.expire(now);
         }
-        if self.is_full() && !self.forget_copy() {
+        if !self.make_room() {
             return Err(AdoptError::NoRoom);
         }
         self.insert(id, kind, told, saved.client, now);
@@ -381,9 +390,19 @@ impl VirtualFilters {
         Ok(())
     }
 
-    /// Forgets the copy that was not polled for longest, of those that the store has.
+    /// Has copies of stored filters give way, where that is needed; whether there is room for one filter.
+    fn make_room(&mut self) -> bool {
+        while self.is_full() {
+            if !self.forget_copy() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Forgets the copy that was not polled for longest, of those that the store is known to have.
     fn forget_copy(&mut self) -> bool {
-        let stored = self.by_id.iter().filter(|(_, filter)| !filter.mark.is_ahead());
+        let stored = self.by_id.iter().filter(|(_, filter)| filter.mark.is_stored());
         let oldest = stored.min_by_key(|(_, filter)| filter.polled_at).map(|(id, _)| *id);
         oldest.is_some_and(|id| self.remove(id))
     }

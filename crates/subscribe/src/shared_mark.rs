@@ -47,6 +47,21 @@ impl SharedMark {
         self.is_ahead
     }
 
+    /// Whether the store is known to have what is here.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.stored.is_some() && !self.is_ahead
+    }
+
+    /// Whether it is not known if the store took what was written last.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// This copy, as one that may not serve without the store.
+    pub(crate) fn away_from_home(self) -> Self {
+        Self { is_home: false, ..self }
+    }
+
     /// Whether the copy may serve while the store cannot be asked: it is very likely the newest.
     pub fn is_home(&self) -> bool {
         self.is_home

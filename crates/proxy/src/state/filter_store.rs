@@ -84,7 +84,7 @@ pub(crate) struct ChainFilterStore {
 pub(crate) enum StoredFilter {
     /// Nothing: it never had it, it ended, or it was lost.
     Missing,
-    /// It was removed.
+    /// It was removed, or is not readable here.
     Removed,
     /// What this replica has, or had before it went on alone.
     Known(FilterStamp, IsHome),
@@ -131,9 +131,9 @@ impl ChainFilterStore {
             Err(_) => return Err(StoreAway),
         };
         let Some(value) = value else { return Ok(StoredFilter::Known(stamp, is_home)) };
-        // What cannot be read, as another version may have written it, is no filter.
+        // What cannot be read, as another version may have written it, is no filter to any copy.
         let saved = SavedFilter::read(&value).filter(|saved| saved.id() == id);
-        Ok(saved.map_or(StoredFilter::Missing, |saved| StoredFilter::Newer(stamp, is_home, saved)))
+        Ok(saved.map_or(StoredFilter::Removed, |saved| StoredFilter::Newer(stamp, is_home, saved)))
     }
 
     /// Writes a filter that was made.

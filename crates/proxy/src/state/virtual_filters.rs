@@ -101,7 +101,7 @@ impl ChainFilters {
     ) -> Result<(), FilterAbsence> {
         let Some(store) = self.store.get() else { return Ok(()) };
         for _ in 0..LOOKS_MAX {
-            let mark = self.filters.lock().mark(id);
+            let mark = self.filters.lock().mark(id, now());
             let known: Vec<_> = mark.iter().flat_map(SharedMark::stamps).collect();
             match store.look(id, &known).await {
                 Ok(StoredFilter::Known(stamp, is_home)) => {

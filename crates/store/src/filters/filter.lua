@@ -20,7 +20,7 @@ end
 if act == 'look' then
   if not stamp then return {} end
   if stamp == 'removed' then return {stamp} end
-  local row = now[2] == replica and math.min(tonumber(now[3]) + 1, 1000) or 1
+  local row = now[2] == replica and math.min(tonumber(now[3] or 0) + 1, 1000) or 1
   redis.call('HSET', filter, 'by', replica, 'row', row)
   redis.call('PEXPIRE', filter, keep)
   if is_among(4) then return {stamp, tostring(row)} end

@@ -487,8 +487,9 @@ fn a_copy_that_is_not_the_newest_gives_way() {
     let mut bench = Bench::new(FilterBounds::default());
     let filter = bench.logs_filter();
     let (now, [one, two, three]) = (bench.now, [1, 2, 3].map(FilterStamp));
-    let stamps =
-        |bench: &Bench| -> Vec<_> { bench.filters.mark(filter).expect("there").stamps().collect() };
+    let stamps = |bench: &Bench| -> Vec<_> {
+        bench.filters.mark(filter, bench.now).expect("there").stamps().collect()
+    };
     assert_eq!(stamps(&bench), []);
     let made = bench.filters.to_saved(filter, 1_000).expect("there");
     bench.filters.note_outcome(filter, StoreOutcome::Stored(one));
@@ -512,7 +513,7 @@ fn a_copy_that_is_not_the_newest_gives_way() {
     bench.filters.adopt(&made, three, false, now).expect("room");
     let superseded = bench.filters.finish(polled, StoreOutcome::Local, now);
     assert_eq!(superseded, Err(FinishError::Superseded), "it began at a copy that gave way");
-    assert!(!bench.filters.mark(filter).expect("there").is_home());
+    assert!(!bench.filters.mark(filter, bench.now).expect("there").is_home());
     assert!(bench.filters.note_missing(filter, now) && bench.complete(filter).is_news());
 }
 
@@ -533,8 +534,8 @@ fn a_copy_that_the_store_has_gives_way_to_another_filter() {
         bench.filters.adopt(saved, FilterStamp(stamp), true, bench.now).expect("room");
     }
     assert_eq!(bench.filters.len(), 2);
-    assert!(bench.filters.mark(own).is_some(), "the store does not have it");
-    assert!(bench.filters.mark(saved[3].id()).is_some(), "it came last");
+    assert!(bench.filters.mark(own, bench.now).is_some(), "the store does not have it");
+    assert!(bench.filters.mark(saved[3].id(), bench.now).is_some(), "it came last");
     bench.filters.note_missing(saved[3].id(), bench.now);
     let refused = bench.filters.adopt(&saved[0], FilterStamp(9), true, bench.now);
     assert_eq!(refused, Err(AdoptError::NoRoom));
