@@ -13,7 +13,7 @@ print("subscribed");
 
 // wellhead may be started anew.
 const changes = (id) => eth.getFilterChanges(id).catch((error) => {
-  if (error.cause?.code === "ECONNREFUSED" || error.cause?.code === "ECONNRESET") return [];
+  if (["ECONNREFUSED", "ECONNRESET", "UND_ERR_SOCKET"].includes(error.cause?.code)) return [];
   throw error;
 });
 let isOver = false;
