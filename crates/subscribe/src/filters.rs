@@ -5,7 +5,8 @@
 //! no client polls it. `poll` finds what changed; here are the ids, the bounds and the lifetime.
 //!
 //! Two polls of one filter at once would both tell the same changes. The second to end is refused
-//! ([`FinishError::Superseded`]) and has to be made again; a poll that is dropped before it is written to the store changes nothing.
+//! ([`FinishError::Superseded`]) and has to be made again. A poll that is dropped changes nothing here, but what it wrote
+//! to a store that replicas share stays.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -150,7 +151,7 @@ struct VirtualFilter {
     mark: SharedMark,
 }
 
-/// A copy may serve without the store for so long after its last poll. Clients poll each 4 to 7 s.
+/// The time after its last poll for which a copy may serve without the store. Libraries poll every 4 to 7 s.
 const HOME_FOR: Duration = Duration::from_secs(15);
 
 /// Polls of one filter end in doubt for at most this long; see [`VirtualFilters::put_off`].

@@ -74,8 +74,7 @@ mod with_geth {
             until(BOUND, polled).await.expect("the store is there").unwrap()
         }
 
-        /// Polls replicas at random until so many changes were told, and asserts that they are these, and that none
-        /// is told again.
+        /// Polls replicas at random, and asserts that the polls tell exactly these changes, in order and once.
         async fn expect(&mut self, id: &Value, expected: &[Value]) {
             let places: Vec<usize> =
                 (0..1_000).map(|_| self.rng.random_range(0..self.replicas.len())).collect();

@@ -43,7 +43,7 @@ pub(crate) struct FakeFilterStore {
 }
 
 impl FakeFilterStore {
-    /// One store, as so many replicas reach it.
+    /// The ways of this many replicas to one store.
     pub(crate) fn of(replicas: usize) -> Vec<Arc<Self>> {
         let rows = Arc::<Mutex<HashMap<_, _>>>::default();
         let of = |replica| {
