@@ -1,8 +1,11 @@
 //! What a view says of the block that a call speaks of, and how far answers are looked into for
 //! the block that they name.
 
+use std::time::Instant;
+
 use wellhead_chain::{Canonical, UpstreamHead, View};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, CostClass, MethodRow};
+use wellhead_route::{Fitness, PlanRequest, Roster, assess};
 
 /// Larger answers are not looked into: a block with all its transactions would
 /// cost more to read than the poll that it saves.
@@ -12,6 +15,21 @@ pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
 pub(crate) fn highest(view: &View) -> Option<BlockNumber> {
     let number = |head: Option<UpstreamHead>| head.map(|head| head.number);
     number(view.best).max(number(view.latest))
+}
+
+/// The highest block of the upstreams that are fit for `ask`; `None` where none is, or none has told of one.
+pub(crate) fn highest_fit(
+    ask: &PlanRequest<'_>,
+    view: &View,
+    roster: &Roster,
+    now: Instant,
+) -> Option<BlockNumber> {
+    let heads = roster.upstreams().iter().filter_map(|upstream| {
+        let fitness = assess(ask, upstream, view, now);
+        let is_fit = matches!(fitness, Fitness::Fit | Fitness::Held { .. });
+        view.head(upstream.slot()).filter(|_| is_fit).map(|head| head.number)
+    });
+    heads.max()
 }
 
 /// The block that an upstream must hold to answer truthfully, when the call says it by

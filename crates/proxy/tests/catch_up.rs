@@ -4,9 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Peer, Stage, Step, elapsed, hash, text};
+use support::{Peer, Stage, Step, elapsed, hash, settle, text};
 use tokio::time::timeout;
 use wellhead_kit::{now, result};
+use wellhead_upstream::VerdictClass;
 
 fn block(number: u64) -> Step {
     Step::Result(format!(r#"{{"number":"{number:#x}","hash":"{}"}}"#, hash(number, b'a')))
@@ -143,4 +144,35 @@ async fn a_batch_is_read_at_the_block_that_is_known() {
     let answer = stage.send_knowing(Some(102), &format!("[{BLOCK_NUMBER},{BLOCK_NUMBER}]")).await;
     assert_eq!(text(&answer), format!("[{},{}]", number(102), number(102)));
     assert_eq!(answer.block, Some(102));
+}
+
+/// The upstream that is at the block has failed since, and the other one may have the block by now.
+#[tokio::test(start_paused = true)]
+async fn a_block_of_an_upstream_that_fails_is_asked_for_at_the_others() {
+    let stage = stage();
+    stage.show_head(0, 101);
+    (0..3).for_each(|_| settle(stage.upstream(0), "eth_call", VerdictClass::Fault, Duration::ZERO));
+    stage.peer(0).always("*", Step::REFUSE);
+    for (tag, number) in [("latest", 100), ("0x64", 100), ("0x65", 101)] {
+        stage.peer(1).when("eth_getBlockByNumber", &format!(r#"["{tag}",false]"#), block(number));
+    }
+    let call =
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
+    let answer = stage.send_knowing(Some(101), call).await;
+    assert!(text(&answer).contains(r#""number":"0x65""#), "{}", text(&answer));
+    assert_eq!(answer.block, Some(101));
+}
+
+/// Where no upstream can be asked, nothing is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_block_is_not_looked_for_while_all_upstreams_fail() {
+    let stage = stage();
+    stage.show_head(0, 101);
+    for place in 0..2 {
+        let upstream = stage.upstream(place);
+        (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
+    }
+    let began = now();
+    assert_eq!(told(&stage, Some(101)).await, (number(101), Some(101)));
+    assert_eq!((elapsed(began), calls(&stage)), (Duration::ZERO, 0));
 }

@@ -32,10 +32,10 @@ use parking_lot::Mutex;
 use wellhead_chain::View;
 use wellhead_dispatch::{ClientId, now};
 use wellhead_eth::{BlockNumber, BlockTag, MethodRow};
-use wellhead_route::{Fitness, PlanRequest, Roster, assess};
+use wellhead_route::{PlanRequest, Roster};
 use wellhead_upstream::UpstreamSet;
 
-use crate::blocks::highest;
+use crate::blocks::{highest, highest_fit};
 
 /// 32 KiB a chain that is used.
 const PLACES: usize = 4096;
@@ -253,12 +253,8 @@ impl Newest {
     ) -> BlockNumber {
         let Some(shown) = self.shown else { return self.agreed };
         let ask = PlanRequest::of(row, eligible);
-        let held = roster.upstreams().iter().filter_map(|upstream| {
-            let fitness = assess(&ask, upstream, view, now);
-            let is_fit = matches!(fitness, Fitness::Fit | Fitness::Held { .. });
-            view.head(upstream.slot()).filter(|_| is_fit).map(|head| head.number)
-        });
-        held.max().map_or(self.agreed, |held| held.min(shown).max(self.agreed))
+        let held = highest_fit(&ask, view, roster, now);
+        held.map_or(self.agreed, |held| held.min(shown).max(self.agreed))
     }
 }
 

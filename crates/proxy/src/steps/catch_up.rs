@@ -13,11 +13,12 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
+use wellhead_chain::View;
 use wellhead_dispatch::{Job, Trail, now};
 use wellhead_eth::{BlockNumber, BlockRef, MethodTable};
 use wellhead_route::PlanRequest;
 
-use crate::blocks::highest;
+use crate::blocks::{highest, highest_fit};
 use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
@@ -51,13 +52,27 @@ pub(crate) async fn catch_up(request: &mut RequestContext<'_>, known: BlockNumbe
 /// The newest block that the client knows, now that it is answered; `None` where it did not say which one it knew.
 pub(crate) fn known_block(request: &RequestContext<'_>) -> Option<u64> {
     request.ctx.known_block?;
-    request.chain.heads.look(|view| request.floor(view)).map(|number| number.0)
+    let known = request.chain.heads.look(|view| {
+        let held = held(request, view).max(view.latest.map(|head| head.number));
+        request.floor(view).map(|floor| held.map_or(floor, |held| held.min(floor)))
+    });
+    known.map(|number| number.0)
 }
 
-/// How far the block is above those that the upstreams are known to hold.
+/// How far the block is above those that can be asked for.
 fn blocks_missed(request: &RequestContext<'_>, known: BlockNumber) -> u64 {
-    let held = request.chain.heads.look(highest).map_or(0, |held| held.0);
+    let held = request.chain.heads.look(|view| held(request, view)).map_or(0, |held| held.0);
     known.0.saturating_sub(held)
+}
+
+/// The newest block of the upstreams that can be asked for it: one that has failed since it told of a block gives it
+/// to no client. Where none can be asked, the newest block of all.
+fn held(request: &RequestContext<'_>, view: &View) -> Option<BlockNumber> {
+    let row = MethodTable::standard().row(BLOCK);
+    let fit = request.eligible(row, BLOCK).ok().and_then(|eligible| {
+        highest_fit(&PlanRequest::of(row, eligible), view, &request.chain.roster, now())
+    });
+    fit.or_else(|| highest(view))
 }
 
 /// Asks for the block, or waits for a request that does, until an upstream has it.
