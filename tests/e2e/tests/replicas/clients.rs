@@ -32,6 +32,8 @@ pub(crate) struct ClientTally {
     pub(crate) reads_parted: AtomicU64,
     /// Reads of clients that say which block they know, at any time.
     pub(crate) reads_saying: AtomicU64,
+    /// Those of them that were told a block below one that the client was told before.
+    pub(crate) back_saying: AtomicU64,
     /// Reads of a replica that was away, made anew at another one.
     pub(crate) moved: AtomicU64,
     /// Newest blocks below one that the client was told before.
@@ -41,8 +43,8 @@ pub(crate) struct ClientTally {
     /// The most reads in a row that one replica told one client such a block.
     pub(crate) back_in_a_row: AtomicU64,
     failures: Mutex<Vec<String>>,
-    /// Reads and those back, and those while parted, as they were printed last.
-    printed: [AtomicU64; 4],
+    /// Reads and those back, of each kind, as they were printed last.
+    printed: [AtomicU64; 6],
 }
 
 impl ClientTally {
@@ -63,11 +65,13 @@ impl ClientTally {
             all - printed.swap(all, Relaxed)
         };
         println!(
-            "replicas: {} of {} reads back, {} of {} while parted",
+            "replicas: {} of {} reads back, {} of {} while parted, {} of {} of clients that say which block they know",
             count(&self.back, &self.printed[0]),
             count(&self.reads, &self.printed[1]),
             count(&self.back_parted, &self.printed[2]),
             count(&self.reads_parted, &self.printed[3]),
+            count(&self.back_saying, &self.printed[4]),
+            count(&self.reads_saying, &self.printed[5]),
         );
     }
 
@@ -150,11 +154,13 @@ async fn read(mut client: ReadingClient, tally: Arc<ClientTally>) {
             tally.note_failure(format!("replica {place}: {reply}"));
             continue;
         };
-        if client.known.is_some() {
+        if let Some(known) = client.known {
             tally.reads_saying.fetch_add(1, Relaxed);
             if number < newest {
+                tally.back_saying.fetch_add(1, Relaxed);
+                let method = if asks_number { "eth_blockNumber" } else { "eth_getBlockByNumber" };
                 tally.note_failure(format!(
-                    "replica {place}: {number} after {newest}, which it was told"
+                    "replica {place}: {method} {number} after {newest}, known is {known}"
                 ));
             }
             newest = newest.max(number);

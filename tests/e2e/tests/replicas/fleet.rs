@@ -175,7 +175,7 @@ impl Fleet {
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Relaxed);
         println!(
             "replicas: {} reads, {} of them back, {} in a row; {} reads while replicas were parted, {} of them back; {} moved to \
-             another replica; {} reads of clients that say which block they know, none of them back",
+             another replica; {} reads of clients that say which block they know, {} of them back",
             count(&tally.reads),
             count(&tally.back),
             count(&tally.back_in_a_row),
@@ -183,6 +183,7 @@ impl Fleet {
             count(&tally.back_parted),
             count(&tally.moved),
             count(&tally.reads_saying),
+            count(&tally.back_saying),
         );
         assert_eq!(tally.failures(), Vec::<String>::new());
         assert!(count(&tally.reads) > 1_000 && count(&tally.reads_saying) > 1_000);
