@@ -26,6 +26,9 @@ const DIFFERS: u8 = 3;
 
 /// Parses the arguments and does what they ask.
 pub fn run() -> ExitCode {
+    if let Some(code) = handover::starter::run() {
+        return code;
+    }
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve_command(&arguments),

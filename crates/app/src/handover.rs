@@ -1,7 +1,7 @@
 //! The listening sockets go to a new process of wellhead, and no connection is lost.
 //!
 //! Asked by SIGUSR2, `POST /upgrade` or `wellhead upgrade`, the running process (the predecessor) starts its binary
-//! again, which may be another one by now, with its own arguments. The new process (the successor) gets copies of the
+//! again, which may be another one by now, with its own arguments, by way of a [`starter`]. The new process (the successor) gets copies of the
 //! listening sockets as a service manager would give them (`LISTEN_FDS`), and a socket by the name [`READY_NAME`].
 //! It accepts nothing until its upstreams are verified; then it accepts, and says so. From then on the predecessor
 //! accepts nothing more and drains, as after SIGTERM. A listening socket is never closed by both, so its queue is
@@ -12,20 +12,23 @@
 //! has ended: their locks say so.
 
 pub(crate) mod command;
+pub(crate) mod starter;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use command_fds::{CommandFdExt as _, FdMapping};
+use command_fds::FdMapping;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wellhead_server::{AdminAction, AdminReply, AdminRole};
+
+use self::starter::Starter;
 
 /// The successor waits for its upstreams for [`VERIFIED_WITHIN`]; the rest is for its start.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -110,14 +113,14 @@ pub(crate) struct KeptSockets {
 /// The process that takes over, until it is ready. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Successor {
-    child: Child,
+    starter: Starter,
     ready: UnixDatagram,
+    is_ready: bool,
     deadline: Instant,
-    is_done: bool,
 }
 
 impl Successor {
-    /// Starts it.
+    /// Starts it. Waits for its process, for some milliseconds.
     pub(crate) fn start(sockets: &KeptSockets) -> io::Result<Self> {
         let (ready, theirs) = UnixDatagram::pair()?;
         ready.set_nonblocking(true)?;
@@ -133,65 +136,57 @@ impl Successor {
         let mappings = (FIRST_SOCKET..).zip(mappings);
         let mappings: Vec<_> =
             mappings.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
-        let mut command = Command::new(program()?);
-        command
-            .args(std::env::args_os().skip(1))
-            .env("LISTEN_FDS", mappings.len().to_string())
-            .env("LISTEN_FDNAMES", names.join(":"))
-            // They name this process.
-            .env_remove("LISTEN_PID")
-            .env_remove("LISTEN_FDS_FIRST_FD")
-            .env_remove("WATCHDOG_PID")
-            .fd_mappings(mappings)
-            .map_err(io::Error::other)?;
-        let child = command.spawn()?;
-        Ok(Self { child, ready, deadline: Instant::now() + READY_WITHIN, is_done: false })
+        let count = mappings.len().to_string();
+        let starter =
+            Starter::start(program()?.into(), std::env::args_os().skip(1), mappings, |command| {
+                command
+                    .env("LISTEN_FDS", count)
+                    .env("LISTEN_FDNAMES", names.join(":"))
+                    // They name this process.
+                    .env_remove("LISTEN_PID")
+                    .env_remove("LISTEN_FDS_FIRST_FD")
+                    .env_remove("WATCHDOG_PID");
+            })?;
+        Ok(Self { starter, ready, is_ready: false, deadline: Instant::now() + READY_WITHIN })
     }
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.starter.successor()
     }
 
     /// Waits until it is ready; an error in words if it ends before, or takes too long. May be dropped and called
     /// again.
     pub(crate) async fn wait_ready(&mut self) -> Result<(), String> {
-        let watched = async {
-            let mut message = [0; 64];
-            loop {
-                // An error says that it has not said anything yet, or that it has ended.
-                if let Ok(length) = self.ready.recv(&mut message)
-                    && &message[..length] == READY
-                {
-                    return Ok(());
-                }
-                if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
-                    return Err(ended(status));
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
+        if !self.is_ready {
+            let outcome = tokio::time::timeout_at(self.deadline, self.told_ready()).await;
+            outcome.unwrap_or_else(|_| {
+                Err(format!("the new process was not ready within {READY_WITHIN:?}"))
+            })?;
+            self.is_ready = true;
+        }
+        self.starter.release().await.map_err(|error| error.to_string())
+    }
+
+    async fn told_ready(&mut self) -> Result<(), String> {
+        let mut message = [0; 64];
+        loop {
+            // An error says that it has not said anything yet, or that it has ended.
+            if let Ok(length) = self.ready.recv(&mut message)
+                && &message[..length] == READY
+            {
+                return Ok(());
             }
-        };
-        let outcome = tokio::time::timeout_at(self.deadline, watched).await;
-        let outcome = outcome.unwrap_or_else(|_| {
-            Err(format!("the new process was not ready within {READY_WITHIN:?}"))
-        });
-        self.is_done = outcome.is_ok();
-        outcome
+            if let Some(status) = self.starter.ended().map_err(|error| error.to_string())? {
+                return Err(ended(status));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 }
 
 fn ended(status: ExitStatus) -> String {
     format!("the new process ended before it was ready ({status}); the log has its reasons")
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        if !self.is_done {
-            // It may have ended already.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
 }
 
 /// The binary as this process was started: its path may lead to another file by now.

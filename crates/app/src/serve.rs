@@ -429,8 +429,11 @@ impl Running {
         let admin = admin.map(|admin| admin.serve(Arc::clone(&self.pages)));
         let end = match is_open {
             true => {
-                systemd::tell_ready(&self.proxy.load());
-                self.succession.tell_ready();
+                match self.succession.predecessor() {
+                    // Which tells the service manager: it hears this process only from then on.
+                    Some(predecessor) => predecessor.tell_ready(),
+                    None => systemd::tell_ready(&self.proxy.load()),
+                }
                 self.studies.follow(&self.parts);
                 self.serve_until(until, &mut signals, &mut chains).await
             }

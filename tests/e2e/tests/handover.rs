@@ -89,6 +89,11 @@ fn is_running(pid: u64) -> bool {
         .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
 }
 
+fn parent(pid: u64) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 fn resident_kib(pid: u64) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -148,6 +153,8 @@ async fn hand_overs_fail_no_call() {
             });
             let next = handed_over.await.unwrap_or_else(|| panic!("{}", site.process.log()));
             assert_ne!(next, pid);
+            // A child of the service manager's, before that is told of it.
+            assert_ne!(parent(next), pid);
             let ended = until(BOUND, || async { (!is_running(pid)).then_some(()) });
             assert!(ended.await.is_some(), "{round}: {}", site.process.log());
             site.ready().await;

@@ -67,13 +67,6 @@ impl Succession {
         self.predecessor.as_ref()
     }
 
-    /// Tells the predecessor, if there is one, that connections are accepted.
-    pub(super) fn tell_ready(&self) {
-        if let Some(predecessor) = &self.predecessor {
-            predecessor.tell_ready();
-        }
-    }
-
     /// Asks for a hand-over.
     pub(super) fn ask(&self) {
         self.desk.ask();
