@@ -429,11 +429,7 @@ impl Running {
         let admin = admin.map(|admin| admin.serve(Arc::clone(&self.pages)));
         let end = match is_open {
             true => {
-                match self.succession.predecessor() {
-                    // Which tells the service manager: it hears this process only from then on.
-                    Some(predecessor) => predecessor.tell_ready(),
-                    None => systemd::tell_ready(&self.proxy.load()),
-                }
+                self.tell_ready();
                 self.studies.follow(&self.parts);
                 self.serve_until(until, &mut signals, &mut chains).await
             }

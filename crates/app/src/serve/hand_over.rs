@@ -13,6 +13,7 @@ use crate::handover::{
     HandOverDesk, HandOverRequest, KeptSockets, Predecessor, Successor, VERIFIED_WITHIN,
 };
 use crate::serve_error::ServeError;
+use crate::systemd;
 
 /// How often upstreams are looked at that are not verified yet.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -110,6 +111,15 @@ impl Running {
             open.send_replace(true);
         }
         Ok(())
+    }
+
+    /// Says that connections are accepted: to the predecessor, which tells the service manager of this process, or to
+    /// the service manager.
+    pub(super) fn tell_ready(&self) {
+        match &self.succession.predecessor {
+            Some(predecessor) => predecessor.tell_ready(),
+            None => systemd::tell_ready(&self.proxy.load()),
+        }
     }
 
     /// Waits until each chain has an upstream that can be asked; after a while it is enough that one has.
