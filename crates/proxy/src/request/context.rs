@@ -136,6 +136,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) room: Option<Arc<Ceiling>>,
     /// The newest block for the client, from the first step that needs it.
     newest: OnceLock<Option<Newest>>,
+    /// The block that the client said it knows, where an upstream has it.
+    pub(crate) known: Option<BlockNumber>,
     total: Duration,
     /// What it is doing.
     pub(crate) progress: &'a Progress,
@@ -172,6 +174,7 @@ impl<'a> RequestContext<'a> {
             view,
             room,
             newest,
+            known: None,
             total,
             progress,
             selection: None,

@@ -42,21 +42,22 @@ pub(crate) async fn catch_up(request: &mut RequestContext<'_>, known: BlockNumbe
     if !request.chain.pins {
         return;
     }
-    if (1..=AHEAD_MAX).contains(&blocks_missed(request, known)) {
+    let mut missed = blocks_missed(request, known);
+    if (1..=AHEAD_MAX).contains(&missed) {
         let _in_time = timeout(WAIT, learn(request, known)).await;
         request.renew_view();
+        missed = blocks_missed(request, known);
     }
     request.show(known);
+    request.known = Some(known).filter(|_| missed == 0);
 }
 
 /// The newest block that the client knows, now that it is answered; `None` where it did not say which one it knew.
+/// Not below that one where an upstream has it, though the upstream that told of it may fail meanwhile.
 pub(crate) fn known_block(request: &RequestContext<'_>) -> Option<u64> {
     request.ctx.known_block?;
-    let known = request.chain.heads.look(|view| {
-        let held = held(request, view).max(view.latest.map(|head| head.number));
-        request.floor(view).map(|floor| held.map_or(floor, |held| held.min(floor)))
-    });
-    known.map(|number| number.0)
+    let told = request.chain.heads.look(|view| request.floor(view));
+    told.max(request.known).map(|number| number.0)
 }
 
 /// How far the block is above those that can be asked for.
