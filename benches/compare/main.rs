@@ -56,9 +56,12 @@ async fn main() {
         print!("{}", usage());
         return;
     }
-    let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        print!("{}", usage());
-        std::process::exit(2);
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(why) => {
+            print!("{why}\n\n{}", usage());
+            std::process::exit(2);
+        }
     };
     let upstream = start_upstream(options.upstream).await;
     let certificate = Certificate::new();

@@ -26,8 +26,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// `None` when something is not understood.
-    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
+    /// The error names the argument that is not understood.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let (mut named, mut rounds, mut seconds) = (None, None, None);
         let (mut full, mut upstream) = (false, UpstreamKind::Fast);
         let (mut before, mut only) = (None, Vec::new());
@@ -38,36 +38,43 @@ impl Options {
                 full = true;
                 continue;
             }
-            let value = arguments.next()?;
+            let value = arguments.next().ok_or_else(|| format!("{name} has no value"))?;
+            let wrong = || format!("{name} {value}: not understood");
             match name.as_str() {
                 "--case" => {
                     let (mut cases, mut kept) = (Vec::new(), Vec::new());
                     for name in value.split(',') {
                         match Kept::named(name) {
                             Some(part) => kept.push(part),
-                            None => cases.push(Case::named(name)?),
+                            None => cases.push(Case::named(name).ok_or_else(wrong)?),
                         }
                     }
                     named = Some((cases, kept));
                 }
-                "--rounds" => rounds = Some(number(&value, ROUNDS_MAX)?),
-                "--seconds" => seconds = Some(number(&value, SECONDS_MAX)?),
-                "--before" => before = Some(PathBuf::from(value)).filter(|path| path.is_file()),
-                "--only" => only = value.split(',').map(Kind::named).collect::<Option<_>>()?,
+                "--rounds" => rounds = Some(number(&value, ROUNDS_MAX).ok_or_else(wrong)?),
+                "--seconds" => seconds = Some(number(&value, SECONDS_MAX).ok_or_else(wrong)?),
+                "--before" => {
+                    let file = Some(PathBuf::from(&value)).filter(|path| path.is_file());
+                    before = Some(file.ok_or_else(|| format!("{name} {value}: no such file"))?);
+                }
+                "--only" => {
+                    let kinds = value.split(',').map(Kind::named).collect::<Option<_>>();
+                    only = kinds.ok_or_else(wrong)?;
+                }
                 "--upstream" => {
                     upstream = match value.as_str() {
                         "fast" => UpstreamKind::Fast,
                         "geth" => UpstreamKind::Geth,
-                        _ => return None,
+                        _ => return Err(wrong()),
                     };
                 }
-                _ => return None,
+                _ => return Err(wrong()),
             }
         }
         let usual = if full { Case::ALL.to_vec() } else { Case::USUAL.to_vec() };
         let (cases, kept) = named.unwrap_or((usual, Kept::ALL.to_vec()));
         let seconds = seconds.unwrap_or(if full { 10 } else { 4 });
-        Some(Self {
+        Ok(Self {
             cases,
             kept,
             rounds: rounds.unwrap_or(if full { 5 } else { 3 }),
@@ -89,8 +96,8 @@ pub(crate) fn usage() -> String {
 usage: make bench, or scripts/bench [OPTION]...
   --case A[,B]    these cases only (see below)
   --full          all cases, in 5 rounds of 10 s turns
-  --rounds N      how often each contender gets its turn (3)
-  --seconds N     how long a turn is (4)
+  --rounds N      how often each contender gets its turn, 1 to 50 (3)
+  --seconds N     how long a turn is, 1 to 120 (4)
   --upstream U    fast: an upstream that costs next to nothing (the default);
                   geth: a real node, which then takes most of the other core
   --only A[,B]    these contenders only, such as wellhead,wellhead-traces: in every other round
