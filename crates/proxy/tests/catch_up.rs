@@ -176,3 +176,20 @@ async fn a_block_is_not_looked_for_while_all_upstreams_fail() {
     assert_eq!(told(&stage, Some(101)).await, (number(101), Some(101)));
     assert_eq!((elapsed(began), calls(&stage)), (Duration::ZERO, 0));
 }
+
+/// The upstream that takes the call on trial may have the block, though it told of a lower one last.
+#[tokio::test(start_paused = true)]
+async fn while_all_upstreams_fail_a_call_is_not_pinned_lower() {
+    let stage = stage();
+    stage.show_head(0, 101);
+    for place in 0..2 {
+        let upstream = stage.upstream(place);
+        (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
+        stage.peer(place).when("eth_getBlockByNumber", r#"["0x65",false]"#, block(101));
+    }
+    let call =
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let answer = stage.send_knowing(Some(101), call).await;
+    assert!(text(&answer).contains(r#""number":"0x65""#), "{}", text(&answer));
+}

@@ -243,7 +243,8 @@ impl Newest {
     }
 
     /// The newest block of the upstreams fit for a call of `row`: at least the agreed one, at most
-    /// the one that the client was shown.
+    /// the one that the client was shown, and that one where none is fit: an upstream that takes the call all the same
+    /// has come back, and may have the block.
     pub(crate) fn held(
         self,
         (row, eligible): (&MethodRow, UpstreamSet),
@@ -254,7 +255,7 @@ impl Newest {
         let Some(shown) = self.shown else { return self.agreed };
         let ask = PlanRequest::of(row, eligible);
         let held = highest_fit(&ask, view, roster, now);
-        held.map_or(self.agreed, |held| held.min(shown).max(self.agreed))
+        held.map_or(shown, |held| held.min(shown).max(self.agreed))
     }
 }
 
