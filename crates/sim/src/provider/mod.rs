@@ -49,7 +49,6 @@ pub use self::dial::{
     Shaping, StreamCap, StreamWay,
 };
 pub use self::draw::{DrawnDial, Truth};
-pub use self::draw_wire::{BodyTruth, EndTruth, ProtocolTruth};
 pub use self::knowledge::Matter;
 pub use self::preset::Preset;
 pub use self::wire::ProviderTls;
