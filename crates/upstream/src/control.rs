@@ -69,7 +69,7 @@ pub(crate) struct Controls {
 }
 
 /// What is counted and learnt, whatever the budget.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ControlCounts {
     gate: Gate,
     /// Those inside whose answers are long.
@@ -89,26 +89,6 @@ struct ControlCounts {
     /// Thousandths of a credit of pushed messages that are not in the ledger yet.
     pushed_thousandths: AtomicU64,
     demand: Demand,
-}
-
-impl ControlCounts {
-    fn new() -> Self {
-        Self {
-            gate: Gate::default(),
-            bulky: Gate::default(),
-            clients: ClientPlaces::default(),
-            parked: AtomicU32::new(0),
-            flows: AtomicU32::new(0),
-            spent: AtomicU64::new(0),
-            ledger: Ledger::default(),
-            refusals: Refusals::default(),
-            study: StudyHold::default(),
-            learnt_limit: LearntLimit::default(),
-            held: std::array::from_fn(|_| AtomicU64::new(0)),
-            pushed_thousandths: AtomicU64::new(0),
-            demand: Demand::default(),
-        }
-    }
 }
 
 /// What an exchange takes of the calls at once.
@@ -137,7 +117,7 @@ impl Controls {
             caps: None,
             credits: Arc::default(),
             calls: Arc::default(),
-            counts: Arc::new(ControlCounts::new()),
+            counts: Arc::default(),
         }
     }
 

@@ -180,13 +180,14 @@ pub struct Upstream {
     /// What the settings say that it keeps.
     pub(crate) history: ReachSettings,
     sharing: Option<Arc<dyn UpstreamSharing>>,
+    epoch: Instant,
     controls: Arc<Controls>,
     pub(crate) state: Arc<UpstreamState>,
 }
 
 /// What was learnt of an upstream, whatever its settings.
+#[derive(Default)]
 pub(crate) struct UpstreamState {
-    epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
     standing: AtomicU8,
     reported_chain: AtomicU64,
@@ -216,45 +217,6 @@ pub(crate) struct UpstreamState {
     version: VersionCell,
 }
 
-impl UpstreamState {
-    fn new(bounds: BreakerBounds, now: Instant) -> Self {
-        Self {
-            epoch: now,
-            standing: AtomicU8::new(0),
-            reported_chain: AtomicU64::new(0),
-            syncing: AtomicBool::new(false),
-            breaker: CircuitBreaker::new(bounds),
-            tried_by_clients: AtomicBool::new(false),
-            failure_rates: std::array::from_fn(|place| {
-                ClassFailureRate::new(CostClass::ALL[place], bounds)
-            }),
-            unknowns: Unknowns::default(),
-            dissents: Dissents::default(),
-            out_until: StampCell::default(),
-            latency: Default::default(),
-            latency_overall: PeakEwma::default(),
-            slow: Default::default(),
-            slow_batch: SlowMark::default(),
-            silence: StallDetector::default(),
-            reach: Reach::default(),
-            offers: Offers::default(),
-            no_batches_until: StampCell::default(),
-            attempts: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            last_problem: Mutex::new(None),
-            version: VersionCell::default(),
-        }
-    }
-
-    /// The breaker and those of the classes go by other bounds from now on. Rests that began go on.
-    fn set_bounds(&self, bounds: BreakerBounds) {
-        self.breaker.set_bounds(bounds);
-        for (class, failure_rate) in CostClass::ALL.iter().zip(&self.failure_rates) {
-            failure_rate.set_bounds(*class, bounds);
-        }
-    }
-}
-
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("id", &self.identity.id).finish_non_exhaustive()
@@ -264,16 +226,19 @@ impl fmt::Debug for Upstream {
 impl Upstream {
     /// An upstream of which nothing is known yet. `now` becomes its epoch.
     pub fn new(identity: Identity, slot: Slot, bounds: BreakerBounds, now: Instant) -> Self {
-        Self {
+        let upstream = Self {
             identity,
             redactor: Redactor::default(),
             slot,
             draining: AtomicBool::new(false),
             history: ReachSettings::default(),
             sharing: None,
+            epoch: now,
             controls: Arc::new(Controls::new(Budget::default())),
-            state: Arc::new(UpstreamState::new(bounds, now)),
-        }
+            state: Arc::default(),
+        };
+        upstream.set_bounds(bounds);
+        upstream
     }
 
     /// This upstream after its settings changed: `self` has the new ones, and takes over what `old` learnt
@@ -283,6 +248,7 @@ impl Upstream {
     pub fn succeeding(self, old: &Self) -> Self {
         Self {
             sharing: old.sharing.clone(),
+            epoch: old.epoch,
             controls: Arc::clone(&old.controls),
             state: Arc::clone(&old.state),
             ..self
@@ -291,7 +257,10 @@ impl Upstream {
 
     /// Its breakers go by these bounds from now on. Rests that began go on.
     pub fn set_bounds(&self, bounds: BreakerBounds) {
-        self.state.set_bounds(bounds);
+        self.state.breaker.set_bounds(bounds);
+        for (class, failure_rate) in CostClass::ALL.iter().zip(&self.state.failure_rates) {
+            failure_rate.set_bounds(*class, bounds);
+        }
     }
 
     /// Within another budget than that of the upstream that it succeeds. What was spent and learnt stays.
@@ -363,7 +332,7 @@ impl Upstream {
     }
 
     pub(crate) fn since_epoch(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.state.epoch)
+        now.saturating_duration_since(self.epoch)
     }
 
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
@@ -482,7 +451,7 @@ impl Upstream {
     /// When a control loop should probe it again; `None` when it needs no probe,
     /// an instant in the past when it is due.
     pub fn probe_due(&self, now: Instant) -> Option<Instant> {
-        let at = |stamp: Stamp| self.state.epoch + Duration::from_millis(stamp.ms());
+        let at = |stamp: Stamp| self.epoch + Duration::from_millis(stamp.ms());
         if let Some(until) = self.state.out_until.get() {
             return Some(at(until));
         }
@@ -711,11 +680,10 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
-        let (began, now) = (self.since_epoch(began), self.since_epoch(now));
         if verdict.health == HealthEffect::Good {
-            self.controls.answered(row.class, began, now);
+            self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
         }
-        self.settle_at(row, verdict, began, now)
+        self.settle_shared(row, verdict, began, now)
     }
 
     /// As [`Upstream::settle`] for one call of several in one exchange, whose time says little of
@@ -727,17 +695,7 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
-        self.settle_at(row, verdict, self.since_epoch(began), self.since_epoch(now))
-    }
-
-    /// As [`Upstream::settle`], with instants as times since the epoch.
-    fn settle_at(
-        &self,
-        row: &MethodRow,
-        verdict: &Verdict,
-        began: Duration,
-        now: Duration,
-    ) -> Change {
+        let (began, now) = (self.since_epoch(began), self.since_epoch(now));
         let span = ExchangeSpan { began: Stamp::at(began), ended: Stamp::at(now) };
         let took = now.saturating_sub(began);
         self.state
