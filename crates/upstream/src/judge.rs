@@ -405,17 +405,19 @@ fn presentable(body: &Bytes, span: Span, class: VerdictClass, error: &ErrorObjec
         text.trim().parse::<i64>().ok()
     });
     let code = code.unwrap_or_else(|| class.client_code());
-    let mut out = Vec::with_capacity(raw.len() + 64);
-    out.extend_from_slice(b"{\"code\":");
-    out.extend_from_slice(code.to_string().as_bytes());
-    out.extend_from_slice(b",\"message\":");
-    write::string(&mut out, if message.is_empty() { class.about() } else { &message });
+    error_object(code, if message.is_empty() { class.about() } else { &message }, data).into()
+}
+
+/// An error object in JSON; `data` is raw JSON.
+pub(crate) fn error_object(code: i64, message: &str, data: Option<&[u8]>) -> Vec<u8> {
+    let mut out = format!("{{\"code\":{code},\"message\":").into_bytes();
+    write::string(&mut out, message);
     if let Some(data) = data {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data);
     }
     out.push(b'}');
-    out.into()
+    out
 }
 
 fn page_head(body: &[u8]) -> Cow<'_, str> {
