@@ -200,7 +200,7 @@ impl Judge {
             method: row.name,
         };
         let found = self.rules.find(&subject, RuleScope::Reply);
-        let class = found.map_or(VerdictClass::Unknown, VerdictRule::class);
+        let class = found.map_or(VerdictClass::Unknown, |rule| rule.class);
         // Under another id an error may show the state of the upstream, never the result of this
         // call: on a mixed-up connection it is the revert of another call.
         if address == Address::SomeoneElse && !class.is_about_upstream() {
@@ -244,7 +244,7 @@ impl Judge {
         };
         let detail = format!("HTTP {} with {what}", reply.status);
         if let Some(found) = self.rules.find(&subject, RuleScope::Page) {
-            let detail = format!("{}: {detail}", found.class().about());
+            let detail = format!("{}: {detail}", found.class.about());
             return conclude(Some(found), rule, none(detail), reply, &subject);
         }
         let mut verdict = fault(rule, detail);
@@ -327,15 +327,12 @@ fn conclude(
     subject: &ErrorSubject<'_>,
 ) -> Verdict {
     let mut verdict = match found {
-        Some(rule) => {
-            let verdict = Verdict::new(rule.class(), rule.name(), payload);
-            Verdict {
-                elsewhere: rule.elsewhere(),
-                health: rule.health(),
-                learnt: rule.learn(subject),
-                ..verdict
-            }
-        }
+        Some(rule) => Verdict {
+            elsewhere: rule.elsewhere,
+            health: rule.health,
+            learnt: rule.learn(subject),
+            ..Verdict::new(rule.class, rule.name, payload)
+        },
         None => Verdict::new(VerdictClass::Unknown, otherwise, payload),
     };
     verdict.retry_after = reply.retry_after;
