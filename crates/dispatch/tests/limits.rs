@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{ScriptedTransport, Stage, ms, secs, settle, step, verified};
+use support::{ScriptedTransport, Stage, locally, ms, secs, settle, step, verified};
 use wellhead_dispatch::{ClientId, Failure, PLACES_MAX, now};
 use wellhead_eth::MethodTable;
 use wellhead_kit::{Act, Arrival, named_by};
@@ -141,8 +141,7 @@ impl Provider {
 /// Calls as they come, so many a second, whatever becomes of those before.
 async fn open_loop(stage: Stage, per_second: u32, lasts: Duration) {
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let mut ticks = tokio::time::interval(secs(1) / per_second);
         let until = now() + lasts;
         while now() < until {
@@ -150,15 +149,14 @@ async fn open_loop(stage: Stage, per_second: u32, lasts: Duration) {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move { stage.run("eth_call").await });
         }
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// Clients that each have one call under way.
 async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         for _ in 0..clients {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move {
@@ -170,8 +168,8 @@ async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
             });
         }
         tokio::time::sleep(lasts).await;
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// A provider of 125 calls/s that is not in the settings: used at 90 % or more, with less
@@ -290,8 +288,7 @@ async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
     let stage = stage(vec![(a.clone(), hundred), (b.clone(), terms())]);
     let mut rng = SmallRng::seed_from_u64(1);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    let took = locally(async {
         let mut calls = Vec::new();
         for _ in 0..5_000 {
             let pause = -rng.random_range(f64::EPSILON..1.0).ln() / 76.0;
@@ -309,8 +306,8 @@ async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
         }
         took.sort();
         took
-    });
-    let took = running.await;
+    })
+    .await;
     let spilled = b.count();
     let (p50, p95) = (took[took.len() / 2], took[took.len() * 95 / 100]);
     println!("{spilled} of 5000 spilled; waited {p50:?} (p50), {p95:?} (p95)");
@@ -435,24 +432,9 @@ async fn the_length_of_the_line_is_counted_once() {
     let one = BudgetTerms { calls_per_second: Some(10), ..terms() };
     let mut stage = stage(vec![(scripted(""), one)]);
     stage.total = secs(5);
-    let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
-        let mut running = Vec::new();
-        // A little less than ten a second: four seconds for the last of them.
-        for _ in 0..40 {
-            let stage = Rc::clone(&stage);
-            running.push(tokio::task::spawn_local(async move {
-                stage.run("eth_call").await.result.is_ok()
-            }));
-        }
-        let mut answered = 0;
-        for call in running {
-            answered += usize::from(call.await.expect("no panic"));
-        }
-        assert_eq!(answered, 40);
-    });
-    running.await;
+    // A little less than ten a second: four seconds for the last of them.
+    let outcomes = join_all((0..40).map(|_| stage.run("eth_call"))).await;
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
 }
 
 /// Found by seed 5157 of the simulation: of two that hold a call the one with the shorter
@@ -464,21 +446,8 @@ async fn the_shorter_line_counts_whichever_upstream_holds_the_call() {
     let mut stage = stage(vec![(scripted(""), few), (scripted(""), terms())]);
     stage.throttle(1, secs(100));
     stage.total = secs(5);
-    let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
-        let mut running = Vec::new();
-        for _ in 0..4 {
-            let stage = Rc::clone(&stage);
-            running.push(tokio::task::spawn_local(async move {
-                stage.run("eth_call").await.result.is_ok()
-            }));
-        }
-        for call in running {
-            assert!(call.await.expect("no panic"));
-        }
-    });
-    running.await;
+    let outcomes = join_all((0..4).map(|_| stage.run("eth_call"))).await;
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -567,8 +536,7 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
     let mut stage = stage(vec![(scripted("hang"), one)]);
     stage.total = secs(4);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let mut waiting = Vec::new();
         for _ in 0..=PLACES_MAX {
             let stage = Rc::clone(&stage);
@@ -590,8 +558,8 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
         assert!(!write.is_finished(), "it has a place");
         assert!(waiting[PLACES_MAX].is_finished(), "and the last has none");
         assert!(!waiting[PLACES_MAX - 1].is_finished());
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// A client with hundreds of calls in line is passed by others, call by call, and none of it is
@@ -604,8 +572,7 @@ async fn clients_take_turns_in_line() {
     let mut stage = stage(vec![(provider.transport(), bound)]);
     stage.total = secs(6);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let call = |client: ClientId| {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move {
@@ -632,8 +599,8 @@ async fn clients_take_turns_in_line() {
             assert!(call.await.expect("no panic").0);
         }
         assert_eq!(now() - began, ms(440 * 10), "no turn was lost");
-    });
-    running.await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -642,8 +609,7 @@ async fn of_a_full_line_the_client_that_has_most_gives_way() {
     let mut stage = stage(vec![(scripted("hang"), bound)]);
     stage.total = secs(4);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let call = |client: u64| {
             let stage = Rc::clone(&stage);
             let client = ClientId::V6(client);
@@ -659,8 +625,8 @@ async fn of_a_full_line_the_client_that_has_most_gives_way() {
         assert!(!other.is_finished(), "another client has a place");
         assert!(many[PLACES_MAX].is_finished(), "which was that of the last");
         assert!(!many[PLACES_MAX - 1].is_finished());
-    });
-    running.await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -692,22 +658,9 @@ async fn a_crowd_at_the_start_is_served() {
         let provider = Provider::new(Kind::Shaper(1e9), ms(200), Duration::ZERO);
         let mut stage = stage(vec![(provider.transport(), terms())]);
         stage.total = secs(30);
-        let (stage, began) = (Rc::new(stage), now());
-        let local = tokio::task::LocalSet::new();
-        let running = local.run_until(async {
-            let calls: Vec<_> = (0..crowd)
-                .map(|_| {
-                    let stage = Rc::clone(&stage);
-                    tokio::task::spawn_local(
-                        async move { stage.run("eth_call").await.result.is_ok() },
-                    )
-                })
-                .collect();
-            for call in calls {
-                assert!(call.await.expect("no panic"));
-            }
-        });
-        running.await;
+        let began = now();
+        let outcomes = join_all((0..crowd).map(|_| stage.run("eth_call"))).await;
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let rounds = (f64::from(crowd) / 32.0 + 1.0).log2().ceil() as u32;
         println!("{crowd} calls after {:?}, {rounds} rounds", now() - began);
         assert!(now() - began <= ms(210) * rounds, "{crowd}: {:?}", now() - began);

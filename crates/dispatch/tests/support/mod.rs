@@ -273,6 +273,11 @@ impl Stage {
     }
 }
 
+/// Runs `play`, whose calls may be local tasks.
+pub(crate) async fn locally<T>(play: impl Future<Output = T>) -> T {
+    tokio::task::LocalSet::new().run_until(play).await
+}
+
 /// Runs `method` over `scripts` and compares how the telling begins.
 pub(crate) async fn check(method: &str, scripts: &str, expected: &str) {
     check_with(method, scripts, |_| {}, expected).await;
