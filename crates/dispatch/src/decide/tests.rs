@@ -278,8 +278,7 @@ impl Play {
                 verdict.retry_after = pause;
                 let ended = now + TOOK;
                 actors[usize::from(slot.0)].paused_until = pause.map(|pause| ended + pause);
-                let settled =
-                    AttemptResult { verdict, began: now, ended, sent, rest: None, no_room: false };
+                let settled = AttemptResult::whole(verdict, now, ended, sent);
                 now = ended;
                 let tier = seen.0[usize::from(slot.0)].tier;
                 StepResult::Sent(attempts.end(&job, slot, tier, settled))

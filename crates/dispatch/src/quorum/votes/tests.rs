@@ -87,9 +87,8 @@ fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
                         true => VoteValue::Number(u64::from(word.as_bytes()[0])),
                         false => VoteValue::Digest([word.as_bytes()[0]; 32]),
                     };
-                    let (sent, ended) = (Sent::Maybe, now + MS);
-                    let settled =
-                        AttemptResult { verdict, began, ended, sent, rest: None, no_room: false };
+                    let ended = now + MS;
+                    let settled = AttemptResult::whole(verdict, began, ended, Sent::Maybe);
                     now = ended;
                     if class == "ok" {
                         attempts.note(&job, slot, &settled);
