@@ -78,7 +78,8 @@ fn a_rate_that_replicas_share_is_asked_for_and_held_like_any_other() {
     let grant = |granted, wait| LeaseGrant { granted, wait: ms(wait) };
     bucket.grant(grant(ask.want, 0), ms(3));
     check(&controls, "3:eth_call", "ok");
-    while controls.calls.take(terms_rate(&controls), 1.0, ms(4), Bound::Calls).is_ok() {}
+    let calls = controls.calls.as_ref().expect("a rate of calls");
+    while calls.take(1.0, ms(4), Bound::Calls).is_ok() {}
     bucket.ask(ms(5)).expect("it wants more");
     bucket.grant(grant(0, 300), ms(6));
     check(&controls, "7:eth_call", "calls/299ms");
@@ -153,10 +154,6 @@ fn places_that_replicas_share_are_held_by_parked_answers_too() {
     assert_eq!((controls.in_flight(), places.inside()), (2, 2));
     // A quarter of its fair share of four.
     assert!(controls.begin_flow() && !controls.begin_flow());
-}
-
-fn terms_rate(controls: &Controls) -> BudgetRate {
-    controls.budget.calls.expect("a rate of calls")
 }
 
 #[test]
