@@ -5,8 +5,8 @@
 //! connection, requests on a connection, time without a request, credits in buckets, a
 //! pace that is kept in silence, requests at once, a barred account, slow bodies; and
 //! what it knows: lag, history, methods, ranges, batches, lies. [`Preset`]s are whole
-//! providers, [`ProviderDials::draw`] makes random ones whose [`Truth`] is known, so that
-//! a measurement can be checked blind.
+//! providers, [`ProviderDials::draw`] makes random ones, so that a measurement can be
+//! checked blind.
 //!
 //! In order: a stream is welcomed or not, a barred account and a batch that is too large
 //! are refused, a request takes its slot and then its credits or is refused, waits for a
@@ -48,7 +48,7 @@ pub use self::dial::{
     AtOnce, CreditBucket, Falsehood, LimitScope, ProviderDials, Refill, RefusalForm, STREAMS_MAX,
     Shaping, StreamCap, StreamWay,
 };
-pub use self::draw::{DrawnDial, Truth};
+pub use self::draw::DrawnDial;
 pub use self::knowledge::Matter;
 pub use self::preset::Preset;
 pub use self::wire::ProviderTls;
