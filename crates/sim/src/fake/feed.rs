@@ -151,7 +151,9 @@ impl Subscriptions {
                 let criteria = params.and_then(|params| params.get(1)).cloned();
                 Topic::Logs(Criteria::read(&criteria.unwrap_or_else(|| json!({})))?)
             }
-            Some("newPendingTransactions") => Topic::Pending { seen: self.waiting() },
+            Some("newPendingTransactions") => {
+                Topic::Pending { seen: self.node.world().waiting_hashes() }
+            }
             Some(other) => {
                 let words = format!("no \"{other}\" subscription in eth namespace");
                 return Err(RpcError::new(-32601, words));
@@ -210,7 +212,7 @@ impl Subscriptions {
         if !watched || self.node.dials().fault.is_some() {
             return Vec::new();
         }
-        let now = self.waiting();
+        let now = self.node.world().waiting_hashes();
         let mut out = Vec::new();
         for (id, topic) in &mut self.topics {
             if let Topic::Pending { seen } = topic {
@@ -223,10 +225,6 @@ impl Subscriptions {
             }
         }
         out
-    }
-
-    fn waiting(&self) -> Vec<B256> {
-        self.node.world().all_waiting().iter().map(|tx| tx.hash).collect()
     }
 }
 

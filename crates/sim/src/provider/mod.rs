@@ -56,7 +56,7 @@ pub use self::wire::ProviderTls;
 use self::count::count;
 use self::desk::Desk;
 use self::wire::ProviderSocket;
-use crate::listen::{ACCEPT_PAUSE, CONNECTIONS_MAX, accept, listen};
+use crate::listen::{CONNECTIONS_MAX, accept, listen};
 use crate::node::SimNode;
 use crate::world::World;
 
@@ -155,17 +155,9 @@ async fn run(
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let accepted = tokio::select! {
+        let (stream, permit) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = accept(&listener, &room) => accepted,
-        };
-        let (stream, permit) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::debug!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
         };
         count(&desk.counters.connections);
         let (desk, tls, stop) = (Arc::clone(&desk), tls.clone(), stop.clone());
