@@ -23,7 +23,6 @@ use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{Reach, ReachSettings};
 use crate::redactor::Redactor;
-use crate::refusal::NamedPauses;
 use crate::set::Slot;
 use crate::sharing::{PEER_PAUSE_MIN, UpstreamSharing};
 use crate::silence::StallDetector;
@@ -300,20 +299,12 @@ impl Upstream {
         Self { history, ..self }
     }
 
-    /// Tells other replicas of the pauses that a refusal of `row` began.
-    fn tell_pauses(&self, row: &MethodRow, named: NamedPauses) {
-        let Some(sharing) = &self.sharing else { return };
-        for (method, pause) in [(None, named.whole), (Some(row.name), named.method)] {
-            if let Some(pause) = pause.filter(|pause| *pause >= PEER_PAUSE_MIN) {
-                sharing.tell_pause(method, pause);
-            }
-        }
-    }
-
-    /// Tells other replicas to leave it alone while a study leans on its limit.
-    pub(crate) fn tell_study(&self, time: Duration) {
-        if let Some(sharing) = self.sharing.as_ref().filter(|_| time >= PEER_PAUSE_MIN) {
-            sharing.tell_pause(None, time);
+    /// Tells other replicas of a pause of all calls or of those of one method, where it is worth it.
+    pub(crate) fn tell_pause(&self, method: Option<&'static str>, pause: Option<Duration>) {
+        if let Some(sharing) = &self.sharing
+            && let Some(pause) = pause.filter(|pause| *pause >= PEER_PAUSE_MIN)
+        {
+            sharing.tell_pause(method, pause);
         }
     }
 
@@ -732,7 +723,8 @@ impl Upstream {
                 self.count_failure(row.class, took, span.ended);
                 let asked = verdict.retry_after;
                 let named = self.controls.refused(row, began, now, asked, THROTTLE_REST);
-                self.tell_pauses(row, named);
+                self.tell_pause(None, named.whole);
+                self.tell_pause(Some(row.name), named.method);
                 Change::None
             }
             HealthEffect::Failed => self.failed(row.class, took, span, false),
