@@ -27,7 +27,7 @@ use wellhead_analyze::report::report;
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
-use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, RefusalForm};
+use wellhead_sim::provider::RefusalForm;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -75,8 +75,9 @@ fn near(seen: f64, expected: f64, what: &str) {
 async fn how_connections_end_is_found() {
     let world = world(1);
     for seed in 0..SEEDS {
-        let (dials, truth) = ProviderDials::draw_ends(&mut SmallRng::seed_from_u64(seed));
-        let EndTruth { requests, orderly: gently, idle } = truth;
+        let dials = ProviderDials::draw_ends(&mut SmallRng::seed_from_u64(seed));
+        let truth = (dials.recycle_after, !dials.recycle_abruptly, dials.idle_close);
+        let (requests, gently, idle) = truth;
         let plan = ConnectionPlan::new(1_200, SECOND * 6, HttpVersion::Auto, SECOND);
         let played = play(&world, dials, plan).await;
         let found = played.findings();
@@ -126,8 +127,9 @@ fn compared(found: &[Finding], held: &str, h1: f64, h2: f64, what: &str) {
 async fn the_quicker_protocol_is_found_and_none_where_none_is() {
     let world = world(1);
     for seed in 0..SEEDS {
-        let (dials, truth) = ProviderDials::draw_protocol(&mut SmallRng::seed_from_u64(seed));
-        let ProtocolTruth { http1, http2 } = truth;
+        let dials = ProviderDials::draw_protocol(&mut SmallRng::seed_from_u64(seed));
+        let each = dials.latency.base + dials.latency.jitter / 2;
+        let truth = (each + dials.http1_delay, each + dials.http2_delay);
         let sweep = Sweep {
             connections: vec![1, 4],
             http1_own: false,
@@ -140,7 +142,7 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:#?}");
-        let (h1, h2) = (http1.as_secs_f64(), http2.as_secs_f64());
+        let (h1, h2) = (truth.0.as_secs_f64(), truth.1.as_secs_f64());
         compared(&found, "4 connections", h1, h2, &what);
         // Where four calls share one connection, each waits for three others.
         let (h1, h2) = (4.0 * h1, h2);
@@ -160,8 +162,9 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
 async fn how_bodies_flow_is_found() {
     let world = world(60);
     for seed in 0..SEEDS {
-        let (dials, truth) = ProviderDials::draw_bodies(&mut SmallRng::seed_from_u64(seed));
-        let BodyTruth { per_second, in_turn } = truth;
+        let dials = ProviderDials::draw_bodies(&mut SmallRng::seed_from_u64(seed));
+        let truth = (dials.body_bytes_per_second, dials.bodies_in_turn);
+        let (per_second, in_turn) = truth;
         let mut rng = SmallRng::seed_from_u64(seed);
         let plan = BodiesPlan::new(5, 4, 3, HttpVersion::Auto, SECOND, &mut rng);
         let played = play(&world, dials, plan).await;

@@ -15,10 +15,30 @@ const H: &str = "0x1d59ff54b1eb26b013ce3cb5fc9dab3705b415a67127a003c3e61eb445bb8
 const ORIGIN: BlockHash = BlockHash([7; 32]);
 const HEIGHT: Pin = Pin::Block(Point::Height(BlockNumber(16)));
 
-fn key(method: &str, params: Option<&str>, pin: Pin, salt: &[u8]) -> Result<Key, Reason> {
+fn request<'a>(
+    method: &str,
+    params: Option<&'a [u8]>,
+    pin: Pin,
+    salt: &'a [u8],
+) -> CacheRequest<'a> {
     let row = MethodTable::standard().row(method);
-    let params = params.map(str::as_bytes);
-    Key::of(&CacheRequest { chain: ChainId(1), row, params, pin, head: None, salt })
+    CacheRequest { chain: ChainId(1), row, params, pin, head: None, salt }
+}
+
+fn key(method: &str, params: Option<&str>, pin: Pin, salt: &[u8]) -> Result<Key, Reason> {
+    Key::of(&request(method, params.map(str::as_bytes), pin, salt))
+}
+
+/// No two of these are the same.
+#[track_caller]
+fn all_differ(keys: impl IntoIterator<Item = Key>) {
+    let mut before = Vec::new();
+    for key in keys {
+        let digest = key.digest(&ORIGIN);
+        let is_new = before.iter().all(|(known, of)| *known != key && *of != digest);
+        assert!(is_new, "the one in place {} is that of another", before.len());
+        before.push((key, digest));
+    }
 }
 
 /// `'` stands for `"`, and the words A, B, H in quotes for addresses and a hash.
@@ -108,11 +128,7 @@ fn types() {
         "'ab'",
         "'AB'",
     ];
-    for (place, one) in values.iter().enumerate() {
-        for other in &values[place + 1..] {
-            differ(&format!("[{one}]"), &format!("[{other}]"));
-        }
-    }
+    all_differ(values.map(|value| plain(&format!("[{value}]"))));
 }
 
 #[test]
@@ -238,31 +254,19 @@ fn depth_and_size_are_bounded() {
 #[test]
 fn the_rest_of_the_call_is_in_the_key() {
     let params = Some("[\"0x00\"]");
-    let base = key("web3_sha3", params, Pin::Fixed, b"").unwrap();
-    let row = MethodTable::standard().row("web3_sha3");
-    let other_chain = CacheRequest {
-        chain: ChainId(10),
-        row,
-        params: params.map(str::as_bytes),
-        pin: Pin::Fixed,
-        head: None,
-        salt: b"",
-    };
-    let others = [
-        Key::of(&other_chain),
+    let request = request("web3_sha3", params.map(str::as_bytes), Pin::Fixed, b"");
+    let keys = [
+        Key::of(&request),
+        Key::of(&CacheRequest { chain: ChainId(10), ..request }),
         key("debug_preimage", params, Pin::Fixed, b""),
         key("web3_sha3", params, Pin::Fixed, b"x"),
         key("web3_sha3", params, Pin::Fixed, b"\0"),
         key("web3_sha3", params, Pin::Inclusion, b""),
         key("web3_sha3", params, Pin::Head, b""),
     ];
-    for (place, other) in others.iter().enumerate() {
-        assert_ne!(other.as_ref(), Ok(&base), "{place}");
-        for another in &others[place + 1..] {
-            assert_ne!(other, another);
-        }
-    }
-    assert_eq!(base.clone().as_bytes(), base.as_bytes());
+    let keys = keys.map(Result::unwrap);
+    assert_eq!(keys[0].clone().as_bytes(), keys[0].as_bytes());
+    all_differ(keys);
 }
 
 // Blocks.
@@ -298,12 +302,8 @@ fn a_block_is_what_the_pin_says_however_it_was_named() {
         "{}",
         "[]",
     ];
-    for (place, one) in spellings.iter().enumerate() {
-        for other in &spellings[place + 1..] {
-            assert_ne!(balance(&format!("['A',{one}]")), balance(&format!("['A',{other}]")));
-        }
-        assert_ne!(balance(&format!("['A',{one}]")), balance("['A']"), "{one}");
-    }
+    let spelled = spellings.map(|block| balance(&format!("['A',{block}]")));
+    all_differ(spelled.into_iter().chain([balance("['A']")]));
     // Elsewhere the same words are words.
     assert_ne!(balance("['latest','latest']"), balance("['safe','latest']"));
     assert_ne!(balance("['A','latest','latest']"), balance("['A','latest','safe']"));
@@ -320,22 +320,9 @@ fn pins_differ() {
         Point::Tag(BlockTag::Latest),
         Point::Tag(BlockTag::Safe),
     ];
-    let pins: Vec<Pin> = points
-        .iter()
-        .map(|point| Pin::Block(*point))
-        .chain(
-            points
-                .iter()
-                .flat_map(|from| points.iter().map(|to| Pin::Range { from: *from, to: *to })),
-        )
-        .collect();
-    let keys: Vec<Key> =
-        pins.iter().map(|pin| pinned("eth_getBalance", "['A','latest']", *pin)).collect();
-    for (place, key) in keys.iter().enumerate() {
-        for other in 0..place {
-            assert_ne!(*key, keys[other], "{:?} {:?}", pins[place], pins[other]);
-        }
-    }
+    let ranges = points.iter().flat_map(|from| points.map(|to| Pin::Range { from: *from, to }));
+    let pins = points.into_iter().map(Pin::Block).chain(ranges);
+    all_differ(pins.map(|pin| pinned("eth_getBalance", "['A','latest']", pin)));
 }
 
 #[test]
@@ -367,7 +354,7 @@ fn ends_of_a_range_and_members_of_objects() {
 #[test]
 fn overrides_are_in_the_key() {
     let call = |rest: &str| pinned("eth_call", &format!("[{{'to':'A'}},'latest'{rest}]"), HEIGHT);
-    let keys = [
+    all_differ([
         call(""),
         call(",null"),
         call(",{}"),
@@ -380,10 +367,7 @@ fn overrides_are_in_the_key() {
         call(",null,{'time':'0x1'}"),
         call(",{'A':{'state':{'H':'H'}}}"),
         call(",{'A':{'stateDiff':{'H':'H'}}}"),
-    ];
-    for (place, key) in keys.iter().enumerate() {
-        assert!(!keys[..place].contains(key), "{place}");
-    }
+    ]);
 }
 
 // Any documents.
@@ -607,8 +591,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(bytes: Vec<u8>) {
         for (method, pin) in [("web3_sha3", Pin::Fixed), ("eth_call", HEIGHT), ("eth_getLogs", HEIGHT)] {
-            let row = MethodTable::standard().row(method);
-            let _ = Key::of(&CacheRequest { chain: ChainId(1), row, params: Some(&bytes), pin, head: None, salt: b"" });
+            let _ = Key::of(&request(method, Some(&bytes), pin, b""));
         }
     }
 

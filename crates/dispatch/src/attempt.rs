@@ -15,7 +15,7 @@ use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 use crate::flow::Flowing;
 use crate::flow_account::FlowAccount;
 use crate::flows::{FlowPermit, MayFlow};
-use crate::health_log::note;
+use crate::health_log::ExchangeRecord;
 use crate::hedge_timer::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
@@ -31,6 +31,13 @@ pub(crate) struct AttemptResult {
     pub(crate) rest: Option<Box<dyn Rest>>,
     /// There was an answer, and no room for it.
     pub(crate) no_room: bool,
+}
+
+impl AttemptResult {
+    /// One without anything that follows.
+    pub(crate) fn whole(verdict: Verdict, began: Instant, ended: Instant, sent: Sent) -> Self {
+        Self { verdict, began, ended, sent, rest: None, no_room: false }
+    }
 }
 
 /// How long an answer waits for the memory of others: those are on their way to clients, most of
@@ -89,7 +96,6 @@ pub(crate) async fn attempt(
 ) -> AttemptResult {
     let SingleCall { row, body, upstream, transport, origin } = call;
     let began = in_flight.began();
-    let was_unwell = upstream.probe_due(began).is_some();
     let trace = origin.and_then(|origin| origin.attempt(upstream.slot(), began, transport));
     let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let (whole_max, bulky) = (limits.whole_max, row.class.is_heavy());
@@ -99,14 +105,11 @@ pub(crate) async fn attempt(
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, limits))).await;
     let ended = now();
-    let whole =
-        |verdict, sent| AttemptResult { verdict, began, ended, sent, rest: None, no_room: false };
+    let whole = |verdict, sent| AttemptResult::whole(verdict, began, ended, sent);
     let Judged { verdict, rest, waited } = match judged {
         Ok(judged) => judged,
         Err(error) => {
-            let verdict = upstream.redacted(Judge::standard().transport(&error));
-            let change = guarded.settle_error(&error, &verdict, ended);
-            note(upstream, row, &verdict, change, was_unwell, ended);
+            let verdict = guarded.fail(&error, ended);
             let no_room = error.kind == TransportErrorKind::NoRoom;
             return AttemptResult { no_room, ..whole(verdict, error.sent) };
         }
@@ -123,21 +126,20 @@ pub(crate) async fn attempt(
         let rest = guarded.flow(rest, &verdict, came, ended);
         return AttemptResult { rest: Some(rest), ..whole(verdict, sent) };
     }
-    let (verdict, change) = match inspect {
+    let verdict = match inspect {
         Some((inspect, body)) if subject(&verdict).is_some() => {
             guarded.hand_over(ended);
             let looked = inspected(inspect, upstream, (row, &body), verdict, time_limit.deadline);
             // Boxed, as no answer is inspected by default, and no call should carry its state.
             let verdict = Box::pin(looked).await;
-            let change = upstream.settle(row, &verdict, began, came);
-            (verdict, change)
+            guarded.record.settle(&verdict, came, ended);
+            verdict
         }
         Some(_) | None => {
-            let change = guarded.settle(&verdict, came);
-            (verdict, change)
+            guarded.settle(&verdict, came, ended);
+            verdict
         }
     };
-    note(upstream, row, &verdict, change, was_unwell, ended);
     whole(verdict, sent)
 }
 
@@ -354,9 +356,7 @@ impl AnswerRoom<'_> {
 /// An exchange in progress: counted as in flight, and its duration is recorded even if it is
 /// abandoned.
 pub(crate) struct Guarded<'a> {
-    upstream: &'a Arc<Upstream>,
-    row: &'a MethodRow,
-    began: Instant,
+    record: ExchangeRecord<'a>,
     time_limit: AttemptDeadline<'a>,
     /// Dropped with the future when the client goes away: the count stays true.
     /// `None` once a verdict was settled.
@@ -365,13 +365,13 @@ pub(crate) struct Guarded<'a> {
 
 impl<'a> Guarded<'a> {
     pub(crate) fn begin(
-        upstream: &'a Arc<Upstream>,
+        upstream: &'a Upstream,
         row: &'a MethodRow,
         in_flight: InFlight,
         time_limit: AttemptDeadline<'a>,
     ) -> Self {
-        let began = in_flight.began();
-        Self { upstream, row, began, time_limit, in_flight: Some(in_flight) }
+        let record = ExchangeRecord::new(upstream, row, in_flight.began());
+        Self { record, time_limit, in_flight: Some(in_flight) }
     }
 
     /// Waits for `work` until the deadline.
@@ -381,39 +381,43 @@ impl<'a> Guarded<'a> {
     ) -> Result<T, TransportError> {
         let late = || TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new());
         let AttemptDeadline { deadline, hedge_timer, .. } = self.time_limit;
-        within(work, self.began, deadline, hedge_timer).await.unwrap_or_else(|| Err(late()))
+        within(work, self.record.began, deadline, hedge_timer).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Whether the failure is the upstream's: one that ran out of time which was short
     /// from the start is not.
     fn is_to_blame(&self, error: &TransportError) -> bool {
-        let had = self.time_limit.deadline.saturating_duration_since(self.began);
+        let had = self.time_limit.deadline.saturating_duration_since(self.record.began);
         had >= self.time_limit.blame_after || !ran_out_of_time(error)
     }
 
-    /// Takes the verdict into account, and ends.
-    pub(crate) fn settle(&mut self, verdict: &Verdict, ended: Instant) -> Change {
-        let change = self.upstream.settle(self.row, verdict, self.began, ended);
+    /// Takes the verdict into account, as of `came`, and ends.
+    pub(crate) fn settle(&mut self, verdict: &Verdict, came: Instant, ended: Instant) {
+        let ExchangeRecord { upstream, row, began, .. } = self.record;
+        let change = upstream.settle(row, verdict, began, came);
         drop(self.ended());
-        change
+        self.record.tell(verdict, change, ended);
     }
 
     /// Takes a failure into account that is the upstream's, and ends without a verdict after any
     /// other.
-    pub(crate) fn settle_error(
-        mut self,
-        error: &TransportError,
-        verdict: &Verdict,
-        ended: Instant,
-    ) -> Change {
-        if self.is_to_blame(error) { self.settle(verdict, ended) } else { Change::None }
+    pub(crate) fn fail(mut self, error: &TransportError, ended: Instant) -> Verdict {
+        let record = self.record;
+        let verdict = record.upstream.redacted(Judge::standard().transport(error));
+        if self.is_to_blame(error) {
+            self.settle(&verdict, ended, ended);
+        } else {
+            self.give_up();
+            record.tell(&verdict, Change::None, ended);
+        }
+        verdict
     }
 
     /// The upstream's part is done: no other call waits for a place there, or hears that it is
     /// silent, while its answer is looked at.
     pub(crate) fn hand_over(&mut self, ended: Instant) {
         drop(self.ended());
-        self.upstream.heard(ended);
+        self.record.upstream.heard(ended);
     }
 
     /// The answer began well, and the rest of it flows to the client.
@@ -424,9 +428,10 @@ impl<'a> Guarded<'a> {
         came: Instant,
         ended: Instant,
     ) -> Box<dyn Rest> {
-        self.upstream.began_well(self.row, self.began, came);
-        let account = FlowAccount::new(self.ended(), self.row, entered.share);
-        let piece_timeout = self.time_limit.deadline.saturating_duration_since(self.began);
+        let ExchangeRecord { upstream, row, began, .. } = self.record;
+        upstream.began_well(row, began, came);
+        let account = FlowAccount::new(self.ended(), row, entered.share);
+        let piece_timeout = self.time_limit.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
             Payload::Result(beginning) => beginning,
             // What flows has a result.
@@ -450,8 +455,8 @@ impl<'a> Guarded<'a> {
 impl Drop for Guarded<'_> {
     fn drop(&mut self) {
         if self.in_flight.is_some() {
-            let now = now();
-            self.upstream.given_up(self.row, now.saturating_duration_since(self.began), now);
+            let (now, ExchangeRecord { upstream, row, began, .. }) = (now(), self.record);
+            upstream.given_up(row, now.saturating_duration_since(began), now);
         }
     }
 }

@@ -35,7 +35,7 @@ use wellhead_upstream::{
 use crate::attempt::{AnswerRoom, Guarded, whole};
 use crate::bounds::Bounds;
 use crate::client_id::ClientId;
-use crate::health_log::note;
+use crate::health_log::ExchangeRecord;
 use crate::hedge_timer::HedgeTimer;
 use crate::inspect::{Answered, subject, with_inspection};
 use crate::now;
@@ -111,7 +111,7 @@ pub async fn run_batch(
         return held(items);
     };
     let began = in_flight.began();
-    let was_unwell = upstream.probe_due(began).is_some();
+    let record = ExchangeRecord::new(upstream, row, began);
     let hedge_timer = bounds
         .hedging
         .filter(|_| is_another_well(roster, slot, began))
@@ -135,7 +135,7 @@ pub async fn run_batch(
     let took = ended.saturating_duration_since(began);
     upstream.batch_took(took);
     let is_counted = reply.as_ref().is_ok_and(|reply| reply.body.len() > whole_max);
-    let exchange = BatchExchange { items, upstream, row, began, was_unwell, ended };
+    let exchange = BatchExchange { items, record, ended };
     let verdicts = match reply {
         Err(error) => exchange.fail(guarded, &error, bytes_max),
         Ok(reply) => match scan_batch(&reply.body, items.len()) {
@@ -156,11 +156,7 @@ pub async fn run_batch(
 /// An exchange that ended.
 struct BatchExchange<'a> {
     items: &'a [BatchItem<'a>],
-    upstream: &'a Arc<Upstream>,
-    /// The row by which it is timed.
-    row: &'a MethodRow,
-    began: Instant,
-    was_unwell: bool,
+    record: ExchangeRecord<'a>,
     ended: Instant,
 }
 
@@ -173,26 +169,22 @@ impl BatchExchange<'_> {
             let detail = format!("the answers are longer than {bytes_max} bytes together");
             return self.alone("batch-too-large", detail);
         }
-        let verdict = self.upstream.redacted(Judge::standard().transport(error));
-        let change = guarded.settle_error(error, &verdict, self.ended);
-        note(self.upstream, self.row, &verdict, change, self.was_unwell, self.ended);
-        vec![verdict; self.items.len()]
+        vec![guarded.fail(error, self.ended); self.items.len()]
     }
 
     /// The upstream answered with something else than a batch.
     fn refuse(&self, mut guarded: Guarded<'_>, reply: &WireReply) -> Vec<Verdict> {
-        let upstream = self.upstream;
-        let verdict = upstream.redacted(Judge::standard().reply(self.row, reply));
-        let mut change = Change::None;
+        let ExchangeRecord { upstream, row, .. } = self.record;
+        let verdict = upstream.redacted(Judge::standard().reply(row, reply));
         if verdict.class.is_between_us_and_the_upstream() {
-            change = guarded.settle(&verdict, self.ended);
+            guarded.settle(&verdict, self.ended, self.ended);
         } else {
             guarded.give_up();
             upstream.refuses_batches(self.ended);
             let (id, detail) = (&upstream.identity().id, verdict.detail());
             tracing::info!(upstream = %id, %detail, "upstream does not accept batches; sending calls one by one");
+            self.record.tell(&verdict, Change::None, self.ended);
         }
-        note(upstream, self.row, &verdict, change, self.was_unwell, self.ended);
         self.alone("batch-refused", "the reply to the batch is not a batch".to_owned())
     }
 
@@ -210,7 +202,7 @@ impl BatchExchange<'_> {
         envelopes: &[Envelope],
     ) -> Vec<Verdict> {
         let verdicts = judge_items(self.items, reply, envelopes);
-        let verdicts = verdicts.into_iter().map(|it| self.upstream.redacted(it)).collect();
+        let verdicts = verdicts.into_iter().map(|it| self.record.upstream.redacted(it)).collect();
         guarded.hand_over(self.ended);
         verdicts
     }
@@ -218,7 +210,7 @@ impl BatchExchange<'_> {
     /// One exchange is one sign of health of each kind, however many items show it; only
     /// what is learnt of a method is learnt for each.
     fn settle_items(&self, verdicts: &[Verdict]) {
-        let Self { items, upstream, began, was_unwell, ended, .. } = *self;
+        let Self { items, record, ended } = *self;
         let mut seen: Vec<HealthEffect> = Vec::new();
         for (item, verdict) in items.iter().zip(verdicts) {
             if verdict.class != VerdictClass::Unsupported {
@@ -227,9 +219,9 @@ impl BatchExchange<'_> {
                 }
                 seen.push(verdict.health);
             }
-            let change = upstream.settle_shared(item.row, verdict, began, ended);
+            let change = record.upstream.settle_shared(item.row, verdict, record.began, ended);
             if change != Change::None || verdict.health != HealthEffect::Good {
-                note(upstream, item.row, verdict, change, was_unwell, ended);
+                ExchangeRecord { row: item.row, ..record }.tell(verdict, change, ended);
             }
         }
     }

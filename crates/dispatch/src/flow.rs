@@ -37,11 +37,8 @@ const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Flowing {
     /// Where the rest waits between the pieces.
     place: FlowPlace,
-    piece_timeout: Duration,
     began: Instant,
-    bytes: u64,
-    bytes_max: u64,
-    nesting: Nesting,
+    reading: FlowReading,
     /// The longest that the client took for a piece.
     client_pause: Duration,
 }
@@ -75,15 +72,8 @@ impl Flowing {
         let mut nesting = Nesting::in_object();
         nesting.read(beginning);
         place.park(Parked { rest, account, since: began });
-        Self {
-            place,
-            piece_timeout,
-            began,
-            bytes: 0,
-            bytes_max: BYTES_MAX,
-            nesting,
-            client_pause: Duration::ZERO,
-        }
+        let reading = FlowReading { piece_timeout, bytes: 0, bytes_max: BYTES_MAX, nesting };
+        Self { place, began, reading, client_pause: Duration::ZERO }
     }
 
     async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
@@ -100,16 +90,14 @@ impl Flowing {
         if asked_at > self.due() {
             return error("a large answer was taken too slowly");
         }
-        let Self { place, piece_timeout, bytes, bytes_max, nesting, client_pause, .. } = self;
-        let mut work = AtWork { place, parked: Some(parked) };
+        let mut work = AtWork { place: &self.place, parked: Some(parked) };
         let parked = work.parked.as_mut()?;
-        let mut reading = Reading { bytes, bytes_max: *bytes_max, nesting };
-        let piece = reading.next(&mut *parked.rest, *piece_timeout).await;
+        let piece = self.reading.next(&mut *parked.rest).await;
         parked.since = now();
         match (&piece, parked.account.take()) {
             (Some(Ok(_)), account) => parked.account = account,
             (None, Some(account)) => account.was_whole(),
-            (Some(Err(error)), Some(account)) if *client_pause < CLIENT_PAUSE_MAX => {
+            (Some(Err(error)), Some(account)) if self.client_pause < CLIENT_PAUSE_MAX => {
                 account.failed(error);
             }
             (Some(Err(_)) | None, _) => {}
@@ -119,30 +107,28 @@ impl Flowing {
 
     /// When the next piece has to be asked for at the latest.
     fn due(&self) -> Instant {
-        let paced = GRACE + Duration::from_secs(self.bytes / BYTES_PER_SECOND_MIN);
+        let paced = GRACE + Duration::from_secs(self.reading.bytes / BYTES_PER_SECOND_MIN);
         self.began + paced.min(TIME_MAX)
     }
 }
 
 /// What is counted of an answer while it is read.
-struct Reading<'a> {
-    bytes: &'a mut u64,
+#[derive(Debug)]
+struct FlowReading {
+    piece_timeout: Duration,
+    bytes: u64,
     bytes_max: u64,
-    nesting: &'a mut Nesting,
+    nesting: Nesting,
 }
 
-impl Reading<'_> {
-    async fn next(
-        &mut self,
-        rest: &mut dyn Rest,
-        piece_timeout: Duration,
-    ) -> Option<Result<Bytes, TransportError>> {
+impl FlowReading {
+    async fn next(&mut self, rest: &mut dyn Rest) -> Option<Result<Bytes, TransportError>> {
         let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
-        match tokio::time::timeout(piece_timeout, rest.next()).await {
+        match tokio::time::timeout(self.piece_timeout, rest.next()).await {
             Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
             Ok(Some(Ok(piece))) => {
-                *self.bytes += piece.len() as u64;
-                if *self.bytes > self.bytes_max {
+                self.bytes += piece.len() as u64;
+                if self.bytes > self.bytes_max {
                     return error(TransportErrorKind::TooLarge, "the answer does not end");
                 }
                 self.nesting.read(&piece);
@@ -205,7 +191,7 @@ mod tests {
         let endless = Box::new(Endless(Bytes::from(vec![b'0'; piece_bytes])));
         let mut flowing = Flowing::new(endless, b"", SECOND, None, place(), now());
         // The real one takes minutes to be read without optimisation.
-        flowing.bytes_max = SHORT_MAX;
+        flowing.reading.bytes_max = SHORT_MAX;
         let mut taken = 0;
         let error = loop {
             match flowing.next().await.expect("no end") {
@@ -273,7 +259,7 @@ mod tests {
         let began = now();
         while flowing.next().await.expect("no end").is_ok() {
             // The real number takes minutes to be read without optimisation.
-            flowing.bytes += 64 << 20;
+            flowing.reading.bytes += 64 << 20;
             tokio::time::sleep(SECOND * 60).await;
         }
         assert_eq!(now() - began, HOUR + SECOND * 60);

@@ -4,7 +4,7 @@ use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_transport::TransportError;
 use wellhead_upstream::{Change, FlowShare, InFlight, Judge};
 
-use crate::health_log::note;
+use crate::health_log::ExchangeRecord;
 use crate::now;
 
 /// The call that a flowing answer belongs to: it went well only when the answer came to its end.
@@ -45,8 +45,6 @@ impl FlowAccount {
     pub(crate) fn failed(self, error: &TransportError) {
         let (upstream, began, now) = (self.in_flight.upstream(), self.in_flight.began(), now());
         let verdict = upstream.redacted(Judge::standard().transport(error));
-        let was_unwell = upstream.probe_due(began).is_some();
-        let change = upstream.settle(self.row, &verdict, began, now);
-        note(upstream, self.row, &verdict, change, was_unwell, now);
+        ExchangeRecord::new(upstream, self.row, began).settle(&verdict, now, now);
     }
 }

@@ -48,16 +48,7 @@ impl Flow {
     }
 }
 
-#[derive(Default)]
-struct FlowTable {
-    flows: Mutex<Vec<Arc<Flow>>>,
-}
-
-impl FlowTable {
-    fn remove(&self, flow: &Arc<Flow>) {
-        self.flows.lock().retain(|it| !Arc::ptr_eq(it, flow));
-    }
-}
+type FlowTable = Mutex<Vec<Arc<Flow>>>;
 
 /// Places for large answers on their way to clients.
 pub struct Flows {
@@ -83,7 +74,7 @@ impl Flows {
         // Ended after the lock: that closes its connection.
         let mut given_way = None;
         {
-            let mut flows = self.table.flows.lock();
+            let mut flows = self.table.lock();
             if flows.len() >= self.max {
                 let place = gives_way(&flows, client, now)?;
                 let loser = flows.swap_remove(place);
@@ -141,7 +132,7 @@ impl FlowPlace {
 
 impl Drop for FlowPlace {
     fn drop(&mut self) {
-        self.table.remove(&self.flow);
+        self.table.lock().retain(|it| !Arc::ptr_eq(it, &self.flow));
     }
 }
 

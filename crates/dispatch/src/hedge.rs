@@ -34,7 +34,7 @@ use crate::attempt::{AttemptResult, attempt};
 use crate::attempts::Consequence;
 use crate::context::RunContext;
 use crate::decide::{AwaitedAttempt, SendStep, hedge};
-use crate::health_log::note;
+use crate::health_log::ExchangeRecord;
 use crate::hedge_timer::HedgeTimer;
 use crate::now;
 use crate::run::{Run, try_pay};
@@ -258,10 +258,8 @@ fn usual(upstream: &Upstream, class: CostClass) -> Duration {
 /// answer then it will not answer now.
 fn left_behind(began: Instant, now: Instant) -> AttemptResult {
     let what = "it rested and came back since, and did not answer";
-    let sent = Sent::Maybe;
-    let verdict =
-        Judge::standard().transport(&TransportError::new(TransportErrorKind::Timeout, sent, what));
-    AttemptResult { verdict, began, ended: now, sent, rest: None, no_room: false }
+    let error = TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what);
+    AttemptResult::whole(Judge::standard().transport(&error), began, now, Sent::Maybe)
 }
 
 /// Another upstream answered while `upstream` answered no call: that is a failure, although the
@@ -274,9 +272,7 @@ fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, n
     let error = TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what);
     let mut verdict = Judge::standard().transport(&error);
     verdict.health = HealthEffect::FailedAtOnce;
-    let was_unwell = upstream.probe_due(began).is_some();
-    let change = upstream.settle(row, &verdict, began, now);
-    note(upstream, row, &verdict, change, was_unwell, now);
+    ExchangeRecord::new(upstream, row, began).settle(&verdict, now, now);
 }
 
 /// Whichever attempt ends first, and whether it was the first of them.

@@ -134,14 +134,8 @@ impl Preview<'_> {
     /// The attempt at `slot` ends as one does that found no connection.
     fn fail(&mut self, slot: Slot) {
         let payload = Payload::None { detail: String::new() };
-        let settled = AttemptResult {
-            verdict: Verdict::new(VerdictClass::Fault, "connect", payload),
-            began: self.now,
-            ended: self.now,
-            sent: Sent::No,
-            rest: None,
-            no_room: false,
-        };
+        let verdict = Verdict::new(VerdictClass::Fault, "connect", payload);
+        let settled = AttemptResult::whole(verdict, self.now, self.now, Sent::No);
         self.attempts.begun += 1;
         let end = self.attempts.end(self.job, slot, self.context.tier(slot), settled);
         self.attempts.result = StepResult::Sent(end);

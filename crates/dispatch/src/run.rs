@@ -8,7 +8,7 @@ use rand::Rng;
 use wellhead_eth::{Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
-use wellhead_upstream::{InFlight, LimitedBy, Slot, Upstream};
+use wellhead_upstream::{CALL_ID, InFlight, LimitedBy, Slot, Upstream};
 
 use crate::attempt::{AttemptDeadline, AttemptResult, SingleCall};
 use crate::attempts::{Attempts, Consequence, Position, StepResult};
@@ -24,9 +24,6 @@ use crate::now;
 use crate::outcome::{Failure, Outcome};
 use crate::wait_queue::{Claim, latest_turn};
 use crate::worker_upstreams::WorkerUpstreams;
-
-/// The id that every single call carries upstream; the client's own never travels.
-const CALL_ID: u64 = 1;
 
 /// Tries the candidates of `plan` until one settles `job`.
 ///
@@ -79,6 +76,7 @@ impl CallBodies {
     }
 }
 
+/// The body under our id: the client's own never travels.
 fn wire_body(method: &str, params: Option<&[u8]>) -> Bytes {
     let mut body = Vec::with_capacity(64 + method.len() + params.map_or(2, <[u8]>::len));
     write::call(&mut body, CALL_ID, method, params);

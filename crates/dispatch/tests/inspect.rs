@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{ScriptedTransport, Stage, Step, dynamic};
+use support::{ScriptedTransport, Stage, Step, ballot, dynamic};
 use wellhead_dispatch::{
-    Answered, Ballot, BatchItem, Heard, Inspect, Inspection, Inspections, Otherwise, Quorum,
-    WorkerUpstreams, now,
+    Answered, BatchItem, Heard, Inspect, Inspection, Inspections, WorkerUpstreams, now,
 };
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_upstream::{Condition, Upstream, VerdictClass};
@@ -180,16 +179,8 @@ async fn a_transaction_is_taken_by_an_upstream_that_answers_soundly() {
 
 #[tokio::test(start_paused = true)]
 async fn a_void_answer_has_no_voice_in_a_quorum() {
-    let quorum = Quorum {
-        agree: 2,
-        of: 3,
-        wait: Duration::from_secs(2),
-        on_dispute: Otherwise::Fail,
-        on_low_participation: Otherwise::Fail,
-    };
-    let ballot = Ballot { quorum, is_final: true, largest: false };
     let (mut stage, _) = stage("ok | 5ms~ok | 9ms~ok", suspicious("a"));
-    stage.ballot = Some(ballot);
+    stage.ballot = Some(ballot());
     let outcome = stage.run("eth_call").await;
     assert_eq!(stage.tell(&outcome), r#"a=void b=answer c=answer -> b "0x1""#);
     assert_eq!(outcome.trail.heard, Some(Heard { agreed: 2, heard: 2 }));

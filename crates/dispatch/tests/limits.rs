@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{ScriptedTransport, Stage, ms, secs, settle, step, verified};
+use support::{ScriptedTransport, Stage, locally, ms, scripted, secs, settle, step, verified};
 use wellhead_dispatch::{ClientId, Failure, PLACES_MAX, now};
 use wellhead_eth::MethodTable;
 use wellhead_kit::{Act, Arrival, named_by};
@@ -26,8 +26,16 @@ fn terms() -> BudgetTerms<'static> {
     BudgetTerms { learn: true, ..BudgetTerms::default() }
 }
 
-/// Upstreams `a`, `b`, ... over these transports, a tier each, within these budgets.
-fn stage(upstreams: Vec<(Arc<ScriptedTransport>, BudgetTerms<'_>)>) -> Stage {
+/// Upstreams `a`, `b`, ... that play these scripts, a tier each, within these budgets.
+fn stage<'a>(upstreams: impl IntoIterator<Item = (&'a str, BudgetTerms<'a>)>) -> Stage {
+    let played = |(script, terms)| (Arc::new(scripted(script)), terms);
+    stage_over(upstreams.into_iter().map(played))
+}
+
+/// As [`stage`], over these transports.
+fn stage_over<'a>(
+    upstreams: impl IntoIterator<Item = (Arc<ScriptedTransport>, BudgetTerms<'a>)>,
+) -> Stage {
     let tiers = [Tier::Primary, Tier::Fallback, Tier::Public];
     let places = (0..).map(Slot).zip(tiers);
     let upstreams = places.zip(upstreams).map(|((slot, tier), (transport, terms))| {
@@ -39,10 +47,6 @@ fn stage(upstreams: Vec<(Arc<ScriptedTransport>, BudgetTerms<'_>)>) -> Stage {
     let mut stage = Stage::of(upstreams);
     stage.total = secs(5);
     stage
-}
-
-fn scripted(script: &str) -> Arc<ScriptedTransport> {
-    Arc::new(support::scripted(script))
 }
 
 /// What a provider of the mind saw.
@@ -141,8 +145,7 @@ impl Provider {
 /// Calls as they come, so many a second, whatever becomes of those before.
 async fn open_loop(stage: Stage, per_second: u32, lasts: Duration) {
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let mut ticks = tokio::time::interval(secs(1) / per_second);
         let until = now() + lasts;
         while now() < until {
@@ -150,15 +153,14 @@ async fn open_loop(stage: Stage, per_second: u32, lasts: Duration) {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move { stage.run("eth_call").await });
         }
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// Clients that each have one call under way.
 async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         for _ in 0..clients {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move {
@@ -170,15 +172,15 @@ async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
             });
         }
         tokio::time::sleep(lasts).await;
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// A provider of 125 calls/s that is not in the settings: used at 90 % or more, with less
 /// than 1 % of refusals, the first ones included.
 async fn check_bucket(refusal: &'static str, terms: BudgetTerms<'static>, demand: u32) {
     let provider = Provider::new(Kind::Bucket(125.0, refusal), ms(40), secs(10));
-    let stage = stage(vec![(provider.transport(), terms)]);
+    let stage = stage_over([(provider.transport(), terms)]);
     open_loop(stage, demand, secs(120)).await;
     let seen = provider.seen.lock();
     let used = seen.accepted_late as f64 / (125.0 * 110.0);
@@ -220,7 +222,7 @@ async fn a_known_rate_is_kept() {
 async fn a_silent_shaper_is_driven_without_a_queue() {
     for (per_second, latency, clients) in [(250.0, ms(100), 200), (100.0, ms(200), 500)] {
         let provider = Provider::new(Kind::Shaper(per_second), latency, secs(30));
-        let stage = stage(vec![(provider.transport(), terms())]);
+        let stage = stage_over([(provider.transport(), terms())]);
         closed_loop(stage, clients, secs(90)).await;
         let seen = provider.seen.lock();
         let used = seen.accepted_late as f64 / (per_second * 60.0);
@@ -236,14 +238,13 @@ async fn a_silent_shaper_is_driven_without_a_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_held_is_passed_over_at_no_cost() {
-    let (a, b) = (scripted(""), scripted(""));
     let one = BudgetTerms { calls_per_second: Some(1), ..terms() };
-    let stage = stage(vec![(a.clone(), one), (b.clone(), terms())]);
+    let stage = stage([("", one), ("", terms())]);
     let told = [stage.run("eth_call").await, stage.run("eth_call").await];
     assert_eq!(stage.tell(&told[0]), r#"a=answer -> a "0x1""#);
     assert_eq!(stage.tell(&told[1]), r#"b=answer -> b "0x1""#);
     // Planned behind the next tier, as its wait is long; asked, it would have been held.
-    assert_eq!((a.count(), b.count()), (1, 1));
+    assert_eq!(stage.exchanges(), [1, 1]);
     assert_eq!(stage.upstream(0).totals(), (1, 0));
 }
 
@@ -252,9 +253,8 @@ async fn who_is_held_is_passed_over_at_no_cost() {
 /// would for 105 ms: that one is paid for.
 #[tokio::test(start_paused = true)]
 async fn a_cheaper_tier_is_waited_for_when_it_is_free_in_a_moment() {
-    let (a, b) = (scripted(""), scripted(""));
     let twenty = BudgetTerms { calls_per_second: Some(20), ..terms() };
-    let stage = stage(vec![(a.clone(), twenty), (b.clone(), terms())]);
+    let stage = stage([("", twenty), ("", terms())]);
     let began = now();
     let timed = async || {
         let told = stage.tell(&stage.run("eth_call").await);
@@ -270,8 +270,7 @@ async fn a_cheaper_tier_is_waited_for_when_it_is_free_in_a_moment() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_waited_for_before_the_next_tier_is_paid() {
     for (pause, after, by) in [(99, 99, 'a'), (101, 0, 'b')] {
-        let (a, b) = (scripted(""), scripted(""));
-        let mut stage = stage(vec![(a.clone(), terms()), (b.clone(), terms())]);
+        let mut stage = stage([("", terms()), ("", terms())]);
         stage.throttle(0, ms(pause));
         let wait = stage.upstream(0).throttled_for(now()).expect("a pause");
         assert_eq!(wait, ms(pause));
@@ -285,13 +284,11 @@ async fn a_pause_is_waited_for_before_the_next_tier_is_paid() {
 /// Calls that bunch up, at 0.8 of what the primary lets go: what they cost at the next tier.
 #[tokio::test(start_paused = true)]
 async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
-    let (a, b) = (scripted(""), scripted(""));
     let hundred = BudgetTerms { calls_per_second: Some(100), ..terms() };
-    let stage = stage(vec![(a.clone(), hundred), (b.clone(), terms())]);
+    let stage = stage([("", hundred), ("", terms())]);
     let mut rng = SmallRng::seed_from_u64(1);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    let took = locally(async {
         let mut calls = Vec::new();
         for _ in 0..5_000 {
             let pause = -rng.random_range(f64::EPSILON..1.0).ln() / 76.0;
@@ -309,9 +306,9 @@ async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
         }
         took.sort();
         took
-    });
-    let took = running.await;
-    let spilled = b.count();
+    })
+    .await;
+    let spilled = stage.exchanges()[1];
     let (p50, p95) = (took[took.len() / 2], took[took.len() * 95 / 100]);
     println!("{spilled} of 5000 spilled; waited {p50:?} (p50), {p95:?} (p95)");
     assert!(spilled <= 250, "{spilled}");
@@ -320,9 +317,8 @@ async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_hold_is_noted_in_the_trail() {
-    let (a, b) = (scripted("50ms~ok"), scripted(""));
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let stage = stage(vec![(a, one), (b, terms())]);
+    let stage = stage([("50ms~ok", one), ("", terms())]);
     let (_, second) = tokio::join!(stage.run("eth_call"), stage.run("eth_call"));
     assert_eq!(second.trail.holds.len(), 1);
     assert_eq!(second.trail.line(&stage.roster), "b=answer/result:0ms a=held/in_flight:1ms");
@@ -332,7 +328,7 @@ async fn a_short_hold_is_noted_in_the_trail() {
 #[tokio::test(start_paused = true)]
 async fn when_all_hold_it_the_call_waits_for_the_first() {
     let one = |calls| BudgetTerms { calls_per_second: Some(calls), ..terms() };
-    let stage = stage(vec![(scripted(""), one(1)), (scripted(""), one(2))]);
+    let stage = stage([("", one(1)), ("", one(2))]);
     for expected in ["a", "b", "b"] {
         let told = stage.tell(&stage.run("eth_call").await);
         assert!(told.starts_with(expected), "{told}");
@@ -343,16 +339,15 @@ async fn when_all_hold_it_the_call_waits_for_the_first() {
 /// `b` refused the method recently, so it is a last resort.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call_for_long() {
-    let (a, b) = (scripted(&"50ms~ok ".repeat(3)), scripted("ok"));
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let mut stage = stage(vec![(a.clone(), one), (b.clone(), terms())]);
+    let mut stage = stage([(&*"50ms~ok ".repeat(3), one), ("ok", terms())]);
     for class in [VerdictClass::Answer, VerdictClass::Unsupported] {
         settle(stage.upstream(1), "eth_call", class, Duration::ZERO);
     }
     for outcome in join_all((0..3).map(|_| stage.run("eth_call"))).await {
         assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
     }
-    assert_eq!((a.count(), b.count()), (3, 0));
+    assert_eq!(stage.exchanges(), [3, 0]);
     stage.throttle(0, secs(10));
     let outcome = stage.run("eth_call").await;
     assert_eq!(stage.tell(&outcome), r#"b=answer -> b "0x1""#);
@@ -361,7 +356,7 @@ async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call
 #[tokio::test(start_paused = true)]
 async fn who_failed_is_followed_by_who_held_it() {
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let stage = stage(vec![(scripted("ok internal"), terms()), (scripted("80ms~ok"), one)]);
+    let stage = stage([("ok internal", terms()), ("80ms~ok", one)]);
     // The first is for a: then b is busy while a fails.
     stage.run("eth_call").await;
     let busy = stage.upstream(1).admit(MethodTable::standard().row("eth_call"), 1, now());
@@ -384,7 +379,7 @@ async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
     ] {
         let one = BudgetTerms { in_flight: Some(1), ..terms() };
         let script = format!("ok {}", format!("{bad} ").repeat(20));
-        let stage = stage(vec![(scripted(&script), terms()), (scripted("80ms~ok"), one)]);
+        let stage = stage([(&*script, terms()), ("80ms~ok", one)]);
         // The first is for a: then b is busy while a fails.
         stage.run("eth_call").await;
         let row = MethodTable::standard().row("eth_call");
@@ -411,7 +406,7 @@ async fn who_has_the_block_is_waited_for_whatever_those_behind_say() {
         ("missing", [100, 100], "a=missing_data -> a {"),
         ("null", [100, 100], "a=null -> a null"),
     ] {
-        let mut stage = stage(vec![(scripted(word), terms()), (scripted("ok"), terms())]);
+        let mut stage = stage([(word, terms()), ("ok", terms())]);
         stage.heads = heads.to_vec();
         stage.throttle(1, secs(3));
         let found = stage.tell(&stage.run("eth_getBlockByNumber").await);
@@ -423,7 +418,7 @@ async fn who_has_the_block_is_waited_for_whatever_those_behind_say() {
 /// a well one was busy.
 #[tokio::test(start_paused = true)]
 async fn the_second_opinion_is_waited_for() {
-    let mut stage = stage(vec![(scripted("strange"), terms()), (scripted("ok"), terms())]);
+    let mut stage = stage([("strange", terms()), ("ok", terms())]);
     stage.throttle(1, secs(3));
     assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=unknown b=answer -> b "0x1""#);
 }
@@ -433,26 +428,11 @@ async fn the_second_opinion_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn the_length_of_the_line_is_counted_once() {
     let one = BudgetTerms { calls_per_second: Some(10), ..terms() };
-    let mut stage = stage(vec![(scripted(""), one)]);
+    let mut stage = stage([("", one)]);
     stage.total = secs(5);
-    let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
-        let mut running = Vec::new();
-        // A little less than ten a second: four seconds for the last of them.
-        for _ in 0..40 {
-            let stage = Rc::clone(&stage);
-            running.push(tokio::task::spawn_local(async move {
-                stage.run("eth_call").await.result.is_ok()
-            }));
-        }
-        let mut answered = 0;
-        for call in running {
-            answered += usize::from(call.await.expect("no panic"));
-        }
-        assert_eq!(answered, 40);
-    });
-    running.await;
+    // A little less than ten a second: four seconds for the last of them.
+    let outcomes = join_all((0..40).map(|_| stage.run("eth_call"))).await;
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
 }
 
 /// Found by seed 5157 of the simulation: of two that hold a call the one with the shorter
@@ -461,30 +441,16 @@ async fn the_length_of_the_line_is_counted_once() {
 #[tokio::test(start_paused = true)]
 async fn the_shorter_line_counts_whichever_upstream_holds_the_call() {
     let few = BudgetTerms { calls_per_second: Some(2), ..terms() };
-    let mut stage = stage(vec![(scripted(""), few), (scripted(""), terms())]);
+    let mut stage = stage([("", few), ("", terms())]);
     stage.throttle(1, secs(100));
     stage.total = secs(5);
-    let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
-        let mut running = Vec::new();
-        for _ in 0..4 {
-            let stage = Rc::clone(&stage);
-            running.push(tokio::task::spawn_local(async move {
-                stage.run("eth_call").await.result.is_ok()
-            }));
-        }
-        for call in running {
-            assert!(call.await.expect("no panic"));
-        }
-    });
-    running.await;
+    let outcomes = join_all((0..4).map(|_| stage.run("eth_call"))).await;
+    assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_beyond_the_deadline_is_refused_at_once() {
-    let a = scripted("429+60");
-    let stage = stage(vec![(a.clone(), terms())]);
+    let stage = stage([("429+60", terms())]);
     stage.run("eth_call").await;
     let began = now();
     let outcome = stage.run("eth_call").await;
@@ -493,21 +459,20 @@ async fn a_wait_beyond_the_deadline_is_refused_at_once() {
         outcome.result.map(|_| ()),
         Err(Failure::Exhausted { class: VerdictClass::Throttled, retry_after: Some(secs(60)) })
     );
-    assert_eq!(a.count(), 1, "what it asked for is respected");
+    assert_eq!(stage.exchanges(), [1], "what it asked for is respected");
     tokio::time::sleep(secs(60)).await;
     assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=answer -> a "0x1""#);
 }
 
-/// What an upstream was asked for, in order.
-fn methods(transport: &ScriptedTransport) -> Vec<String> {
-    transport.arrivals().iter().map(Arrival::method).collect()
+/// What the first upstream was asked for, in order.
+fn methods(stage: &Stage) -> Vec<String> {
+    stage.transports[0].arrivals().iter().map(Arrival::method).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn logs_wait_for_long_but_not_for_ever() {
-    let a = scripted(&"50ms~ok ".repeat(240));
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let mut stage = stage(vec![(a.clone(), one)]);
+    let mut stage = stage([(&*"50ms~ok ".repeat(240), one)]);
     stage.total = secs(30);
     // Twice as many calls as it can take, and two searches.
     let calls = (0..240)
@@ -520,7 +485,7 @@ async fn logs_wait_for_long_but_not_for_ever() {
         }
     });
     join_all(calls).await;
-    let sent = methods(&a);
+    let sent = methods(&stage);
     let at: Vec<usize> = (0..sent.len()).filter(|at| sent[*at] == "eth_getLogs").collect();
     println!("searches at {at:?} of {}", sent.len());
     // Raised after 2 s, when 40 calls were answered and as many waited; the second follows
@@ -530,9 +495,8 @@ async fn logs_wait_for_long_but_not_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_go_before_calls_and_these_before_logs() {
-    let a = scripted("50ms~ok");
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let stage = stage(vec![(a.clone(), one)]);
+    let stage = stage([("50ms~ok", one)]);
     let later = |method: &'static str, after: u64| {
         let stage = &stage;
         async move {
@@ -549,7 +513,7 @@ async fn writes_go_before_calls_and_these_before_logs() {
         later("eth_sendRawTransaction", 5),
     );
     assert_eq!(
-        methods(&a),
+        methods(&stage),
         [
             "eth_call",
             "eth_sendRawTransaction",
@@ -564,11 +528,10 @@ async fn writes_go_before_calls_and_these_before_logs() {
 #[tokio::test(start_paused = true)]
 async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
-    let mut stage = stage(vec![(scripted("hang"), one)]);
+    let mut stage = stage([("hang", one)]);
     stage.total = secs(4);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let mut waiting = Vec::new();
         for _ in 0..=PLACES_MAX {
             let stage = Rc::clone(&stage);
@@ -590,8 +553,8 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
         assert!(!write.is_finished(), "it has a place");
         assert!(waiting[PLACES_MAX].is_finished(), "and the last has none");
         assert!(!waiting[PLACES_MAX - 1].is_finished());
-    });
-    running.await;
+    })
+    .await;
 }
 
 /// A client with hundreds of calls in line is passed by others, call by call, and none of it is
@@ -601,11 +564,10 @@ async fn clients_take_turns_in_line() {
     let [many, one, two] = [1, 2, 3].map(ClientId::V6);
     let bound = BudgetTerms { in_flight: Some(1), ..terms() };
     let provider = Provider::new(Kind::Shaper(1e9), ms(10), Duration::ZERO);
-    let mut stage = stage(vec![(provider.transport(), bound)]);
+    let mut stage = stage_over([(provider.transport(), bound)]);
     stage.total = secs(6);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let call = |client: ClientId| {
             let stage = Rc::clone(&stage);
             tokio::task::spawn_local(async move {
@@ -632,18 +594,17 @@ async fn clients_take_turns_in_line() {
             assert!(call.await.expect("no panic").0);
         }
         assert_eq!(now() - began, ms(440 * 10), "no turn was lost");
-    });
-    running.await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_full_line_the_client_that_has_most_gives_way() {
     let bound = BudgetTerms { in_flight: Some(1), ..terms() };
-    let mut stage = stage(vec![(scripted("hang"), bound)]);
+    let mut stage = stage([("hang", bound)]);
     stage.total = secs(4);
     let stage = Rc::new(stage);
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let call = |client: u64| {
             let stage = Rc::clone(&stage);
             let client = ClientId::V6(client);
@@ -659,14 +620,14 @@ async fn of_a_full_line_the_client_that_has_most_gives_way() {
         assert!(!other.is_finished(), "another client has a place");
         assert!(many[PLACES_MAX].is_finished(), "which was that of the last");
         assert!(!many[PLACES_MAX - 1].is_finished());
-    });
-    running.await;
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn logs_that_hang_leave_a_quarter_of_what_is_learnt_to_other_calls() {
     let script = format!("{} 1ms~ok 1ms~ok", ["hang"; 24].join(" "));
-    let stage = stage(vec![(scripted(&script), terms())]);
+    let stage = stage([(&*script, terms())]);
     let began = now();
     let mut hanging = std::pin::pin!(join_all((0..30).map(|_| stage.run("eth_getLogs"))));
     for after in [1, 3_001] {
@@ -690,24 +651,11 @@ async fn logs_that_hang_leave_a_quarter_of_what_is_learnt_to_other_calls() {
 async fn a_crowd_at_the_start_is_served() {
     for crowd in [32, 200, 1_000, 5_000] {
         let provider = Provider::new(Kind::Shaper(1e9), ms(200), Duration::ZERO);
-        let mut stage = stage(vec![(provider.transport(), terms())]);
+        let mut stage = stage_over([(provider.transport(), terms())]);
         stage.total = secs(30);
-        let (stage, began) = (Rc::new(stage), now());
-        let local = tokio::task::LocalSet::new();
-        let running = local.run_until(async {
-            let calls: Vec<_> = (0..crowd)
-                .map(|_| {
-                    let stage = Rc::clone(&stage);
-                    tokio::task::spawn_local(
-                        async move { stage.run("eth_call").await.result.is_ok() },
-                    )
-                })
-                .collect();
-            for call in calls {
-                assert!(call.await.expect("no panic"));
-            }
-        });
-        running.await;
+        let began = now();
+        let outcomes = join_all((0..crowd).map(|_| stage.run("eth_call"))).await;
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let rounds = (f64::from(crowd) / 32.0 + 1.0).log2().ceil() as u32;
         println!("{crowd} calls after {:?}, {rounds} rounds", now() - began);
         assert!(now() - began <= ms(210) * rounds, "{crowd}: {:?}", now() - began);
@@ -716,9 +664,8 @@ async fn a_crowd_at_the_start_is_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spent_day_moves_traffic_to_the_next_tier_and_ends() {
-    let (a, b) = (scripted(""), scripted(""));
     let two = BudgetTerms { credits_per_day: Some(2), ..terms() };
-    let stage = stage(vec![(a.clone(), two), (b.clone(), terms())]);
+    let stage = stage([("", two), ("", terms())]);
     for expected in ["a", "a", "b", "b"] {
         let told = stage.tell(&stage.run("eth_call").await);
         assert!(told.starts_with(expected), "{told}");
@@ -731,7 +678,7 @@ async fn a_spent_day_moves_traffic_to_the_next_tier_and_ends() {
 #[tokio::test(start_paused = true)]
 async fn beyond_a_cap_is_the_last_resort_where_the_settings_allow_it() {
     let one = BudgetTerms { credits_per_month: Some(1), ..terms() };
-    let strict = stage(vec![(scripted(""), one.clone())]);
+    let strict = stage([("", one.clone())]);
     strict.run("eth_call").await;
     assert_eq!(
         strict.run("eth_call").await.result.map(|_| ()),
@@ -739,7 +686,7 @@ async fn beyond_a_cap_is_the_last_resort_where_the_settings_allow_it() {
         "no bill without leave"
     );
     let lax = BudgetTerms { overspend: true, ..one };
-    let stage = stage(vec![(scripted(""), lax), (scripted("ok internal internal"), terms())]);
+    let stage = stage([("", lax), ("ok internal internal", terms())]);
     let mut told = Vec::new();
     for _ in 0..3 {
         told.push(stage.tell(&stage.run("eth_call").await));

@@ -4,24 +4,12 @@ mod support;
 
 use std::time::Duration;
 
-use support::Stage;
-use wellhead_dispatch::{Ballot, Heard, Otherwise, Quorum, now};
-
-const BALLOT: Ballot = Ballot {
-    quorum: Quorum {
-        agree: 2,
-        of: 3,
-        wait: Duration::from_secs(2),
-        on_dispute: Otherwise::Fail,
-        on_low_participation: Otherwise::Fail,
-    },
-    is_final: true,
-    largest: false,
-};
+use support::{Stage, ballot};
+use wellhead_dispatch::{Ballot, Heard, Otherwise, now};
 
 fn stage(scripts: &str, change: impl FnOnce(&mut Ballot)) -> Stage {
     let mut stage = Stage::new(scripts);
-    let mut ballot = BALLOT;
+    let mut ballot = ballot();
     change(&mut ballot);
     stage.ballot = Some(ballot);
     stage

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use support::{ScriptedTransport, Stage, step, verified};
+use support::{ScriptedTransport, Stage, locally, step, verified};
 use wellhead_dispatch::now;
 use wellhead_kit::Arrival;
 use wellhead_upstream::{Budget, BudgetTerms, Identity, Slot};
@@ -97,8 +97,7 @@ struct Told {
 /// Calls each of `methods` in turn, `per_second` in all, whatever becomes of those before.
 async fn play(provider: &Arc<Provider>, methods: &[&'static str], per_second: u32) -> [Told; 4] {
     let (stage, told) = (Rc::new(stage(provider)), Rc::new(Mutex::new([Told::default(); 4])));
-    let local = tokio::task::LocalSet::new();
-    let running = local.run_until(async {
+    locally(async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / per_second);
         let all_began = now();
         let until = all_began + LASTS;
@@ -121,8 +120,8 @@ async fn play(provider: &Arc<Provider>, methods: &[&'static str], per_second: u3
                     told.slowest.max(if is_answered { now() - began } else { Duration::ZERO });
             });
         }
-    });
-    running.await;
+    })
+    .await;
     *told.lock()
 }
 

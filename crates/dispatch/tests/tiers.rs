@@ -5,8 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Stage, check_with, ms};
-use wellhead_dispatch::{Ballot, Quorum, TierScope, now};
+use support::{Stage, ballot, check_with, ms};
+use wellhead_dispatch::{TierScope, now};
 
 const SEND: &str = "eth_sendRawTransaction";
 const B: &str = r#"b=answer -> b "0x1""#;
@@ -145,7 +145,7 @@ async fn the_second_opinion_on_a_null_is_had_in_its_tier() {
 /// Runs a read on which two of three must agree, and compares who was asked.
 async fn check_quorum(scripts: &str, expected: &str, calls: &[usize]) {
     let mut stage = Stage::new(scripts);
-    stage.ballot = Some(Ballot { quorum: Quorum::default(), is_final: true, largest: false });
+    stage.ballot = Some(ballot());
     let told = stage.tell(&stage.run("eth_call").await);
     assert!(told.starts_with(expected), "{scripts}: {told}");
     assert_eq!(stage.exchanges(), calls, "{scripts}: {told}");

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Stage, settle};
+use support::{Stage, ballot, settle};
 use wellhead_dispatch::{Failure, now};
 use wellhead_upstream::VerdictClass;
 
@@ -145,8 +145,7 @@ async fn one_that_comes_back_is_asked_again() {
 #[tokio::test(start_paused = true)]
 async fn where_several_must_agree_the_refusal_of_all_is_told_at_once_too() {
     let mut stage = Stage::new("unsupported | unsupported | unsupported");
-    let quorum = wellhead_dispatch::Quorum::default();
-    stage.ballot = Some(wellhead_dispatch::Ballot { quorum, is_final: false, largest: false });
+    stage.ballot = Some(wellhead_dispatch::Ballot { is_final: false, ..ballot() });
     check(&stage, METHOD, "a=unsupported b=unsupported c=unsupported -> a {", &[1, 1, 1]).await;
     let began = now();
     let outcome = stage.run(METHOD).await;

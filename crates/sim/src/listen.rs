@@ -22,8 +22,23 @@ pub(crate) fn listen(addr: SocketAddr, backlog: u32) -> io::Result<TcpListener> 
     socket.listen(backlog)
 }
 
-/// The next connection, once there is a permit for it.
+/// The next connection, once there is a permit for it. After one that fails there is a pause.
 pub(crate) async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> (TcpStream, OwnedSemaphorePermit) {
+    loop {
+        match try_accept(listener, permits).await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::debug!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn try_accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {

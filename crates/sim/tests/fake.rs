@@ -69,6 +69,24 @@ async fn post(client: &mut Client, addr: SocketAddr, body: &str) -> Result<Strin
     text(client.send_request(request(addr, body)).await?).await
 }
 
+/// Waits until the connection has ended, and the port takes no other.
+async fn gone(client: &mut Client, addr: SocketAddr) {
+    within(async {
+        while client.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        while TcpStream::connect(addr).await.is_ok() {}
+    })
+    .await;
+}
+
+/// The canned upstream, and where it listens.
+async fn canned() -> (SocketAddr, tokio::task::JoinHandle<io::Result<()>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (addr, tokio::spawn(fast::serve(listener, Canned::new(Duration::from_secs(1), 1))))
+}
+
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("took far too long")
 }
@@ -202,13 +220,7 @@ async fn a_down_upstream_refuses_connections_and_comes_back_on_its_port() {
     for _ in 0..3 {
         upstream.node().turn(|dials| dials.fault = Some(Fault::Down));
         // The open connection breaks as well.
-        within(async {
-            while client.ready().await.is_ok() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
-        within(async { while TcpStream::connect(addr).await.is_ok() {} }).await;
+        gone(&mut client, addr).await;
         upstream.node().turn(|dials| dials.fault = None);
         client = within(async {
             loop {
@@ -230,13 +242,7 @@ async fn dropping_the_upstream_closes_everything() {
     let mut client = h1(addr).await.unwrap();
     within(post(&mut client, addr, BLOCK_NUMBER)).await.unwrap();
     drop(upstream);
-    within(async {
-        while client.ready().await.is_ok() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    within(async { while TcpStream::connect(addr).await.is_ok() {} }).await;
+    gone(&mut client, addr).await;
     assert!(TcpStream::connect(addr).await.is_err());
 }
 
@@ -330,9 +336,7 @@ async fn a_websocket_ends_with_a_fault() {
 
 #[tokio::test]
 async fn the_canned_upstream_answers_over_both_protocols() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = tokio::spawn(fast::serve(listener, Canned::new(Duration::from_secs(1), 1)));
+    let (addr, server) = canned().await;
     let mut client = h1(addr).await.unwrap();
     let small = within(post(&mut client, addr, r#"{"id":5,"method":"eth_call","params":[]}"#))
         .await
@@ -349,9 +353,7 @@ async fn the_canned_upstream_answers_over_both_protocols() {
 
 #[tokio::test]
 async fn the_canned_upstream_takes_pipelined_and_split_requests() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = tokio::spawn(fast::serve(listener, Canned::new(Duration::from_secs(1), 1)));
+    let (addr, server) = canned().await;
     let seen = within(tokio::task::spawn_blocking(move || {
         let mut stream = std::net::TcpStream::connect(addr).unwrap();
         let one = |close: &str| {

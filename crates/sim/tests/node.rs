@@ -34,33 +34,26 @@ fn envelopes() {
         let reply = node.answer(now(), body.as_bytes());
         assert_eq!((reply.status, text(&reply).trim_end()), (200, expected), "{body}");
     };
-    check(
-        r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#,
-        r#"{"jsonrpc":"2.0","id":1,"result":"0x10"}"#,
-    );
-    check(
-        r#"{"id":12345678901234567890123,"method":"eth_blockNumber"}"#,
-        r#"{"jsonrpc":"2.0","id":12345678901234567890123,"result":"0x10"}"#,
-    );
-    check(
-        "{\"id\":\"a\\u0041\",\"method\":\"eth_blockNumber\",\"params\":null}",
-        "{\"jsonrpc\":\"2.0\",\"id\":\"a\\u0041\",\"result\":\"0x10\"}",
-    );
-    check(
-        r#"{"id":null,"method":"eth_blockNumber"}"#,
-        r#"{"jsonrpc":"2.0","id":null,"result":"0x10"}"#,
-    );
+    let answered = |id: &str, params: &str| {
+        check(
+            &format!(r#"{{"id":{id},"method":"eth_blockNumber"{params}}}"#),
+            &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x10"}}"#),
+        );
+    };
+    answered("1", r#","jsonrpc":"2.0","params":[]"#);
+    answered("12345678901234567890123", "");
+    answered(r#""a\u0041""#, r#","params":null"#);
+    answered("null", "");
     check(r#"{"method":"eth_blockNumber"}"#, "");
-    let invalid =
-        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}}"#;
-    check("5", invalid);
-    check(r#"{"id":[1],"method":5}"#, invalid);
-    check(
-        r#"{"id":7}"#,
-        r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"invalid request"}}"#,
-    );
-    check("{", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#);
-    check("[]", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"empty batch"}}"#);
+    let refused = |body: &str, id: &str, code: i64, message: &str| {
+        let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
+        check(body, &format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#));
+    };
+    refused("5", "null", -32600, "invalid request");
+    refused(r#"{"id":[1],"method":5}"#, "null", -32600, "invalid request");
+    refused(r#"{"id":7}"#, "7", -32600, "invalid request");
+    refused("{", "null", -32700, "parse error");
+    refused("[]", "null", -32600, "empty batch");
     check(
         r#"[{"id":1,"method":"net_version"},{"method":"net_version"},7,{"id":"x","method":"no"}]"#,
         concat!(
@@ -71,10 +64,7 @@ fn envelopes() {
     );
     check(r#"[{"method":"net_version"}]"#, "");
     let many = format!("[{}]", vec![r#"{"id":1,"method":"net_version"}"#; 1001].join(","));
-    check(
-        &many,
-        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batch too large"}}"#,
-    );
+    refused(&many, "null", -32600, "batch too large");
 }
 
 #[test]

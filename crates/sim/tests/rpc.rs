@@ -38,6 +38,11 @@ impl Bench {
         self.node.ask(method, Some(&params)).unwrap_err()
     }
 
+    fn check_refused(&self, method: &str, params: Value, code: i64, words: &str) {
+        let error = self.refused(method, params);
+        assert_eq!((error.code, error.message.as_str()), (code, words), "{method}");
+    }
+
     fn block(&self, number: u64) -> Arc<SimBlock> {
         Arc::clone(self.world.chain().canonical(number).unwrap())
     }
@@ -312,8 +317,7 @@ fn get_logs_finds_what_brute_force_finds() {
 fn bad_log_ranges_are_refused() {
     let bench = Bench::new();
     let check = |criteria: Value, code: i64, words: &str| {
-        let error = bench.refused("eth_getLogs", json!([criteria]));
-        assert_eq!((error.code, error.message.as_str()), (code, words));
+        bench.check_refused("eth_getLogs", json!([criteria]), code, words);
     };
     check(json!({"fromBlock": "0x5", "toBlock": "0x4"}), -32602, "invalid block range params");
     check(json!({"blockHash": B256::repeat_byte(1)}), -32000, "unknown block");
@@ -357,8 +361,7 @@ fn what_is_pruned_is_refused_in_geths_words() {
         ("eth_getBlockReceipts", json!(["0x8"])),
         ("eth_getLogs", json!([{"fromBlock": "0x8", "toBlock": "0x9"}])),
     ] {
-        let error = bench.refused(method, params);
-        assert_eq!((error.code, error.message.as_str()), (4444, "pruned history unavailable"));
+        bench.check_refused(method, params, 4444, "pruned history unavailable");
     }
     let old = bench.block(8).body.as_ref().unwrap().txs[0].hash;
     assert_eq!(bench.ask("eth_getTransactionReceipt", json!([old])), Value::Null);
@@ -368,8 +371,7 @@ fn what_is_pruned_is_refused_in_geths_words() {
 fn refusals_have_geths_codes_and_words() {
     let bench = Bench::new();
     let check = |method: &str, params: Value, code: i64, words: &str| {
-        let error = bench.refused(method, params);
-        assert_eq!((error.code, error.message.as_str()), (code, words), "{method}");
+        bench.check_refused(method, params, code, words);
     };
     let account = json!(Address::ZERO);
     check("eth_foo", json!([]), -32601, "the method eth_foo does not exist/is not available");

@@ -81,7 +81,7 @@ impl Upstream {
     /// other replicas, where these share. A hold that is not renewed ends by itself.
     pub fn hold_for_study(&self, time: Duration, now: Instant) {
         self.controls().hold_for_study(time, self.since_epoch(now));
-        self.tell_study(time);
+        self.tell_pause(None, Some(time));
     }
 
     /// Ends that hold here. Calls then begin as if the buckets of its budget were empty.

@@ -47,7 +47,7 @@ impl Default for BreakerBounds {
 const TRIAL: Duration = Duration::from_secs(5);
 
 /// The breaker of one upstream, or of one class of calls.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CircuitBreaker {
     /// Looked at when something failed or recovered.
     bounds: Mutex<BreakerBounds>,
@@ -88,20 +88,6 @@ pub(crate) enum TrialClaim {
 }
 
 impl CircuitBreaker {
-    pub(crate) fn new(bounds: BreakerBounds) -> Self {
-        Self {
-            bounds: Mutex::new(bounds),
-            failures: AtomicU32::new(0),
-            successes: AtomicU32::new(0),
-            rests: AtomicU32::new(0),
-            rest_began: StampCell::default(),
-            rest_ends: StampCell::default(),
-            recovered: StampCell::default(),
-            down: StampCell::default(),
-            trial_until: StampCell::default(),
-        }
-    }
-
     /// Goes by other bounds from now on. A rest that began goes on.
     pub(crate) fn set_bounds(&self, bounds: BreakerBounds) {
         *self.bounds.lock() = bounds;
@@ -254,12 +240,14 @@ mod tests {
     use crate::stamp::tests::{ms, span};
 
     fn breaker(successes_min: u32) -> CircuitBreaker {
-        CircuitBreaker::new(BreakerBounds {
+        let breaker = CircuitBreaker::default();
+        breaker.set_bounds(BreakerBounds {
             failures_max: 3,
             successes_min,
             rest: Duration::from_secs(1),
             rest_max: Duration::from_secs(8),
-        })
+        });
+        breaker
     }
 
     /// Plays steps such as `100f` (failure of a call sent at 100), `100!` (at once) and

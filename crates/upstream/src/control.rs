@@ -19,7 +19,7 @@ use crate::budget::{Budget, BudgetRate};
 use crate::client_places::{ClientHash, ClientPlaces};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
-use crate::rate::{ANSWER_WAIT, RateState};
+use crate::rate::{ANSWER_WAIT, MeteredRate};
 use crate::refusal::{NamedPauses, RateRefusal, Refusals};
 use crate::stamp::Stamp;
 use crate::study_hold::StudyHold;
@@ -63,13 +63,13 @@ pub(crate) struct Controls {
     /// The given limit of calls at once and the caps, where replicas share them.
     places: Option<Arc<LeasedGate>>,
     caps: Option<Arc<LeasedCap>>,
-    credits: Arc<RateState>,
-    calls: Arc<RateState>,
+    credits: Option<Arc<MeteredRate>>,
+    calls: Option<Arc<MeteredRate>>,
     counts: Arc<ControlCounts>,
 }
 
 /// What is counted and learnt, whatever the budget.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ControlCounts {
     gate: Gate,
     /// Those inside whose answers are long.
@@ -91,26 +91,6 @@ struct ControlCounts {
     demand: Demand,
 }
 
-impl ControlCounts {
-    fn new() -> Self {
-        Self {
-            gate: Gate::default(),
-            bulky: Gate::default(),
-            clients: ClientPlaces::default(),
-            parked: AtomicU32::new(0),
-            flows: AtomicU32::new(0),
-            spent: AtomicU64::new(0),
-            ledger: Ledger::default(),
-            refusals: Refusals::default(),
-            study: StudyHold::default(),
-            learnt_limit: LearntLimit::default(),
-            held: std::array::from_fn(|_| AtomicU64::new(0)),
-            pushed_thousandths: AtomicU64::new(0),
-            demand: Demand::default(),
-        }
-    }
-}
-
 /// What an exchange takes of the calls at once.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ExchangePlace {
@@ -130,38 +110,38 @@ struct Price {
 
 impl Controls {
     pub(crate) fn new(budget: Budget) -> Self {
+        let rate = |rate: Option<BudgetRate>| rate.map(|rate| Arc::new(MeteredRate::new(rate)));
         Self {
             is_bounded: budget.is_bounded(),
-            budget,
             places: None,
             caps: None,
-            credits: Arc::default(),
-            calls: Arc::default(),
-            counts: Arc::new(ControlCounts::new()),
+            credits: rate(budget.credits),
+            calls: rate(budget.calls),
+            budget,
+            counts: Arc::default(),
         }
     }
 
     /// The bounds of another budget, with the present counts. A rate that changes begins with a full bucket.
     pub(crate) fn changed(&self, budget: Budget) -> Self {
-        let rate = |is_kept: bool, state: &Arc<RateState>| match is_kept && !state.is_shared() {
-            true => Arc::clone(state),
-            false => Arc::default(),
+        // The epoch stays, too.
+        let new = Self::new(Budget { epoch_unix: self.budget.epoch_unix, ..budget });
+        let kept = |is_same: bool, rate: &Option<Arc<MeteredRate>>| {
+            rate.clone().filter(|rate| is_same && !rate.is_shared())
         };
         Self {
-            credits: rate(budget.credits == self.budget.credits, &self.credits),
-            calls: rate(budget.calls == self.budget.calls, &self.calls),
+            credits: kept(new.budget.credits == self.budget.credits, &self.credits).or(new.credits),
+            calls: kept(new.budget.calls == self.budget.calls, &self.calls).or(new.calls),
             counts: Arc::clone(&self.counts),
-            // The epoch stays, too.
-            ..Self::new(Budget { epoch_unix: self.budget.epoch_unix, ..budget })
+            ..new
         }
     }
 
     /// Makes the bounds of the budget those of all replicas together: `share` gets each, with a word for it.
     /// What is learnt stays as it is.
     pub(crate) fn share(&mut self, mut share: impl FnMut(&'static str, LeasedLimit)) {
-        let mut shared = |rate: Option<BudgetRate>, word| match rate {
-            Some(rate) => Arc::new(RateState::shared(rate, |limit| share(word, limit))),
-            None => Arc::default(),
+        let mut shared = |rate: Option<BudgetRate>, word| {
+            rate.map(|rate| Arc::new(MeteredRate::shared(rate, |limit| share(word, limit))))
         };
         self.credits = shared(self.budget.credits, "credits");
         self.calls = shared(self.budget.calls, "calls");
@@ -285,12 +265,7 @@ impl Controls {
     /// Charges a call that limits do not delay and that takes no permit.
     pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
-        if let Some(rate) = self.budget.credits {
-            self.credits.charge(rate, price.throughput, now);
-        }
-        if let Some(rate) = self.budget.calls {
-            self.calls.charge(rate, price.calls, now);
-        }
+        self.rates(price).for_each(|(rate, credits)| rate.charge(credits, now));
         self.charge_caps(price.billed, now);
         self.spend(std::iter::once(row), price, now);
     }
@@ -299,13 +274,8 @@ impl Controls {
     /// bucket: those are emptied once, when the hold ends, and calls that the provider refused do not make them owe.
     pub(crate) fn charge_study(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
-        let counted = |rate: &BudgetRate| matches!(rate, BudgetRate::Counted { .. });
-        if let Some(rate) = self.budget.credits.filter(counted) {
-            self.credits.charge(rate, price.throughput, now);
-        }
-        if let Some(rate) = self.budget.calls.filter(counted) {
-            self.calls.charge(rate, price.calls, now);
-        }
+        let counted = self.rates(price).filter(|(rate, _)| rate.is_counted());
+        counted.for_each(|(rate, credits)| rate.charge(credits, now));
         self.charge_caps(price.billed, now);
         self.note_spent(price.billed, now);
     }
@@ -320,13 +290,7 @@ impl Controls {
         if !self.counts.study.release(Stamp::at(now)) {
             return;
         }
-        let empty = |rate: Option<BudgetRate>, state: &RateState| {
-            if let Some(rate @ BudgetRate::Paced(pace)) = rate {
-                state.charge(rate, pace.burst(), now);
-            }
-        };
-        empty(self.budget.credits, &self.credits);
-        empty(self.budget.calls, &self.calls);
+        [&self.credits, &self.calls].into_iter().flatten().for_each(|rate| rate.empty(now));
     }
 
     /// The longest pause, or hold of a study, that keeps a call of one of `rows`.
@@ -476,13 +440,8 @@ impl Controls {
         if !self.is_bounded {
             return learnt;
         }
-        let price = self.price(std::iter::once(row));
-        let of = |rate: Option<BudgetRate>, state: &RateState, credits: f64| {
-            rate.map_or(Duration::ZERO, |rate| state.wait(rate, credits, now))
-        };
-        of(self.budget.credits, &self.credits, price.throughput)
-            .max(of(self.budget.calls, &self.calls, price.calls))
-            .max(learnt)
+        let rates = self.rates(self.price(std::iter::once(row)));
+        rates.map(|(rate, credits)| rate.wait(credits, now)).fold(learnt, Duration::max)
     }
 
     /// Whether there is a cap at all.
@@ -584,10 +543,7 @@ impl Controls {
         }
         let throughput = |row: &MethodRow| self.throughput(row);
         if let Err(held) = self.counts.refusals.take(&rows, throughput, now) {
-            self.give_back_credits(price);
-            if let Some(rate) = self.budget.calls {
-                self.calls.give_back(rate, price.calls);
-            }
+            self.rates(price).for_each(|(rate, credits)| rate.give_back(credits));
             self.give_back_to_caps(price.billed);
             return Err(held);
         }
@@ -637,22 +593,21 @@ impl Controls {
 
     /// Takes from both rates or from neither.
     fn take_of_rates(&self, price: Price, now: Duration) -> Result<(), LimitedBy> {
-        if let Some(rate) = self.budget.credits {
-            self.credits.take(rate, price.throughput, now, Bound::Credits)?;
+        if let Some(rate) = &self.credits {
+            rate.take(price.throughput, now, Bound::Credits)?;
         }
-        if let Some(rate) = self.budget.calls
-            && let Err(held) = self.calls.take(rate, price.calls, now, Bound::Calls)
-        {
-            self.give_back_credits(price);
-            return Err(held);
-        }
-        Ok(())
+        let Some(rate) = &self.calls else { return Ok(()) };
+        rate.take(price.calls, now, Bound::Calls).inspect_err(|_| {
+            if let Some(rate) = &self.credits {
+                rate.give_back(price.throughput);
+            }
+        })
     }
 
-    fn give_back_credits(&self, price: Price) {
-        if let Some(rate) = self.budget.credits {
-            self.credits.give_back(rate, price.throughput);
-        }
+    /// The rates, and what an exchange takes of each.
+    fn rates(&self, price: Price) -> impl Iterator<Item = (&MeteredRate, f64)> {
+        let rates = [(&self.credits, price.throughput), (&self.calls, price.calls)];
+        rates.into_iter().filter_map(|(rate, credits)| Some((rate.as_deref()?, credits)))
     }
 
     /// Counts what was spent since the start, and by days where the settings have a budget.

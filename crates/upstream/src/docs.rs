@@ -9,7 +9,7 @@ pub use providers::providers_page;
 use std::fmt::Write;
 
 use crate::judge::{BUILT_IN, Judge};
-use crate::rule::{RuleSet, VerdictRule};
+use crate::rule::{Recorded, RuleSet, VerdictRule};
 use crate::verdict::VerdictClass;
 
 /// Errors shown for each rule; the rule file has them all.
@@ -24,13 +24,9 @@ pub fn verdicts_page() -> String {
 }
 
 fn write(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
-    let recorded: usize = rules.rules().iter().map(|rule| rule.recorded().len()).sum();
-    let seen = rules
-        .rules()
-        .iter()
-        .flat_map(VerdictRule::recorded)
-        .filter(|recorded| recorded.seen.is_some())
-        .count();
+    let recorded: usize = rules.rules.iter().map(|rule| rule.recorded.len()).sum();
+    let is_seen = |recorded: &&Recorded| recorded.seen.is_some();
+    let seen = rules.rules.iter().flat_map(|rule| &rule.recorded).filter(is_seen).count();
     writeln!(
         page,
         "# Verdicts
@@ -52,7 +48,7 @@ text is known, and the body around it was reconstructed.
 
 | class | meaning | caused by | try another upstream | health | code |
 | --- | --- | --- | --- | --- | --- |",
-        count = rules.rules().len(),
+        count = rules.rules.len(),
     )?;
     write_classes(page)?;
     writeln!(
@@ -76,11 +72,11 @@ a key.
 
 /// A section for each stage, and a row for each of its rules.
 fn write_rules(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
-    for (index, stage) in rules.stages().iter().enumerate() {
+    for (index, stage) in rules.stages.iter().enumerate() {
         writeln!(page, "\n## {}\n\n{}\n", title(stage.name), stage.about)?;
         writeln!(page, "| rule | class | condition | example | source |")?;
         writeln!(page, "| --- | --- | --- | --- | --- |")?;
-        for rule in rules.rules().iter().filter(|rule| rule.stage() == index) {
+        for rule in rules.rules.iter().filter(|rule| rule.stage == index) {
             row(page, rule)?;
         }
     }
@@ -107,23 +103,23 @@ fn write_classes(page: &mut String) -> std::fmt::Result {
 }
 
 fn row(page: &mut String, rule: &VerdictRule) -> std::fmt::Result {
-    let mut class = format!("`{}`", rule.class());
-    if rule.elsewhere() != rule.class().try_elsewhere() {
-        write!(class, "; try another upstream: {}", rule.elsewhere().word())?;
+    let mut class = format!("`{}`", rule.class);
+    if rule.elsewhere != rule.class.try_elsewhere() {
+        write!(class, "; try another upstream: {}", rule.elsewhere.word())?;
     }
-    if rule.health() != rule.class().health() {
-        write!(class, "; health: {}", rule.health().word())?;
+    if rule.health != rule.class.health() {
+        write!(class, "; health: {}", rule.health.word())?;
     }
-    let example = rule.recorded().first().map_or("", |recorded| recorded.body.as_str());
-    let mut source = rule.source().to_owned();
-    if let Some(note) = rule.note() {
+    let example = rule.recorded.first().map_or("", |recorded| recorded.body.as_str());
+    let mut source = rule.source.clone();
+    if let Some(note) = &rule.note {
         write!(source, ". *{note}*")?;
     }
     writeln!(
         page,
         "| `{}` | {class} | {} | {} | {} |",
-        rule.name(),
-        cell(rule.conditions()),
+        rule.name,
+        cell(&rule.conditions),
         code(example),
         cell(&source),
     )

@@ -26,7 +26,7 @@ const WINDOW_CALLS: u32 = 20;
 const SHARE_MAX: u32 = ONE / 5;
 
 /// The share of calls of one class that failed lately, and the breaker of that class.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ClassFailureRate {
     /// Of failures, in parts of [`ONE`]. Two racing writers may lose one sample.
     share: AtomicU32,
@@ -34,11 +34,6 @@ pub(crate) struct ClassFailureRate {
 }
 
 impl ClassFailureRate {
-    pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
-        let breaker = CircuitBreaker::new(bounds_of(class, bounds));
-        Self { share: AtomicU32::new(0), breaker }
-    }
-
     /// Goes by other bounds of the upstream from now on.
     pub(crate) fn set_bounds(&self, class: CostClass, bounds: BreakerBounds) {
         self.breaker.set_bounds(bounds_of(class, bounds));
@@ -104,10 +99,16 @@ mod tests {
     use super::*;
     use crate::stamp::tests::{ms, span};
 
+    fn failure_rate(class: CostClass) -> ClassFailureRate {
+        let rate = ClassFailureRate::default();
+        rate.set_bounds(class, BreakerBounds::default());
+        rate
+    }
+
     /// Plays `f` (failure) and `.` (answer), one a millisecond, and tells the share in
     /// percent and whether the class then rests.
     fn check(class: CostClass, script: &str, percent: u32, rests: bool) {
-        let rate = ClassFailureRate::new(class, BreakerBounds::default());
+        let rate = failure_rate(class);
         let mut now = 1;
         for act in script.chars().filter(|act| !act.is_whitespace()) {
             now += 1;
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_class_that_rested_is_tried_by_one_call_at_a_time() {
-        let rate = ClassFailureRate::new(CostClass::Logs, BreakerBounds::default());
+        let rate = failure_rate(CostClass::Logs);
         for _ in 0..3 {
             rate.failed(span(10, 10));
         }
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_share_comes_back_to_nothing() {
-        let rate = ClassFailureRate::new(CostClass::Call, BreakerBounds::default());
+        let rate = failure_rate(CostClass::Call);
         for _ in 0..100 {
             rate.failed(span(10, 10));
         }

@@ -200,7 +200,7 @@ impl Judge {
             method: row.name,
         };
         let found = self.rules.find(&subject, RuleScope::Reply);
-        let class = found.map_or(VerdictClass::Unknown, VerdictRule::class);
+        let class = found.map_or(VerdictClass::Unknown, |rule| rule.class);
         // Under another id an error may show the state of the upstream, never the result of this
         // call: on a mixed-up connection it is the revert of another call.
         if address == Address::SomeoneElse && !class.is_about_upstream() {
@@ -244,7 +244,7 @@ impl Judge {
         };
         let detail = format!("HTTP {} with {what}", reply.status);
         if let Some(found) = self.rules.find(&subject, RuleScope::Page) {
-            let detail = format!("{}: {detail}", found.class().about());
+            let detail = format!("{}: {detail}", found.class.about());
             return conclude(Some(found), rule, none(detail), reply, &subject);
         }
         let mut verdict = fault(rule, detail);
@@ -327,15 +327,12 @@ fn conclude(
     subject: &ErrorSubject<'_>,
 ) -> Verdict {
     let mut verdict = match found {
-        Some(rule) => {
-            let verdict = Verdict::new(rule.class(), rule.name(), payload);
-            Verdict {
-                elsewhere: rule.elsewhere(),
-                health: rule.health(),
-                learnt: rule.learn(subject),
-                ..verdict
-            }
-        }
+        Some(rule) => Verdict {
+            elsewhere: rule.elsewhere,
+            health: rule.health,
+            learnt: rule.learn(subject),
+            ..Verdict::new(rule.class, rule.name, payload)
+        },
         None => Verdict::new(VerdictClass::Unknown, otherwise, payload),
     };
     verdict.retry_after = reply.retry_after;
@@ -405,17 +402,19 @@ fn presentable(body: &Bytes, span: Span, class: VerdictClass, error: &ErrorObjec
         text.trim().parse::<i64>().ok()
     });
     let code = code.unwrap_or_else(|| class.client_code());
-    let mut out = Vec::with_capacity(raw.len() + 64);
-    out.extend_from_slice(b"{\"code\":");
-    out.extend_from_slice(code.to_string().as_bytes());
-    out.extend_from_slice(b",\"message\":");
-    write::string(&mut out, if message.is_empty() { class.about() } else { &message });
+    error_object(code, if message.is_empty() { class.about() } else { &message }, data).into()
+}
+
+/// An error object in JSON; `data` is raw JSON.
+pub(crate) fn error_object(code: i64, message: &str, data: Option<&[u8]>) -> Vec<u8> {
+    let mut out = format!("{{\"code\":{code},\"message\":").into_bytes();
+    write::string(&mut out, message);
     if let Some(data) = data {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data);
     }
     out.push(b'}');
-    out.into()
+    out
 }
 
 fn page_head(body: &[u8]) -> Cow<'_, str> {

@@ -8,6 +8,7 @@
 
 mod secrets;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use wellhead_jsonrpc::{raw, scan_error, write};
 
 pub use self::secrets::HiddenSecrets;
+use crate::judge::error_object;
 use crate::verdict::{Payload, Verdict};
 
 /// What stands in a secret's place.
@@ -88,7 +90,7 @@ impl Finder {
         if self.automaton.is_match(text) {
             return true;
         }
-        let mut text = std::borrow::Cow::Borrowed(text);
+        let mut text = Cow::Borrowed(text);
         for _ in 0..ESCAPES_DEPTH_MAX {
             if !text.contains(&b'\\') {
                 return false;
@@ -115,31 +117,19 @@ impl Finder {
             return starred;
         }
         // Stars in the place of a number, or a secret behind escapes: written anew.
-        let mut out = Vec::with_capacity(text.len());
-        let Some(error) = scan_error(text) else {
-            write::string(&mut out, STARS);
-            return out;
-        };
-        out.extend_from_slice(b"{\"code\":");
-        out.extend_from_slice(error.code.to_string().as_bytes());
-        out.extend_from_slice(b",\"message\":");
-        write::string(&mut out, &self.starred(&error.message));
-        if let Some(data) = error.data {
-            match raw::string(data) {
-                Some(data) => {
-                    out.extend_from_slice(b",\"data\":");
-                    write::string(&mut out, &self.starred(&data));
-                }
-                None if self.reveals(data) => {}
-                None => {
-                    out.extend_from_slice(b",\"data\":");
-                    out.extend_from_slice(data);
-                }
-            }
-        }
-        out.push(b'}');
-        out
+        let Some(error) = scan_error(text) else { return quoted(STARS) };
+        let data = error.data.and_then(|data| match raw::string(data) {
+            Some(text) => Some(Cow::Owned(quoted(&self.starred(&text)))),
+            None => (!self.reveals(data)).then_some(Cow::Borrowed(data)),
+        });
+        error_object(error.code, &self.starred(&error.message), data.as_deref())
     }
+}
+
+fn quoted(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::string(&mut out, text);
+    out
 }
 
 /// `text` with the escapes of JSON undone wherever they stand, to be searched and not to be read.

@@ -72,16 +72,26 @@ pub enum RuleScope {
 /// One rule, as meant.
 #[derive(Debug)]
 pub struct VerdictRule {
-    name: &'static str,
-    stage: usize,
-    class: VerdictClass,
-    elsewhere: TryElsewhere,
-    health: HealthEffect,
+    /// Its stable name.
+    pub name: &'static str,
+    /// The index of its file in [`RuleSet::stages`].
+    pub stage: usize,
+    /// What it says that an error is.
+    pub class: VerdictClass,
+    /// Whether another upstream may do better.
+    pub elsewhere: TryElsewhere,
+    /// What it says about health.
+    pub health: HealthEffect,
+    /// When it fits, in words.
+    pub conditions: String,
     when: When,
     learn: Option<learn::FactPattern>,
-    source: String,
-    note: Option<String>,
-    recorded: Vec<Recorded>,
+    /// The upstreams that send such errors, and the source.
+    pub source: String,
+    /// What surprises about it.
+    pub note: Option<String>,
+    /// Errors that it means.
+    pub recorded: Vec<Recorded>,
 }
 
 /// When a rule fits: every condition that is not empty has to hold.
@@ -99,8 +109,6 @@ struct When {
     data_starts: Vec<Fragment>,
     methods: Vec<MethodGlob>,
     not_methods: Vec<MethodGlob>,
-    /// All these conditions in words, for the page.
-    words: String,
 }
 
 /// One error that a rule means: its example and its test.
@@ -120,8 +128,10 @@ pub struct Recorded {
 /// Every rule, and the search for all their texts.
 #[derive(Debug)]
 pub struct RuleSet {
-    stages: Vec<RuleStage>,
-    rules: Vec<VerdictRule>,
+    /// The rule files, in the order in which they are asked.
+    pub stages: Vec<RuleStage>,
+    /// The rules, in the order in which they are asked.
+    pub rules: Vec<VerdictRule>,
     matcher: Matcher,
     /// The texts that come before a contract's own words.
     reverts: Vec<Fragment>,
@@ -201,16 +211,6 @@ impl RuleSet {
         })
     }
 
-    /// The rules, in the order in which they are asked.
-    pub fn rules(&self) -> &[VerdictRule] {
-        &self.rules
-    }
-
-    /// The rule files, in the order in which they are asked.
-    pub fn stages(&self) -> &[RuleStage] {
-        &self.stages
-    }
-
     /// Every text that any rule looks for, lower case.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.matcher.texts()
@@ -245,51 +245,6 @@ fn some(fragments: &[Fragment], hit: impl Fn(Fragment) -> bool) -> bool {
 }
 
 impl VerdictRule {
-    /// Its stable name.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The index of its file in [`RuleSet::stages`].
-    pub fn stage(&self) -> usize {
-        self.stage
-    }
-
-    /// What it says that an error is.
-    pub fn class(&self) -> VerdictClass {
-        self.class
-    }
-
-    /// Whether another upstream may do better.
-    pub fn elsewhere(&self) -> TryElsewhere {
-        self.elsewhere
-    }
-
-    /// What it says about health.
-    pub fn health(&self) -> HealthEffect {
-        self.health
-    }
-
-    /// When it fits, in words.
-    pub fn conditions(&self) -> &str {
-        &self.when.words
-    }
-
-    /// The upstreams that send such errors, and the source.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// What surprises about it.
-    pub fn note(&self) -> Option<&str> {
-        self.note.as_deref()
-    }
-
-    /// Errors that it means.
-    pub fn recorded(&self) -> &[Recorded] {
-        &self.recorded
-    }
-
     pub(crate) fn learn(&self, subject: &ErrorSubject<'_>) -> Option<Learnt> {
         self.learn.as_ref()?.learn(subject)
     }

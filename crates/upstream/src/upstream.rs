@@ -23,7 +23,6 @@ use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{Reach, ReachSettings};
 use crate::redactor::Redactor;
-use crate::refusal::NamedPauses;
 use crate::set::Slot;
 use crate::sharing::{PEER_PAUSE_MIN, UpstreamSharing};
 use crate::silence::StallDetector;
@@ -180,13 +179,14 @@ pub struct Upstream {
     /// What the settings say that it keeps.
     pub(crate) history: ReachSettings,
     sharing: Option<Arc<dyn UpstreamSharing>>,
+    epoch: Instant,
     controls: Arc<Controls>,
     pub(crate) state: Arc<UpstreamState>,
 }
 
 /// What was learnt of an upstream, whatever its settings.
+#[derive(Default)]
 pub(crate) struct UpstreamState {
-    epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
     standing: AtomicU8,
     reported_chain: AtomicU64,
@@ -216,45 +216,6 @@ pub(crate) struct UpstreamState {
     version: VersionCell,
 }
 
-impl UpstreamState {
-    fn new(bounds: BreakerBounds, now: Instant) -> Self {
-        Self {
-            epoch: now,
-            standing: AtomicU8::new(0),
-            reported_chain: AtomicU64::new(0),
-            syncing: AtomicBool::new(false),
-            breaker: CircuitBreaker::new(bounds),
-            tried_by_clients: AtomicBool::new(false),
-            failure_rates: std::array::from_fn(|place| {
-                ClassFailureRate::new(CostClass::ALL[place], bounds)
-            }),
-            unknowns: Unknowns::default(),
-            dissents: Dissents::default(),
-            out_until: StampCell::default(),
-            latency: Default::default(),
-            latency_overall: PeakEwma::default(),
-            slow: Default::default(),
-            slow_batch: SlowMark::default(),
-            silence: StallDetector::default(),
-            reach: Reach::default(),
-            offers: Offers::default(),
-            no_batches_until: StampCell::default(),
-            attempts: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            last_problem: Mutex::new(None),
-            version: VersionCell::default(),
-        }
-    }
-
-    /// The breaker and those of the classes go by other bounds from now on. Rests that began go on.
-    fn set_bounds(&self, bounds: BreakerBounds) {
-        self.breaker.set_bounds(bounds);
-        for (class, failure_rate) in CostClass::ALL.iter().zip(&self.failure_rates) {
-            failure_rate.set_bounds(*class, bounds);
-        }
-    }
-}
-
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("id", &self.identity.id).finish_non_exhaustive()
@@ -264,16 +225,19 @@ impl fmt::Debug for Upstream {
 impl Upstream {
     /// An upstream of which nothing is known yet. `now` becomes its epoch.
     pub fn new(identity: Identity, slot: Slot, bounds: BreakerBounds, now: Instant) -> Self {
-        Self {
+        let upstream = Self {
             identity,
             redactor: Redactor::default(),
             slot,
             draining: AtomicBool::new(false),
             history: ReachSettings::default(),
             sharing: None,
+            epoch: now,
             controls: Arc::new(Controls::new(Budget::default())),
-            state: Arc::new(UpstreamState::new(bounds, now)),
-        }
+            state: Arc::default(),
+        };
+        upstream.set_bounds(bounds);
+        upstream
     }
 
     /// This upstream after its settings changed: `self` has the new ones, and takes over what `old` learnt
@@ -283,6 +247,7 @@ impl Upstream {
     pub fn succeeding(self, old: &Self) -> Self {
         Self {
             sharing: old.sharing.clone(),
+            epoch: old.epoch,
             controls: Arc::clone(&old.controls),
             state: Arc::clone(&old.state),
             ..self
@@ -291,7 +256,10 @@ impl Upstream {
 
     /// Its breakers go by these bounds from now on. Rests that began go on.
     pub fn set_bounds(&self, bounds: BreakerBounds) {
-        self.state.set_bounds(bounds);
+        self.state.breaker.set_bounds(bounds);
+        for (class, failure_rate) in CostClass::ALL.iter().zip(&self.state.failure_rates) {
+            failure_rate.set_bounds(*class, bounds);
+        }
     }
 
     /// Within another budget than that of the upstream that it succeeds. What was spent and learnt stays.
@@ -331,20 +299,12 @@ impl Upstream {
         Self { history, ..self }
     }
 
-    /// Tells other replicas of the pauses that a refusal of `row` began.
-    fn tell_pauses(&self, row: &MethodRow, named: NamedPauses) {
-        let Some(sharing) = &self.sharing else { return };
-        for (method, pause) in [(None, named.whole), (Some(row.name), named.method)] {
-            if let Some(pause) = pause.filter(|pause| *pause >= PEER_PAUSE_MIN) {
-                sharing.tell_pause(method, pause);
-            }
-        }
-    }
-
-    /// Tells other replicas to leave it alone while a study leans on its limit.
-    pub(crate) fn tell_study(&self, time: Duration) {
-        if let Some(sharing) = self.sharing.as_ref().filter(|_| time >= PEER_PAUSE_MIN) {
-            sharing.tell_pause(None, time);
+    /// Tells other replicas of a pause of all calls or of those of one method, where it is worth it.
+    pub(crate) fn tell_pause(&self, method: Option<&'static str>, pause: Option<Duration>) {
+        if let Some(sharing) = &self.sharing
+            && let Some(pause) = pause.filter(|pause| *pause >= PEER_PAUSE_MIN)
+        {
+            sharing.tell_pause(method, pause);
         }
     }
 
@@ -363,7 +323,7 @@ impl Upstream {
     }
 
     pub(crate) fn since_epoch(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.state.epoch)
+        now.saturating_duration_since(self.epoch)
     }
 
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
@@ -482,7 +442,7 @@ impl Upstream {
     /// When a control loop should probe it again; `None` when it needs no probe,
     /// an instant in the past when it is due.
     pub fn probe_due(&self, now: Instant) -> Option<Instant> {
-        let at = |stamp: Stamp| self.state.epoch + Duration::from_millis(stamp.ms());
+        let at = |stamp: Stamp| self.epoch + Duration::from_millis(stamp.ms());
         if let Some(until) = self.state.out_until.get() {
             return Some(at(until));
         }
@@ -711,11 +671,10 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
-        let (began, now) = (self.since_epoch(began), self.since_epoch(now));
         if verdict.health == HealthEffect::Good {
-            self.controls.answered(row.class, began, now);
+            self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
         }
-        self.settle_at(row, verdict, began, now)
+        self.settle_shared(row, verdict, began, now)
     }
 
     /// As [`Upstream::settle`] for one call of several in one exchange, whose time says little of
@@ -727,17 +686,7 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
-        self.settle_at(row, verdict, self.since_epoch(began), self.since_epoch(now))
-    }
-
-    /// As [`Upstream::settle`], with instants as times since the epoch.
-    fn settle_at(
-        &self,
-        row: &MethodRow,
-        verdict: &Verdict,
-        began: Duration,
-        now: Duration,
-    ) -> Change {
+        let (began, now) = (self.since_epoch(began), self.since_epoch(now));
         let span = ExchangeSpan { began: Stamp::at(began), ended: Stamp::at(now) };
         let took = now.saturating_sub(began);
         self.state
@@ -774,7 +723,8 @@ impl Upstream {
                 self.count_failure(row.class, took, span.ended);
                 let asked = verdict.retry_after;
                 let named = self.controls.refused(row, began, now, asked, THROTTLE_REST);
-                self.tell_pauses(row, named);
+                self.tell_pause(None, named.whole);
+                self.tell_pause(Some(row.name), named.method);
                 Change::None
             }
             HealthEffect::Failed => self.failed(row.class, took, span, false),

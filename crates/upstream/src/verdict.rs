@@ -105,18 +105,60 @@ struct ClassFacts {
     elsewhere: TryElsewhere,
     health: HealthEffect,
     telling: u8,
-    was_read: bool,
-    shows_method: bool,
-    is_accepted: bool,
-    speaks_of_chain: bool,
-    is_about_call: bool,
-    is_about_upstream: bool,
-    is_refused_unread: bool,
-    may_pass: bool,
-    may_be_a_fault: bool,
-    is_private: bool,
-    may_be_of_hash: bool,
+    marks: Marks,
     about: &'static str,
+}
+
+/// Makes the columns of marks, in their order, and a method of [`VerdictClass`] for each.
+macro_rules! marks {
+    ($($(#[$doc:meta])+ $vis:vis $name:ident)+) => {
+        struct Marks {
+            $($name: bool,)+
+        }
+
+        const fn marks([$($name),+]: [bool; 11]) -> Marks {
+            Marks { $($name),+ }
+        }
+
+        impl VerdictClass {
+            $(
+                $(#[$doc])+
+                $vis fn $name(self) -> bool {
+                    self.facts().marks.$name
+                }
+            )+
+        }
+    };
+}
+
+marks! {
+    /// Whether the upstream itself read the call, and so works.
+    pub(crate) was_read
+    /// Whether it shows that the upstream offers the method.
+    pub(crate) shows_method
+    /// Whether the upstream has the transaction that it was sent.
+    pub is_accepted
+    /// Whether it may be a statement about the chain, which a quorum compares.
+    pub speaks_of_chain
+    /// Whether it refuses the call for what it asks, so that the call would fare no better
+    /// a little later.
+    pub is_about_call
+    /// Whether the verdict is about the upstream rather than about the call, and
+    /// so may be believed of a reply that cannot be tied to the call.
+    pub(crate) is_about_upstream
+    /// Whether the upstream refused the call before it was executed, for certain.
+    pub is_refused_unread
+    /// Whether the upstream may do better in a moment: a failure may be over, a
+    /// limit, a refused key, a missing method or a lie is not.
+    pub may_pass
+    /// Whether two upstreams that say so may both be broken.
+    pub may_be_a_fault
+    /// Whether the upstream's words may hold a key or an account, and so are
+    /// never shown.
+    pub(crate) is_private
+    /// Whether it may be said of the hash that names a block, so that the height of the block may get
+    /// another answer. That the request is wrong says so only of an upstream that never took a hash.
+    pub may_be_of_hash
 }
 
 macro_rules! mark {
@@ -131,8 +173,7 @@ macro_rules! mark {
 macro_rules! table {
     ($(
         $class:ident $word:literal $code:literal $doing:ident $elsewhere:ident $health:ident
-        $telling:literal $read:tt $method:tt $accepted:tt $chain:tt $call:tt $upstream:tt
-        $unread:tt $pass:tt $fault:tt $private:tt $hash:tt $about:literal;
+        $telling:literal [$($mark:tt)+] $about:literal;
     )+) => {
         [$(ClassFacts {
             class: VerdictClass::$class,
@@ -142,63 +183,50 @@ macro_rules! table {
             elsewhere: TryElsewhere::$elsewhere,
             health: HealthEffect::$health,
             telling: $telling,
-            was_read: mark!($read),
-            shows_method: mark!($method),
-            is_accepted: mark!($accepted),
-            speaks_of_chain: mark!($chain),
-            is_about_call: mark!($call),
-            is_about_upstream: mark!($upstream),
-            is_refused_unread: mark!($unread),
-            may_pass: mark!($pass),
-            may_be_a_fault: mark!($fault),
-            is_private: mark!($private),
-            may_be_of_hash: mark!($hash),
+            marks: marks([$(mark!($mark)),+]),
             about: $about,
         }),+]
     };
 }
 
-/// The columns of marks are, in this order: was read, shows the method, accepted, speaks of the
-/// chain, about the call, about the upstream, refused unread, may pass, may be a fault, private, may
-/// be of the hash.
-/// What each of them means is said at the method of that name.
+/// The marks of a class are in the order of [`Marks`].
 #[rustfmt::skip]
 static TABLE: [ClassFacts; 16] = table! {
     // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr ha
-    Answer              "answer"                   0 NoParty  No   Good         30   + + + + - - - - - - -
+    Answer              "answer"                   0 NoParty  No   Good         30   [+ + + + - - - - - - -]
         "a result";
     // A client that polls for a receipt gets null from every upstream: calling all of them each time
     // would multiply its load.
-    Null                "null"                     0 NoParty  Once Neutral      20   + + - + - - - - - - +
+    Null                "null"                     0 NoParty  Once Neutral      20   [+ + - + - - - - - - +]
         "null, which may mean that the upstream does not have it";
-    Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - - -
+    Reverted            "reverted"                 3 Contract No   Neutral      29   [+ + - + + - - - - - -]
         "the contract reverted the call";
-    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - - +
+    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   [+ - - + + - - - - - +]
         "the request is wrong";
-    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   + - + - - - - - - - -
+    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   [+ - + - - - - - - - -]
         "the pool already has the transaction";
-    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - - -
+    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   [+ - - - + - - - - - -]
         "the transaction was refused";
-    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   + - - - + - - - - - +
+    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   [+ - - - + - - - - - +]
         "the upstream does not have the block, state or transaction";
     // A limit is often another one elsewhere, but rarely a third one.
-    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   + - - - + - - - - - -
+    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
         "more than the upstream allows in one call";
-    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   + - - - + - - - - - -
+    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
         "more addresses or topics than the upstream allows in one call";
-    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   - - - - - + + - - - -
+    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   [- - - - - + + - - - -]
         "the upstream limits the rate of calls";
-    Billing             "billing"             -32005 Operator Yes  OutOfService  2   - - - - - + + - - + -
+    Billing             "billing"             -32005 Operator Yes  OutOfService  2   [- - - - - + + - - + -]
         "the account at the provider has used up its plan";
-    Auth                "auth"                -32016 Operator Yes  OutOfService  1   - - - - - + + - - + -
+    Auth                "auth"                -32016 Operator Yes  OutOfService  1   [- - - - - + + - - + -]
         "the upstream refused wellhead's credentials";
-    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   - - - - + - + - - - +
+    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   [- - - - + - + - - - +]
         "the upstream does not offer the method";
-    Fault               "fault"               -32603 Upstream Yes  Failed        4   - - - - - + - + + - -
+    Fault               "fault"               -32603 Upstream Yes  Failed        4   [- - - - - + - + + - -]
         "the upstream failed";
-    Void                "void"                -32603 Upstream Yes  Failed        7   - - - - - - - - - - -
+    Void                "void"                -32603 Upstream Yes  Failed        7   [- - - - - - - - - - -]
         "an answer that cannot be true";
-    Unknown             "unknown"             -32603 Upstream Once Neutral      12   - - - - - - - - + - +
+    Unknown             "unknown"             -32603 Upstream Once Neutral      12   [- - - - - - - - + - +]
         "an error that matches no rule";
 };
 
@@ -303,66 +331,6 @@ impl VerdictClass {
     /// an equal message from another upstream would show nothing about the call.
     pub fn is_between_us_and_the_upstream(self) -> bool {
         self.doing() == Doing::Operator
-    }
-
-    /// Whether the upstream may do better in a moment: a failure may be over, a
-    /// limit, a refused key, a missing method or a lie is not.
-    pub fn may_pass(self) -> bool {
-        self.facts().may_pass
-    }
-
-    /// Whether two upstreams that say so may both be broken.
-    pub fn may_be_a_fault(self) -> bool {
-        self.facts().may_be_a_fault
-    }
-
-    /// Whether the upstream has the transaction that it was sent.
-    pub fn is_accepted(self) -> bool {
-        self.facts().is_accepted
-    }
-
-    /// Whether the upstream refused the call before it was executed, for certain.
-    pub fn is_refused_unread(self) -> bool {
-        self.facts().is_refused_unread
-    }
-
-    /// Whether it may be said of the hash that names a block, so that the height of the block may get
-    /// another answer. That the request is wrong says so only of an upstream that never took a hash.
-    pub fn may_be_of_hash(self) -> bool {
-        self.facts().may_be_of_hash
-    }
-
-    /// Whether it may be a statement about the chain, which a quorum compares.
-    pub fn speaks_of_chain(self) -> bool {
-        self.facts().speaks_of_chain
-    }
-
-    /// Whether it refuses the call for what it asks, so that the call would fare no better
-    /// a little later.
-    pub fn is_about_call(self) -> bool {
-        self.facts().is_about_call
-    }
-
-    /// Whether it shows that the upstream offers the method.
-    pub(crate) fn shows_method(self) -> bool {
-        self.facts().shows_method
-    }
-
-    /// Whether the upstream itself read the call, and so works.
-    pub(crate) fn was_read(self) -> bool {
-        self.facts().was_read
-    }
-
-    /// Whether the verdict is about the upstream rather than about the call, and
-    /// so may be believed of a reply that cannot be tied to the call.
-    pub(crate) fn is_about_upstream(self) -> bool {
-        self.facts().is_about_upstream
-    }
-
-    /// Whether the upstream's words may hold a key or an account, and so are
-    /// never shown.
-    pub(crate) fn is_private(self) -> bool {
-        self.facts().is_private
     }
 }
 
@@ -527,10 +495,5 @@ impl Verdict {
             learnt: None,
             payload,
         }
-    }
-
-    /// Whether another upstream may do better.
-    pub fn try_elsewhere(&self) -> TryElsewhere {
-        self.elsewhere
     }
 }

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use wellhead_eth::MethodTable;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
-use wellhead_upstream::{
-    HealthEffect, Judge, Learnt, Payload, TryElsewhere, Verdict, VerdictClass, VerdictRule,
-};
+use wellhead_upstream::{HealthEffect, Judge, Payload, TryElsewhere, Verdict, VerdictClass};
 
 fn reply(status: u16, body: &[u8]) -> WireReply {
     WireReply::whole(status, Bytes::copy_from_slice(body), Timing::default())
@@ -29,13 +27,18 @@ fn check(status: u16, method: &str, body: &str, expected: &str) {
     assert_eq!(format!("{} {}", verdict.rule, verdict.class), expected, "{status} {body}");
 }
 
+/// As [`check`], of a call that HTTP says is well.
+fn check_call(body: &str, expected: &str) {
+    check(200, "eth_call", body, expected);
+}
+
 #[test]
 fn a_result_is_an_answer() {
-    check(200, "eth_call", r#"{"jsonrpc":"2.0","id":1,"result":"0x"}"#, "result answer");
-    check(200, "eth_call", r#"{"result":{"a":[1]},"id":1}"#, "result answer");
+    check_call(r#"{"jsonrpc":"2.0","id":1,"result":"0x"}"#, "result answer");
+    check_call(r#"{"result":{"a":[1]},"id":1}"#, "result answer");
     check(201, "eth_call", r#"{"id":1,"result":false}"#, "result answer");
-    check(200, "eth_call", r#"{"id":1,"result":"0x08c379a000"}"#, "result answer");
-    check(200, "eth_call", r#"{"id":1,"result":"rate limit exceeded"}"#, "result answer");
+    check_call(r#"{"id":1,"result":"0x08c379a000"}"#, "result answer");
+    check_call(r#"{"id":1,"result":"rate limit exceeded"}"#, "result answer");
 }
 
 #[test]
@@ -112,19 +115,19 @@ fn what_follows_the_result_of_a_large_reply_is_no_part_of_it() {
         }
     }
     let twice = format!(r#"{{"id":1,"result":["{pad}"],"result":[]}}"#);
-    check(200, "eth_call", &twice, "body-duplicate-key fault");
+    check_call(&twice, "body-duplicate-key fault");
 }
 
 #[test]
 fn ids_have_to_be_ours() {
-    check(200, "eth_call", r#"{"result":"0x"}"#, "id-missing fault");
-    check(200, "eth_call", r#"{"id":null,"result":"0x"}"#, "id-missing fault");
-    check(200, "eth_call", r#"{"id":2,"result":"0x"}"#, "id-wrong fault");
-    check(200, "eth_call", r#"{"id":"1","result":"0x"}"#, "id-wrong fault");
-    check(200, "eth_call", r#"{"id":1.0,"result":"0x"}"#, "id-wrong fault");
-    check(200, "eth_call", r#"{"id":-1,"result":"0x"}"#, "id-wrong fault");
-    check(200, "eth_call", r#"{"id":[1],"result":"0x"}"#, "id-wrong fault");
-    check(200, "eth_call", r#"{"id":18446744073709551617,"result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"result":"0x"}"#, "id-missing fault");
+    check_call(r#"{"id":null,"result":"0x"}"#, "id-missing fault");
+    check_call(r#"{"id":2,"result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"id":"1","result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"id":1.0,"result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"id":-1,"result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"id":[1],"result":"0x"}"#, "id-wrong fault");
+    check_call(r#"{"id":18446744073709551617,"result":"0x"}"#, "id-wrong fault");
 }
 
 #[test]
@@ -137,31 +140,17 @@ fn another_id_is_ours_when_we_sent_it() {
 
 #[test]
 fn an_error_under_no_id_is_ours() {
-    check(
-        200,
-        "eth_call",
+    check_call(
         r#"{"id":null,"error":{"code":3,"message":"execution reverted"}}"#,
         "revert-code reverted",
     );
-    check(
-        200,
-        "eth_call",
-        r#"{"error":{"code":-32600,"message":"no"}}"#,
-        "code-32600 caller_fault",
-    );
+    check_call(r#"{"error":{"code":-32600,"message":"no"}}"#, "code-32600 caller_fault");
 }
 
 #[test]
 fn an_error_under_another_id_only_tells_of_the_upstream() {
-    check(
-        200,
-        "eth_call",
-        r#"{"id":9,"error":{"code":3,"message":"execution reverted"}}"#,
-        "id-wrong fault",
-    );
-    check(
-        200,
-        "eth_call",
+    check_call(r#"{"id":9,"error":{"code":3,"message":"execution reverted"}}"#, "id-wrong fault");
+    check_call(
         r#"{"id":9,"error":{"code":-32000,"message":"header not found"}}"#,
         "id-wrong fault",
     );
@@ -171,26 +160,24 @@ fn an_error_under_another_id_only_tells_of_the_upstream() {
 
 #[test]
 fn bodies_that_are_no_reply() {
-    check(200, "eth_call", "", "body-empty fault");
-    check(200, "eth_call", " \n", "body-empty fault");
-    check(200, "eth_call", "<html><body>rate limit</body></html>", "body-html fault");
-    check(200, "eth_call", "  <!DOCTYPE html>", "body-html fault");
-    check(200, "eth_call", "too many requests", "body-not-json fault");
-    check(200, "eth_call", r#"{"id":1,"result":"0x"#, "body-truncated fault");
-    check(200, "eth_call", r#"{"id":1,"result":"0x"} x"#, "body-not-json fault");
-    check(200, "eth_call", r#"[{"id":1,"result":"0x"}]"#, "body-array fault");
-    check(200, "eth_call", "[]", "body-array fault");
-    check(200, "eth_call", "null", "body-not-object fault");
-    check(200, "eth_call", "{}", "body-no-outcome fault");
-    check(200, "eth_call", r#"{"id":1}"#, "body-no-outcome fault");
-    check(
-        200,
-        "eth_call",
+    check_call("", "body-empty fault");
+    check_call(" \n", "body-empty fault");
+    check_call("<html><body>rate limit</body></html>", "body-html fault");
+    check_call("  <!DOCTYPE html>", "body-html fault");
+    check_call("too many requests", "body-not-json fault");
+    check_call(r#"{"id":1,"result":"0x"#, "body-truncated fault");
+    check_call(r#"{"id":1,"result":"0x"} x"#, "body-not-json fault");
+    check_call(r#"[{"id":1,"result":"0x"}]"#, "body-array fault");
+    check_call("[]", "body-array fault");
+    check_call("null", "body-not-object fault");
+    check_call("{}", "body-no-outcome fault");
+    check_call(r#"{"id":1}"#, "body-no-outcome fault");
+    check_call(
         r#"{"id":1,"result":1,"error":{"code":1,"message":""}}"#,
         "body-both-outcomes fault",
     );
-    check(200, "eth_call", r#"{"id":1,"result":1,"result":2}"#, "body-duplicate-key fault");
-    check(200, "eth_call", r#"{"id":1,"error":7}"#, "error-unreadable fault");
+    check_call(r#"{"id":1,"result":1,"result":2}"#, "body-duplicate-key fault");
+    check_call(r#"{"id":1,"error":7}"#, "error-unreadable fault");
 }
 
 #[test]
@@ -210,7 +197,7 @@ fn status_counts_where_the_body_says_nothing() {
 #[test]
 fn status_outranks_the_body_where_it_speaks_of_the_key() {
     let reverted = r#"{"id":1,"error":{"code":3,"message":"execution reverted"}}"#;
-    check(200, "eth_call", reverted, "revert-code reverted");
+    check_call(reverted, "revert-code reverted");
     check(400, "eth_call", reverted, "revert-code reverted");
     check(500, "eth_call", reverted, "revert-code reverted");
     check(429, "eth_call", reverted, "revert-code reverted");
@@ -312,7 +299,7 @@ fn as_reverts(text: &str) -> Vec<String> {
 fn a_contract_steers_nothing() {
     let judge_of_all = Judge::standard();
     let mut texts: Vec<String> = judge_of_all.rules().texts().map(str::to_owned).collect();
-    let recorded = judge_of_all.rules().rules().iter().flat_map(VerdictRule::recorded);
+    let recorded = judge_of_all.rules().rules.iter().flat_map(|rule| &rule.recorded);
     texts.extend(recorded.map(|recorded| recorded.body.clone()));
     texts.push(texts.join(" "));
     assert!(texts.len() > 400, "{}", texts.len());
@@ -335,7 +322,7 @@ fn a_contract_steers_nothing() {
 fn what_is_left_of_a_cut_answer_steers_nothing() {
     for text in Judge::standard().rules().texts() {
         let cut = format!(r#"{{"id":1,"result":"{text}"#);
-        check(200, "eth_call", &cut, "body-truncated fault");
+        check_call(&cut, "body-truncated fault");
         let cut =
             format!(r#"{{"id":1,"error":{{"code":-32000,"message":"execution reverted: {text}"#);
         check(500, "eth_call", &cut, "http-5xx fault");
@@ -366,164 +353,99 @@ fn a_caller_cannot_rest_an_upstream_by_being_quoted() {
     }
 }
 
-fn check_learnt(method: &str, error: &str, expected: Option<Learnt>) {
-    let verdict = judge(200, method, &format!(r#"{{"id":1,"error":{error}}}"#));
-    assert_eq!(verdict.learnt, expected, "{error}: {verdict:?}");
+/// Checks errors, each as its code and message or as a whole, with what is learnt of it below.
+fn check_learnt(method: &str, errors: &str) {
+    let mut lines = errors.lines().map(str::trim).filter(|line| !line.is_empty());
+    while let Some(error) = lines.next() {
+        let expected = lines.next().expect("what is learnt");
+        let error = match error.split_once(' ') {
+            Some((code, message)) if !error.starts_with('{') => {
+                format!(r#"{{"code":{code},"message":"{message}"}}"#)
+            }
+            _ => error.to_owned(),
+        };
+        let verdict = judge(200, method, &format!(r#"{{"id":1,"error":{error}}}"#));
+        let learnt = verdict.learnt.map_or("nothing".into(), |learnt| learnt.to_string());
+        assert_eq!(format!("- {learnt}"), expected, "{error}: {verdict:?}");
+    }
 }
 
 #[test]
 fn facts_are_learnt_from_the_upstreams_own_words() {
-    let logs = "eth_getLogs";
-    let range = |from, to| Some(Learnt::RangeHint { from, to });
-    let max = |blocks| Some(Learnt::RangeMax { blocks });
     check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"Query returned more than 10000 results. Try with this block range [0x118dc91, 0x1198cc3]."}"#,
-        range(0x118_dc91, 0x119_8cc3),
+        "eth_getLogs",
+        r#"
+        -32602 Query returned more than 10000 results. Try with this block range [0x118dc91, 0x1198cc3].
+            - blocks 18406545 to 18451651 would work
+        -32602 up to a 2K block range. this block range should work: [0x0, 0x87fe9]
+            - blocks 0 to 557033 would work
+        -32602 query exceeds max results 20000, retry with the range 25766988-25775072
+            - blocks 25766988 to 25775072 would work
+        {"code":-32005,"message":"query returned more than 10000 results","data":{"from":"0x1","to":"0xff","limit":10000}}
+            - blocks 1 to 255 would work
+        -32005 query returned more than 10000 results
+            - nothing
+        -32602 this block range should work: [0x9, 0x1]
+            - nothing
+        -32602 range 1000000 exceeds limit of 10000
+            - at most 10000 blocks at once
+        -32614 eth_getLogs is limited to a 10,000 range
+            - at most 10000 blocks at once
+        -32701 eth_getLogs is limited to 0 - 50 blocks range
+            - at most 50 blocks at once
+        35 ranges over 10000 blocks are not supported on freetier
+            - at most 10000 blocks at once
+        -32000 block range is larger than max block range, block range = 5120, max block range = 5000
+            - at most 5000 blocks at once
+        -32602 query exceeds max block range 5000
+            - at most 5000 blocks at once
+        -32005 block range too large, max range: 1000
+            - at most 1000 blocks at once
+        -32603 block range is too wide (maximum 1024)
+            - at most 1024 blocks at once
+        -32000 maximum [from, to] blocks distance: 10000
+            - at most 10000 blocks at once
+        {"code":-32602,"message":"invalid params","data":{"payload":"range 9009594 is bigger than range limit 2000"}}
+            - at most 2000 blocks at once
+        -32000 please specify less number of address
+            - nothing
+        -32602 This query contains 6000 filters. The current limit is 5000.
+            - at most 5000 addresses at once
+        -32600 You can make eth_getLogs requests with up to a 500 block range. Based on your parameters, this block range should work: [0x1a30dfd, 0x1a30ff0]
+            - at most 500 blocks at once
+        -32000 block range is too wide
+            - fewer blocks at once
+        -32600 block range too high
+            - fewer blocks at once
+        "#,
     );
     check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"up to a 2K block range. this block range should work: [0x0, 0x87fe9]"}"#,
-        range(0, 0x87fe9),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"query exceeds max results 20000, retry with the range 25766988-25775072"}"#,
-        range(25_766_988, 25_775_072),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32005,"message":"query returned more than 10000 results","data":{"from":"0x1","to":"0xff","limit":10000}}"#,
-        range(1, 255),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32005,"message":"query returned more than 10000 results"}"#,
-        None,
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"this block range should work: [0x9, 0x1]"}"#,
-        None,
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"range 1000000 exceeds limit of 10000"}"#,
-        max(10_000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32614,"message":"eth_getLogs is limited to a 10,000 range"}"#,
-        max(10_000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32701,"message":"eth_getLogs is limited to 0 - 50 blocks range"}"#,
-        max(50),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":35,"message":"ranges over 10000 blocks are not supported on freetier"}"#,
-        max(10_000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32000,"message":"block range is larger than max block range, block range = 5120, max block range = 5000"}"#,
-        max(5000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"query exceeds max block range 5000"}"#,
-        max(5000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32005,"message":"block range too large, max range: 1000"}"#,
-        max(1000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32603,"message":"block range is too wide (maximum 1024)"}"#,
-        max(1024),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32000,"message":"maximum [from, to] blocks distance: 10000"}"#,
-        max(10_000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"invalid params","data":{"payload":"range 9009594 is bigger than range limit 2000"}}"#,
-        max(2000),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32000,"message":"please specify less number of address"}"#,
-        None,
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32602,"message":"This query contains 6000 filters. The current limit is 5000."}"#,
-        Some(Learnt::AddressesMax { addresses: 5000 }),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32600,"message":"You can make eth_getLogs requests with up to a 500 block range. Based on your parameters, this block range should work: [0x1a30dfd, 0x1a30ff0]"}"#,
-        max(500),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32000,"message":"block range is too wide"}"#,
-        Some(Learnt::RangeRefused),
-    );
-    check_learnt(
-        logs,
-        r#"{"code":-32600,"message":"block range too high"}"#,
-        Some(Learnt::RangeRefused),
-    );
-    let call = "eth_call";
-    check_learnt(
-        call,
-        r#"{"code":-32000,"message":"height 100 is not available, lowest height is 13580000"}"#,
-        Some(Learnt::PrunedBelow { number: 13_580_000 }),
-    );
-    check_learnt(
-        call,
-        r#"{"code":-32000,"message":"old data not available due to pruning: requested block 16999999, history is available from block 22000000"}"#,
-        Some(Learnt::PrunedBelow { number: 22_000_000 }),
-    );
-    check_learnt(
-        call,
-        r#"{"code":-32000,"message":"old data not available due to pruning: from tx: 1962853355, min tx: 2662500000"}"#,
-        None,
-    );
-    check_learnt(
-        call,
-        r#"{"code":-32000,"message":"Access to archival data is not included in your current plan"}"#,
-        Some(Learnt::NoHistory),
+        "eth_call",
+        r#"
+        -32000 height 100 is not available, lowest height is 13580000
+            - nothing below block 13580000
+        -32000 old data not available due to pruning: requested block 16999999, history is available from block 22000000
+            - nothing below block 22000000
+        -32000 old data not available due to pruning: from tx: 1962853355, min tx: 2662500000
+            - nothing
+        -32000 Access to archival data is not included in your current plan
+            - no old state in this plan
+        3 execution reverted: try with this block range [0x1, 0x2]
+            - nothing
+        "#,
     );
     check_learnt(
         "debug_traceTransaction",
-        r#"{"code":-32612,"message":"Custom tracers are disabled"}"#,
-        Some(Learnt::MethodOffered),
+        "-32612 Custom tracers are disabled\n- the method is there",
     );
-    check_learnt(
-        "eth_sendRawTransaction",
-        r#"{"code":-32000,"message":"nonce too low"}"#,
-        Some(Learnt::MaybeMined),
-    );
-    check_learnt(
-        call,
-        r#"{"code":3,"message":"execution reverted: try with this block range [0x1, 0x2]"}"#,
-        None,
-    );
+    check_learnt("eth_sendRawTransaction", "-32000 nonce too low\n- perhaps mined already");
 }
 
 #[test]
 fn limits_of_the_machine_are_no_rates() {
     for text in ["block gas limit exceeded", "call depth limit exceeded", "stack limit exceeded"] {
         let body = format!(r#"{{"id":1,"error":{{"code":-32000,"message":"{text}"}}}}"#);
-        check(200, "eth_call", &body, "unknown-error unknown");
+        check_call(&body, "unknown-error unknown");
     }
 }
 

@@ -3,7 +3,7 @@
 use wellhead_analyze::conclude::verdict::{Confidence, Finding};
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::CostPlan;
-use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill};
 
 use crate::harness::{SECOND, concluded, drawn, near, rng};
 
@@ -25,9 +25,9 @@ fn fit(bucket: &CreditBucket, method: &str) -> f64 {
 
 async fn costs(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (dials, truth) = drawn(seed, DrawnDial::Costs);
+        let dials = drawn(seed, DrawnDial::Costs);
+        let bucket = dials.buckets[0].clone();
         let told = concluded(dials, plan(seed)).await;
-        let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         assert_eq!(told.len(), METHODS.len() - 1, "{told:#?}");
         for verdict in &told {
             let about = (seed, &bucket, verdict);
@@ -58,7 +58,7 @@ async fn costs_of_further_seeds() {
 
 #[tokio::test(start_paused = true)]
 async fn where_nothing_is_refused_nothing_is_said() {
-    let (dials, _) = drawn(3, DrawnDial::Nothing);
+    let dials = drawn(3, DrawnDial::Nothing);
     let told = concluded(dials, plan(3)).await;
     assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "{told:#?}");
 }

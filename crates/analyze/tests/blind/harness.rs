@@ -8,7 +8,7 @@ use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::measure::plan::ExperimentPlan;
 use wellhead_analyze::measure::run::{CallBudget, CpuClock, CpuTime};
 use wellhead_analyze::record::{Record, RunRecord};
-use wellhead_sim::provider::{DrawnDial, Truth};
+use wellhead_sim::provider::DrawnDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 use super::support;
@@ -19,8 +19,8 @@ pub(crate) fn rng(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
-/// A provider drawn from `seed`, and what it really does.
-pub(crate) fn drawn(seed: u64, subject: DrawnDial) -> (ProviderDials, Truth) {
+/// A provider drawn from `seed`.
+pub(crate) fn drawn(seed: u64, subject: DrawnDial) -> ProviderDials {
     ProviderDials::draw(&mut rng(seed), subject)
 }
 

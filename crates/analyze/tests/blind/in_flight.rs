@@ -19,7 +19,7 @@ use crate::harness::{SECOND, drawn, idle, only, played, provider, rng};
 /// A provider, how many calls it serves at a time, what one takes, and how the others are refused.
 fn bounded(seed: u64) -> (ProviderDials, u64, Duration, RefusalWay) {
     let mut rng = rng(seed);
-    let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+    let mut dials = drawn(seed, DrawnDial::Nothing);
     let calls = rng.random_range(4..40_u64);
     let takes = Duration::from_millis(rng.random_range(40..200));
     dials.latency = LatencyDial::even(takes, takes / 10);

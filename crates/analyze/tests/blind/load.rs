@@ -11,7 +11,7 @@ use wellhead_analyze::conclude::verdict::{
 use wellhead_analyze::measure::plan::{LoadPlan, Stage};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
-use wellhead_sim::provider::{DrawnDial, LimitScope, Refill, Truth};
+use wellhead_sim::provider::{DrawnDial, LimitScope, Refill};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
@@ -36,8 +36,8 @@ async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
 #[tokio::test(start_paused = true)]
 async fn what_a_limit_lets_pass() {
     for seed in 0..10 {
-        let (mut dials, truth) = drawn(seed, DrawnDial::Bucket);
-        let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
+        let mut dials = drawn(seed, DrawnDial::Bucket);
+        let mut bucket = dials.buckets.remove(0);
         let window = bucket.window().unwrap();
         // 10 to 100 calls a second, or 1 to 10 where that takes longer.
         let part = if window > SECOND { 20.0 } else { 2.0 };
@@ -56,7 +56,7 @@ async fn what_a_limit_lets_pass() {
 #[tokio::test(start_paused = true)]
 async fn what_is_served_where_calls_wait_in_silence() {
     for seed in 10..20 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Shaping);
+        let mut dials = drawn(seed, DrawnDial::Shaping);
         let shaping = dials.shaping.as_mut().unwrap();
         shaping.per_second /= 10.0;
         // `plan` has two connections.
@@ -72,7 +72,7 @@ async fn what_is_served_where_calls_wait_in_silence() {
 #[tokio::test(start_paused = true)]
 async fn no_limit_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let mut dials = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
         let load = LoadPlan::new(stages, SECOND * 10, WorkKind::Mix, 2);

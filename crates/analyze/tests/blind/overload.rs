@@ -122,7 +122,7 @@ async fn said(
     subject: DrawnDial,
     cpu: CpuClock,
 ) -> (Vec<ExperimentVerdict>, bool) {
-    let (dials, _) = drawn(5, subject);
+    let dials = drawn(5, subject);
     let provider = provider(dials);
     let (run, records) = played(&provider, plan, cpu).await;
     let marked = records.iter().any(|record| match record {

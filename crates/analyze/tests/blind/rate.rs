@@ -6,9 +6,7 @@ use wellhead_analyze::conclude::verdict::{
     NoRateLimit, RefusalWay, RefusedRate,
 };
 use wellhead_analyze::measure::plan::RatePlan;
-use wellhead_sim::provider::{
-    CreditBucket, DrawnDial, LimitScope, Refill, RefusalForm, Shaping, Truth,
-};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, LimitScope, Refill, RefusalForm, Shaping};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
@@ -19,8 +17,8 @@ fn plan(from: f64, to: f64) -> RatePlan {
 
 async fn limited(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (mut dials, truth) = drawn(seed, DrawnDial::Bucket);
-        let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
+        let mut dials = drawn(seed, DrawnDial::Bucket);
+        let mut bucket = dials.buckets.remove(0);
         // A quarter of it, 5 to 50 calls a second, so that fewer calls find it.
         bucket.size /= 4.0;
         if let Refill::Steady { per_second } = &mut bucket.refill {
@@ -54,7 +52,7 @@ async fn limits_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn no_limit_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let mut dials = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(15.0, 60.0)).await);
         let Finding::Rate(NotUpTo(NoRateLimit { up_to_per_second, kept_s })) = told.finding else {
@@ -68,7 +66,7 @@ async fn no_limit_where_there_is_none() {
 /// Of a window of a minute half a minute shows too little, and that is what is said.
 #[tokio::test(start_paused = true)]
 async fn too_short_a_look_tells_nothing() {
-    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    let mut dials = drawn(1, DrawnDial::Nothing);
     dials.buckets = vec![CreditBucket::fixed(600.0, SECOND * 60, RefusalForm::too_many(None))];
     let told = only(concluded(dials, plan(20.0, 80.0)).await);
     assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
@@ -79,7 +77,7 @@ async fn too_short_a_look_tells_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_lets_calls_wait() {
     for seed in 0..6 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let mut dials = drawn(seed, DrawnDial::Nothing);
         let per_second = 12.0 + 7.0 * seed as f64;
         dials.shaping = Some(Shaping { per_second, scope: LimitScope::Account });
         dials.http2 = seed % 2 == 0;
@@ -98,7 +96,7 @@ async fn a_limit_that_lets_calls_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_told_by_another_status() {
     for (seed, status) in [(0, 503), (1, 403), (2, 500), (3, 502)] {
-        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let mut dials = drawn(seed, DrawnDial::Nothing);
         let message = "no".to_owned();
         let refusal = RefusalForm::Status { status, code: -32_000, message, retry_after: None };
         dials.buckets = vec![CreditBucket::fixed(25.0, SECOND, refusal)];

@@ -72,7 +72,7 @@ async fn live(provider: &FakeProvider, life: Life) {
 }
 
 async fn soaked(seed: u64, life: Life, pace: SoakLoad) -> (Vec<ExperimentVerdict>, Vec<Record>) {
-    let (dials, _) = drawn(seed, DrawnDial::Nothing);
+    let dials = drawn(seed, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = SoakPlan::new(pace, PART * PARTS, PART, WorkKind::Cheap, 2);
     let (run, records) = tokio::select! {
@@ -166,7 +166,7 @@ async fn records_do_not_grow_with_the_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn users_who_ask_again_at_once_are_told_as_well() {
-    let (dials, _) = drawn(2, DrawnDial::Nothing);
+    let dials = drawn(2, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = SoakPlan::new(SoakLoad::Users(2), SECOND * 24, SECOND, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
@@ -180,7 +180,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_soak_does_not_judge_a_drift() {
-    let (dials, _) = drawn(1, DrawnDial::Nothing);
+    let dials = drawn(1, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 30, SECOND * 10, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;

@@ -7,7 +7,7 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::measure::plan::StreamsPlan;
 use wellhead_sim::ProviderDials;
-use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamWay, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamCap, StreamWay};
 
 use crate::harness::{SECOND, concluded, drawn, only};
 
@@ -17,8 +17,7 @@ async fn told(dials: ProviderDials) -> ExperimentVerdict {
 
 /// The cap is told to the stream, and how it is kept.
 #[track_caller]
-fn is_told(seed: u64, truth: &Truth, told: &ExperimentVerdict) {
-    let Truth::Streams(cap) = truth else { panic!("seed {seed} draws {truth:?}") };
+fn is_told(seed: u64, cap: StreamCap, told: &ExperimentVerdict) {
     let Finding::StreamCap(Found(StreamLimit { streams, way, .. })) = told.finding else {
         panic!("seed {seed}, {cap:?}: {told:#?}");
     };
@@ -33,15 +32,15 @@ fn is_told(seed: u64, truth: &Truth, told: &ExperimentVerdict) {
 #[tokio::test(start_paused = true)]
 async fn caps() {
     for seed in 0..20 {
-        let (dials, truth) = drawn(seed, DrawnDial::Streams);
-        is_told(seed, &truth, &told(dials).await);
+        let dials = drawn(seed, DrawnDial::Streams);
+        is_told(seed, dials.stream_cap.unwrap(), &told(dials).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_cap_where_there_is_none() {
     for seed in 0..5 {
-        let (dials, _) = drawn(seed, DrawnDial::Nothing);
+        let dials = drawn(seed, DrawnDial::Nothing);
         let told = told(dials).await;
         assert!(
             matches!(told.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 }))),
@@ -54,15 +53,15 @@ async fn no_cap_where_there_is_none() {
 #[tokio::test(start_paused = true)]
 async fn caps_of_providers_that_meter() {
     for seed in 20..30 {
-        let (mut dials, truth) = drawn(seed, DrawnDial::Streams);
+        let mut dials = drawn(seed, DrawnDial::Streams);
         let refusal = match seed % 2 {
             0 => RefusalForm::too_many(None),
             _ => RefusalForm::too_many_in_body(),
         };
         dials.buckets = vec![CreditBucket::steady(60.0, SECOND, refusal)];
-        is_told(seed, &truth, &told(dials).await);
+        is_told(seed, dials.stream_cap.unwrap(), &told(dials).await);
     }
-    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    let mut dials = drawn(1, DrawnDial::Nothing);
     dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
     assert!(
@@ -76,7 +75,7 @@ async fn caps_of_providers_that_meter() {
 #[tokio::test(start_paused = true)]
 async fn an_end_after_some_requests_is_no_cap() {
     for (seed, requests) in [1, 1, 5, 5, 20, 60, 120].into_iter().enumerate() {
-        let (mut dials, _) = drawn(seed as u64, DrawnDial::Nothing);
+        let mut dials = drawn(seed as u64, DrawnDial::Nothing);
         dials.recycle_after = Some(requests);
         dials.recycle_abruptly = seed % 2 == 0;
         let told = told(dials).await;

@@ -7,7 +7,7 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::measure::plan::ThrottlePlan;
 use wellhead_net::HttpVersion;
-use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
+use wellhead_sim::provider::{DrawnDial, LimitScope};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
@@ -19,9 +19,9 @@ fn plan(seed: u64) -> ThrottlePlan {
 
 async fn shaped(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (dials, truth) = drawn(seed, DrawnDial::Shaping);
+        let dials = drawn(seed, DrawnDial::Shaping);
+        let shaping = dials.shaping.unwrap();
         let told = only(concluded(dials, plan(seed)).await);
-        let Truth::Shaping(shaping) = truth else { panic!("seed {seed} draws {truth:?}") };
         let Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) = told.finding else {
             panic!("seed {seed}, {shaping:?}: {told:#?}");
         };
@@ -47,7 +47,7 @@ async fn shaping_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn no_shaping_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
+        let mut dials = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(seed)).await);
         assert!(matches!(told.finding, Finding::Shaping(NotUpTo(_))), "seed {seed}: {told:#?}");
@@ -58,7 +58,7 @@ async fn no_shaping_where_there_is_none() {
 #[tokio::test(start_paused = true)]
 async fn shaping_over_http_1() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, DrawnDial::Shaping);
+        let mut dials = drawn(seed, DrawnDial::Shaping);
         dials.http2 = false;
         let shaping = dials.shaping.as_mut().unwrap();
         shaping.scope = LimitScope::Account;

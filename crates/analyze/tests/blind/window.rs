@@ -6,7 +6,7 @@ use wellhead_analyze::conclude::verdict::{
     NoTokenLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
 };
 use wellhead_analyze::measure::plan::WindowPlan;
-use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
@@ -32,10 +32,10 @@ fn pause(bucket: &CreditBucket) -> RetryAfterWorth {
 
 async fn found(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (mut dials, truth) = drawn(seed, DrawnDial::Window);
+        let mut dials = drawn(seed, DrawnDial::Window);
         dials.http2 = seed % 5 != 0;
+        let bucket = dials.buckets[0].clone();
         let told = only(concluded(dials, plan()).await);
-        let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         let about = (seed, &bucket, &told);
         let Finding::Bucket(Found(TokenLimit {
             size,
@@ -79,7 +79,7 @@ async fn windows_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn none_where_there_is_none() {
     for seed in 0..5 {
-        let (dials, _) = drawn(seed, DrawnDial::Nothing);
+        let dials = drawn(seed, DrawnDial::Nothing);
         let plan = WindowPlan::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
         assert!(
@@ -92,7 +92,7 @@ async fn none_where_there_is_none() {
 /// The fake's windows of an hour are longer than the plan waits.
 #[tokio::test(start_paused = true)]
 async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
-    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    let mut dials = drawn(1, DrawnDial::Nothing);
     dials.buckets = vec![CreditBucket::fixed(100.0, SECOND * 3_600, RefusalForm::too_many(None))];
     let told = concluded(dials, plan()).await;
     let [limit, end] = &told[..] else { panic!("{told:#?}") };

@@ -31,7 +31,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     /// `a` is fit; `b:fallback:behind` says more, `c:back700` rests and comes back after 700 ms.
-    pub(crate) fn of(place: usize, text: &str, began: Instant) -> Self {
+    fn of(place: usize, text: &str, began: Instant) -> Self {
         let mut candidate = Candidate {
             slot: Slot(u8::try_from(place).expect("few")),
             tier: Tier::Primary,
@@ -78,7 +78,13 @@ impl Actor {
         Self { candidate, paused_until, returns_at }
     }
 
-    pub(crate) fn at(&self, attempts: &Attempts, began: Instant, now: Instant) -> Candidate {
+    /// Those of `cast`, in its order.
+    pub(crate) fn cast(cast: &str, began: Instant) -> Vec<Self> {
+        let words = cast.split_whitespace().enumerate();
+        words.map(|(place, text)| Self::of(place, text, began)).collect()
+    }
+
+    fn at(&self, attempts: &Attempts, began: Instant, now: Instant) -> Candidate {
         let mut candidate = self.candidate;
         let pause = self.paused_until.filter(|until| *until > now);
         candidate.pause = pause.map(|until| held(Bound::Pause, until - now));
@@ -96,6 +102,12 @@ impl Actor {
 }
 
 pub(crate) struct Seen(pub(crate) Vec<Candidate>);
+
+impl Seen {
+    pub(crate) fn of(actors: &[Actor], attempts: &Attempts, began: Instant, now: Instant) -> Self {
+        Self(actors.iter().map(|it| it.at(attempts, began, now)).collect())
+    }
+}
 
 impl Candidates for Seen {
     fn count(&self) -> usize {
@@ -170,11 +182,7 @@ impl Play {
     /// be. When the script is over all fail.
     fn play(&self, cast: &str, script: &str) -> Played {
         let began = crate::now();
-        let mut actors: Vec<Actor> = cast
-            .split_whitespace()
-            .enumerate()
-            .map(|(place, text)| Actor::of(place, text, began))
-            .collect();
+        let mut actors = Actor::cast(cast, began);
         let progress = Progress::new(Allowance::new(self.calls_max));
         let job = Job {
             is_there: self.is_there,
@@ -191,7 +199,7 @@ impl Play {
         let (mut attempts, mut steps, mut sends) = (Attempts::default(), Vec::new(), Vec::new());
         let end = loop {
             assert!(steps.len() < STEPS_MAX, "it does not end: {steps:?}");
-            let seen = Seen(actors.iter().map(|it| it.at(&attempts, began, now)).collect());
+            let seen = Seen::of(&actors, &attempts, began, now);
             let decision =
                 next(&attempts, &seen, terms, now, |range| (range.start + range.end) / 2);
             attempts.position = decision.position;
@@ -278,8 +286,7 @@ impl Play {
                 verdict.retry_after = pause;
                 let ended = now + TOOK;
                 actors[usize::from(slot.0)].paused_until = pause.map(|pause| ended + pause);
-                let settled =
-                    AttemptResult { verdict, began: now, ended, sent, rest: None, no_room: false };
+                let settled = AttemptResult::whole(verdict, now, ended, sent);
                 now = ended;
                 let tier = seen.0[usize::from(slot.0)].tier;
                 StepResult::Sent(attempts.end(&job, slot, tier, settled))

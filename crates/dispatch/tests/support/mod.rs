@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{
     Allowance, Ballot, BatchContext, BatchItem, BatchOutcome, Bounds, ClientId, Job, Outcome,
-    Progress, WorkerUpstreams, now, run, run_batch,
+    Progress, Quorum, WorkerUpstreams, now, run, run_batch,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
 pub(crate) use wellhead_kit::{ScriptedTransport, Step, ms, secs, settle, verified};
@@ -79,6 +79,11 @@ pub(crate) fn step(word: &str) -> Step {
         "busy" => Step::Busy,
         other => status(other.parse().expect("a known word or a status"), "no luck"),
     }
+}
+
+/// Two of three have to say the same of a final block.
+pub(crate) fn ballot() -> Ballot {
+    Ballot { quorum: Quorum::default(), is_final: true, largest: false }
 }
 
 /// A transport that plays the words of `script`, and answers well when it is over.
@@ -271,6 +276,11 @@ impl Stage {
         };
         format!("{} -> {end}", tried.join(" "))
     }
+}
+
+/// Runs `play`, whose calls may be local tasks.
+pub(crate) async fn locally<T>(play: impl Future<Output = T>) -> T {
+    tokio::task::LocalSet::new().run_until(play).await
 }
 
 /// Runs `method` over `scripts` and compares how the telling begins.

@@ -114,8 +114,18 @@ fn build(text: &str, now: Instant) -> (Roster, Arc<View>) {
 }
 
 fn names(roster: &Roster, plan: &Plan) -> String {
+    names_of(roster, plan.candidates())
+}
+
+fn names_of(roster: &Roster, slots: &[Slot]) -> String {
     let name = |slot: &Slot| roster.upstream(*slot).identity().id.to_string();
-    plan.candidates().iter().map(name).collect::<Vec<_>>().join(" ")
+    slots.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// "fit | last resorts".
+fn shown(roster: &Roster, plan: &Plan) -> String {
+    let (fit, rest) = plan.candidates().split_at(plan.fit());
+    format!("{} | {}", names_of(roster, fit), names_of(roster, rest)).trim().to_owned()
 }
 
 /// An `eth_call` to all of them.
@@ -146,12 +156,7 @@ fn check_search(blocks: (u64, u64), addresses: u64, upstreams: &str, expected: &
     let (roster, plan) = planned(upstreams, |ask| {
         *ask = PlanRequest { oldest, needed, span, filter, ..*ask };
     });
-    let (fit, rest) = plan.candidates().split_at(plan.fit());
-    let names = |slots: &[Slot]| {
-        let name = |slot: &Slot| roster.upstream(*slot).identity().id.to_string();
-        slots.iter().map(name).collect::<Vec<_>>().join(" ")
-    };
-    assert_eq!(format!("{} | {}", names(fit), names(rest)), expected, "{upstreams}");
+    assert_eq!(shown(&roster, &plan), expected, "{upstreams}");
 }
 
 #[test]
@@ -176,18 +181,18 @@ fn asks_are_alike_when_nothing_that_is_assessed_differs() {
 #[test]
 fn who_does_not_reach_so_far_is_the_last_resort() {
     check_reach((49, 49), "a:#100:pruned b:#100:fallback", "b | a");
-    check_reach((49, 49), "a:#100:pruned b:#100:syncing", " | b a");
-    check_reach((50, 50), "a:#100:pruned b:#100:fallback", "a b | ");
-    check_reach((50, 59), "a:#100:narrow b:#100:fallback", "a b | ");
+    check_reach((49, 49), "a:#100:pruned b:#100:syncing", "| b a");
+    check_reach((50, 50), "a:#100:pruned b:#100:fallback", "a b |");
+    check_reach((50, 59), "a:#100:narrow b:#100:fallback", "a b |");
     check_reach((50, 60), "a:#100:narrow b:#100:fallback", "b | a");
-    check_reach((50, 60), "a:#100:narrow b:#100:narrow:pruned:fallback", " | a b");
+    check_reach((50, 60), "a:#100:narrow b:#100:narrow:pruned:fallback", "| a b");
 }
 
 #[test]
 fn an_upstream_that_takes_fewer_addresses_is_the_last_resort() {
-    check_search((50, 50), 10, "a:#100:few_addresses b:#100:fallback", "a b | ");
+    check_search((50, 50), 10, "a:#100:few_addresses b:#100:fallback", "a b |");
     check_search((50, 50), 11, "a:#100:few_addresses b:#100:fallback", "b | a");
-    check_search((50, 60), 11, "a:#100:few_addresses b:#100:narrow:fallback", " | a b");
+    check_search((50, 60), 11, "a:#100:few_addresses b:#100:narrow:fallback", "| a b");
 }
 
 /// Plans an `eth_call` at block `needed` and compares "fit | last resorts".
@@ -198,12 +203,7 @@ fn check(needed: Option<u64>, upstreams: &str, expected: &str) {
     // Well after the rests that `build` started would still be running.
     let later = now + Duration::from_millis(500);
     let plan = plan(&ask, &view, &roster, later, &mut SmallRng::seed_from_u64(1));
-    let all = names(&roster, &plan);
-    let mut words = all.split_whitespace();
-    let fit: Vec<&str> = words.by_ref().take(plan.fit()).collect();
-    let rest: Vec<&str> = words.collect();
-    let shown = format!("{} | {}", fit.join(" "), rest.join(" "));
-    assert_eq!(shown.trim(), expected, "{upstreams}");
+    assert_eq!(shown(&roster, &plan), expected, "{upstreams}");
 }
 
 #[test]

@@ -11,13 +11,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_util::sync::CancellationToken;
 
+use crate::envelope::{WireCall, write_answer};
 use crate::node::{Fault, NodeReply, SimNode, WireEnding};
 use crate::rpc::logs::Criteria;
 use crate::rpc::{RpcError, json as shape};
@@ -120,32 +120,21 @@ fn spoken(reply: &NodeReply) -> Option<String> {
     whole.then(|| String::from_utf8_lossy(&reply.body).trim_end().to_owned())
 }
 
-#[derive(serde::Deserialize)]
-struct Single<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    method: String,
-    params: Option<Value>,
-}
-
 impl Subscriptions {
     /// Answers `eth_subscribe` and `eth_unsubscribe`; `None` for anything else.
     fn answer(&mut self, body: &[u8]) -> Option<String> {
-        let call: Single<'_> = serde_json::from_slice(body).ok()?;
+        let call: WireCall<'_> = serde_json::from_slice(body).ok()?;
         let healthy = self.node.dials().fault.is_none();
         let first = || call.params.as_ref().and_then(|params| params.get(0));
-        let answer = match call.method.as_str() {
+        let answer = match call.method() {
             "eth_subscribe" if healthy => self.subscribe(first(), call.params.as_ref()),
             "eth_unsubscribe" if healthy => self.unsubscribe(first()),
             _ => return None,
         };
-        self.node.count(&call.method);
-        let id = call.id.map_or("null", RawValue::get);
-        let member = match answer {
-            Ok(result) => format!("\"result\":{result}"),
-            Err(error) => format!("\"error\":{}", error.to_json()),
-        };
-        Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{member}}}"))
+        self.node.count(call.method());
+        let mut out = Vec::new();
+        write_answer(&mut out, call.told_id(), answer);
+        String::from_utf8(out).ok()
     }
 
     fn subscribe(
@@ -162,7 +151,9 @@ impl Subscriptions {
                 let criteria = params.and_then(|params| params.get(1)).cloned();
                 Topic::Logs(Criteria::read(&criteria.unwrap_or_else(|| json!({})))?)
             }
-            Some("newPendingTransactions") => Topic::Pending { seen: self.waiting() },
+            Some("newPendingTransactions") => {
+                Topic::Pending { seen: self.node.world().waiting_hashes() }
+            }
             Some(other) => {
                 let words = format!("no \"{other}\" subscription in eth namespace");
                 return Err(RpcError::new(-32601, words));
@@ -221,7 +212,7 @@ impl Subscriptions {
         if !watched || self.node.dials().fault.is_some() {
             return Vec::new();
         }
-        let now = self.waiting();
+        let now = self.node.world().waiting_hashes();
         let mut out = Vec::new();
         for (id, topic) in &mut self.topics {
             if let Topic::Pending { seen } = topic {
@@ -234,10 +225,6 @@ impl Subscriptions {
             }
         }
         out
-    }
-
-    fn waiting(&self) -> Vec<B256> {
-        self.node.world().all_waiting().iter().map(|tx| tx.hash).collect()
     }
 }
 

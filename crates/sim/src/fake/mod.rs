@@ -132,24 +132,16 @@ impl Shop {
         let _close = open.clone().drop_guard();
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         while !is_down(&self.node) {
-            let accepted = tokio::select! {
+            let (stream, permit) = tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = turns.changed() => continue,
                 accepted = accept(&listener, &room) => accepted,
             };
-            match accepted {
-                Ok((stream, permit)) => {
-                    let connection = serve(stream, Arc::clone(&self.node), open.clone());
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "accept failed");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            let connection = serve(stream, Arc::clone(&self.node), open.clone());
+            tokio::spawn(async move {
+                connection.await;
+                drop(permit);
+            });
         }
     }
 }

@@ -16,14 +16,13 @@ use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 pub use self::counter::NodeCounts;
 pub use self::dial::{Dials, Fault, LatencyDial, RateLimit};
 
 use self::counter::NodeCounters;
-use crate::envelope::{Parsed, WireCall, parse, write_error, write_result};
+use crate::envelope::{RequestBody, RequestItem, write_answer};
 use crate::rpc::{self, CallContext, Filters, RpcError};
 use crate::world::{SimBlock, Standpoint, World};
 
@@ -200,12 +199,9 @@ impl SimNode {
     /// Answers one HTTP body: a call or a batch.
     pub fn answer(&self, now: Instant, body: &[u8]) -> NodeReply {
         let dials = self.dials();
-        let parsed = parse(body);
-        let calls = match &parsed {
-            Parsed::Batch(items) => items.len(),
-            Parsed::Single(_) | Parsed::NotJson => 1,
-        };
-        self.counters.request(calls, matches!(parsed, Parsed::Batch(_)));
+        let request = RequestBody::read(body);
+        let calls = request.items.len();
+        self.counters.request(calls, request.is_batch);
         let (fault, delay) = {
             let mut inner = self.inner.lock();
             let delay = dials.latency.sample(&mut inner.rng);
@@ -230,14 +226,7 @@ impl SimNode {
             Some(Fault::Internal) => Some(RpcError::new(-32603, "internal error")),
             Some(Fault::Truncated | Fault::CutJson) | None => None,
         };
-        let mut out = Vec::with_capacity(256);
-        match parsed {
-            Parsed::NotJson => write_error(&mut out, None, &RpcError::new(-32700, "parse error")),
-            Parsed::Single(item) => {
-                self.item(&dials, item, item_error.as_ref(), &mut out);
-            }
-            Parsed::Batch(items) => self.batch(&dials, &items, item_error.as_ref(), &mut out),
-        }
+        let mut out = self.answers(&dials, &request, item_error.as_ref());
         if !out.is_empty() {
             // geth's encoder ends every answer so.
             out.push(b'\n');
@@ -275,70 +264,25 @@ impl SimNode {
         rpc::answer(&mut asked, method, params)
     }
 
-    fn batch(
+    /// The answers to a body; `error` in the place of each, where there is one.
+    fn answers(
         &self,
         dials: &Dials,
-        items: &[&RawValue],
+        request: &RequestBody<'_>,
         error: Option<&RpcError>,
-        out: &mut Vec<u8>,
-    ) {
-        if items.is_empty() {
-            return write_error(out, None, &RpcError::new(-32600, "empty batch"));
+    ) -> Vec<u8> {
+        if request.items.len() > BATCH_ITEMS_MAX {
+            let mut out = Vec::new();
+            write_answer(&mut out, None, Err(RpcError::new(-32600, "batch too large")));
+            return out;
         }
-        if items.len() > BATCH_ITEMS_MAX {
-            return write_error(out, None, &RpcError::new(-32600, "batch too large"));
+        for call in request.items.iter().filter_map(RequestItem::call) {
+            self.counters.call(call.method(), call.params.as_ref());
         }
-        out.push(b'[');
-        let mut any = false;
-        for item in items {
-            let before = out.len();
-            if any {
-                out.push(b',');
-            }
-            if self.item(dials, item, error, out) {
-                any = true;
-            } else {
-                out.truncate(before);
-            }
-        }
-        out.push(b']');
-        if !any {
-            // Nothing but notifications: geth sends no body at all.
-            out.clear();
-        }
-    }
-
-    /// Appends the answer to one item; false for a notification.
-    fn item(
-        &self,
-        dials: &Dials,
-        item: &RawValue,
-        error: Option<&RpcError>,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let invalid = RpcError::new(-32600, "invalid request");
-        let Ok(call) = serde_json::from_str::<WireCall<'_>>(item.get()) else {
-            write_error(out, None, &invalid);
-            return true;
-        };
-        let id = call.told_id();
-        let Some(method) = call.method else {
-            write_error(out, id, &invalid);
-            return true;
-        };
-        self.counters.call(&method, call.params.as_ref());
-        if call.id.is_none() {
-            return false;
-        }
-        let answer = match error {
+        request.answered(|_, call| match error {
             Some(error) => Err(error.clone()),
-            None => self.ask_with(dials, &method, call.params.as_ref()),
-        };
-        match answer {
-            Ok(result) => write_result(out, id, &result),
-            Err(error) => write_error(out, id, &error),
-        }
-        true
+            None => self.ask_with(dials, call.method(), call.params.as_ref()),
+        })
     }
 }
 

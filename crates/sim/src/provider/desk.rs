@@ -12,14 +12,13 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::count::{Present, ProviderCounters, ProviderCounts, add, count};
 use super::dial::{LimitScope, ProviderDials, RefusalForm, STREAMS_MAX, Shaping, StreamWay};
 use super::meter::{Charge, PacedLine, Tank, charge};
-use crate::envelope::{Parsed, WireCall, parse, write_error, write_result};
+use crate::envelope::{RequestBody, RequestItem, WireCall, write_answer};
 use crate::node::SimNode;
 use crate::rpc::RpcError;
 
@@ -200,9 +199,9 @@ impl Desk {
     /// Answers one request body, when its time has come.
     pub(super) async fn answer(&self, place: &ConnectionState, body: &[u8]) -> ProviderAnswer {
         let setup = self.setup();
-        let request = Request::read(body);
+        let request = RequestBody::read(body);
         count(&self.counters.requests);
-        add(&self.counters.calls, request.calls.len());
+        add(&self.counters.calls, request.items.len());
         let latency = setup.dials.latency.sample(&mut *self.rng.lock());
         // A slot is kept until the latency is over as well.
         let (answer, _permit) = match self.admit(&setup, &request) {
@@ -219,15 +218,15 @@ impl Desk {
     fn admit<'a>(
         &self,
         setup: &'a Setup,
-        request: &Request<'_>,
+        request: &RequestBody<'_>,
     ) -> Result<Admitted<'a>, ProviderAnswer> {
         let dials = &setup.dials;
         if let Some(refusal) = &dials.barred {
             return Err(self.refused(refusal, request));
         }
-        if let Some(max) = dials.batch_max.filter(|max| request.calls.len() > *max) {
+        if let Some(max) = dials.batch_max.filter(|max| request.items.len() > *max) {
             let words = format!("batch too large: at most {max} calls");
-            return Err(self.refused_whole(&RpcError::new(-32600, words), request));
+            return Err(self.refused_whole(RpcError::new(-32600, words), request));
         }
         let refusal = dials.at_once.as_ref().and_then(|at_once| at_once.refusal.as_ref());
         let permit = match (refusal, &setup.room) {
@@ -240,7 +239,8 @@ impl Desk {
         if dials.buckets.is_empty() {
             return Ok(Admitted { permit, refused: Vec::new() });
         }
-        let methods: Vec<&str> = request.calls.iter().map(RequestItem::method).collect();
+        let method = |item| RequestItem::call(item).map_or("", WireCall::method);
+        let methods: Vec<&str> = request.items.iter().map(method).collect();
         let now = self.started.elapsed();
         let charged = charge(&mut setup.tanks.lock(), &dials.buckets, now, &methods);
         match charged {
@@ -254,11 +254,11 @@ impl Desk {
         &self,
         setup: &'a Setup,
         place: &ConnectionState,
-        request: &Request<'_>,
+        request: &RequestBody<'_>,
         admitted: Admitted<'a>,
     ) -> (ProviderAnswer, Option<SemaphorePermit<'a>>) {
         let Admitted { permit, refused } = admitted;
-        let calls = request.calls.len() - refused.iter().flatten().count();
+        let calls = request.items.len() - refused.iter().flatten().count();
         let leaves_at = match setup.dials.shaping {
             Some(shaping) if calls > 0 => {
                 let line = match shaping.scope {
@@ -284,27 +284,27 @@ impl Desk {
     fn ask(
         &self,
         dials: &ProviderDials,
-        request: &Request<'_>,
+        request: &RequestBody<'_>,
         refused: &[Option<usize>],
     ) -> ProviderAnswer {
-        request.answered(|index, call| {
+        let answers = request.answered(|index, call| {
             if let Some(bucket) = refused.get(index).copied().flatten() {
                 count(&self.counters.refusals);
                 return Err(error_of(&dials.buckets[bucket].refusal));
             }
-            let method = call.method.as_deref().unwrap_or_default();
-            let params = call.params.as_ref();
+            let (method, params) = (call.method(), call.params.as_ref());
             let mut answer = self.node.ask(method, params)?;
             let lie = dials.lie.as_ref();
             if lie.is_some_and(|lie| lie.bend(method, params, &mut answer)) {
                 count(&self.counters.lies);
             }
             Ok(answer)
-        })
+        });
+        ProviderAnswer::ok(answers)
     }
 
     /// Turns all calls of a request away.
-    fn refused(&self, refusal: &RefusalForm, request: &Request<'_>) -> ProviderAnswer {
+    fn refused(&self, refusal: &RefusalForm, request: &RequestBody<'_>) -> ProviderAnswer {
         let error = error_of(refusal);
         match refusal {
             RefusalForm::Status { status, retry_after, .. } => {
@@ -312,25 +312,23 @@ impl Desk {
                 ProviderAnswer {
                     status: *status,
                     retry_after,
-                    ..self.refused_whole(&error, request)
+                    ..self.refused_whole(error, request)
                 }
             }
             RefusalForm::InBody { .. } => {
-                add(&self.counters.refusals, request.calls.len());
-                request.answered(|_, _| Err(error.clone()))
+                add(&self.counters.refusals, request.items.len());
+                ProviderAnswer::ok(request.answered(|_, _| Err(error.clone())))
             }
         }
     }
 
     /// With one error, whatever was asked.
-    fn refused_whole(&self, error: &RpcError, request: &Request<'_>) -> ProviderAnswer {
-        add(&self.counters.refusals, request.calls.len());
+    fn refused_whole(&self, error: RpcError, request: &RequestBody<'_>) -> ProviderAnswer {
+        add(&self.counters.refusals, request.items.len());
         let mut out = Vec::with_capacity(128);
-        let id = match (&request.calls[..], request.batch) {
-            ([RequestItem::Call(call)], false) => call.told_id(),
-            _ => None,
-        };
-        write_error(&mut out, id, error);
+        let only = request.items.first().filter(|_| !request.is_batch);
+        let id = only.and_then(RequestItem::call).and_then(WireCall::told_id);
+        write_answer(&mut out, id, Err(error));
         ProviderAnswer::ok(out)
     }
 }
@@ -367,92 +365,5 @@ fn error_of(refusal: &RefusalForm) -> RpcError {
         RefusalForm::Status { code, message, .. } | RefusalForm::InBody { code, message } => {
             RpcError::new(*code, message.as_str())
         }
-    }
-}
-
-/// A body, read.
-#[derive(Debug)]
-struct Request<'a> {
-    calls: Vec<RequestItem<'a>>,
-    batch: bool,
-}
-
-#[derive(Debug)]
-enum RequestItem<'a> {
-    Call(WireCall<'a>),
-    /// JSON, and no call.
-    Odd,
-    NotJson,
-}
-
-impl RequestItem<'_> {
-    fn method(&self) -> &str {
-        match self {
-            RequestItem::Call(call) => call.method.as_deref().unwrap_or_default(),
-            RequestItem::Odd | RequestItem::NotJson => "",
-        }
-    }
-}
-
-impl<'a> Request<'a> {
-    fn read(body: &'a [u8]) -> Self {
-        let item = |item: &'a RawValue| match serde_json::from_str::<WireCall<'a>>(item.get()) {
-            Ok(call) if call.method.is_some() => RequestItem::Call(call),
-            Ok(_) | Err(_) => RequestItem::Odd,
-        };
-        match parse(body) {
-            Parsed::Single(one) => Self { calls: vec![item(one)], batch: false },
-            Parsed::Batch(items) => {
-                Self { calls: items.into_iter().map(item).collect(), batch: true }
-            }
-            Parsed::NotJson => Self { calls: vec![RequestItem::NotJson], batch: false },
-        }
-    }
-
-    /// HTTP 200 with what `answer` says to each call, but not to notifications.
-    fn answered(
-        &self,
-        mut answer: impl FnMut(usize, &WireCall<'_>) -> Result<serde_json::Value, RpcError>,
-    ) -> ProviderAnswer {
-        let mut out = Vec::with_capacity(256);
-        if self.batch && self.calls.is_empty() {
-            write_error(&mut out, None, &RpcError::new(-32600, "empty batch"));
-            return ProviderAnswer::ok(out);
-        }
-        for (index, item) in self.calls.iter().enumerate() {
-            let call = match item {
-                RequestItem::Call(call) => call,
-                RequestItem::Odd | RequestItem::NotJson => {
-                    next(&mut out, self.batch);
-                    let error = match item {
-                        RequestItem::NotJson => RpcError::new(-32700, "parse error"),
-                        RequestItem::Odd | RequestItem::Call(_) => {
-                            RpcError::new(-32600, "invalid request")
-                        }
-                    };
-                    write_error(&mut out, None, &error);
-                    continue;
-                }
-            };
-            if call.id.is_none() {
-                continue;
-            }
-            next(&mut out, self.batch);
-            match answer(index, call) {
-                Ok(result) => write_result(&mut out, call.told_id(), &result),
-                Err(error) => write_error(&mut out, call.told_id(), &error),
-            }
-        }
-        if self.batch && !out.is_empty() {
-            out.push(b']');
-        }
-        ProviderAnswer::ok(out)
-    }
-}
-
-/// What comes before the next answer of a batch.
-fn next(out: &mut Vec<u8>, batch: bool) {
-    if batch {
-        out.push(if out.is_empty() { b'[' } else { b',' });
     }
 }

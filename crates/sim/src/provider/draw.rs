@@ -47,23 +47,6 @@ impl DrawnDial {
     ];
 }
 
-/// What a measurement should find.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Truth {
-    /// This cap.
-    Streams(StreamCap),
-    /// A connection ends after this many requests.
-    Recycle(u64),
-    /// A connection ends after this long without one.
-    Idle(Duration),
-    /// This bucket. For what it means in calls see [`CreditBucket::calls_per_second`].
-    Bucket(CreditBucket),
-    /// This pace.
-    Shaping(Shaping),
-    /// No limit.
-    Nothing,
-}
-
 impl ProviderDials {
     /// A latency and nothing else.
     pub(super) fn draw_latency(rng: &mut impl Rng) -> Self {
@@ -73,7 +56,7 @@ impl ProviderDials {
         Self { seed: rng.random(), latency, ..Self::default() }
     }
 
-    /// A provider with one random dial, and what that is.
+    /// A provider with one random dial.
     ///
     /// - Streams: a cap from 8 to 200, announced, refused or fatal; the last two with
     ///   nothing announced, or with more than the cap.
@@ -87,42 +70,31 @@ impl ProviderDials {
     /// - Costs: 30 to 90 of the cheapest calls a second, of 1 s or 3 s, steady or in windows; other
     ///   methods count 1 to 10 times as much, and `eth_chainId` nothing.
     /// - Shaping: at 50 to 400 calls a second, per connection or per account.
-    pub fn draw(rng: &mut impl Rng, subject: DrawnDial) -> (Self, Truth) {
+    pub fn draw(rng: &mut impl Rng, subject: DrawnDial) -> Self {
         let mut dials = Self::draw_latency(rng);
-        let truth = match subject {
-            DrawnDial::Streams => Truth::Streams(*dials.stream_cap.insert(draw_streams(rng))),
+        match subject {
+            DrawnDial::Streams => dials.stream_cap = Some(draw_streams(rng)),
             DrawnDial::Recycle => {
                 let after = 50.0 * 40f64.powf(rng.random::<f64>());
-                Truth::Recycle(*dials.recycle_after.insert(after as u64))
+                dials.recycle_after = Some(after as u64);
             }
             DrawnDial::Idle => {
-                let after = Duration::from_millis(rng.random_range(200..=5000));
-                Truth::Idle(*dials.idle_close.insert(after))
+                dials.idle_close = Some(Duration::from_millis(rng.random_range(200..=5000)));
             }
-            DrawnDial::Bucket => {
-                let bucket = draw_bucket(rng);
-                dials.buckets = vec![bucket.clone()];
-                Truth::Bucket(bucket)
-            }
-            DrawnDial::Window | DrawnDial::Costs => {
-                let bucket = match subject {
-                    DrawnDial::Costs => draw_costs(rng),
-                    _ => draw_window(rng),
-                };
-                dials.buckets = vec![bucket.clone()];
-                Truth::Bucket(bucket)
-            }
+            DrawnDial::Bucket => dials.buckets = vec![draw_bucket(rng)],
+            DrawnDial::Window => dials.buckets = vec![draw_window(rng)],
+            DrawnDial::Costs => dials.buckets = vec![draw_costs(rng)],
             DrawnDial::Shaping => {
                 let scope = match rng.random() {
                     true => LimitScope::Connection,
                     false => LimitScope::Account,
                 };
                 let per_second = f64::from(rng.random_range(50..=400u32));
-                Truth::Shaping(*dials.shaping.insert(Shaping { per_second, scope }))
+                dials.shaping = Some(Shaping { per_second, scope });
             }
-            DrawnDial::Nothing => Truth::Nothing,
-        };
-        (dials, truth)
+            DrawnDial::Nothing => {}
+        }
+        dials
     }
 }
 
@@ -205,10 +177,9 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
-    fn drawn(subject: DrawnDial) -> Vec<(ProviderDials, Truth)> {
-        (0..200)
-            .map(|seed| ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), subject))
-            .collect()
+    fn drawn(subject: DrawnDial) -> Vec<ProviderDials> {
+        let draw = |seed| ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), subject);
+        (0..200).map(draw).collect()
     }
 
     #[test]
@@ -218,27 +189,31 @@ mod tests {
         }
     }
     #[test]
-    fn the_truth_is_in_the_dials_and_nothing_else_is() {
-        for (dials, truth) in DrawnDial::ALL.into_iter().flat_map(drawn) {
-            let mut left = dials.clone();
-            match truth {
-                Truth::Streams(cap) => assert_eq!(left.stream_cap.take(), Some(cap)),
-                Truth::Recycle(after) => assert_eq!(left.recycle_after.take(), Some(after)),
-                Truth::Idle(after) => assert_eq!(left.idle_close.take(), Some(after)),
-                Truth::Bucket(bucket) => assert_eq!(left.buckets.pop(), Some(bucket)),
-                Truth::Shaping(shaping) => assert_eq!(left.shaping.take(), Some(shaping)),
-                Truth::Nothing => {}
+    fn one_dial_is_drawn_and_nothing_else_is() {
+        for subject in DrawnDial::ALL {
+            for mut dials in drawn(subject) {
+                let is_drawn = match subject {
+                    DrawnDial::Streams => dials.stream_cap.take().is_some(),
+                    DrawnDial::Recycle => dials.recycle_after.take().is_some(),
+                    DrawnDial::Idle => dials.idle_close.take().is_some(),
+                    DrawnDial::Bucket | DrawnDial::Window | DrawnDial::Costs => {
+                        dials.buckets.pop().is_some()
+                    }
+                    DrawnDial::Shaping => dials.shaping.take().is_some(),
+                    DrawnDial::Nothing => true,
+                };
+                assert!(is_drawn, "{subject:?}");
+                let (seed, latency) = (dials.seed, dials.latency);
+                assert_eq!(dials, ProviderDials { seed, latency, ..ProviderDials::default() });
+                assert!(latency.base >= Duration::from_millis(10));
             }
-            let (seed, latency) = (left.seed, left.latency);
-            assert_eq!(left, ProviderDials { seed, latency, ..ProviderDials::default() });
-            assert!(latency.base >= Duration::from_millis(10));
         }
     }
     #[test]
     fn all_kinds_are_drawn() {
         let caps = drawn(DrawnDial::Streams);
         let ways = |is: fn(&StreamWay) -> bool| {
-            let caps = caps.iter().filter_map(|(dials, _)| dials.stream_cap);
+            let caps = caps.iter().filter_map(|dials| dials.stream_cap);
             caps.filter(|cap| is(&cap.way)).count()
         };
         assert!(ways(|way| matches!(way, StreamWay::Announced)) > 40);
@@ -248,11 +223,11 @@ mod tests {
         let buckets = drawn(DrawnDial::Bucket);
         let in_windows = |seconds| {
             let window = Some(Duration::from_secs(seconds));
-            buckets.iter().filter(|(dials, _)| dials.buckets[0].window() == window).count()
+            buckets.iter().filter(|dials| dials.buckets[0].window() == window).count()
         };
         assert_eq!(in_windows(1) + in_windows(10), 200);
         assert!(in_windows(1) > 70 && in_windows(10) > 70);
-        for (dials, _) in &buckets {
+        for dials in &buckets {
             let calls = dials.buckets[0].calls_per_second("eth_chainId");
             assert!((20.0..=200.0).contains(&calls), "{calls}");
         }

@@ -24,7 +24,7 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
     let place = ConnectionState::default();
     let (mut taken, mut quiet_since) = (0u64, Instant::now());
     while let Some(heading) = next(&mut wire, &mut input, desk, &mut turns, quiet_since).await? {
-        if cuts(desk, taken) {
+        if has_its_share(desk, taken, true) {
             count(&desk.counters.recycled);
             return wire.shutdown().await;
         }
@@ -42,9 +42,7 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let recycles = desk.read(|dials| {
-            !dials.recycle_abruptly && dials.recycle_after.is_some_and(|after| taken >= after)
-        });
+        let recycles = has_its_share(desk, taken, false);
         if recycles {
             count(&desk.counters.recycled);
         }
@@ -58,10 +56,11 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
     wire.shutdown().await
 }
 
-/// Whether one more request than `taken` ends the connection.
-fn cuts(desk: &Desk, taken: u64) -> bool {
+/// Whether a connection with this many requests is to end: abruptly with the next one, or with the
+/// answer to the last.
+fn has_its_share(desk: &Desk, taken: u64, abruptly: bool) -> bool {
     desk.read(|dials| {
-        dials.recycle_abruptly && dials.recycle_after.is_some_and(|after| taken >= after)
+        dials.recycle_abruptly == abruptly && dials.recycle_after.is_some_and(|it| taken >= it)
     })
 }
 

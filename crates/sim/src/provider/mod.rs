@@ -5,8 +5,8 @@
 //! connection, requests on a connection, time without a request, credits in buckets, a
 //! pace that is kept in silence, requests at once, a barred account, slow bodies; and
 //! what it knows: lag, history, methods, ranges, batches, lies. [`Preset`]s are whole
-//! providers, [`ProviderDials::draw`] makes random ones whose [`Truth`] is known, so that
-//! a measurement can be checked blind.
+//! providers, [`ProviderDials::draw`] makes random ones, so that a measurement can be
+//! checked blind.
 //!
 //! In order: a stream is welcomed or not, a barred account and a batch that is too large
 //! are refused, a request takes its slot and then its credits or is refused, waits for a
@@ -48,8 +48,7 @@ pub use self::dial::{
     AtOnce, CreditBucket, Falsehood, LimitScope, ProviderDials, Refill, RefusalForm, STREAMS_MAX,
     Shaping, StreamCap, StreamWay,
 };
-pub use self::draw::{DrawnDial, Truth};
-pub use self::draw_wire::{BodyTruth, EndTruth, ProtocolTruth};
+pub use self::draw::DrawnDial;
 pub use self::knowledge::Matter;
 pub use self::preset::Preset;
 pub use self::wire::ProviderTls;
@@ -57,7 +56,7 @@ pub use self::wire::ProviderTls;
 use self::count::count;
 use self::desk::Desk;
 use self::wire::ProviderSocket;
-use crate::listen::{ACCEPT_PAUSE, CONNECTIONS_MAX, accept, listen};
+use crate::listen::{CONNECTIONS_MAX, accept, listen};
 use crate::node::SimNode;
 use crate::world::World;
 
@@ -156,17 +155,9 @@ async fn run(
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let accepted = tokio::select! {
+        let (stream, permit) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = accept(&listener, &room) => accepted,
-        };
-        let (stream, permit) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::debug!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
         };
         count(&desk.counters.connections);
         let (desk, tls, stop) = (Arc::clone(&desk), tls.clone(), stop.clone());

@@ -63,7 +63,7 @@ pub fn install(asked: &mut CallContext<'_>, wanted: Wanted) -> Value {
     let kind = match wanted {
         Wanted::Blocks => FilterKind::Blocks { since },
         Wanted::Logs(criteria) => FilterKind::Logs { since, criteria },
-        Wanted::Pending => FilterKind::Pending { seen: waiting(asked) },
+        Wanted::Pending => FilterKind::Pending { seen: asked.world.waiting_hashes() },
     };
     let filters = &mut *asked.filters;
     filters.made += 1;
@@ -102,7 +102,7 @@ pub fn changes(asked: &mut CallContext<'_>, id: &str) -> Result<Value, RpcError>
             criteria.in_move(&gone, &fresh)
         }
         FilterKind::Pending { seen } => {
-            let now = waiting(asked);
+            let now = asked.world.waiting_hashes();
             let fresh = now.iter().filter(|hash| !seen.contains(hash));
             let fresh = fresh.map(|hash| json!(hash)).collect();
             *seen = now;
@@ -122,10 +122,6 @@ pub fn all_logs(asked: &CallContext<'_>, id: &str) -> Result<Value, RpcError> {
         }
         Some(_) | None => Err(not_found()),
     }
-}
-
-fn waiting(asked: &CallContext<'_>) -> Vec<B256> {
-    asked.world.all_waiting().iter().map(|tx| tx.hash).collect()
 }
 
 /// Blocks of one branch.

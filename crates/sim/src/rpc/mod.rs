@@ -14,7 +14,7 @@ pub mod params;
 
 use std::sync::Arc;
 
-use alloy_primitives::{Address, U256, keccak256};
+use alloy_primitives::{Address, B256, U256, keccak256};
 use serde_json::{Value, json};
 
 pub use self::error::RpcError;
@@ -110,12 +110,7 @@ pub fn answer(
     if asked.facts.unsupported.iter().any(|name| is_named(name, method)) {
         return Err(RpcError::no_method(method));
     }
-    let params = Params::new(params)?;
-    let honest = if let Some(namespace) = method.strip_prefix("eth_") {
-        eth(asked, namespace, method, params)
-    } else {
-        other(asked, method, params)
-    }?;
+    let honest = asked.node(method, Params::new(params)?)?;
     Ok(bent(asked.facts.lie, method, honest))
 }
 
@@ -146,220 +141,221 @@ fn bent(lie: Option<Lie>, method: &str, honest: Value) -> Value {
     }
 }
 
-fn other(asked: &CallContext<'_>, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
-    match method {
-        "net_version" => Ok(json!(asked.facts.chain_id.to_string())),
-        "net_listening" => Ok(json!(true)),
-        "net_peerCount" => Ok(quantity(50)),
-        "web3_clientVersion" => Ok(json!(asked.facts.client_version)),
-        "web3_sha3" => Ok(json!(keccak256(params.at_most(1)?.bytes(0)?))),
-        "txpool_status" => {
-            let (pending, queued) = asked.world.pool_counts_on(asked.view.chain());
-            Ok(json!({"pending": quantity(pending), "queued": quantity(queued)}))
+/// The methods, a function for each group of them.
+impl CallContext<'_> {
+    /// Facts about the node, and what is sent to it.
+    fn node(&mut self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        match method {
+            "net_version" => Ok(json!(self.facts.chain_id.to_string())),
+            "net_listening" => Ok(json!(true)),
+            "net_peerCount" => Ok(quantity(50)),
+            "web3_clientVersion" => Ok(json!(self.facts.client_version)),
+            "web3_sha3" => Ok(json!(keccak256(params.at_most(1)?.bytes(0)?))),
+            "txpool_status" => {
+                let (pending, queued) = self.world.pool_counts_on(self.view.chain());
+                Ok(json!({"pending": quantity(pending), "queued": quantity(queued)}))
+            }
+            "rpc_modules" => Ok(
+                json!({"eth": "1.0", "net": "1.0", "rpc": "1.0", "txpool": "1.0", "web3": "1.0"}),
+            ),
+            "eth_chainId" => Ok(quantity(self.facts.chain_id)),
+            "eth_syncing" => Ok(self.syncing()),
+            "eth_accounts" => Ok(json!([])),
+            "eth_sendRawTransaction" => {
+                let raw = params.at_most(1)?.bytes(0)?;
+                let sent = self.world.submit_on(self.view.chain(), &raw);
+                sent.map(|hash| json!(hash)).map_err(|error| RpcError::server(error.to_string()))
+            }
+            "eth_sendTransaction" | "eth_sign" | "eth_signTransaction" => {
+                Err(RpcError::server("unknown account"))
+            }
+            "eth_subscribe" | "eth_unsubscribe" => {
+                Err(RpcError::new(-32601, "notifications not supported"))
+            }
+            _ => self.at_head(method, params),
         }
-        "rpc_modules" => {
-            Ok(json!({"eth": "1.0", "net": "1.0", "rpc": "1.0", "txpool": "1.0", "web3": "1.0"}))
-        }
-        _ => Err(RpcError::no_method(method)),
     }
-}
 
-/// Facts about the node and its head, and what is sent. The functions that follow take the other
-/// methods of the namespace, each a group of them.
-fn eth(
-    asked: &mut CallContext<'_>,
-    name: &str,
-    method: &str,
-    params: Params<'_>,
-) -> Result<Value, RpcError> {
-    match name {
-        "chainId" => Ok(quantity(asked.facts.chain_id)),
-        "blockNumber" => Ok(quantity(params.at_most(0).map(|_| asked.view.head().number())?)),
-        "syncing" => Ok(syncing(asked)),
-        "accounts" => Ok(json!([])),
-        "gasPrice" => {
-            let head = asked.view.head();
-            Ok(big(U256::from(u128::from(head.header.base_fee) + fee::suggested_tip(head))))
+    /// The head, and fees.
+    fn at_head(&mut self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        let head = self.view.head();
+        match method {
+            "eth_blockNumber" => Ok(quantity(params.at_most(0).map(|_| head.number())?)),
+            "eth_gasPrice" => {
+                Ok(big(U256::from(u128::from(head.header.base_fee) + fee::suggested_tip(head))))
+            }
+            "eth_maxPriorityFeePerGas" => Ok(big(U256::from(fee::suggested_tip(head)))),
+            "eth_blobBaseFee" => Ok(quantity(1)),
+            "eth_feeHistory" => fee::history(self, params.at_most(3)?),
+            _ => self.of_state(method, params),
         }
-        "maxPriorityFeePerGas" => Ok(big(U256::from(fee::suggested_tip(asked.view.head())))),
-        "blobBaseFee" => Ok(quantity(1)),
-        "feeHistory" => fee::history(asked, params.at_most(3)?),
-        "sendRawTransaction" => {
-            let raw = params.at_most(1)?.bytes(0)?;
-            let sent = asked.world.submit_on(asked.view.chain(), &raw);
-            sent.map(|hash| json!(hash)).map_err(|error| RpcError::server(error.to_string()))
-        }
-        "sendTransaction" | "sign" | "signTransaction" => Err(RpcError::server("unknown account")),
-        "subscribe" | "unsubscribe" => Err(RpcError::new(-32601, "notifications not supported")),
-        _ => eth_state(asked, name, method, params),
     }
-}
 
-/// Methods that need the state after a block.
-fn eth_state(
-    asked: &mut CallContext<'_>,
-    name: &str,
-    method: &str,
-    params: Params<'_>,
-) -> Result<Value, RpcError> {
-    match name {
-        "getBalance" => {
-            let (address, state) = account_at(asked, params)?;
-            Ok(big(state.balance(address)))
+    /// What needs the state after a block.
+    fn of_state(&mut self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        match method {
+            "eth_getBalance" => {
+                let (address, state) = self.account_at(params)?;
+                Ok(big(state.balance(address)))
+            }
+            "eth_getCode" => {
+                let (address, state) = self.account_at(params)?;
+                Ok(json!(state.code(address)))
+            }
+            "eth_getTransactionCount" => {
+                let (address, state) = self.account_at(params)?;
+                let pending = params.point(1)? == Some(BlockSelector::Pending);
+                Ok(quantity(match pending {
+                    true => self.world.pending_nonce(&state, address),
+                    false => state.nonce(address),
+                }))
+            }
+            "eth_getStorageAt" => {
+                let params = params.at_most(3)?;
+                let (address, slot) = (params.address(0)?, params.slot(1)?);
+                Ok(json!(B256::from(self.state_at(params, 2)?.slot(address, slot))))
+            }
+            "eth_call" => {
+                let (request, state) = self.call_at(params)?;
+                Ok(json!(request.call(self.world.contracts(), &state)?))
+            }
+            "eth_estimateGas" => {
+                let (request, state) = self.call_at(params)?;
+                Ok(quantity(request.estimate(self.world.contracts(), &state)?))
+            }
+            "eth_createAccessList" => {
+                let request = CallRequest::read(params.at_most(3)?)?;
+                let gas = request.estimate(self.world.contracts(), &self.state_at(params, 1)?)?;
+                Ok(json!({"accessList": [], "gasUsed": quantity(gas)}))
+            }
+            _ => self.of_logs(method, params),
         }
-        "getCode" => {
-            let (address, state) = account_at(asked, params)?;
-            Ok(json!(state.code(address)))
-        }
-        "getTransactionCount" => {
-            let (address, state) = account_at(asked, params)?;
-            let pending = params.point(1)? == Some(BlockSelector::Pending);
-            Ok(quantity(match pending {
-                true => asked.world.pending_nonce(&state, address),
-                false => state.nonce(address),
-            }))
-        }
-        "getStorageAt" => {
-            let params = params.at_most(3)?;
-            let (address, slot) = (params.address(0)?, params.slot(1)?);
-            let state = asked.state(params.point(2)?.unwrap_or(BlockSelector::Latest))?;
-            Ok(json!(alloy_primitives::B256::from(state.slot(address, slot))))
-        }
-        "call" => {
-            let (request, state) = call_at(asked, params)?;
-            Ok(json!(request.call(asked.world.contracts(), &state)?))
-        }
-        "estimateGas" => {
-            let (request, state) = call_at(asked, params)?;
-            Ok(quantity(request.estimate(asked.world.contracts(), &state)?))
-        }
-        "createAccessList" => {
-            let request = CallRequest::read(params.at_most(3)?)?;
-            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
-            let gas = request.estimate(asked.world.contracts(), &state)?;
-            Ok(json!({"accessList": [], "gasUsed": quantity(gas)}))
-        }
-        _ => eth_logs(asked, name, method, params),
     }
-}
 
-/// Searches for logs, and filters.
-fn eth_logs(
-    asked: &mut CallContext<'_>,
-    name: &str,
-    method: &str,
-    params: Params<'_>,
-) -> Result<Value, RpcError> {
-    match name {
-        "getLogs" => {
-            let criteria = logs::Criteria::read(params.at_most(1)?.required(0)?)?;
-            logs::get_logs(asked, &criteria).map(Value::Array)
+    /// Searches for logs, and filters.
+    fn of_logs(&mut self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        match method {
+            "eth_getLogs" => {
+                let criteria = logs::Criteria::read(params.at_most(1)?.required(0)?)?;
+                logs::get_logs(self, &criteria).map(Value::Array)
+            }
+            "eth_newFilter" => {
+                let criteria = logs::Criteria::read(params.at_most(1)?.required(0)?)?;
+                Ok(filter::install(self, Wanted::Logs(criteria)))
+            }
+            "eth_newBlockFilter" => Ok(filter::install(self, Wanted::Blocks)),
+            "eth_newPendingTransactionFilter" => Ok(filter::install(self, Wanted::Pending)),
+            "eth_getFilterChanges" => filter::changes(self, filter_id(params)?),
+            "eth_getFilterLogs" => filter::all_logs(self, filter_id(params)?),
+            "eth_uninstallFilter" => Ok(json!(filter::uninstall(self, filter_id(params)?))),
+            _ => self.of_blocks(method, params),
         }
-        "newFilter" => {
-            let criteria = logs::Criteria::read(params.at_most(1)?.required(0)?)?;
-            Ok(filter::install(asked, Wanted::Logs(criteria)))
-        }
-        "newBlockFilter" => Ok(filter::install(asked, Wanted::Blocks)),
-        "newPendingTransactionFilter" => Ok(filter::install(asked, Wanted::Pending)),
-        "getFilterChanges" => filter::changes(asked, filter_id(params)?),
-        "getFilterLogs" => filter::all_logs(asked, filter_id(params)?),
-        "uninstallFilter" => Ok(json!(filter::uninstall(asked, filter_id(params)?))),
-        _ => eth_blocks(asked, name, method, params),
     }
-}
 
-/// Blocks, and what they hold.
-fn eth_blocks(
-    asked: &CallContext<'_>,
-    name: &str,
-    method: &str,
-    params: Params<'_>,
-) -> Result<Value, RpcError> {
-    match name {
-        "getBlockByNumber" => {
-            let (point, whole) = (params.at_most(2)?.height(0)?, params.flag(1)?);
-            let Some(block) = asked.block(point)? else { return Ok(Value::Null) };
-            let answer = json::block(&block, asked.body(&block)?, whole);
-            Ok(if point == BlockSelector::Pending { as_pending(&block, answer) } else { answer })
-        }
-        "getBlockByHash" => {
-            let (hash, whole) = (params.at_most(2)?.hash(0)?, params.flag(1)?);
-            let Some(block) = asked.view.by_hash(&hash) else { return Ok(Value::Null) };
-            Ok(json::block(&block, asked.body(&block)?, whole))
-        }
-        "getHeaderByNumber" | "getHeaderByHash" => Ok(asked
-            .block_by(name, params.at_most(1)?)?
-            .map_or(Value::Null, |block| json::header(&block.header, block.hash))),
-        "getBlockTransactionCountByNumber" | "getBlockTransactionCountByHash" => {
-            let Some(block) = asked.block_by(name, params.at_most(1)?)? else {
-                return Ok(Value::Null);
-            };
-            Ok(quantity(asked.body(&block)?.txs.len() as u64))
-        }
-        "getUncleCountByBlockNumber" | "getUncleCountByBlockHash" => {
-            Ok(asked.block_by(name, params.at_most(1)?)?.map_or(Value::Null, |_| quantity(0)))
-        }
-        "getUncleByBlockNumberAndIndex" | "getUncleByBlockHashAndIndex" => {
-            asked.block_by(name, params.at_most(2)?)?;
-            Ok(Value::Null)
-        }
-        "getTransactionByBlockNumberAndIndex" | "getTransactionByBlockHashAndIndex" => {
-            let block = asked.block_by(name, params.at_most(2)?)?;
-            let index = usize::try_from(params.quantity(1)?).unwrap_or(usize::MAX);
-            let Some(block) = block else { return Ok(Value::Null) };
-            let body = asked.body(&block)?;
-            Ok(match body.txs.get(index) {
-                Some(_) => json::mined_tx(&block, body, index),
-                None => Value::Null,
-            })
-        }
-        "getBlockReceipts" => {
-            let point = params.at_most(1)?.point(0)?;
-            let point = point
-                .ok_or_else(|| RpcError::invalid_params("missing value for required argument 0"))?;
-            let Some(block) = asked.block(point)? else { return Ok(Value::Null) };
-            let body = asked.body(&block)?;
-            Ok((0..body.txs.len()).map(|index| json::receipt(&block, body, index)).collect())
-        }
-        _ => eth_transactions(asked, name, method, params),
-    }
-}
-
-/// Transactions by their hash.
-fn eth_transactions(
-    asked: &CallContext<'_>,
-    name: &str,
-    method: &str,
-    params: Params<'_>,
-) -> Result<Value, RpcError> {
-    match name {
-        "getTransactionByHash" => {
-            let hash = params.at_most(1)?.hash(0)?;
-            Ok(match asked.mined(&hash) {
-                Some((block, index)) => match &block.body {
-                    Some(body) => json::mined_tx(&block, body, index),
+    /// Blocks, and what they hold.
+    fn of_blocks(&self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        match method {
+            "eth_getBlockByNumber" => {
+                let (point, whole) = (params.at_most(2)?.height(0)?, params.flag(1)?);
+                let Some(block) = self.block(point)? else { return Ok(Value::Null) };
+                let answer = json::block(&block, self.body(&block)?, whole);
+                Ok(match point {
+                    BlockSelector::Pending => as_pending(&block, answer),
+                    _ => answer,
+                })
+            }
+            "eth_getBlockByHash" => {
+                let (hash, whole) = (params.at_most(2)?.hash(0)?, params.flag(1)?);
+                let Some(block) = self.view.by_hash(&hash) else { return Ok(Value::Null) };
+                Ok(json::block(&block, self.body(&block)?, whole))
+            }
+            "eth_getHeaderByNumber" | "eth_getHeaderByHash" => Ok(self
+                .block_by(method, params.at_most(1)?)?
+                .map_or(Value::Null, |block| json::header(&block.header, block.hash))),
+            "eth_getBlockTransactionCountByNumber" | "eth_getBlockTransactionCountByHash" => {
+                let Some(block) = self.block_by(method, params.at_most(1)?)? else {
+                    return Ok(Value::Null);
+                };
+                Ok(quantity(self.body(&block)?.txs.len() as u64))
+            }
+            "eth_getUncleCountByBlockNumber" | "eth_getUncleCountByBlockHash" => {
+                Ok(self.block_by(method, params.at_most(1)?)?.map_or(Value::Null, |_| quantity(0)))
+            }
+            "eth_getUncleByBlockNumberAndIndex" | "eth_getUncleByBlockHashAndIndex" => {
+                self.block_by(method, params.at_most(2)?)?;
+                Ok(Value::Null)
+            }
+            "eth_getTransactionByBlockNumberAndIndex" | "eth_getTransactionByBlockHashAndIndex" => {
+                let block = self.block_by(method, params.at_most(2)?)?;
+                let index = usize::try_from(params.quantity(1)?).unwrap_or(usize::MAX);
+                let Some(block) = block else { return Ok(Value::Null) };
+                let body = self.body(&block)?;
+                Ok(match body.txs.get(index) {
+                    Some(_) => json::mined_tx(&block, body, index),
                     None => Value::Null,
-                },
-                None => asked.world.waiting(&hash).map_or(Value::Null, |tx| json::waiting_tx(&tx)),
-            })
+                })
+            }
+            "eth_getBlockReceipts" => {
+                params.at_most(1)?.required(0)?;
+                let Some(block) = self.block(params.point_or_latest(0)?)? else {
+                    return Ok(Value::Null);
+                };
+                let body = self.body(&block)?;
+                Ok((0..body.txs.len()).map(|index| json::receipt(&block, body, index)).collect())
+            }
+            _ => self.of_transactions(method, params),
         }
-        "getRawTransactionByHash" => {
-            let hash = params.at_most(1)?.hash(0)?;
-            let mined = asked.mined(&hash).and_then(|(block, index)| {
-                block.body.as_ref().map(|body| Arc::clone(&body.txs[index]))
-            });
-            let found = mined.or_else(|| asked.world.waiting(&hash));
-            Ok(found.map_or(json!("0x"), |tx| json!(tx.raw)))
+    }
+
+    /// Transactions by their hash.
+    fn of_transactions(&self, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+        let hash = || params.at_most(1)?.hash(0);
+        match method {
+            "eth_getTransactionByHash" => {
+                let hash = hash()?;
+                let waiting = || self.world.waiting(&hash).map(|tx| json::waiting_tx(&tx));
+                Ok(self.mined(&hash, json::mined_tx).or_else(waiting).unwrap_or_default())
+            }
+            "eth_getRawTransactionByHash" => {
+                let hash = hash()?;
+                let waiting = || self.world.waiting(&hash).map(|tx| json!(tx.raw));
+                let mined = self.mined(&hash, |_, body, index| json!(body.txs[index].raw));
+                Ok(mined.or_else(waiting).unwrap_or_else(|| json!("0x")))
+            }
+            "eth_getTransactionReceipt" => {
+                Ok(self.mined(&hash()?, json::receipt).unwrap_or_default())
+            }
+            _ => Err(RpcError::no_method(method)),
         }
-        "getTransactionReceipt" => {
-            let hash = params.at_most(1)?.hash(0)?;
-            let Some((block, index)) = asked.mined(&hash) else { return Ok(Value::Null) };
-            Ok(match &block.body {
-                Some(body) => json::receipt(&block, body, index),
-                None => Value::Null,
-            })
+    }
+
+    fn account_at(&self, params: Params<'_>) -> Result<(Address, State), RpcError> {
+        let address = params.at_most(2)?.address(0)?;
+        Ok((address, self.state_at(params, 1)?))
+    }
+
+    /// A call, and the state that it runs on: that of its block, with what it overrides.
+    fn call_at(&self, params: Params<'_>) -> Result<(CallRequest, State), RpcError> {
+        let request = CallRequest::read(params.at_most(4)?)?;
+        let state = self.state_at(params, 1)?;
+        Ok((request, call::overridden(&state, params, 2)?))
+    }
+
+    /// The state after the block that the parameter at `index` names.
+    fn state_at(&self, params: Params<'_>, index: usize) -> Result<State, RpcError> {
+        self.state(params.point_or_latest(index)?)
+    }
+
+    fn syncing(&self) -> Value {
+        if !self.facts.syncing {
+            return json!(false);
         }
-        _ => Err(RpcError::no_method(method)),
+        let highest = self.view.chain().head().number();
+        json!({
+            "startingBlock": "0x0",
+            "currentBlock": quantity(self.view.head().number()),
+            "highestBlock": quantity(highest + 1),
+        })
     }
 }
 
@@ -452,41 +448,20 @@ impl CallContext<'_> {
         kept.is_some_and(|kept| age >= kept)
     }
 
-    fn mined(&self, hash: &alloy_primitives::B256) -> Option<(Arc<SimBlock>, usize)> {
+    /// A mined transaction in this form, when this node still has it.
+    fn mined(
+        &self,
+        hash: &B256,
+        form: impl FnOnce(&SimBlock, &BlockBody, usize) -> Value,
+    ) -> Option<Value> {
         let (block, index) = self.view.tx(hash)?;
-        (!self.is_older(&block, self.facts.history.body_blocks)).then_some((block, index))
+        Some(form(&block, self.body(&block).ok()?, index))
     }
-}
-
-fn account_at(asked: &CallContext<'_>, params: Params<'_>) -> Result<(Address, State), RpcError> {
-    let address = params.at_most(2)?.address(0)?;
-    let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
-    Ok((address, state))
-}
-
-/// A call, and the state that it runs on: that of its block, with what it overrides.
-fn call_at(asked: &CallContext<'_>, params: Params<'_>) -> Result<(CallRequest, State), RpcError> {
-    let params = params.at_most(4)?;
-    let request = CallRequest::read(params)?;
-    let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
-    Ok((request, call::overridden(&state, params, 2)?))
 }
 
 fn filter_id(params: Params<'_>) -> Result<&str, RpcError> {
     let value = params.at_most(1)?.required(0)?;
     value.as_str().ok_or_else(|| RpcError::invalid_argument(0, "invalid ID"))
-}
-
-fn syncing(asked: &CallContext<'_>) -> Value {
-    if !asked.facts.syncing {
-        return json!(false);
-    }
-    let highest = asked.view.chain().head().number();
-    json!({
-        "startingBlock": "0x0",
-        "currentBlock": quantity(asked.view.head().number()),
-        "highestBlock": quantity(highest + 1),
-    })
 }
 
 /// The newest block dressed as the one being made: next height, no hash yet, nothing inside.

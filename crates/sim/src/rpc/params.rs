@@ -121,6 +121,11 @@ impl<'a> Params<'a> {
         point_or_hash(value).map(Some).map_err(|why| RpcError::invalid_argument(index, &why))
     }
 
+    /// As [`Self::point`]; the newest block when absent.
+    pub fn point_or_latest(self, index: usize) -> Result<BlockSelector, RpcError> {
+        Ok(self.point(index)?.unwrap_or(BlockSelector::Latest))
+    }
+
     /// A block by tag or number alone, required.
     pub fn height(self, index: usize) -> Result<BlockSelector, RpcError> {
         height(self.required(index)?).map_err(|why| RpcError::invalid_argument(index, &why))

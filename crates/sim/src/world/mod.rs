@@ -359,6 +359,11 @@ impl World {
         self.pool.lock().all()
     }
 
+    /// Their hashes.
+    pub fn waiting_hashes(&self) -> Vec<B256> {
+        self.all_waiting().iter().map(|tx| tx.hash).collect()
+    }
+
     /// The nonce after those of `account` that wait, seen from `state`.
     pub fn pending_nonce(&self, state: &state::State, account: Address) -> u64 {
         self.pool.lock().next_nonce(state, account)

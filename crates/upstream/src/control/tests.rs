@@ -14,6 +14,16 @@ fn controls(provider: &str, terms: &BudgetTerms<'_>) -> Controls {
     Controls::new(Budget::new(Provider::named(provider), terms, LATE))
 }
 
+/// As [`controls`], with the one limit that replicas share.
+fn shared_controls(provider: &str, terms: &BudgetTerms<'_>, word: &str) -> (Controls, LeasedLimit) {
+    let mut controls = controls(provider, terms);
+    let mut shared = Vec::new();
+    controls.share(|word, limit| shared.push((word, limit)));
+    let [(shared_word, limit)] = <[_; 1]>::try_from(shared).expect("one limit");
+    assert_eq!(shared_word, word);
+    (controls, limit)
+}
+
 /// Plays `at_ms:method[*calls]` and compares: `ok`, or the bound and the wait.
 fn check(controls: &Controls, script: &str, expected: &str) {
     let told = |step: &str| {
@@ -56,12 +66,8 @@ fn without_bounds_all_go() {
 #[test]
 fn a_rate_that_replicas_share_is_asked_for_and_held_like_any_other() {
     let terms = BudgetTerms { calls_per_second: Some(100), calls_burst: Some(10), ..terms() };
-    let mut controls = controls("", &terms);
-    let mut shared = Vec::new();
-    controls.share(|word, limit| shared.push((word, limit)));
-    let [("calls", LeasedLimit::Bucket(bucket))] = &shared[..] else {
-        panic!("one limit: {shared:?}")
-    };
+    let (controls, limit) = shared_controls("", &terms, "calls");
+    let LeasedLimit::Bucket(bucket) = limit else { panic!("another limit: {limit:?}") };
     // No store serves it: the whole is its own, 95 a second and 9 at once.
     check(&controls, "0:eth_call*9 0:eth_call", "ok calls/10ms");
     bucket.note_replicas(3);
@@ -72,7 +78,8 @@ fn a_rate_that_replicas_share_is_asked_for_and_held_like_any_other() {
     let grant = |granted, wait| LeaseGrant { granted, wait: ms(wait) };
     bucket.grant(grant(ask.want, 0), ms(3));
     check(&controls, "3:eth_call", "ok");
-    while controls.calls.take(terms_rate(&controls), 1.0, ms(4), Bound::Calls).is_ok() {}
+    let calls = controls.calls.as_ref().expect("a rate of calls");
+    while calls.take(1.0, ms(4), Bound::Calls).is_ok() {}
     bucket.ask(ms(5)).expect("it wants more");
     bucket.grant(grant(0, 300), ms(6));
     check(&controls, "7:eth_call", "calls/299ms");
@@ -83,10 +90,8 @@ fn a_rate_that_replicas_share_is_asked_for_and_held_like_any_other() {
 #[test]
 fn caps_that_replicas_share_end_where_the_store_says() {
     let terms = BudgetTerms { credits_per_day: Some(100), ..terms() };
-    let mut controls = controls("", &terms);
-    let mut shared = Vec::new();
-    controls.share(|word, limit| shared.push((word, limit)));
-    let [("caps", LeasedLimit::Cap(cap))] = &shared[..] else { panic!("one limit: {shared:?}") };
+    let (controls, limit) = shared_controls("", &terms, "caps");
+    let LeasedLimit::Cap(cap) = limit else { panic!("another limit: {limit:?}") };
     cap.note_replicas(3);
     cap.note_back();
     let (ms, unix) = (Duration::from_millis, Duration::from_secs(LATE));
@@ -108,12 +113,8 @@ fn caps_that_replicas_share_end_where_the_store_says() {
 #[test]
 fn a_window_that_replicas_share_is_counted_by_the_store() {
     let terms = BudgetTerms { plan: Some("standard"), ..terms() };
-    let mut controls = controls("fiews", &terms);
-    let mut shared = Vec::new();
-    controls.share(|word, limit| shared.push((word, limit)));
-    let [("credits", LeasedLimit::Window(window))] = &shared[..] else {
-        panic!("one limit: {shared:?}")
-    };
+    let (controls, limit) = shared_controls("fiews", &terms, "credits");
+    let LeasedLimit::Window(window) = limit else { panic!("another limit: {limit:?}") };
     window.note_replicas(3);
     window.note_back();
     let ms = Duration::from_millis;
@@ -134,12 +135,8 @@ fn a_window_that_replicas_share_is_counted_by_the_store() {
 #[test]
 fn places_that_replicas_share_are_held_by_parked_answers_too() {
     let terms = BudgetTerms { in_flight: Some(12), ..terms() };
-    let mut controls = controls("", &terms);
-    let mut shared = Vec::new();
-    controls.share(|word, limit| shared.push((word, limit)));
-    let [("in_flight", LeasedLimit::Gate(places))] = &shared[..] else {
-        panic!("one limit: {shared:?}")
-    };
+    let (controls, limit) = shared_controls("", &terms, "in_flight");
+    let LeasedLimit::Gate(places) = limit else { panic!("another limit: {limit:?}") };
     places.note_replicas(3);
     places.note_back();
     // Two are its own; six more are divided by the store.
@@ -157,10 +154,6 @@ fn places_that_replicas_share_are_held_by_parked_answers_too() {
     assert_eq!((controls.in_flight(), places.inside()), (2, 2));
     // A quarter of its fair share of four.
     assert!(controls.begin_flow() && !controls.begin_flow());
-}
-
-fn terms_rate(controls: &Controls) -> BudgetRate {
-    controls.budget.calls.expect("a rate of calls")
 }
 
 #[test]

@@ -139,6 +139,10 @@ impl RuleResolver {
             complain("`health` is no effect on health".into());
         }
         let learn = lesson(text.learn.as_deref(), text.learn_after, &mut complain);
+        let conditions = text.when.words();
+        if conditions.is_empty() {
+            complain("no condition: it would fit everything".into());
+        }
         let when = self.when(text.when, &mut complain);
         let recorded: Vec<_> =
             text.recorded.into_iter().filter_map(|it| it.resolve(&mut complain)).collect();
@@ -157,6 +161,7 @@ impl RuleResolver {
             class,
             elsewhere: elsewhere.flatten().unwrap_or_else(|| class.try_elsewhere()),
             health: health.flatten().unwrap_or_else(|| class.health()),
+            conditions,
             when,
             learn,
             source: text.source,
@@ -166,10 +171,6 @@ impl RuleResolver {
     }
 
     fn when(&mut self, text: WhenText, complain: &mut impl FnMut(String)) -> When {
-        let words = text.words();
-        if words.is_empty() {
-            complain("no condition: it would fit everything".into());
-        }
         let mut status: Vec<_> = text.status.iter().map(|it| (*it, *it)).collect();
         status.extend(text.status_range);
         let mut codes: Vec<_> = text.codes.iter().map(|it| (*it, *it)).collect();
@@ -187,7 +188,6 @@ impl RuleResolver {
             data_starts: self.fragments(&text.data_starts, complain),
             methods: globs(&text.methods, complain),
             not_methods: globs(&text.not_methods, complain),
-            words,
         }
     }
 

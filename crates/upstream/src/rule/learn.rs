@@ -161,40 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn hex() {
+    fn numbers_as_upstreams_write_them() {
         check(" [0x87fe9]", Some((0x87fe9, "]")));
-    }
-    #[test]
-    fn decimal() {
         check("5000", Some((5000, "")));
-    }
-    #[test]
-    fn thousands() {
         check("10,000 blocks", Some((10_000, " blocks")));
-    }
-    #[test]
-    fn a_list_is_not_thousands() {
         check("100, 200", Some((100, ", 200")));
-    }
-    #[test]
-    fn k_is_a_thousand() {
         check("2k block range", Some((2000, " block range")));
-    }
-    #[test]
-    fn words_are_no_number() {
-        check("many", None);
-    }
-    #[test]
-    fn nothing_is_no_number() {
-        check("", None);
-    }
-    #[test]
-    fn too_large_is_no_number() {
-        check("99999999999999999999999", None);
-    }
-    #[test]
-    fn bare_hex_prefix_is_no_number() {
-        check("0x", None);
+        for no_number in ["many", "", "99999999999999999999999", "0x"] {
+            check(no_number, None);
+        }
     }
 
     fn check_backoff(data: &str, expected: Option<u64>) {
@@ -202,30 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn backoff_in_rate() {
-        check_backoff(
-            r#"{"rate":{"allowed_rps":1,"backoff_seconds":30,"current_rps":1.4}}"#,
-            Some(30),
-        );
-    }
-    #[test]
-    fn backoff_beside() {
+    fn a_backoff_in_the_data_is_bounded() {
+        let in_rate = r#"{"rate":{"allowed_rps":1,"backoff_seconds":30,"current_rps":1.4}}"#;
+        check_backoff(in_rate, Some(30));
         check_backoff(r#"{"backoff_seconds":30.0}"#, Some(30));
-    }
-    #[test]
-    fn no_backoff_when_zero() {
-        check_backoff(r#"{"rate":{"backoff_seconds":0}}"#, None);
-    }
-    #[test]
-    fn negative_backoff_is_none() {
-        check_backoff(r#"{"backoff_seconds":-1}"#, None);
-    }
-    #[test]
-    fn absurd_backoff_is_bounded() {
         check_backoff(r#"{"backoff_seconds":1e9}"#, Some(300));
-    }
-    #[test]
-    fn a_text_has_no_backoff() {
+        check_backoff(r#"{"rate":{"backoff_seconds":0}}"#, None);
+        check_backoff(r#"{"backoff_seconds":-1}"#, None);
         check_backoff(r#""wait""#, None);
     }
 }

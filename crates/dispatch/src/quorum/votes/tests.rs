@@ -24,11 +24,7 @@ fn quorum(agree: usize, of: usize) -> Quorum {
 /// yet. When the script is over no answer comes.
 fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
     let began = crate::now();
-    let actors: Vec<Actor> = cast
-        .split_whitespace()
-        .enumerate()
-        .map(|(place, text)| Actor::of(place, text, began))
-        .collect();
+    let actors = Actor::cast(cast, began);
     let method = "eth_call";
     let job = Job::new(MethodTable::standard().row(method), method, began, began + MS * 9_000);
     let bounds = Bounds::default();
@@ -38,7 +34,7 @@ fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
     let (mut now, mut script, mut steps) = (began, script.split_whitespace(), Vec::new());
     loop {
         assert!(steps.len() < STEPS_MAX, "it does not end: {steps:?}");
-        let seen = Seen(actors.iter().map(|it| it.at(&attempts, began, now)).collect());
+        let seen = Seen::of(&actors, &attempts, began, now);
         let scene = Scene { attempts: &attempts, candidates: &seen, terms, now };
         let (step, position, _) = poll.next(&scene, |range| range.end / 2);
         poll.position = position;
@@ -87,9 +83,8 @@ fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
                         true => VoteValue::Number(u64::from(word.as_bytes()[0])),
                         false => VoteValue::Digest([word.as_bytes()[0]; 32]),
                     };
-                    let (sent, ended) = (Sent::Maybe, now + MS);
-                    let settled =
-                        AttemptResult { verdict, began, ended, sent, rest: None, no_room: false };
+                    let ended = now + MS;
+                    let settled = AttemptResult::whole(verdict, began, ended, Sent::Maybe);
                     now = ended;
                     if class == "ok" {
                         attempts.note(&job, slot, &settled);
