@@ -23,13 +23,13 @@ use wellhead_server::{
     TlsFile, WsEnd,
 };
 use wellhead_store::{BroadcastStatus, LeaseStatus};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 
 use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::heartbeat::Heartbeats;
 use crate::reload::ReloadRecord;
 use crate::renew::ListenerTls;
-use crate::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::study::StudyRecord;
