@@ -60,33 +60,21 @@ const NULL_TIME: Duration = Duration::ZERO;
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum AssembleError {
     /// Certificate or key of the listener cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
+    #[error("upstream `{id}`: {problem}")]
     Upstream { id: String, problem: String },
     /// The settings of callers do not fit together.
+    #[error("{}", .0.join("; "))]
     Access(Vec<String>),
     /// The folder of the cache cannot be used.
+    #[error("`cache.disk` `{}`: {}", .0.display(), .1)]
     CacheDisk(PathBuf, OpenError),
 }
-
-impl std::fmt::Display for AssembleError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tls(problems) => {
-                let problems: Vec<_> = problems.iter().map(TlsProblem::to_string).collect();
-                write!(f, "{}", problems.join("; "))
-            }
-            Self::Access(problems) => write!(f, "{}", problems.join("; ")),
-            Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
-            Self::CacheDisk(path, error) => write!(f, "`cache.disk` `{}`: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for AssembleError {}
 
 /// Everything that workers share, made from settings, and made anew from others ([`Assembly::succeeding`]).
 #[derive(Debug)]

@@ -389,21 +389,14 @@ fn find_authorities(
 }
 
 /// Why a file of certificates cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum UnusableCertificates {
     /// There is none.
+    #[error("there is no such file")]
     Missing,
     /// Anything else, in words.
+    #[error("{0}")]
     Other(String),
-}
-
-impl fmt::Display for UnusableCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("there is no such file"),
-            Self::Other(why) => f.write_str(why),
-        }
-    }
 }
 
 /// The certificates in a `ca_file`, in PEM, each of which can be trusted.
