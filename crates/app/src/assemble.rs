@@ -703,8 +703,7 @@ mod tests {
             "chains:\n  ethereum:\n    id: 1\n    verify: {verify}\n    upstreams:\n{}",
             listed.concat()
         );
-        let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
-        let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+        let settings = config::sound(&source);
         let (_, chain) = settings.chains.iter().next().expect("one chain");
         let made = chain::verify_settings(chain, (0..).map(Slot).take(upstreams.len()));
         for (slot, (settings, level)) in (0..).map(Slot).zip(upstreams) {
@@ -748,8 +747,7 @@ chains:
       - { id: a, url: "http://a", ws: "ws://a" }
       - { id: b, url: "http://b", ws: "ws://b", calls_over: websocket }
 "#;
-        let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
-        let settings = Arc::new(loaded.expect("a good config").settings);
+        let settings = Arc::new(config::sound(source));
         let now = tokio::time::Instant::now().into_std();
         let parts = Assembly::new(&settings, Recorders::default(), now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
@@ -786,8 +784,7 @@ chains:
         };
         let (mut settings, mut parts) = (None, None);
         count("settings", &mut || {
-            let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
-            settings = Some(Arc::new(loaded.expect("a good config").settings));
+            settings = Some(Arc::new(config::sound(&source)));
             Box::new(())
         });
         let settings = settings.expect("parsed");

@@ -190,6 +190,14 @@ pub fn parse(
     parse_with(name, source, lookup, overrides, None)
 }
 
+/// The settings of a config without a mistake.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn sound(source: &str) -> Settings {
+    let loaded = parse("test", source, &|_| None, Overrides::default());
+    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
+}
+
 /// Longer configs and profiles are refused.
 const READ_MAX: u64 = tree::SOURCE_BYTES_MAX as u64;
 

@@ -153,7 +153,7 @@ mod tests {
     use wellhead_net::Auth;
 
     use super::*;
-    use crate::config::{Overrides, UsageFormat, parse};
+    use crate::config::UsageFormat;
 
     #[track_caller]
     fn settings(usage: &str) -> UsageSettings {
@@ -161,8 +161,7 @@ mod tests {
             "usage: {usage}\ntimeouts: {{ drain: 7s }}\n\
              chains: {{ a: {{ upstreams: [{{ url: \"http://h\" }}] }} }}"
         );
-        let loaded = parse("test", &source, &|_| None, Overrides::default());
-        UsageSettings::of(&loaded.expect("sound").settings)
+        UsageSettings::of(&config::sound(&source))
     }
 
     #[test]
