@@ -60,33 +60,21 @@ const NULL_TIME: Duration = Duration::ZERO;
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum AssembleError {
     /// Certificate or key of the listener cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
+    #[error("upstream `{id}`: {problem}")]
     Upstream { id: String, problem: String },
     /// The settings of callers do not fit together.
+    #[error("{}", .0.join("; "))]
     Access(Vec<String>),
     /// The folder of the cache cannot be used.
+    #[error("`cache.disk` `{}`: {}", .0.display(), .1)]
     CacheDisk(PathBuf, OpenError),
 }
-
-impl std::fmt::Display for AssembleError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tls(problems) => {
-                let problems: Vec<_> = problems.iter().map(TlsProblem::to_string).collect();
-                write!(f, "{}", problems.join("; "))
-            }
-            Self::Access(problems) => write!(f, "{}", problems.join("; ")),
-            Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
-            Self::CacheDisk(path, error) => write!(f, "`cache.disk` `{}`: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for AssembleError {}
 
 /// Everything that workers share, made from settings, and made anew from others ([`Assembly::succeeding`]).
 #[derive(Debug)]
@@ -715,8 +703,7 @@ mod tests {
             "chains:\n  ethereum:\n    id: 1\n    verify: {verify}\n    upstreams:\n{}",
             listed.concat()
         );
-        let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
-        let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+        let settings = config::sound(&source);
         let (_, chain) = settings.chains.iter().next().expect("one chain");
         let made = chain::verify_settings(chain, (0..).map(Slot).take(upstreams.len()));
         for (slot, (settings, level)) in (0..).map(Slot).zip(upstreams) {
@@ -760,8 +747,7 @@ chains:
       - { id: a, url: "http://a", ws: "ws://a" }
       - { id: b, url: "http://b", ws: "ws://b", calls_over: websocket }
 "#;
-        let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
-        let settings = Arc::new(loaded.expect("a good config").settings);
+        let settings = Arc::new(config::sound(source));
         let now = tokio::time::Instant::now().into_std();
         let parts = Assembly::new(&settings, Recorders::default(), now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
@@ -798,8 +784,7 @@ chains:
         };
         let (mut settings, mut parts) = (None, None);
         count("settings", &mut || {
-            let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
-            settings = Some(Arc::new(loaded.expect("a good config").settings));
+            settings = Some(Arc::new(config::sound(&source)));
             Box::new(())
         });
         let settings = settings.expect("parsed");

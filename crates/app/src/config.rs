@@ -190,6 +190,14 @@ pub fn parse(
     parse_with(name, source, lookup, overrides, None)
 }
 
+/// The settings of a config without a mistake.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn sound(source: &str) -> Settings {
+    let loaded = parse("test", source, &|_| None, Overrides::default());
+    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
+}
+
 /// Longer configs and profiles are refused.
 const READ_MAX: u64 = tree::SOURCE_BYTES_MAX as u64;
 
@@ -389,21 +397,14 @@ fn find_authorities(
 }
 
 /// Why a file of certificates cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum UnusableCertificates {
     /// There is none.
+    #[error("there is no such file")]
     Missing,
     /// Anything else, in words.
+    #[error("{0}")]
     Other(String),
-}
-
-impl fmt::Display for UnusableCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("there is no such file"),
-            Self::Other(why) => f.write_str(why),
-        }
-    }
 }
 
 /// The certificates in a `ca_file`, in PEM, each of which can be trusted.

@@ -46,7 +46,6 @@ mod reload;
 mod renew;
 mod runtime;
 mod secrets;
-mod series;
 mod serve;
 mod serve_error;
 mod shared;

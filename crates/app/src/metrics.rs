@@ -23,13 +23,13 @@ use wellhead_server::{
     TlsFile, WsEnd,
 };
 use wellhead_store::{BroadcastStatus, LeaseStatus};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 
 use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
 use crate::heartbeat::Heartbeats;
 use crate::reload::ReloadRecord;
 use crate::renew::ListenerTls;
-use crate::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::study::StudyRecord;
@@ -596,16 +596,21 @@ mod tests {
     use super::*;
     use crate::limits::KnownLimits;
 
+    fn text_of(collector: impl Collector) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(collector));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        text
+    }
+
     #[test]
     fn a_worker_without_a_beat_is_told_of() {
         let now = wellhead_dispatch::now();
         let began = now.checked_sub(Duration::from_secs(11)).expect("a machine that is up");
         let beats = Heartbeats::new(2, began);
         beats.beat(1, now);
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Workers(Arc::new(beats))));
-        let mut text = String::new();
-        encode(&mut text, &registry).expect("text");
+        let text = text_of(Workers(Arc::new(beats)));
         for line in
             ["wellhead_worker_stuck{worker=\"0\"} 1\n", "wellhead_worker_stuck{worker=\"1\"} 0\n"]
         {
@@ -629,10 +634,7 @@ mod tests {
             Some(wellhead_server::Tls::load(files).expect("TLS"))
         };
         let both = ListenerTls::of(load("clients", 2040), load("admin", 2041));
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(TlsEnds(both)));
-        let mut text = String::new();
-        encode(&mut text, &registry).expect("text");
+        let text = text_of(TlsEnds(both));
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let name = "wellhead_tls_expires_timestamp_seconds";
         // Midnight of the first of January of each year.
@@ -651,10 +653,7 @@ mod tests {
             stats: Arc::default(),
             limits: KnownLimits::default(),
         };
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Pools(Arc::new(ArcSwap::from_pointee(vec![row])))));
-        let mut text = String::new();
-        encode(&mut text, &registry).expect("text");
+        let text = text_of(Pools(Arc::new(ArcSwap::from_pointee(vec![row]))));
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(series, Vec::<&str>::new(), "an upstream without connections");
         let head = "# TYPE wellhead_upstream_streams_left_open counter";

@@ -1,7 +1,6 @@
 //! What wellhead sends to other servers beside calls: usage and traces. How their connections are made, and how long
 //! one waits before it tries again. What is sent, and for how long it is tried, is each sender's own.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,21 +24,14 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 const PAUSE_AT_THE_END: Duration = Duration::from_millis(500);
 
 /// Why nothing can be sent to a server.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum OutletError {
     /// The URL, a header or the credentials.
-    Endpoint(EndpointError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// TLS.
-    Tls(TlsSetupError),
-}
-
-impl fmt::Display for OutletError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint(error) => write!(f, "{error}"),
-            Self::Tls(error) => write!(f, "{error}"),
-        }
-    }
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
 }
 
 /// A transport to a server, which trusts the public authorities. Opens no connection yet.
@@ -47,10 +39,9 @@ pub(crate) fn outlet_transport(
     endpoint: &Endpoint,
     timeout: Duration,
 ) -> Result<Arc<dyn Transport>, OutletError> {
-    let tls = TlsClient::new(TrustedRoots::Public).map_err(OutletError::Tls)?;
+    let tls = TlsClient::new(TrustedRoots::Public)?;
     let shared = TransportResources::new(Arc::new(Resolver::new()), Arc::new(tls));
-    let transport = HttpTransport::new(endpoint, client_settings(timeout), shared, rand::random())
-        .map_err(OutletError::Endpoint)?;
+    let transport = HttpTransport::new(endpoint, client_settings(timeout), shared, rand::random())?;
     Ok(Arc::new(transport))
 }
 

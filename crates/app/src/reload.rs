@@ -204,8 +204,7 @@ mod tests {
     fn settings(yaml: &str) -> Settings {
         let chains = "chains: { eth: { id: 1, upstreams: [{ id: a, url: 'http://a' }] } }";
         let yaml = format!("{yaml}\n{chains}");
-        let loaded = config::parse("test", &yaml, &|_| None, config::Overrides::default());
-        loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
+        config::sound(&yaml)
     }
 
     #[test]

@@ -50,6 +50,7 @@ use wellhead_upstream::{Pages, Upstream};
 use self::callers::{CallerRow, CallerSpending};
 use self::ended::{EndedKeys, EndedRow};
 use crate::config::file::read_regular;
+use crate::runtime::aside;
 
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
 /// nothing to any disk.
@@ -373,21 +374,11 @@ impl State {
         }
     }
 
-    /// On a thread of its own, as a disk may hang: nothing waits for one that does.
     /// `None`: it could not be written, which was told.
     async fn write_aside(&self, content: StateContent) -> Option<Turnout> {
         let (path, lock) = (self.path.clone(), Arc::clone(&self.lock));
-        let (done, written) = tokio::sync::oneshot::channel();
-        let write = move || {
-            // The wait for it may be over.
-            let _ = done.send(write_if_ours(&path, &lock, &content));
-        };
-        let spawned = std::thread::Builder::new().name("wellhead-state".to_owned()).spawn(write);
-        let result = match spawned {
-            Ok(_) => written.await.unwrap_or_else(|_| Err(io::Error::other("it panicked"))),
-            Err(error) => Err(error),
-        };
-        match result {
+        let write = move || write_if_ours(&path, &lock, &content);
+        match aside("wellhead-state", write).await.flatten() {
             Ok(turnout) => {
                 let is_written = matches!(turnout, Turnout::Written);
                 self.written.fetch_add(u64::from(is_written), Relaxed);

@@ -37,7 +37,7 @@ fn text(arguments: &NewToken, token: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Overrides};
+    use crate::config;
 
     /// What is printed can be pasted, and lets the token in.
     #[test]
@@ -49,9 +49,8 @@ mod tests {
         assert_eq!(first, "token (shown this once): wh_admin_example");
         let yaml =
             format!("chains: {{ a: {{ upstreams: [{{ url: \"http://a\" }}] }} }}\n{settings}");
-        let loaded = config::parse("test", &yaml, &|_| None, Overrides::default());
-        let loaded = loaded.unwrap_or_else(|report| panic!("{}", report.render(false)));
-        let token = &loaded.settings.admin_access.tokens[0];
+        let read = config::sound(&yaml);
+        let token = &read.admin_access.tokens[0];
         assert_eq!(token.name.0, "ops");
         assert_eq!(token.roles, arguments.role);
         assert!(token.hash == Pepper::well_known().hash("wh_admin_example"));

@@ -21,7 +21,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wellhead_net::{Endpoint, EndpointError, HttpVersion, TlsSetupError};
+use wellhead_net::{Endpoint, HttpVersion};
 use wellhead_proxy::Tracer;
 use wellhead_telemetry::Secret;
 use wellhead_transport::Transport;
@@ -50,26 +50,6 @@ pub(crate) struct Traces {
     drain: Duration,
 }
 
-/// Why traces cannot be sent as the settings say.
-#[derive(Debug)]
-pub(crate) enum TracesSetupError {
-    /// The URL or a header.
-    Endpoint(EndpointError),
-    /// TLS.
-    Tls(TlsSetupError),
-}
-
-impl fmt::Display for TracesSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint(error) => write!(f, "traces: {error}"),
-            Self::Tls(error) => write!(f, "traces: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TracesSetupError {}
-
 impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Traces").field("tracer", &self.tracer).finish_non_exhaustive()
@@ -82,10 +62,7 @@ impl Traces {
     /// # Errors
     ///
     /// If the URL or a header cannot be used.
-    pub(crate) fn new(
-        settings: &Settings,
-        now: Instant,
-    ) -> Result<Option<Arc<Self>>, TracesSetupError> {
+    pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Option<Arc<Self>>, OutletError> {
         let Some(traces) = &settings.traces else { return Ok(None) };
         let (transport, rng) = (transport(traces)?, SmallRng::from_os_rng());
         Ok(Some(Self::with_transport(traces, transport, settings.timeouts.drain, now, rng)))
@@ -153,7 +130,7 @@ impl Traces {
     }
 }
 
-fn transport(traces: &TracesConfig) -> Result<Arc<dyn Transport>, TracesSetupError> {
+fn transport(traces: &TracesConfig) -> Result<Arc<dyn Transport>, OutletError> {
     let given = traces.headers.iter();
     let given = given.map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
     let protobuf = ("content-type".to_owned(), Secret::new("application/x-protobuf"));
@@ -164,10 +141,7 @@ fn transport(traces: &TracesConfig) -> Result<Arc<dyn Transport>, TracesSetupErr
         version: HttpVersion::H1,
         ..Endpoint::new(traces.endpoint.clone())
     };
-    outlet_transport(&endpoint, traces.timeout).map_err(|error| match error {
-        OutletError::Endpoint(error) => TracesSetupError::Endpoint(error),
-        OutletError::Tls(error) => TracesSetupError::Tls(error),
-    })
+    outlet_transport(&endpoint, traces.timeout)
 }
 
 #[cfg(test)]

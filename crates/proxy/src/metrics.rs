@@ -14,27 +14,27 @@ mod subscriptions;
 mod verify;
 mod view;
 
-use std::fmt;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use wellhead_cache::Reason as NotKept;
 use wellhead_dispatch::now;
 use wellhead_eth::{CostClass, MethodTable};
 use wellhead_store::State;
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, durations, gauge};
 use wellhead_transport::Shortage;
-use wellhead_upstream::VerdictClass;
-use wellhead_watch::CallReason;
+use wellhead_upstream::{Upstream, VerdictClass};
+use wellhead_watch::{CallReason, CheckCounts};
 
 use crate::journey::Proxy;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CacheResult, CallOutcome};
+use crate::state::counts::{CacheResult, CallOutcome, UpstreamCounts};
 use crate::state::tiers::TierSeen;
 
 pub use exemplars::with_exemplars;
@@ -50,7 +50,7 @@ pub fn register(proxy: Arc<ArcSwap<Proxy>>, registry: &mut Registry) {
 struct ExposedNow(Arc<ArcSwap<Proxy>>);
 
 impl Collector for ExposedNow {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> EncodeResult {
         Exposed(self.0.load_full()).encode(encoder)
     }
 }
@@ -58,10 +58,16 @@ impl Collector for ExposedNow {
 #[derive(Debug)]
 struct Exposed(Arc<Proxy>);
 
-type Encoded = Result<(), fmt::Error>;
+/// The labels of a series of one upstream.
+type UpstreamLabels<'a> = [(&'static str, &'a str); 2];
+
+/// A counter that is zero is left out.
+fn counted<L>(rows: impl IntoIterator<Item = (L, u64)>) -> impl Iterator<Item = (L, u64)> {
+    rows.into_iter().filter(|(_, count)| *count > 0)
+}
 
 impl Exposed {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         self.requests(&mut encoder)?;
         self.lines(&mut encoder)?;
         self.answers(&mut encoder)?;
@@ -86,21 +92,31 @@ impl Exposed {
         self.0.chains().iter().map(|chain| (&*chain.name.name, &**chain))
     }
 
-    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let counts = self.0.requests();
+    /// Each upstream with its labels, its chain, and what was asked of it on wellhead's own behalf.
+    fn each_upstream(&self) -> impl Iterator<Item = UpstreamSeen<'_>> {
+        self.chains().flat_map(|(chain, served)| {
+            let upstreams = served.roster.upstreams().iter().zip(&served.asked);
+            upstreams.map(move |(upstream, asked)| UpstreamSeen {
+                labels: [("chain", chain), ("upstream", upstream.identity().id.as_str())],
+                served,
+                upstream,
+                asked,
+            })
+        })
+    }
+
+    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let family = encoder.encode_descriptor(
             "wellhead_http_request_duration",
             "Time from the head of a request to its answer, including batches",
             Some(&Unit::Seconds),
-            prometheus_client::metrics::MetricType::Histogram,
+            MetricType::Histogram,
         )?;
-        counts.took.encode(family)
+        self.0.requests().took.encode(family)
     }
 
-    fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let answers = self.0.answers();
-        let gauge = prometheus_client::metrics::MetricType::Gauge;
-        let none: &[(&str, &str)] = &[];
         for (name, help, bytes) in [
             ("wellhead_answers_held_bytes", "Bytes of buffered answers", answers.held()),
             ("wellhead_answers_held_peak_bytes", "Peak bytes of buffered answers", answers.peak()),
@@ -110,63 +126,51 @@ impl Exposed {
                 answers.bytes_max(),
             ),
         ] {
-            let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
             // As `f64`, which holds any size that there is.
-            ConstGauge::new(bytes as f64).encode(family.encode_family(&none)?)?;
+            gauge(encoder, name, help, [(NO_LABELS, bytes as f64)])?;
         }
-        let help = "Answers without memory, by outcome";
-        let counter = prometheus_client::metrics::MetricType::Counter;
-        let mut family =
-            encoder.encode_descriptor("wellhead_answers_without_room", help, None, counter)?;
-        for shortage in Shortage::ALL {
-            let count = ConstCounter::new(answers.shortages(shortage));
-            count.encode(family.encode_family(&[("became", shortage.word())])?)?;
-        }
-        Ok(())
+        counter(
+            encoder,
+            "wellhead_answers_without_room",
+            "Answers without memory, by outcome",
+            by("became", Shortage::ALL.map(|it| (it.word(), answers.shortages(it)))),
+        )
     }
 
-    fn cache(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    fn cache(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let is_used = self.chains().any(|(_, served)| served.shares.is_some());
         let chains = || self.chains().filter(|_| is_used);
-        let counter = prometheus_client::metrics::MetricType::Counter;
-        let help = "Cache look-ups by result: hit, miss, or joined";
-        let mut family = encoder.encode_descriptor("wellhead_cache_calls", help, None, counter)?;
-        for (chain, served) in chains() {
-            for found in CacheResult::ALL {
-                let count = ConstCounter::new(served.counts().found_so_far(found));
+        let found = chains().flat_map(|(chain, served)| {
+            CacheResult::ALL.map(|found| {
                 let labels = [("chain", chain), ("found", found.word())];
-                count.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let help = "Credits that hits and joined calls would have cost, each at the least that an \
-                    upstream of the chain charges for its method";
-        let mut family =
-            encoder.encode_descriptor("wellhead_cache_saved_credits", help, None, counter)?;
-        for (chain, served) in chains() {
-            let count = ConstCounter::new(served.counts().saved_so_far());
-            count.encode(family.encode_family(&[("chain", chain)])?)?;
-        }
+                (labels, served.counts().found_so_far(found))
+            })
+        });
+        let help = "Cache look-ups by result: hit, miss, or joined";
+        counter(encoder, "wellhead_cache_calls", help, found)?;
+        let saved = chains().map(|(chain, served)| (chain, served.counts().saved_so_far()));
+        counter(
+            encoder,
+            "wellhead_cache_saved_credits",
+            "Credits that hits and joined calls would have cost, each at the least that an \
+             upstream of the chain charges for its method",
+            by("chain", saved),
+        )?;
         self.memory_tier(encoder)
     }
 
     /// The cache of the process, and the slow tiers behind it.
-    fn memory_tier(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let counter = prometheus_client::metrics::MetricType::Counter;
-        let gauge = prometheus_client::metrics::MetricType::Gauge;
-        let none: &[(&str, &str)] = &[];
+    fn memory_tier(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let cache = self.0.cache().map(|cache| (cache, cache.stats()));
-        let help = "Calls and answers that were not cached, by reason";
-        let mut family =
-            encoder.encode_descriptor("wellhead_cache_not_kept", help, None, counter)?;
-        if let Some((_, stats)) = &cache {
-            for (reason, count) in NotKept::ALL.iter().zip(stats.refused) {
-                if !reason.is_kept() {
-                    let labels = [("reason", reason.word())];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
         let stats = cache.as_ref().map(|(_, stats)| stats);
+        let refused = stats.into_iter().flat_map(|stats| NotKept::ALL.iter().zip(stats.refused));
+        let not_kept = refused.filter(|(reason, _)| !reason.is_kept());
+        counter(
+            encoder,
+            "wellhead_cache_not_kept",
+            "Calls and answers that were not cached, by reason",
+            by("reason", not_kept.map(|(reason, count)| (reason.word(), count))),
+        )?;
         for (name, help, count) in [
             ("wellhead_cache_stored", "Answers stored in memory", stats.map(|it| it.stored)),
             (
@@ -180,10 +184,7 @@ impl Exposed {
                 stats.map(|it| it.orphaned),
             ),
         ] {
-            let mut family = encoder.encode_descriptor(name, help, None, counter)?;
-            if let Some(count) = count {
-                ConstCounter::new(count).encode(family.encode_family(&none)?)?;
-            }
+            counter(encoder, name, help, count.map(|count| (NO_LABELS, count)))?;
         }
         let bytes_max = cache.as_ref().map(|(cache, _)| cache.bytes_max());
         for (name, help, now) in [
@@ -195,110 +196,63 @@ impl Exposed {
             ),
             ("wellhead_cache_bytes_max", "Limit of bytes of cached answers", bytes_max),
         ] {
-            let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
-            if let Some(now) = now {
-                ConstGauge::new(now).encode(family.encode_family(&none)?)?;
-            }
+            gauge(encoder, name, help, now.map(|now| (NO_LABELS, now)))?;
         }
         let seen = cache.as_ref().map(|(cache, _)| cache.tiers().seen()).unwrap_or_default();
         tiers(&seen, encoder)
     }
 
-    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
-            "wellhead_calls",
-            "JSON-RPC calls, by method and outcome for the client",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (chain, served) in self.chains() {
-            for (row, counts) in MethodTable::standard().rows().iter().zip(served.counts().calls())
-            {
-                for (outcome, count) in CallOutcome::ALL.iter().zip(counts) {
-                    let count = count.load(Ordering::Relaxed);
-                    if count == 0 {
-                        continue;
-                    }
-                    let labels =
-                        [("chain", chain), ("method", row.name), ("outcome", outcome.word())];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        let mut family = encoder.encode_descriptor(
+    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let calls = self.chains().flat_map(|(chain, served)| {
+            let rows = MethodTable::standard().rows().iter().zip(served.counts().calls());
+            rows.flat_map(move |(row, counts)| {
+                CallOutcome::ALL.iter().zip(counts).map(move |(outcome, count)| {
+                    let outcome = ("outcome", outcome.word());
+                    let labels = [("chain", chain), ("method", row.name), outcome];
+                    (labels, count.load(Ordering::Relaxed))
+                })
+            })
+        });
+        let help = "JSON-RPC calls, by method and outcome for the client";
+        counter(encoder, "wellhead_calls", help, counted(calls))?;
+        let took = self.chains().flat_map(|(chain, served)| {
+            CostClass::ALL
+                .iter()
+                .zip(&served.counts().chain.took)
+                .map(move |(class, took)| ([("chain", chain), ("class", class.word())], took))
+        });
+        durations(
+            encoder,
             "wellhead_call_duration",
             "Time from the start of a call to its reply, by cost class of the method",
-            Some(&Unit::Seconds),
-            prometheus_client::metrics::MetricType::Histogram,
-        )?;
-        for (chain, served) in self.chains() {
-            for (class, took) in CostClass::ALL.iter().zip(&served.counts().chain.took) {
-                if took.count() > 0 {
-                    let labels = [("chain", chain), ("class", class.word())];
-                    took.encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        Ok(())
+            took.filter(|(_, took)| took.count() > 0),
+        )
     }
 
-    fn attempts(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
-            "wellhead_attempts",
-            "Exchanges with upstreams on behalf of clients, by verdict",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (chain, served) in self.chains() {
-            for upstream in served.roster.upstreams() {
-                let id = upstream.identity().id.as_str();
-                let counts = &served.counts().of(upstream.slot()).attempts;
-                for (class, count) in VerdictClass::ALL.iter().zip(counts) {
-                    let count = count.load(Ordering::Relaxed);
-                    if count > 0 {
-                        let labels =
-                            [("chain", chain), ("upstream", id), ("verdict", class.word())];
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-            }
-        }
-        let mut family = encoder.encode_descriptor(
-            "wellhead_attempts_abandoned",
-            "Exchanges abandoned because another upstream answered",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (chain, served) in self.chains() {
-            for upstream in served.roster.upstreams() {
-                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                let left = served.counts().of(upstream.slot()).abandoned.load(Ordering::Relaxed);
-                if left > 0 {
-                    ConstCounter::new(left).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        let mut family = encoder.encode_descriptor(
+    fn attempts(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let all = || self.each_upstream().map(|it| (it.labels, it.counts()));
+        let verdicts = all().flat_map(|([chain, id], counts)| {
+            VerdictClass::ALL.iter().zip(&counts.attempts).map(move |(class, count)| {
+                ([chain, id, ("verdict", class.word())], count.load(Ordering::Relaxed))
+            })
+        });
+        let help = "Exchanges with upstreams on behalf of clients, by verdict";
+        counter(encoder, "wellhead_attempts", help, counted(verdicts))?;
+        let abandoned =
+            all().map(|(labels, counts)| (labels, counts.abandoned.load(Ordering::Relaxed)));
+        let help = "Exchanges abandoned because another upstream answered";
+        counter(encoder, "wellhead_attempts_abandoned", help, counted(abandoned))?;
+        let took = all().map(|(labels, counts)| (labels, &counts.attempt_took));
+        durations(
+            encoder,
             "wellhead_attempt_duration",
             "Time from sending a call to an upstream to the verdict on its reply",
-            Some(&Unit::Seconds),
-            prometheus_client::metrics::MetricType::Histogram,
-        )?;
-        for (chain, served) in self.chains() {
-            for upstream in served.roster.upstreams() {
-                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                let took = &served.counts().of(upstream.slot()).attempt_took;
-                if took.count() > 0 {
-                    took.encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        Ok(())
+            took.filter(|(_, took)| took.count() > 0),
+        )
     }
 
-    fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let now = now();
-        let gauge = prometheus_client::metrics::MetricType::Gauge;
         let rows: Vec<_> = self
             .chains()
             .flat_map(|(chain, served)| {
@@ -311,160 +265,115 @@ impl Exposed {
                 })
             })
             .collect();
+        let heads = rows.iter().filter_map(|(labels, _, head, _)| Some((*labels, (*head)?)));
         let help = "Newest block that an upstream is known to hold";
-        let mut family =
-            encoder.encode_descriptor("wellhead_upstream_head_block", help, None, gauge)?;
-        for (labels, _, head, _) in &rows {
-            if let Some(head) = head {
-                ConstGauge::new(*head).encode(family.encode_family(labels)?)?;
-            }
-        }
-        let help = "Blocks behind the agreed head";
-        let mut family =
-            encoder.encode_descriptor("wellhead_upstream_lag_blocks", help, None, gauge)?;
-        for (labels, _, _, lag) in &rows {
-            if let Some(lag) = lag {
-                ConstGauge::new(*lag).encode(family.encode_family(labels)?)?;
-            }
-        }
-        let help = "Calls in flight";
-        let mut family =
-            encoder.encode_descriptor("wellhead_upstream_in_flight", help, None, gauge)?;
-        for (labels, upstream, _, _) in &rows {
-            let count = i64::from(upstream.in_flight());
-            ConstGauge::new(count).encode(family.encode_family(labels)?)?;
-        }
+        gauge(encoder, "wellhead_upstream_head_block", help, heads)?;
+        let lags = rows.iter().filter_map(|(labels, _, _, lag)| Some((*labels, (*lag)?)));
+        gauge(encoder, "wellhead_upstream_lag_blocks", "Blocks behind the agreed head", lags)?;
+        let in_flight =
+            rows.iter().map(|(labels, upstream, ..)| (*labels, i64::from(upstream.in_flight())));
+        gauge(encoder, "wellhead_upstream_in_flight", "Calls in flight", in_flight)?;
+        let conditions = rows.iter().map(|([chain, id], upstream, ..)| {
+            ([*chain, *id, ("condition", upstream.condition(now).word())], 1_i64)
+        });
         let help = "1 for the condition of an upstream";
-        let mut family =
-            encoder.encode_descriptor("wellhead_upstream_condition", help, None, gauge)?;
-        for ([chain, id], upstream, _, _) in &rows {
-            let labels = [*chain, *id, ("condition", upstream.condition(now).word())];
-            ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        gauge(encoder, "wellhead_upstream_condition", help, conditions)
     }
 
-    fn asked(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let counter = prometheus_client::metrics::MetricType::Counter;
+    fn asked(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let calls =
+            self.each_upstream().flat_map(|UpstreamSeen { labels: [chain, id], asked, .. }| {
+                CallReason::ALL
+                    .map(|reason| ([chain, id, ("reason", reason.word())], asked.get(reason)))
+            });
         let help = "Calls that wellhead made on its own behalf, by reason";
-        let mut family = encoder.encode_descriptor("wellhead_self_calls", help, None, counter)?;
-        for (chain, served) in self.chains() {
-            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
-                for reason in CallReason::ALL {
-                    let labels = [
-                        ("chain", chain),
-                        ("upstream", upstream.identity().id.as_str()),
-                        ("reason", reason.word()),
-                    ];
-                    let count = asked.get(reason);
-                    if count > 0 {
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-            }
-        }
+        counter(encoder, "wellhead_self_calls", help, counted(calls))?;
         self.feeds(encoder)?;
-        let help = "Credits spent on wellhead's own calls and on pushed messages";
-        let mut family = encoder.encode_descriptor("wellhead_self_credits", help, None, counter)?;
-        for (chain, served) in self.chains() {
-            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
-                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                ConstCounter::new(asked.credits()).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        counter(
+            encoder,
+            "wellhead_self_credits",
+            "Credits spent on wellhead's own calls and on pushed messages",
+            self.each_upstream().map(|it| (it.labels, it.asked.credits())),
+        )
     }
 
-    fn dissents(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
+    fn dissents(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let with_quorum = self.each_upstream().filter(|it| it.served.quorums.are_there());
+        let dissents =
+            with_quorum.flat_map(|UpstreamSeen { labels: [chain, id], upstream, .. }| {
+                let (about_final, about_open) = upstream.dissents();
+                [("final", about_final), ("open", about_open)]
+                    .map(|(block, count)| ([chain, id, ("block", block)], count))
+            });
+        counter(
+            encoder,
             "wellhead_quorum_dissents",
             "Answers that disagreed with the quorum, by whether the block was final",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (chain, served) in self.chains().filter(|(_, served)| served.quorums.are_there()) {
-            for upstream in served.roster.upstreams() {
-                let (about_final, about_open) = upstream.dissents();
-                for (block, count) in [("final", about_final), ("open", about_open)] {
-                    let id = upstream.identity().id.as_str();
-                    let labels = [("chain", chain), ("upstream", id), ("block", block)];
-                    if count > 0 {
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-            }
-        }
-        Ok(())
+            counted(dissents),
+        )
     }
 
-    fn unknown_errors(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
+    fn unknown_errors(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let errors = self.each_upstream().flat_map(|UpstreamSeen { labels, upstream, .. }| {
+            let (codes, others) = upstream.unknown_errors();
+            let codes = codes.into_iter().map(|(code, count)| (code.to_string(), count));
+            let others = (others > 0).then(|| ("other".to_owned(), others));
+            let [chain, upstream] = labels.map(|(label, value)| (label, Cow::Borrowed(value)));
+            codes.chain(others).map(move |(code, count)| {
+                ([chain.clone(), upstream.clone(), ("code", Cow::Owned(code))], count)
+            })
+        });
+        counter(
+            encoder,
             "wellhead_unknown_errors",
             "Errors of upstreams that no rule knows, by JSON-RPC code",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (chain, served) in self.chains() {
-            for upstream in served.roster.upstreams() {
-                let (codes, others) = upstream.unknown_errors();
-                let codes = codes.into_iter().map(|(code, count)| (code.to_string(), count));
-                let others = (others > 0).then(|| ("other".to_owned(), others));
-                for (code, count) in codes.chain(others) {
-                    let id = upstream.identity().id.as_str();
-                    let labels = [("chain", chain), ("upstream", id), ("code", code.as_str())];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                }
-            }
-        }
-        Ok(())
+            errors,
+        )
+    }
+}
+
+/// One upstream, and what is counted of it.
+struct UpstreamSeen<'a> {
+    labels: UpstreamLabels<'a>,
+    served: &'a ServedChain,
+    upstream: &'a Upstream,
+    asked: &'a CheckCounts,
+}
+
+impl<'a> UpstreamSeen<'a> {
+    fn counts(&self) -> &'a UpstreamCounts {
+        self.served.counts().of(self.upstream.slot())
     }
 }
 
 /// What the slow tiers of the cache did; no series where there are none.
-fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let counter = prometheus_client::metrics::MetricType::Counter;
-    let gauge = prometheus_client::metrics::MetricType::Gauge;
-    let help = "Look-ups in the slow tiers of the cache, by result";
-    let mut family = encoder.encode_descriptor("wellhead_cache_tier_gets", help, None, counter)?;
-    for TierSeen { name, stats } in seen {
-        for (result, count) in [
+fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let gets = seen.iter().flat_map(|TierSeen { name, stats }| {
+        [
             ("hit", stats.hits),
             ("miss", stats.misses),
             ("late", stats.late),
             ("busy", stats.busy),
             ("down", stats.down),
             ("error", stats.errors),
-        ] {
-            let labels = [("tier", *name), ("result", result)];
-            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-        }
-    }
+        ]
+        .map(|(result, count)| ([("tier", *name), ("result", result)], count))
+    });
+    let help = "Look-ups in the slow tiers of the cache, by result";
+    counter(encoder, "wellhead_cache_tier_gets", help, gets)?;
+    let puts = seen.iter().flat_map(|TierSeen { name, stats }| {
+        [("written", stats.written), ("refused", stats.refused), ("dropped", stats.dropped)]
+            .map(|(result, count)| ([("tier", *name), ("result", result)], count))
+    });
     let help = "Writes to the slow tiers of the cache, by result";
-    let mut family = encoder.encode_descriptor("wellhead_cache_tier_puts", help, None, counter)?;
-    for TierSeen { name, stats } in seen {
-        for (result, count) in
-            [("written", stats.written), ("refused", stats.refused), ("dropped", stats.dropped)]
-        {
-            let labels = [("tier", *name), ("result", result)];
-            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-        }
-    }
+    counter(encoder, "wellhead_cache_tier_puts", help, puts)?;
+    let damaged = by("tier", seen.iter().map(|it| (it.name, it.stats.damaged)));
     let help = "Damaged values in the slow tiers of the cache, which were removed";
-    let mut family =
-        encoder.encode_descriptor("wellhead_cache_tier_damaged", help, None, counter)?;
-    for TierSeen { name, stats } in seen {
-        ConstCounter::new(stats.damaged).encode(family.encode_family(&[("tier", *name)])?)?;
-    }
+    counter(encoder, "wellhead_cache_tier_damaged", help, damaged)?;
+    let up = seen.iter().map(|it| (it.name, u64::from(it.stats.state == State::Up)));
     let help = "Whether a slow tier of the cache is in use";
-    let mut family = encoder.encode_descriptor("wellhead_cache_tier_up", help, None, gauge)?;
-    for TierSeen { name, stats } in seen {
-        let is_up = u64::from(stats.state == State::Up);
-        ConstGauge::new(is_up).encode(family.encode_family(&[("tier", *name)])?)?;
-    }
+    gauge(encoder, "wellhead_cache_tier_up", help, by("tier", up))?;
+    let bytes = seen.iter().filter_map(|it| Some((it.name, it.stats.bytes?)));
     let help = "Bytes in a slow tier of the cache";
-    let mut family = encoder.encode_descriptor("wellhead_cache_tier_bytes", help, None, gauge)?;
-    for (name, bytes) in seen.iter().filter_map(|it| Some((it.name, it.stats.bytes?))) {
-        ConstGauge::new(bytes).encode(family.encode_family(&[("tier", name)])?)?;
-    }
-    Ok(())
+    gauge(encoder, "wellhead_cache_tier_bytes", help, by("tier", bytes))
 }

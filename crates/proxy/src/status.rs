@@ -25,7 +25,7 @@ use crate::state::verify::Evidence;
 pub use subscriptions::{FeedStatus, KindStatus, SubscriptionStatus};
 
 /// Everything an operator may want to know, without secrets.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Status {
     /// The version of wellhead.
     pub version: &'static str,
@@ -76,7 +76,7 @@ pub struct ConfigStatus {
 }
 
 /// How requests went. Quantiles are upper bounds: the end of a histogram's bucket.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct RequestStatus {
     /// Since the start.
     pub total: u64,
@@ -87,7 +87,7 @@ pub struct RequestStatus {
 }
 
 /// The bytes of answers that are held, from those of 16 KiB on.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct AnswerStatus {
     /// Now.
     pub held_bytes: usize,
@@ -175,7 +175,7 @@ pub struct TierStatus {
 }
 
 /// What the cache had for the calls that it was asked for, since the start.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct FoundStatus {
     /// The answer.
     pub hits: u64,
@@ -189,7 +189,7 @@ pub struct FoundStatus {
 }
 
 /// One chain.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ChainStatus {
     /// Its name in the settings.
     pub name: String,
@@ -259,7 +259,7 @@ pub struct ReorgStatus {
 }
 
 /// How calls ended for clients, since the start.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct CallStatus {
     /// With a result.
     pub answered: u64,
@@ -272,7 +272,7 @@ pub struct CallStatus {
 }
 
 /// One upstream.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct UpstreamStatus {
     /// Its name.
     pub id: String,

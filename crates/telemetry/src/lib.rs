@@ -9,6 +9,7 @@ pub mod family;
 pub mod histogram;
 pub mod log;
 mod secret;
+pub mod series;
 
 pub use histogram::Histogram;
 pub use secret::{BadUrl, Secret, SecretUrl, key_in_host};

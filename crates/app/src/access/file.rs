@@ -119,14 +119,13 @@ fn look(control: &CallerControl, path: &Path, known: &mut Option<Vec<KeyRecord>>
 mod tests {
     use super::*;
     use crate::access::plan;
-    use crate::config::{Overrides, parse};
+    use crate::config;
 
     const STALE_MAX: Duration = Duration::from_secs(60);
 
     fn control() -> Arc<CallerControl> {
         let yaml = "access: { keys: { file: keys.jsonl } }\nchains: { main: { id: 1, upstreams: [{ url: 'http://a' }] } }";
-        let loaded = parse("test", yaml, &|_| None, Overrides::default());
-        let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+        let settings = config::sound(yaml);
         plan(&settings, None, now()).expect("they fit together").expect("callers").control
     }
 

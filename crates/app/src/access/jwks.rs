@@ -76,19 +76,12 @@ pub(crate) struct JwksCounts {
 }
 
 /// Why a fetch brought no keys.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum JwksTrouble {
+    #[error(transparent)]
     Fetch(FetchError),
+    #[error(transparent)]
     Document(BadJwks),
-}
-
-impl fmt::Display for JwksTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fetch(error) => error.fmt(f),
-            Self::Document(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Those of the settings whose keys are fetched. `tls` makes a client that trusts a file of authorities,

@@ -22,7 +22,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use wellhead_access::{ApiKey, KeyRecord, Pepper};
 
-use crate::config::{self, Admin, Overrides, Settings};
+use crate::config::{self, Admin, Settings};
 use crate::serve;
 use crate::systemd::GivenSockets;
 
@@ -238,8 +238,7 @@ fn settings(upstream: SocketAddr, access: &str) -> Settings {
     let yaml = format!(
         "listen: \"127.0.0.1:4545\"\nworkers: 1\nchains: {{ ethereum: {{ id: 1, upstreams: [{{ url: \"http://{upstream}\" }}] }} }}\n{access}"
     );
-    let loaded = config::parse("test", &yaml, &|_| None, Overrides::default());
-    let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+    let settings = config::sound(&yaml);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     Settings { listen: any, admin: Admin::At(any), ..settings }
 }

@@ -104,15 +104,14 @@ fn unusable(at: &SettingPath, file: &Path, why: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
+    use crate::config;
 
     /// They were: a config in `conf` looked for its keys in `conf/conf`.
     #[test]
     fn paths_are_not_seen_from_the_directory_twice() {
         let yaml = "access: { keys: { file: keys.jsonl }, anonymous: deny }\n\
                     chains: { eth: { id: 1, upstreams: [{ id: a, url: 'http://a' }] } }";
-        let loaded = parse("test", yaml, &|_| None, Overrides::default());
-        let mut settings = loaded.expect("a good config").settings;
+        let mut settings = config::sound(yaml);
         // As loading a config does.
         let (base, mut problems) = (Path::new("conf"), Vec::new());
         settings.find_files(base, &mut problems);

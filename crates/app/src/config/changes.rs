@@ -255,15 +255,10 @@ pub(crate) fn as_far_as_it_reloads(old: &Settings, new: &Settings) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
-
-    fn settings(yaml: &str) -> Settings {
-        let loaded = parse("test", yaml, &|_| None, Overrides::default());
-        loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
-    }
+    use crate::config::sound;
 
     fn told(old: &str, new: &str) -> Vec<String> {
-        let found = changes(&settings(old), &settings(new));
+        let found = changes(&sound(old), &sound(new));
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -296,7 +291,7 @@ mod tests {
         let new = format!(
             "listen: 127.0.0.1:9\nworkers: 3\nlimits: {{ in_flight: 5, batch_items: 7 }}\n{BASE}"
         );
-        let (old, new) = (settings(BASE), settings(&new));
+        let (old, new) = (sound(BASE), sound(&new));
         let kept = as_far_as_it_reloads(&old, &new);
         let applied: Vec<_> = changes(&old, &kept).iter().map(ToString::to_string).collect();
         assert_eq!(applied, ["~ limits.batch_items: 1000 -> 7"]);
@@ -308,7 +303,7 @@ mod tests {
 
     #[test]
     fn which_traces_are_kept_is_reloaded_and_where_they_go_is_not() {
-        let traces = |more: &str| settings(&format!("traces: {{ {more} }}\n{BASE}"));
+        let traces = |more: &str| sound(&format!("traces: {{ {more} }}\n{BASE}"));
         let old = traces("endpoint: 'http://c/v1/traces'");
         let new = traces(
             "endpoint: 'http://d/v1/traces', queue: 100, sample: 100%, parent: follow, always: { slow: 2s }",
@@ -323,7 +318,7 @@ mod tests {
         };
         let rules = ["traces.sample", "traces.always.slow", "traces.parent"];
         check(&old, &new, &rules, &["traces.endpoint", "traces.queue"]);
-        check(&settings(BASE), &new, &[], &["traces"]);
-        check(&new, &settings(BASE), &[], &["traces"]);
+        check(&sound(BASE), &new, &[], &["traces"]);
+        check(&new, &sound(BASE), &[], &["traces"]);
     }
 }

@@ -34,9 +34,15 @@ fn name(text: &str, what: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// A type around a string with a form of its own.
+/// A type around a string with a form of its own, or of one line.
 macro_rules! names {
     ($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal, $pattern:literal, $check:expr) => {
+        names! { @ [$($doc)+] $type, $article $noun, Some($pattern), $check }
+    };
+    ($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal, $check:expr) => {
+        names! { @ [$($doc)+] $type, $article $noun, None, $check }
+    };
+    (@ [$($doc:literal)+] $type:ident, $article:literal $noun:literal, $pattern:expr, $check:expr) => {
         $(#[doc = $doc])+
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
         pub struct $type(pub String);
@@ -67,7 +73,7 @@ macro_rules! names {
 
         impl SettingWord for $type {
             const EXPECTED: &'static str = concat!($article, " ", $noun);
-            const SHAPE: ValueShape = ValueShape::word($noun, $pattern);
+            const SHAPE: ValueShape = ValueShape::Text { name: $noun, pattern: $pattern };
 
             fn parse(text: &str) -> Result<Self, Wrong> {
                 let check: fn(&str) -> Result<(), Wrong> = $check;
@@ -84,6 +90,8 @@ macro_rules! names {
         }
     };
 }
+
+pub(super) use names;
 
 names! {
     /// A chain's name or alias: a segment of its path, so lower case only.

@@ -22,8 +22,9 @@ use wellhead_upstream::Tier;
 use wellhead_watch::{CheckKind, Mode};
 
 use super::mask::Hide;
+use super::name::names;
 use super::near::near;
-use super::read::{SettingWord, listed};
+use super::read::{EntryName, SettingWord, listed};
 use super::rule::ValueShape;
 use super::unit::{self, ByteSize, Percent, Wrong};
 use super::write::Yaml;
@@ -608,37 +609,9 @@ fn text_like(text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// A text of one line.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TextLine(pub String);
-
-impl AsRef<str> for TextLine {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Display for TextLine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl SettingWord for TextLine {
-    const EXPECTED: &'static str = "a text";
-    const SHAPE: ValueShape = ValueShape::Text { name: "text", pattern: None };
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        text_like(text).map(|()| Self(text.to_owned()))
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Text(self.0.clone())
-    }
-
-    fn blank() -> Self {
-        Self(String::new())
-    }
+names! {
+    /// A text of one line.
+    TextLine, "a" "text", text_like
 }
 
 impl SettingWord for PathBuf {

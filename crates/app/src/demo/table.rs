@@ -113,7 +113,7 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
 mod tests {
     use std::time::Duration;
 
-    use wellhead_proxy::{AnswerStatus, CallStatus, ChainStatus, FoundStatus, RequestStatus};
+    use wellhead_proxy::ChainStatus;
 
     use super::*;
 
@@ -121,79 +121,18 @@ mod tests {
         UpstreamStatus {
             id: id.to_owned(),
             condition: "ready",
-            version: None,
             head: Some(120),
             lag_blocks: Some(0),
-            distance_blocks: Some(0),
-            astray: false,
-            idle: false,
-            lag_ms: Some(0),
-            lagging: false,
             latency_ms: Some(7.4),
-            p50_ms_at_most: None,
-            p99_ms_at_most: None,
-            in_flight: 0,
             attempts,
             failures,
-            self_calls: 0,
-            study: None,
-            self_credits: 0,
-            dissents_final: 0,
-            dissents_open: 0,
-            unknown_errors: Vec::new(),
-            missed_logs: 0,
-            resting_classes: Vec::new(),
-            paused_methods: Vec::new(),
-            credits: 0,
-            credits_today: None,
-            credits_this_month: None,
-            credits_per_day: None,
-            credits_per_month: None,
-            learnt_rate: None,
-            connections: None,
-            limits: Vec::new(),
-            in_flight_max: None,
-            held: Vec::new(),
-            tier: "primary",
-            provider: None,
-            labels: Vec::new(),
-            last_problem: None,
-            last_problem_ms_ago: None,
+            ..UpstreamStatus::default()
         }
     }
 
     fn status(upstreams: Vec<UpstreamStatus>) -> Status {
-        let chain = ChainStatus {
-            name: "demo".to_owned(),
-            id: Some(1337),
-            aliases: Vec::new(),
-            head: Some(120),
-            safe: None,
-            finalized: None,
-            reorgs: 0,
-            last_reorg: None,
-            block_time_ms: Some(2000),
-            lag_bound_blocks: 10,
-            calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
-            cache: FoundStatus { hits: 0, misses: 0, joined: 0, saved_credits: 0 },
-            void_answers: Vec::new(),
-            subscriptions: None,
-            feeds: Vec::new(),
-            upstreams,
-        };
-        let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
-        let answers = AnswerStatus { held_bytes: 0, peak_bytes: 0, bytes_max: 0, refused: 0 };
-        Status {
-            config: None,
-            version: "0.0.0",
-            requests,
-            answers,
-            websocket: None,
-            shared: None,
-            cache: None,
-            issuers: Vec::new(),
-            chains: vec![chain],
-        }
+        let chains = vec![ChainStatus { upstreams, ..ChainStatus::default() }];
+        Status { chains, ..Status::default() }
     }
 
     fn two() -> Status {

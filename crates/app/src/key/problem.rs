@@ -1,17 +1,19 @@
 //! Why keys are not changed as asked. Quotes no secret.
 
-use std::fmt;
-
 /// Why keys are not changed as asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyProblem {
     /// What was asked cannot be.
+    #[error("{0}")]
     Wrong(String),
     /// There is no such key.
+    #[error("{0}")]
     NotFound(String),
     /// The key, or the settings, do not allow it.
+    #[error("{0}")]
     Conflict(String),
     /// The system did not give what was needed.
+    #[error("{0}")]
     System(String),
 }
 
@@ -29,13 +31,5 @@ impl KeyProblem {
             Self::Conflict(_) => 409,
             Self::System(_) => 500,
         }
-    }
-}
-
-impl fmt::Display for KeyProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Wrong(text) | Self::NotFound(text) | Self::Conflict(text) | Self::System(text)) =
-            self;
-        f.write_str(text)
     }
 }

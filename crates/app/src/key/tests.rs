@@ -12,9 +12,7 @@ quotas: { pro: { calls_per_second: 10 } }
 ";
 
 fn settings(more: &str) -> Settings {
-    let text = format!("{CONFIG}{more}");
-    let loaded = config::parse("test", &text, &|_| None, Overrides::default());
-    loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings
+    config::sound(&format!("{CONFIG}{more}"))
 }
 
 fn context(more: &str) -> KeyContext {
@@ -78,14 +76,9 @@ fn without_a_file_the_words_say_what_to_do() {
     let problem = |more| context(more).store().unwrap_err().to_string();
     assert!(problem("").contains("set `access.keys.file` in the config, or give --file"));
     let redis = "shared: { redis: \"redis://a\" }\naccess: { keys: { redis: true } }";
-    if let Ok(loaded) =
-        config::parse("t", &format!("{CONFIG}{redis}"), &|_| None, Overrides::default())
-    {
-        let context = KeyContext::with_config(&loaded.settings, None);
-        let problem = context.ok().and_then(|it| it.store.err()).map(|it| it.to_string());
-        assert!(problem.is_some_and(|it| it.contains("use the admin API (POST /keys)")));
-    }
-    assert!(no_store(true).to_string().contains("or name a file with --file"));
+    let problem = problem(redis);
+    assert!(problem.contains("use the admin API (POST /keys)"), "{problem}");
+    assert!(problem.contains("or name a file with --file"), "{problem}");
 }
 
 #[test]

@@ -7,8 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_access::{DenialCounts, KeyReturn, QuotaLimit, SubjectKind, SubjectMeter};
 use wellhead_front::CallerControl;
 use wellhead_telemetry::clock;
-
-use crate::series::{EncodeResult, NO_LABELS, by, counter, gauge};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 
 /// Tenants that have series of their own: those that spent most this month. Usage has all of them.
 const TENANTS_MAX: usize = 500;

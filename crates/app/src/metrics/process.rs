@@ -7,8 +7,7 @@ use std::fs;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-
-use crate::series::{EncodeResult, NO_LABELS, counter, gauge};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, counter, gauge};
 
 /// `/proc` counts time in hundredths of a second, whatever the kernel's own clock is.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -7,8 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-
-use crate::series::{EncodeResult, by, counter};
+use wellhead_telemetry::series::{EncodeResult, by, counter};
 
 /// What is told of reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]

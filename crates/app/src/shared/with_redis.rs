@@ -25,7 +25,7 @@ use wellhead_upstream::{Bound, Payload, Verdict, VerdictClass};
 use super::*;
 use crate::access::directory;
 use crate::assemble::{Assembly, Recorders};
-use crate::config::{self, Overrides, Settings};
+use crate::config::{self, Settings};
 
 /// How long something may take that only a broken machine delays for so long.
 const BROKEN: Duration = Duration::from_secs(120);
@@ -55,7 +55,7 @@ chains:
       - {{ id: b, url: "http://127.0.0.1:9", budget: {{ credits_per_day: 1000, in_flight: 12 }} }}
 "#
     );
-    config::parse("test", &text, &|_| None, Overrides::default()).expect("a good config").settings
+    config::sound(&text)
 }
 
 struct SharingReplica {

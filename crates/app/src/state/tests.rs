@@ -7,7 +7,7 @@ use wellhead_telemetry::clock;
 
 use super::*;
 use crate::assemble::{Assembly, Recorders};
-use crate::config::{self, Overrides};
+use crate::config;
 use wellhead_dispatch::now;
 
 const UPSTREAMS: &str = r#"
@@ -22,8 +22,7 @@ fn proxy() -> Arc<Proxy> {
 
 fn proxy_with(upstreams: &str) -> Arc<Proxy> {
     let source = format!("chains:\n  ethereum:\n    id: 1\n    upstreams:{upstreams}");
-    let loaded = config::parse("test", &source, &|_| None, Overrides::default());
-    let settings = loaded.expect("a good config").settings;
+    let settings = config::sound(&source);
     Assembly::new(&Arc::new(settings), Recorders::default(), now()).expect("parts").proxy
 }
 
@@ -105,8 +104,7 @@ fn of_book(book: &Arc<MeterBook>) -> StateCallers {
 
 fn control() -> Arc<CallerControl> {
     let source = "access: { keys: { file: keys.jsonl } }\nchains: { main: { id: 1, upstreams: [{ url: 'http://a' }] } }";
-    let loaded = config::parse("test", source, &|_| None, Overrides::default());
-    let settings = loaded.expect("a good config").settings;
+    let settings = config::sound(source);
     crate::access::plan(&settings, None, now()).expect("fits").expect("callers").control
 }
 

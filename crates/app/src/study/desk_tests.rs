@@ -33,8 +33,7 @@ fn the_rate_of_clients_is_told_from_two_counts() {
 /// The desk of upstream `a`, with settings of all upstreams.
 fn desk(upstreams: &str) -> (Assembly, StudyDesk) {
     let yaml = format!("chains: {{ eth: {{ id: 1, upstreams: [{upstreams}] }} }}");
-    let loaded = config::parse("test", &yaml, &|_| None, config::Overrides::default());
-    let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+    let settings = config::sound(&yaml);
     let parts = Assembly::new(&Arc::new(settings), Recorders::default(), now()).expect("sound");
     let found = studied(&parts).into_iter().next().expect("`a` is studied");
     let desk = StudyDesk {

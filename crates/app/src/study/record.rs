@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_proxy::StudyStatus;
-
-use crate::series::{EncodeResult, counter, gauge};
+use wellhead_telemetry::series::{EncodeResult, counter, gauge};
 
 /// Which upstream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

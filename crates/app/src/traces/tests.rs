@@ -17,7 +17,7 @@ use wellhead_transport::{Sent, SpanId, TraceId, TransportErrorKind};
 use super::deliver::{ExportAttempt, judge};
 use super::encode::{body, rejected_spans};
 use super::*;
-use crate::config::{Overrides, parse};
+use crate::config;
 
 fn span(number: u64, began: Instant) -> TraceSpan {
     TraceSpan {
@@ -117,10 +117,10 @@ fn an_answer_says_what_becomes_of_a_batch() {
 fn traces(steps: impl IntoIterator<Item = Step>) -> (Arc<Traces>, Arc<ScriptedTransport>) {
     let source = "traces: { endpoint: \"http://collector/v1/traces\", queue: 1000, sample: 100% }\n\
                   chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
-    let loaded = parse("test", source, &|_| None, Overrides::default()).expect("sound");
+    let settings = config::sound(source);
     let steps: VecDeque<_> = steps.into_iter().collect();
     let transport = Arc::new(ScriptedTransport::playing(steps, status(200, Bytes::new())));
-    let config = loaded.settings.traces.expect("given");
+    let config = settings.traces.expect("given");
     let shared = Arc::clone(&transport) as Arc<dyn Transport>;
     let now = wellhead_dispatch::now();
     (

@@ -23,6 +23,7 @@ use wellhead_access::usage::{CSV_HEADER, UsageRow, write_csv, write_jsonl};
 use super::backlog::OutletBacklog;
 use super::counts::UsageCounts;
 use crate::config::{UsageFileConfig, UsageFormat};
+use crate::runtime::aside;
 
 /// A disk that took nothing is tried again after so long.
 const RETRY: Duration = Duration::from_secs(10);
@@ -63,23 +64,16 @@ pub(super) async fn run(
     }
 }
 
-/// On a thread of its own, as a disk may hang.
 async fn write_aside(
     mut writer: FileWriter,
     rows: Arc<[UsageRow]>,
 ) -> (FileWriter, io::Result<()>) {
     let spare = FileWriter::new(writer.settings.clone(), &writer.replica);
-    let (done, written) = tokio::sync::oneshot::channel();
     let write = move || {
         let result = writer.write(&rows);
-        // The wait for it may be over.
-        let _ = done.send((writer, result));
+        (writer, result)
     };
-    let spawned = std::thread::Builder::new().name("wellhead-usage".to_owned()).spawn(write);
-    match spawned {
-        Ok(_) => written.await.unwrap_or_else(|_| (spare, Err(io::Error::other("it panicked")))),
-        Err(error) => (spare, Err(error)),
-    }
+    aside("wellhead-usage", write).await.unwrap_or_else(|error| (spare, Err(error)))
 }
 
 /// Appends rows to the file of their day.

@@ -1,6 +1,5 @@
 //! What the settings say of usage. The config makes these; here they become outlets.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,29 +52,20 @@ impl Default for UsageSettings {
 }
 
 /// Why usage cannot be handed out as the settings say.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum UsageSetupError {
     /// The URL or the credentials of `push` or `webhook`.
+    #[error("usage: `{0}`: {1}")]
     Endpoint(&'static str, EndpointError),
     /// The table is no name.
+    #[error(
+        "usage: the ClickHouse table must be a name such as `billing.usage`, of letters, digits and `_`"
+    )]
     Table,
     /// TLS.
+    #[error("usage: {0}")]
     Tls(TlsSetupError),
 }
-
-impl fmt::Display for UsageSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint(which, error) => write!(f, "usage: `{which}`: {error}"),
-            Self::Table => f.write_str(
-                "usage: the ClickHouse table must be a name such as `billing.usage`, of letters, digits and `_`",
-            ),
-            Self::Tls(error) => write!(f, "usage: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for UsageSetupError {}
 
 impl UsageSettings {
     /// What the config says.
@@ -163,7 +153,7 @@ mod tests {
     use wellhead_net::Auth;
 
     use super::*;
-    use crate::config::{Overrides, UsageFormat, parse};
+    use crate::config::UsageFormat;
 
     #[track_caller]
     fn settings(usage: &str) -> UsageSettings {
@@ -171,8 +161,7 @@ mod tests {
             "usage: {usage}\ntimeouts: {{ drain: 7s }}\n\
              chains: {{ a: {{ upstreams: [{{ url: \"http://h\" }}] }} }}"
         );
-        let loaded = parse("test", &source, &|_| None, Overrides::default());
-        UsageSettings::of(&loaded.expect("sound").settings)
+        UsageSettings::of(&config::sound(&source))
     }
 
     #[test]

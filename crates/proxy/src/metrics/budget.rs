@@ -1,40 +1,41 @@
 //! What was spent at each upstream, what holds calls, and what was learnt of its limits.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_dispatch::now;
 use wellhead_limit::{civil, days_left_in_month};
 use wellhead_telemetry::clock;
+use wellhead_telemetry::series::{EncodeResult, counter, gauge};
 use wellhead_upstream::{Bound, Spending, Upstream};
 
-use super::{Encoded, Exposed};
+use super::{Exposed, UpstreamLabels, UpstreamSeen, counted};
 
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 
 /// One upstream, with what was spent at it.
 struct UpstreamRow<'a> {
-    labels: [(&'static str, &'a str); 2],
+    labels: UpstreamLabels<'a>,
     upstream: &'a Upstream,
     spending: Spending,
 }
 
 impl Exposed {
-    pub(super) fn budgets(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    pub(super) fn budgets(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let now = now();
         let rows: Vec<_> = self
-            .chains()
-            .flat_map(|(chain, served)| {
-                served.roster.upstreams().iter().map(move |upstream| UpstreamRow {
-                    labels: [("chain", chain), ("upstream", upstream.identity().id.as_str())],
-                    upstream,
-                    spending: upstream.spending(now),
-                })
+            .each_upstream()
+            .map(|UpstreamSeen { labels, upstream, .. }| UpstreamRow {
+                labels,
+                upstream,
+                spending: upstream.spending(now),
             })
             .collect();
-        credits(&rows, encoder)?;
+        counter(
+            encoder,
+            "wellhead_upstream_credits",
+            "Credits spent, including wellhead's own calls; calls if credits are not known",
+            rows.iter().map(|row| (row.labels, row.spending.total)),
+        )?;
         held(&rows, encoder)?;
         limits(&rows, encoder)?;
         caps(&rows, encoder)?;
@@ -42,102 +43,61 @@ impl Exposed {
     }
 }
 
-fn credits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let name = "wellhead_upstream_credits";
-    let help = "Credits spent, including wellhead's own calls; calls if credits are not known";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for UpstreamRow { labels, spending, .. } in rows {
-        ConstCounter::new(spending.total).encode(family.encode_family(labels)?)?;
-    }
-    Ok(())
-}
-
-fn held(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let name = "wellhead_upstream_held";
+fn held(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let held = rows.iter().flat_map(|UpstreamRow { labels: [chain, id], upstream, .. }| {
+        Bound::ALL.map(|bound| ([*chain, *id, ("bound", bound.word())], upstream.held(bound)))
+    });
     let help = "Calls that a limit of an upstream delayed, by limit";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for UpstreamRow { labels: [chain, id], upstream, .. } in rows {
-        for bound in Bound::ALL {
-            let count = upstream.held(bound);
-            if count > 0 {
-                let labels = [*chain, *id, ("bound", bound.word())];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-    }
-    Ok(())
+    counter(encoder, "wellhead_upstream_held", help, counted(held))
 }
 
-fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let name = "wellhead_upstream_in_flight_max";
+fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let limits = rows.iter().filter_map(|row| Some((row.labels, i64::from(row.spending.limit?))));
     let help = "Limit on concurrent calls to an upstream";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for UpstreamRow { labels, spending, .. } in rows {
-        if let Some(limit) = spending.limit {
-            ConstGauge::new(i64::from(limit)).encode(family.encode_family(labels)?)?;
-        }
-    }
-    let name = "wellhead_upstream_learnt_rate";
+    gauge(encoder, "wellhead_upstream_in_flight_max", help, limits)?;
+    let rates = rows.iter().filter_map(|row| Some((row.labels, row.spending.learnt_rate?)));
     let help = "The rate learnt from refusals, in credits per second";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for UpstreamRow { labels, spending, .. } in rows {
-        if let Some(rate) = spending.learnt_rate {
-            ConstGauge::new(rate).encode(family.encode_family(labels)?)?;
-        }
-    }
-    Ok(())
+    gauge(encoder, "wellhead_upstream_learnt_rate", help, rates)
 }
 
-fn caps(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let name = "wellhead_upstream_cap_spent_ratio";
+fn caps(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let shares = rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
+        let row = |period, spent: Option<u64>, cap: Option<u64>| {
+            let share = spent? as f64 / cap?.max(1) as f64;
+            Some(([*chain, *id, ("period", period)], share))
+        };
+        let Spending { day, month, caps, .. } = spending;
+        [row("day", *day, caps.day), row("month", *month, caps.month)].into_iter().flatten()
+    });
     let help = "Spent share of a cap, by period";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for UpstreamRow { labels: [chain, id], spending, .. } in rows {
-        let periods = [
-            ("day", spending.day, spending.caps.day),
-            ("month", spending.month, spending.caps.month),
-        ];
-        for (period, spent, cap) in periods {
-            if let (Some(spent), Some(cap)) = (spent, cap) {
-                let labels = [*chain, *id, ("period", period)];
-                let share = spent as f64 / cap.max(1) as f64;
-                ConstGauge::new(share).encode(family.encode_family(&labels)?)?;
-            }
-        }
-    }
-    Ok(())
+    gauge(encoder, "wellhead_upstream_cap_spent_ratio", help, shares)
 }
 
-fn forecasts(rows: &[UpstreamRow<'_>], unix: u64, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-    let name = "wellhead_upstream_credits_limit";
+fn forecasts(
+    rows: &[UpstreamRow<'_>],
+    unix: u64,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> EncodeResult {
+    let caps = rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
+        let row = |period, cap: Option<u64>| Some(([*chain, *id, ("period", period)], cap?));
+        [row("day", spending.caps.day), row("month", spending.caps.month)].into_iter().flatten()
+    });
     let help = "Credits that the caps of an upstream allow in a day and a month";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for UpstreamRow { labels: [chain, id], spending, .. } in rows {
-        for (word, cap) in [("day", spending.caps.day), ("month", spending.caps.month)] {
-            if let Some(cap) = cap {
-                let labels = [*chain, *id, ("period", word)];
-                ConstGauge::new(cap).encode(family.encode_family(&labels)?)?;
-            }
-        }
-    }
-    let name = "wellhead_upstream_credits_forecast";
+    gauge(encoder, "wellhead_upstream_credits_limit", help, caps)?;
+    let (today, this_month) = (SpendingPeriod::day(unix), SpendingPeriod::month(unix));
+    let forecasts =
+        rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
+            let row = |word, period: SpendingPeriod, spent: Option<u64>, cap: Option<u64>| {
+                let (spent, _) = spent.zip(cap)?;
+                Some(([*chain, *id, ("period", word)], period.forecast(spent)))
+            };
+            let Spending { day, month, caps, .. } = spending;
+            let rows =
+                [row("day", today, *day, caps.day), row("month", this_month, *month, caps.month)];
+            rows.into_iter().flatten()
+        });
     let help = "Credits at the end of the day or month at the pace so far, where it has a cap";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    let (day, month) = (SpendingPeriod::day(unix), SpendingPeriod::month(unix));
-    for UpstreamRow { labels: [chain, id], spending, .. } in rows {
-        let periods = [
-            ("day", day, spending.day, spending.caps.day),
-            ("month", month, spending.month, spending.caps.month),
-        ];
-        for (word, period, spent, cap) in periods {
-            if let (Some(spent), Some(_)) = (spent, cap) {
-                let labels = [*chain, *id, ("period", word)];
-                let credits = ConstGauge::new(period.forecast(spent));
-                credits.encode(family.encode_family(&labels)?)?;
-            }
-        }
-    }
-    Ok(())
+    gauge(encoder, "wellhead_upstream_credits_forecast", help, forecasts)
 }
 
 /// How much of a day or month of UTC is over.

@@ -1,42 +1,31 @@
 //! The filters of clients.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
+use wellhead_telemetry::series::{EncodeResult, by, counter, gauge};
 
-use super::{Encoded, Exposed};
+use super::Exposed;
 
 impl Exposed {
-    pub(super) fn filters(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    pub(super) fn filters(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         // A chain on which no filter was ever made has no lines.
         let counts = self.chains().map(|(chain, served)| (chain, served.filters.counts()));
         let rows: Vec<_> = counts.filter(|(_, counts)| counts.made > 0).collect();
+        let open = rows.iter().map(|(chain, counts)| (*chain, counts.open as u64));
         let help = "Filters of clients that are kept";
-        let mut family =
-            encoder.encode_descriptor("wellhead_filters", help, None, MetricType::Gauge)?;
-        for (chain, counts) in &rows {
-            let labels = [("chain", *chain)];
-            ConstGauge::new(counts.open as u64).encode(family.encode_family(&labels)?)?;
-        }
+        gauge(encoder, "wellhead_filters", help, by("chain", open))?;
+        let bytes = rows.iter().map(|(chain, counts)| (*chain, counts.bytes as u64));
         let help = "Bytes that the filters of clients hold, about";
-        let mut family =
-            encoder.encode_descriptor("wellhead_filters_bytes", help, None, MetricType::Gauge)?;
-        for (chain, counts) in &rows {
-            let labels = [("chain", *chain)];
-            ConstGauge::new(counts.bytes as u64).encode(family.encode_family(&labels)?)?;
-        }
-        let help = "Filters made, polls of filters answered, and filters that ended because what they told \
-                    could not be taken back";
-        let mut family =
-            encoder.encode_descriptor("wellhead_filter_events", help, None, MetricType::Counter)?;
-        for (chain, counts) in &rows {
-            let events = [("made", counts.made), ("polled", counts.polls), ("gone", counts.gone)];
-            for (event, count) in events {
-                let labels = [("chain", *chain), ("event", event)];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        gauge(encoder, "wellhead_filters_bytes", help, by("chain", bytes))?;
+        let events = rows.iter().flat_map(|(chain, counts)| {
+            [("made", counts.made), ("polled", counts.polls), ("gone", counts.gone)]
+                .map(|(event, count)| ([("chain", *chain), ("event", event)], count))
+        });
+        counter(
+            encoder,
+            "wellhead_filter_events",
+            "Filters made, polls of filters answered, and filters that ended because what they told \
+             could not be taken back",
+            events,
+        )
     }
 }

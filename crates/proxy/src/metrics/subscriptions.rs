@@ -1,42 +1,45 @@
 //! What is subscribed to, what was announced, and what that cost in calls.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-
+use prometheus_client::encoding::DescriptorEncoder;
+use wellhead_telemetry::series::{EncodeResult, by, counter, gauge};
 use wellhead_watch::CheckCounts;
 
-use super::{Encoded, Exposed};
+use super::Exposed;
+use crate::state::chain::ServedChain;
 use crate::state::subscriptions::{KindName, ReaderLag, SubscriptionCounts};
 
 impl Exposed {
-    pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        // A chain that nothing ever subscribed to has no lines.
-        let counts = self.chains().map(|(chain, it)| (chain, it.subscriptions.counts().read()));
-        let rows: Vec<_> = counts.filter(|(_, counts)| counts.begun > 0).collect();
-        let help = "Subscriptions of clients";
-        let mut family =
-            encoder.encode_descriptor("wellhead_subscriptions", help, None, MetricType::Gauge)?;
-        for (chain, counts) in &rows {
-            for (kind, count) in KindName::ALL.into_iter().zip(counts.open) {
-                let labels = [("chain", *chain), ("kind", kind.word())];
-                ConstGauge::new(count as u64).encode(family.encode_family(&labels)?)?;
-            }
-        }
+    /// A chain that nothing ever subscribed to has no lines.
+    fn subscribed(&self) -> impl Iterator<Item = (&str, &ServedChain)> {
+        self.chains().filter(|(_, it)| it.subscriptions.counts().read().begun > 0)
+    }
+
+    pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let rows: Vec<_> = self
+            .subscribed()
+            .map(|(chain, it)| (chain, it.subscriptions.counts().read()))
+            .collect();
+        let open = rows.iter().flat_map(|(chain, counts)| {
+            KindName::ALL
+                .into_iter()
+                .zip(counts.open)
+                .map(|(kind, count)| ([("chain", *chain), ("kind", kind.word())], count as u64))
+        });
+        gauge(encoder, "wellhead_subscriptions", "Subscriptions of clients", open)?;
         self.reader_lag(encoder)?;
-        self.relay_missed(encoder)?;
+        counter(
+            encoder,
+            "wellhead_relay_missed",
+            "Pending transactions and other relayed notifications that slow clients missed",
+            by("chain", self.subscribed().map(|(chain, it)| (chain, it.streams.relays().missed()))),
+        )?;
         let mut counter =
             |name, help, label, values: fn(&SubscriptionCounts) -> Vec<(&'static str, u64)>| {
-                let mut family =
-                    encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-                for (chain, counts) in &rows {
-                    for (word, count) in values(counts) {
-                        let labels = [("chain", *chain), (label, word)];
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-                Encoded::Ok(())
+                let rows = rows.iter().flat_map(|(chain, counts)| {
+                    let values = values(counts).into_iter();
+                    values.map(|(word, count)| ([("chain", *chain), (label, word)], count))
+                });
+                counter(encoder, name, help, rows)
             };
         counter(
             "wellhead_announced_blocks",
@@ -72,21 +75,8 @@ impl Exposed {
         )
     }
 
-    fn relay_missed(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "Pending transactions and other relayed notifications that slow clients missed";
-        let mut family =
-            encoder.encode_descriptor("wellhead_relay_missed", help, None, MetricType::Counter)?;
-        for (chain, served) in self.chains() {
-            if served.subscriptions.counts().read().begun > 0 {
-                let missed = ConstCounter::new(served.streams.relays().missed());
-                missed.encode(family.encode_family(&[("chain", chain)])?)?;
-            }
-        }
-        Ok(())
-    }
-
     /// How far connections are behind the journals.
-    fn reader_lag(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    fn reader_lag(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         for (name, help, value) in [
             (
                 "wellhead_subscribed_connections",
@@ -99,47 +89,23 @@ impl Exposed {
                 |lag| lag.events_max,
             ),
         ] {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (chain, served) in self.chains() {
-                if served.subscriptions.counts().read().begun > 0 {
-                    let lag = ConstGauge::new(value(served.subscriptions.lag()));
-                    lag.encode(family.encode_family(&[("chain", chain)])?)?;
-                }
-            }
+            let lags = self.subscribed().map(|(chain, it)| (chain, value(it.subscriptions.lag())));
+            gauge(encoder, name, help, by("chain", lags))?;
         }
         Ok(())
     }
 
     /// The feeds and relays of upstreams, as far as they were ever opened.
-    pub(super) fn feeds(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let rows = self.chains().flat_map(|(chain, served)| {
-            let upstreams = served.roster.upstreams().iter().zip(&served.asked);
-            upstreams.map(move |(upstream, asked)| (chain, upstream.identity().id.as_str(), asked))
-        });
-        let rows: Vec<_> = rows.filter(|(_, _, asked)| asked.has_been_subscribed()).collect();
+    pub(super) fn feeds(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let rows = || self.each_upstream().filter(|it| it.asked.has_been_subscribed());
+        let open = rows().map(|it| (it.labels, u64::from(it.asked.feed_is_open())));
         let help = "Whether the feed of new blocks of an upstream is open";
-        let mut family =
-            encoder.encode_descriptor("wellhead_feed_open", help, None, MetricType::Gauge)?;
-        for (chain, upstream, asked) in &rows {
-            let labels = [("chain", *chain), ("upstream", *upstream)];
-            let open = u64::from(asked.feed_is_open());
-            ConstGauge::new(open).encode(family.encode_family(&labels)?)?;
-        }
+        gauge(encoder, "wellhead_feed_open", help, open)?;
+        let relays = rows().map(|it| (it.labels, it.asked.relays_open() as u64));
         let help = "Subscriptions of clients that an upstream tells, each once for all clients";
-        let mut family =
-            encoder.encode_descriptor("wellhead_relays_open", help, None, MetricType::Gauge)?;
-        for (chain, upstream, asked) in &rows {
-            let labels = [("chain", *chain), ("upstream", *upstream)];
-            let open = ConstGauge::new(asked.relays_open() as u64);
-            open.encode(family.encode_family(&labels)?)?;
-        }
+        gauge(encoder, "wellhead_relays_open", help, relays)?;
         let mut counter = |name, help, count: fn(&CheckCounts) -> u64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (chain, upstream, asked) in &rows {
-                let labels = [("chain", *chain), ("upstream", *upstream)];
-                ConstCounter::new(count(asked)).encode(family.encode_family(&labels)?)?;
-            }
-            Encoded::Ok(())
+            counter(encoder, name, help, rows().map(|it| (it.labels, count(it.asked))))
         };
         let opened = CheckCounts::feeds_opened;
         counter("wellhead_feeds_opened", "Feeds of new blocks that were opened", opened)?;

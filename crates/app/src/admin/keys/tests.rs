@@ -4,7 +4,7 @@ use wellhead_access::{AccessTable, ApiKey, KeyReturn};
 
 use super::*;
 use crate::access::plan;
-use crate::config::{self, Overrides};
+use crate::config;
 
 struct Bench {
     desk: Arc<KeyDesk>,
@@ -20,8 +20,7 @@ fn bench(keys: &str) -> Bench {
         "chains: {{ ethereum: {{ id: 1, upstreams: [{{ url: \"http://a\" }}] }} }}\n\
          tenants: {{ acme: {{}} }}\naccess: {{ keys: {{ {keys} }} }}"
     );
-    let loaded = config::parse("test", &yaml, &|_| None, Overrides::default());
-    let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+    let settings = config::sound(&yaml);
     let planned =
         plan(&settings, None, wellhead_dispatch::now()).unwrap().expect("keys are set up");
     let KeyAdmin(desk) = KeyAdmin::new(&settings, Some(planned.control));

@@ -4,8 +4,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_analyze::conclude::verdict::{BlockLag, Finding, FindingBound};
 use wellhead_analyze::monitor::{MonitoredTarget, SpendBounds, TrackedLimit};
-
-use crate::series::{self, EncodeResult};
+use wellhead_telemetry::series::{self, EncodeResult};
 
 /// Whether it only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Families of series as the metrics write them: a head, and a row for each series.
+//! Families of series as collectors write them: a head, and a row for each series.
 
 use std::fmt;
 
@@ -8,14 +8,18 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 
-pub(crate) type EncodeResult = Result<(), fmt::Error>;
+use crate::Histogram;
+
+/// What a collector returns.
+pub type EncodeResult = Result<(), fmt::Error>;
 
 /// Of a family with one series.
-pub(crate) const NO_LABELS: &[(&str, &str)] = &[];
+pub const NO_LABELS: &[(&str, &str)] = &[];
 
 /// Rows with one label, each by its value.
-pub(crate) fn by<W, N>(
+pub fn by<W, N>(
     label: &'static str,
     rows: impl IntoIterator<Item = (W, N)>,
 ) -> impl Iterator<Item = ([(&'static str, W); 1], N)> {
@@ -23,7 +27,11 @@ pub(crate) fn by<W, N>(
 }
 
 /// A family of counters.
-pub(crate) fn counter<L: EncodeLabelSet, N: EncodeCounterValue>(
+///
+/// # Errors
+///
+/// If the text cannot be written.
+pub fn counter<L: EncodeLabelSet, N: EncodeCounterValue>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -37,7 +45,11 @@ pub(crate) fn counter<L: EncodeLabelSet, N: EncodeCounterValue>(
 }
 
 /// A family of gauges.
-pub(crate) fn gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
+///
+/// # Errors
+///
+/// If the text cannot be written.
+pub fn gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -46,6 +58,25 @@ pub(crate) fn gauge<L: EncodeLabelSet, N: EncodeGaugeValue>(
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in rows {
         ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A family of histograms. The library adds `_seconds` to its name.
+///
+/// # Errors
+///
+/// If the text cannot be written.
+pub fn durations<'a, L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, &'a Histogram)>,
+) -> EncodeResult {
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
+    for (labels, took) in rows {
+        took.encode(family.encode_family(&labels)?)?;
     }
     Ok(())
 }
