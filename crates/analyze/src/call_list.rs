@@ -112,15 +112,6 @@ impl CallList {
         &self.calls
     }
 
-    /// Call number `at`.
-    ///
-    /// # Panics
-    ///
-    /// Where there are fewer.
-    pub fn call(&self, at: usize) -> &ListedCall {
-        &self.calls[at]
-    }
-
     /// Lines of a log that are not played: batches, methods without known params, and lines of
     /// something else.
     pub fn left_out(&self) -> u64 {

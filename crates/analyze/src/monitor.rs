@@ -407,8 +407,8 @@ impl<'a> Monitor<'a> {
         if greeting.chain_id.is_none() && greeting.block.is_none() {
             if greeting.is_throttled {
                 target.settle_down(now);
-            } else if !self.stop.is_set() && target.rest(now) {
-                self.observer.event(target, &MonitorEvent::Resting);
+            } else if !self.stop.is_set() {
+                self.rest(index);
             }
             return Ok(None);
         }
@@ -467,6 +467,10 @@ impl<'a> Monitor<'a> {
     /// Lets a target rest of which the run has said that it serves nothing.
     fn give_up(&mut self, index: usize) {
         self.gave_up = true;
+        self.rest(index);
+    }
+
+    fn rest(&mut self, index: usize) {
         let now = self.now();
         let target = &mut self.targets[index];
         if target.rest(now) {

@@ -506,75 +506,6 @@ pub enum ReadError {
     },
 }
 
-/// Reads records one by one.
-///
-/// A last line that does not end is what a cut leaves behind: it is skipped, and
-/// [`torn`](Self::torn) tells its number. Any other line that is no record is an error, told once;
-/// nothing is read after it. Empty lines are skipped.
-#[derive(Debug)]
-pub struct RecordReader<R> {
-    from: R,
-    line: u64,
-    torn: Option<u64>,
-    over: bool,
-}
-
-impl<R: BufRead> RecordReader<R> {
-    /// Reads from the start of `from`.
-    pub fn new(from: R) -> Self {
-        Self { from, line: 0, torn: None, over: false }
-    }
-
-    /// The number of the last line where it is torn; known when everything was read.
-    pub fn torn(&self) -> Option<u64> {
-        self.torn
-    }
-
-    fn read(&mut self) -> Result<Option<Record>, ReadError> {
-        loop {
-            let mut bytes = Vec::new();
-            let read = (&mut self.from).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            let whole = bytes.last() == Some(&b'\n');
-            let text = bytes.trim_ascii();
-            if text.is_empty() {
-                continue;
-            }
-            if !whole && bytes.len() as u64 == LINE_BYTES_MAX {
-                let why = format!("it is longer than {LINE_BYTES_MAX} bytes");
-                return Err(ReadError::Line { line: self.line, why });
-            }
-            return match serde_json::from_slice(text) {
-                Ok(record) => match flaw(&record) {
-                    None => Ok(Some(record)),
-                    Some(why) => Err(ReadError::Line { line: self.line, why: why.to_owned() }),
-                },
-                Err(_) if !whole => {
-                    self.torn = Some(self.line);
-                    Ok(None)
-                }
-                Err(why) => Err(ReadError::Line { line: self.line, why: why.to_string() }),
-            };
-        }
-    }
-}
-
-impl<R: BufRead> Iterator for RecordReader<R> {
-    type Item = Result<Record, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let item = self.read().transpose();
-        self.over = !matches!(item, Some(Ok(_)));
-        item
-    }
-}
-
 /// What no run has written, and a sum would stumble over.
 fn flaw(record: &Record) -> Option<&'static str> {
     let (numbers, figures, (begun_at, ended_at), (calls, parts)) = match record {
@@ -615,15 +546,40 @@ fn flaw(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// All records of `from`, and the number of a torn last line.
+/// All records of `from`, and the number of the last line where it is torn.
+///
+/// A last line that does not end is what a cut leaves behind: it is skipped. Any other line that is no record is an
+/// error. Empty lines are skipped.
 ///
 /// # Errors
 ///
 /// Where a line that is not the last one is no record, or the reading fails.
-pub fn read_all(from: impl BufRead) -> Result<(Vec<Record>, Option<u64>), ReadError> {
-    let mut reader = RecordReader::new(from);
-    let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
-    Ok((records, reader.torn()))
+pub fn read_all(mut from: impl BufRead) -> Result<(Vec<Record>, Option<u64>), ReadError> {
+    let mut records = Vec::new();
+    for line in 1.. {
+        let mut bytes = Vec::new();
+        if (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
+            break;
+        }
+        let whole = bytes.last() == Some(&b'\n');
+        let text = bytes.trim_ascii();
+        let failed = |why: String| ReadError::Line { line, why };
+        if text.is_empty() {
+            continue;
+        }
+        if !whole && bytes.len() as u64 == LINE_BYTES_MAX {
+            return Err(failed(format!("it is longer than {LINE_BYTES_MAX} bytes")));
+        }
+        match serde_json::from_slice(text) {
+            Ok(record) => match flaw(&record) {
+                None => records.push(record),
+                Some(why) => return Err(failed(why.to_owned())),
+            },
+            Err(_) if !whole => return Ok((records, Some(line))),
+            Err(why) => return Err(failed(why.to_string())),
+        }
+    }
+    Ok((records, None))
 }
 
 /// Writes records, one line each, in one write each: after a cut at most the last line is torn.

@@ -120,15 +120,6 @@ fn a_line_without_an_end_is_not_read_into_memory() {
 }
 
 #[test]
-fn after_an_error_nothing_is_read() {
-    let mut out = b"no\n".to_vec();
-    out.extend(text(&[call(1)]));
-    let mut reader = RecordReader::new(out.as_slice());
-    assert!(reader.next().is_some_and(|item| item.is_err()));
-    assert!(reader.next().is_none());
-}
-
-#[test]
 fn a_torn_file_is_mended_and_gone_on_with() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("records.jsonl");

@@ -124,11 +124,11 @@ impl WorkKind {
             Self::Only(method) => only(method, head, rng),
             Self::Listed(list) => {
                 let at = rng.random_range(0..list.calls().len());
-                list.call(at).to_work(head, rng)
+                list.calls()[at].to_work(head, rng)
             }
             Self::Replayed(list) => {
                 let at = usize::try_from(n).unwrap_or(usize::MAX) % list.calls().len();
-                list.call(at).to_work(head, rng)
+                list.calls()[at].to_work(head, rng)
             }
         }
     }

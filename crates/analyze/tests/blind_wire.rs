@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use support::near;
 use wellhead_analyze::conclude::verdict::{
     BodyPace, Faster, Finding,
     FindingBound::{Found, NotUpTo},
@@ -65,12 +66,6 @@ async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl Experimen
     Played { run, records }
 }
 
-#[track_caller]
-fn near(seen: f64, expected: f64, what: &str) {
-    let off = (seen / expected - 1.0).abs();
-    assert!(off < 0.1, "{what}: {seen} is not within 10 % of {expected}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn how_connections_end_is_found() {
     let world = world(1);
@@ -116,7 +111,7 @@ fn compared(found: &[Finding], held: &str, h1: f64, h2: f64, what: &str) {
         [Finding::Comparison(NotUpTo(_))] => assert_eq!(quick, slow, "{what}"),
         [Finding::Comparison(Found(Faster { what: quicker, percent, low, high, .. }))] => {
             assert_eq!(quicker, if h1 < h2 { "http/1.1" } else { "h2" }, "{what}");
-            near(*percent, (1.0 - quick / slow) * 100.0, what);
+            near(*percent, (1.0 - quick / slow) * 100.0, &what);
             assert!(*low > 0.0 && low <= percent && percent <= high, "{what}");
         }
         ref other => panic!("{what}: {other:?}"),

@@ -16,9 +16,7 @@ use rand::rngs::SmallRng;
 use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Finding,
-    FindingBound::{Found, NotUpTo},
-    NoStreamLimit, RefusalWay, RefusedRate, Shaped, ShapingScope as Whose, StreamLimit, verdicts,
+    Finding, FindingBound::NotUpTo, NoStreamLimit, verdicts,
 };
 use wellhead_analyze::ending::SendingEnd;
 use wellhead_analyze::measure::plan::{
@@ -30,9 +28,7 @@ use wellhead_analyze::record::{CallRecord, Cell, Record, RunRecord, WireEvent};
 use wellhead_analyze::work::WorkKind;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
-use wellhead_sim::provider::{
-    CreditBucket, LimitScope, RefusalForm, Shaping, StreamCap, StreamWay,
-};
+use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -90,32 +86,45 @@ fn dials() -> ProviderDials {
     ProviderDials { latency, ..ProviderDials::default() }
 }
 
-async fn play(dials: ProviderDials, plan: impl ExperimentPlan) -> Played {
+async fn play(dials: ProviderDials, plan: impl ExperimentPlan + 'static) -> Played {
     play_within(dials, plan, u64::MAX, usize::MAX).await
 }
 
 async fn play_within(
     dials: ProviderDials,
-    mut plan: impl ExperimentPlan,
+    plan: impl ExperimentPlan + 'static,
     calls_max: u64,
     cells_max: usize,
 ) -> Played {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let provider = FakeProvider::start("provider", world, dials).unwrap();
-    let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
-    let goals = [goal(&url)];
-    let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
-    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
-    // Seconds of paused time pass in none of the processor's.
-    let mut player = player.with_cpu(|| None);
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
     let mut watch = Cut { cells: cells_max, calls: 0, stop: &stop };
-    player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
+    let dir = played(&provider, vec![Box::new(plan)], &budget, &stop, &mut watch).await;
     let (run, records) = read(dir.path());
     let arrived = provider.counts().calls;
     assert!(arrived <= budget.spent(), "{arrived} calls arrived, {} counted", budget.spent());
     Played { dir, run, records, arrived }
+}
+
+/// Where these plans were played, one after the other.
+async fn played(
+    provider: &FakeProvider,
+    plans: Vec<Box<dyn ExperimentPlan>>,
+    budget: &CallBudget,
+    stop: &StopSignal,
+    watch: &mut dyn Watch,
+) -> TempDir {
+    let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
+    let (goals, dir) = ([goal(&url)], TempDir::new().unwrap());
+    let player = Player::begin(dir.path(), terms(), &goals, budget, stop).unwrap();
+    // Seconds of paused time pass in none of the processor's.
+    let mut player = player.with_cpu(|| None);
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    for mut plan in plans {
+        player.play(&mut *plan, 0, &goals[0], &greeting, watch).await.unwrap();
+    }
+    dir
 }
 
 async fn streams(cap: Option<(u32, StreamWay)>) -> Played {
@@ -211,67 +220,6 @@ fn finding(played: &Played) -> Finding {
     let mut found = verdicts(&played.run, &played.records);
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0).finding
-}
-
-#[tokio::test(start_paused = true)]
-async fn verdicts_name_the_cap_and_its_way() {
-    let fatal = StreamWay::Fatal { goaway: Some(11), announced: None };
-    let ways = [
-        (fatal, CapWay::Fatal),
-        (StreamWay::Refused { announced: Some(100) }, CapWay::Refused),
-        (StreamWay::Announced, CapWay::Announced),
-    ];
-    for (planted, named) in ways {
-        let found = finding(&streams(Some((57, planted))).await);
-        match &found {
-            // What is announced is known from the settings, whatever sizes were played.
-            Finding::StreamCap(Found(StreamLimit { streams: 57, way, .. })) => {
-                assert_eq!(*way, named);
-            }
-            other => panic!("{planted:?}: {other:?}"),
-        }
-    }
-    let found = finding(&streams(None).await);
-    assert!(
-        matches!(found, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 128 }))),
-        "{found:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn verdicts_name_the_rate() {
-    let buckets = vec![CreditBucket::steady(50.0, SECOND, RefusalForm::too_many(None))];
-    let plan = || RatePlan::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
-    let found = finding(&play(ProviderDials { buckets, ..dials() }, plan()).await);
-    match found {
-        Finding::Rate(Found(RefusedRate { per_second, way: RefusalWay::Status429 })) => {
-            assert!((per_second - 50.0).abs() < 5.0, "{per_second}");
-        }
-        other => panic!("{other:?}"),
-    }
-    let found = finding(&play(dials(), plan()).await);
-    assert!(matches!(found, Finding::Rate(NotUpTo(_))), "{found:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn verdicts_name_silent_shaping_and_whose_it_is() {
-    for (scope, named) in
-        [(LimitScope::Account, Whose::Account), (LimitScope::Connection, Whose::Connection)]
-    {
-        let shaping = Some(Shaping { per_second: 200.0, scope });
-        let mut rng = SmallRng::seed_from_u64(1);
-        let sizes = [2, 5, 20, 40, 60, 80, 100];
-        let auto = HttpVersion::Auto;
-        let plan = ThrottlePlan::new(&sizes, &[2, 4], 400, auto, SECOND, &mut rng);
-        let found = finding(&play(ProviderDials { shaping, ..dials() }, plan).await);
-        match found {
-            Finding::Shaping(Found(Shaped { calls_per_second, scope, .. })) => {
-                assert_eq!(scope, named);
-                assert!((calls_per_second - 200.0).abs() < 20.0, "{calls_per_second}");
-            }
-            other => panic!("{scope:?}: {other:?}"),
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,24 +324,15 @@ async fn records_of_another_run_are_left_alone() {
 async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let provider = FakeProvider::start("provider", world, dials()).unwrap();
-    let goals = [goal(&provider.url())];
-    let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(10_000), StopSignal::default());
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
     let begun = tokio::time::Instant::now();
     let mut watch = Hangs(&provider, Vec::new());
-    for calls in [600, 50] {
-        let mut plan = ThrottlePlan::new(
-            &[1, 2],
-            &[2, 4],
-            calls,
-            HttpVersion::Auto,
-            SECOND,
-            &mut SmallRng::seed_from_u64(1),
-        );
-        player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
-    }
+    let plan = |calls| -> Box<dyn ExperimentPlan> {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let auto = HttpVersion::Auto;
+        Box::new(ThrottlePlan::new(&[1, 2], &[2, 4], calls, auto, SECOND, &mut rng))
+    };
+    let dir = played(&provider, vec![plan(600), plan(50)], &budget, &stop, &mut watch).await;
     assert_eq!(watch.1, ["throttle 0"]);
     assert!(begun.elapsed() < SECOND * 180, "{:?}", begun.elapsed());
     let (_, records) = read(dir.path());
@@ -429,16 +368,9 @@ async fn closing((bucket, sentence, most): Closing, plans: Vec<Box<dyn Experimen
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let dials = ProviderDials { buckets: vec![bucket], ..dials() };
     let provider = FakeProvider::start("provider", world, dials).unwrap();
-    let goals = [goal(&provider.url())];
-    let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(1_000_000), StopSignal::default());
-    let mut player =
-        Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap().with_cpu(|| None);
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
     let mut watch = Endings::default();
-    for mut plan in plans {
-        player.play(&mut *plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
-    }
+    let dir = played(&provider, plans, &budget, &stop, &mut watch).await;
     let arrived = provider.counts().calls;
     assert!(arrived <= most, "{arrived} calls arrived: {sentence}");
     let (run, records) = read(dir.path());

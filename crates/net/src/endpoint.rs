@@ -47,9 +47,10 @@ impl Endpoint {
 }
 
 /// The credentials of wellhead.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub enum Auth {
     /// With the user info of the URL as basic auth, if there is one.
+    #[default]
     Url,
     /// With a user name and a password.
     Basic {

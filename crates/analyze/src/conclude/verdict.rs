@@ -51,7 +51,7 @@ use crate::record::{PlayedCell, Record, RunRecord, Trial, trial, trials};
 /// How a report sees calls and cells: with the same eyes as the verdicts.
 pub(crate) mod see {
     pub(crate) use super::agree::questions;
-    pub(crate) use super::bodies::is_large;
+    pub(crate) use super::bodies::{delivered, is_large};
     pub(crate) use super::connections::first_end;
     pub(crate) use super::fresh::{Distance, lags_ms, sights};
     pub(crate) use super::limits::{fit_of, order, over, sustained};

@@ -13,8 +13,8 @@ const DOUBTED_MAX: f64 = 0.25;
 /// What is measured over calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// A percentile of the latency of served calls, from their intended start.
-    Latency(Percentile),
+    /// This percentile of the latency of served calls, from their intended start.
+    Latency(u8),
     /// The longest of them.
     LatencyMax,
     /// The share of calls that were neither served nor throttled.
@@ -27,46 +27,12 @@ pub enum Measure {
     Calls,
 }
 
-/// Which percentile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Percentile {
-    /// The median.
-    P50,
-    /// The ninetieth.
-    P90,
-    /// The ninety-fifth.
-    P95,
-    /// The ninety-ninth.
-    P99,
-}
-
-impl Percentile {
-    fn share(self) -> f64 {
-        match self {
-            Self::P50 => 0.5,
-            Self::P90 => 0.9,
-            Self::P95 => 0.95,
-            Self::P99 => 0.99,
-        }
-    }
-
-    /// One call in the tail on average: with fewer it is the longest call.
-    fn calls_min(self) -> usize {
-        match self {
-            Self::P50 => 2,
-            Self::P90 => 10,
-            Self::P95 => 20,
-            Self::P99 => 100,
-        }
-    }
-}
-
 /// All of them, with their words.
 pub(crate) const MEASURES: [(&str, Measure); 9] = [
-    ("p50", Measure::Latency(Percentile::P50)),
-    ("p90", Measure::Latency(Percentile::P90)),
-    ("p95", Measure::Latency(Percentile::P95)),
-    ("p99", Measure::Latency(Percentile::P99)),
+    ("p50", Measure::Latency(50)),
+    ("p90", Measure::Latency(90)),
+    ("p95", Measure::Latency(95)),
+    ("p99", Measure::Latency(99)),
     ("max", Measure::LatencyMax),
     ("errors", Measure::Errors),
     ("throttled", Measure::Throttled),
@@ -170,9 +136,9 @@ impl Tally {
                 self.throughput_max = self.throughput_max.max(part.served as f64 / seconds);
             }
             let us = match measure {
-                Measure::Latency(Percentile::P50) => part.p50,
-                Measure::Latency(Percentile::P95) => part.p95,
-                Measure::Latency(Percentile::P99) => part.p99,
+                Measure::Latency(50) => part.p50,
+                Measure::Latency(95) => part.p95,
+                Measure::Latency(99) => part.p99,
                 Measure::LatencyMax => part.max,
                 _ => None,
             };
@@ -208,9 +174,10 @@ impl Tally {
         }
     }
 
-    fn latency(&self, percentile: Percentile) -> Result<f64, String> {
-        self.has_times(percentile.calls_min())?;
-        if let Some(ms) = quantile(&self.times_ms, percentile.share()) {
+    fn latency(&self, percentile: u8) -> Result<f64, String> {
+        // One call in the tail on average: with fewer it is the longest call.
+        self.has_times(100 / (100 - usize::from(percentile)))?;
+        if let Some(ms) = quantile(&self.times_ms, f64::from(percentile) / 100.0) {
             return Ok(ms);
         }
         let mut parts = self.parts_ms.clone();

@@ -143,7 +143,7 @@ impl TimedCall {
 impl Ordered {
     /// A cell that measures time over one connection, warmed, without silence before it; of no
     /// factors yet.
-    fn timed(work: WorkKind, schedule: Schedule) -> Self {
+    pub(crate) fn timed(work: WorkKind, schedule: Schedule) -> Self {
         Self {
             factors: BTreeMap::new(),
             repeat: 0,

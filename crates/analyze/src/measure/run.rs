@@ -40,7 +40,9 @@ use crate::ending::{RefusalRun, SendingEnd};
 use crate::measure::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::measure::schedule::Schedule;
 use crate::measure::way::{Goal, Means, Numbers, WARMING_MAX, Way, WayError};
-use crate::record::{CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireRecord, Writer};
+use crate::record::{
+    CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireEvent, WireRecord, Writer,
+};
 use crate::stat::bucket::TimedCall;
 use crate::stored::{self, PACKED_RECORDS, RECORDS, REPORT_FILES};
 use crate::work::{GREETING, WorkCall};
@@ -552,22 +554,12 @@ impl<'a> Player<'a> {
         way: &Way,
         watch: &mut dyn Watch,
     ) -> Result<KeptCell, RunError> {
-        // What came of the last calls belongs to the cell as well.
-        let origin = self.origin;
-        let within = |at: Instant| origin.micros(at).min(played.record.ended_at);
-        let events: Vec<_> = way
-            .events()
-            .into_iter()
-            .map(|(at, connection, event)| (within(at), connection, event))
-            .collect();
+        let events = self.events(way, &played.record);
         let told = events.iter().map(|(at, connection, event)| (*at, *connection, event));
         played.outcome.silent_ms = played.first.silent_ms(told);
         // Where calls are rolled up, so is what their connections did.
-        for (at, connection, event) in events.into_iter().filter(|_| place.rolled.is_none()) {
-            let experiment = place.experiment.to_owned();
-            let (cell, target) = (place.cell, place.target);
-            let wire = WireRecord { experiment, cell, target, at, connection, event };
-            self.write(&Record::Wire(wire))?;
+        if place.rolled.is_none() {
+            self.write_events(&played.record, events)?;
         }
         watch.played(place.experiment, &played.record, &played.outcome);
         let cell::CellResult { record, outcome, first: _, served, has_knocked } = played;
@@ -580,6 +572,27 @@ impl<'a> Player<'a> {
         self.records.flush().map_err(|error| self.unwritten(error))?;
         self.save()?;
         Ok(KeptCell { outcome, served, is_worth_again })
+    }
+
+    /// What connections did in a cell that is over, in times of the run. What came of the last calls belongs to the
+    /// cell as well.
+    fn events(&self, way: &Way, cell: &Cell) -> Vec<(u64, u64, WireEvent)> {
+        let within = |at: Instant| self.origin.micros(at).min(cell.ended_at);
+        let told = |(at, connection, event)| (within(at), connection, event);
+        way.events().into_iter().map(told).collect()
+    }
+
+    fn write_events(
+        &mut self,
+        cell: &Cell,
+        events: Vec<(u64, u64, WireEvent)>,
+    ) -> Result<(), RunError> {
+        for (at, connection, event) in events {
+            let (experiment, target) = (cell.experiment.clone(), cell.target);
+            let wire = WireRecord { experiment, cell: cell.cell, target, at, connection, event };
+            self.write(&Record::Wire(wire))?;
+        }
+        Ok(())
     }
 
     /// Rests between cells; `false` if the run is to end instead.
@@ -788,15 +801,9 @@ mod tests {
     fn ordered(schedule: Schedule) -> Ordered {
         Ordered {
             factors: [("connections".to_owned(), "2".to_owned())].into(),
-            repeat: 0,
             means: Means { connections: 2, ..Means::ONE },
-            work: crate::work::WorkKind::Cheap,
-            batch: 1,
-            schedule,
             warmed: false,
-            until_failure: false,
-            timed: true,
-            rest: Duration::ZERO,
+            ..Ordered::timed(crate::work::WorkKind::Cheap, schedule)
         }
     }
 

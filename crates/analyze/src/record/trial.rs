@@ -202,12 +202,18 @@ impl<'a> PlayedCell<'a> {
         sorted(&served.map(|call| took_ms(call)).collect::<Vec<_>>())
     }
 
-    /// Served calls a second, from the first start to the last end.
-    pub fn throughput(&self) -> Option<f64> {
+    /// The first start and the last end of its calls, where time passed between them.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let begin = self.calls.iter().map(|call| call.begun_at).min()?;
         let end = self.calls.iter().map(|call| call.ended_at).max()?;
+        (end > begin).then_some((begin, end))
+    }
+
+    /// Served calls a second, from the first start to the last end.
+    pub fn throughput(&self) -> Option<f64> {
+        let (begin, end) = self.span()?;
         let served = self.calls.iter().filter(|call| served(call)).count();
-        (end > begin).then(|| served as f64 / seconds(end - begin))
+        Some(served as f64 / seconds(end - begin))
     }
 }
 

@@ -88,6 +88,12 @@ impl TimingChange {
         };
         format!("{word}: {} % ({} to {})", percent(point), percent(low), percent(high))
     }
+
+    /// The cells of its row: what, both times and how they differ.
+    fn cells(&self) -> [String; 5] {
+        let (target, setting) = (self.target.clone(), self.setting.clone());
+        [target, setting, figure(self.before_ms), figure(self.after_ms), self.words()]
+    }
 }
 
 struct FindingRow {
@@ -99,6 +105,13 @@ struct FindingRow {
     changed: bool,
     /// The figures that are worse.
     worse: Vec<String>,
+}
+
+impl FindingRow {
+    /// What it is about, and what both say.
+    fn cells(&self) -> [&str; 4] {
+        [&self.experiment, &self.target, &self.before, &self.after]
+    }
 }
 
 /// Compares `after` with `before`.
@@ -333,15 +346,8 @@ fn text(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     }
     let _ = writeln!(out, "\n{}", counted(lines, "medians of cells, tested together"));
     for line in lines.iter().take(SETTINGS_MAX) {
-        let _ = writeln!(
-            out,
-            "  {} {}: {} ms, {} ms, {}",
-            line.target,
-            line.setting,
-            figure(line.before_ms),
-            figure(line.after_ms),
-            line.words()
-        );
+        let [target, setting, before, after, words] = line.cells();
+        let _ = writeln!(out, "  {target} {setting}: {before} ms, {after} ms, {words}");
     }
     if let Some(more) = unlisted(lines) {
         let _ = writeln!(out, "  {more}");
@@ -361,14 +367,8 @@ fn markdown(
         format!("### Two runs compared\n\n| | | {first} | {second} | |\n|---|---|---|---|---|\n");
     for row in rows {
         let changed = if row.changed { "changed" } else { "" };
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {changed} |",
-            cell(&row.experiment),
-            cell(&row.target),
-            cell(&row.before),
-            cell(&row.after)
-        );
+        let cells = row.cells().map(cell).join(" | ");
+        let _ = writeln!(out, "| {cells} | {changed} |");
     }
     let differ = lines.iter().filter(|line| line.differs()).count();
     let _ = writeln!(out, "\n{}.", counted(lines, "medians of cells, tested together"));
@@ -376,15 +376,7 @@ fn markdown(
         out.push_str("\n| | | before, ms | after, ms | change |\n|---|---|---|---|---|\n");
     }
     for line in lines.iter().filter(|line| line.differs()).take(SETTINGS_MAX) {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} |",
-            cell(&line.target),
-            cell(&line.setting),
-            figure(line.before_ms),
-            figure(line.after_ms),
-            line.words()
-        );
+        let _ = writeln!(out, "| {} |", line.cells().map(|it| cell(&it)).join(" | "));
     }
     out
 }
@@ -399,14 +391,9 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     );
     for row in rows {
         let changed = if row.changed { " class=\"changed\"" } else { "" };
-        let _ = writeln!(
-            out,
-            "<tr{changed}><th>{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&row.experiment),
-            escaped(&row.target),
-            escaped(&row.before),
-            escaped(&row.after)
-        );
+        let [experiment, others @ ..] = row.cells().map(escaped);
+        let others = others.join("</td><td>");
+        let _ = writeln!(out, "<tr{changed}><th>{experiment}</th><td>{others}</td></tr>");
     }
     out.push_str(
         "</tbody></table></div></section>\n<section><h2>times</h2>\n<p class=\"question\">Medians \
@@ -418,15 +405,11 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[FindingRow], lines: &[TimingC
     );
     for line in lines.iter().take(SETTINGS_MAX) {
         let changed = if line.differs() { " class=\"changed\"" } else { "" };
+        let [target, setting, figures @ ..] = line.cells().map(|it| escaped(&it));
+        let figures = figures.join("</td><td class=\"n\">");
         let _ = writeln!(
             out,
-            "<tr{changed}><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td></tr>",
-            escaped(&line.target),
-            escaped(&line.setting),
-            figure(line.before_ms),
-            figure(line.after_ms),
-            line.words()
+            "<tr{changed}><td>{target}</td><td>{setting}</td><td class=\"n\">{figures}</td></tr>"
         );
     }
     out.push_str("</tbody></table></div>");

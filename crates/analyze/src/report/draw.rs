@@ -15,8 +15,8 @@ use self::protocol::{cdf, phases, protocol};
 use super::axes;
 use super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::table::sentences;
-use super::told::{Drawn, DrawnFigure, drawn};
-use crate::conclude::verdict::{ExperimentVerdict, figure};
+use super::told::{Drawn, drawn};
+use crate::conclude::verdict::{ExperimentVerdict, FigureBound, figure, figure_words, figures};
 use crate::record::{PlayedCell, RunRecord, Trial};
 
 /// Facets, settings or bars in one chart.
@@ -79,7 +79,7 @@ fn of_trial(it: &DrawnTrial<'_>) -> Vec<Chart> {
             cdf("latency", "latency, ms", vec![("one at a time".to_owned(), times)])
         }
         "protocol" => protocol(&cells),
-        "streams" => vec![failures(&cells, "streams", "concurrent streams", verdicts)],
+        "streams" => vec![failures(&cells, verdicts)],
         "bodies" => bodies(&cells, verdicts),
         "connection" => connection(&cells, verdicts),
         "rate" | "load" => offered::offered(it),
@@ -133,21 +133,21 @@ fn doubted<'a, 'r>(trial: &'a Trial<'r>) -> Vec<&'a PlayedCell<'r>> {
 /// The name of what is drawn of them.
 const DOUBTED: &str = "doubted cells";
 
-/// The figure of a kind that verdicts tell.
-fn figure_of(verdicts: &[&ExperimentVerdict], kind: DrawnFigure) -> Option<f64> {
-    verdicts.iter().find_map(|verdict| match drawn(&verdict.finding) {
-        Some(Drawn::At(told, value)) if told == kind => Some(value),
-        _ => None,
-    })
+/// The figure of this word that was found; a bound is none.
+fn figure_of(verdicts: &[&ExperimentVerdict], word: &str) -> Option<f64> {
+    debug_assert!(figure_words().contains(&word), "no finding has the figure `{word}`");
+    let mut told = verdicts.iter().flat_map(|verdict| figures(&verdict.finding));
+    let found = told.find(|it| it.word == word && it.bound == FigureBound::Exactly);
+    found.map(|it| it.value)
 }
 
-/// Lines where verdicts put figures of these kinds, each behind its word.
-fn marks_of(verdicts: &[&ExperimentVerdict], kinds: &[(DrawnFigure, &str)]) -> Vec<ChartMark> {
-    let mark = |(kind, word): &(DrawnFigure, &str)| {
-        let at = figure_of(verdicts, *kind)?;
-        Some(ChartMark::x(at, format!("{word} {}", figure(at))))
+/// Lines where verdicts put figures, each a word of a figure and the word that stands at its line.
+fn marks_of(verdicts: &[&ExperimentVerdict], words: &[(&str, &str)]) -> Vec<ChartMark> {
+    let mark = |(word, label): &(&str, &str)| {
+        let at = figure_of(verdicts, word)?;
+        Some(ChartMark::x(at, format!("{label} {}", figure(at))))
     };
-    kinds.iter().filter_map(mark).collect()
+    words.iter().filter_map(mark).collect()
 }
 
 /// Places on an axis in their order, each of them once.
@@ -182,28 +182,23 @@ fn opt(values: impl Iterator<Item = f64>) -> Vec<Option<f64>> {
     values.map(Some).collect()
 }
 
-/// The share of failed calls over a factor.
-fn failures(
-    cells: &[&PlayedCell<'_>],
-    factor: &str,
-    label: &str,
-    verdicts: &[&ExperimentVerdict],
-) -> Chart {
+/// The share of failed calls over the streams at once.
+fn failures(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Chart {
     let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
-        if let Some(size) = cell.count(factor) {
+        if let Some(size) = cell.count("streams") {
             // A call that is refused for its rate was a stream nevertheless.
             let failed = cell.share(|call| call.error.is_some());
             shares.entry(size).or_default().push(100.0 * failed);
         }
     }
     Chart::Plot(Plot {
-        title: format!("failed calls by {label}"),
-        x: Axis::log(label),
+        title: "failed calls by concurrent streams".to_owned(),
+        x: Axis::log("concurrent streams"),
         y: Axis::percent("failed, %"),
         xs: shares.keys().map(|size| *size as f64).collect(),
         series: vec![Series::new("failed calls", Style::Line, Ink::Bad, means(&shares))],
-        marks: marks_of(verdicts, &[(DrawnFigure::Streams, "cap")]),
+        marks: marks_of(verdicts, &[("cap", "cap")]),
     })
 }
 

@@ -82,11 +82,11 @@ fn limits_if(is_worse: bool) -> Weight {
     if is_worse { Weight::Limits } else { Weight::Harmless }
 }
 
-/// A finding as a chart draws it.
+/// A finding as a chart draws it, beside its figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Drawn<'a> {
-    /// A line at a figure.
-    At(DrawnFigure, f64),
+    /// Calls at a time from which on more only take longer.
+    Knee(f64),
     /// What a bucket lets pass.
     Bucket { size: f64, refill_per_second: f64 },
     /// The median time is another at the end, milliseconds: along a line, or from a moment on.
@@ -95,38 +95,10 @@ pub(super) enum Drawn<'a> {
     Multiple { method: &'a str, base: &'a str, ratio: f64 },
 }
 
-/// What the figure of a line is; each is on the axis of one chart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DrawnFigure {
-    /// Calls a second that pass.
-    Rate,
-    /// Calls a second that are sustained.
-    Capacity,
-    /// Streams of a connection.
-    Streams,
-    /// Calls in flight that are taken.
-    InFlight,
-    /// Calls at a time from which on more only take longer.
-    Knee,
-    /// Milliseconds of silence.
-    Idle,
-    /// Requests of a connection.
-    Requests,
-    /// Bytes a second.
-    Pace,
-}
-
 /// What a chart draws of a finding, if anything.
 pub(super) fn drawn(finding: &Finding) -> Option<Drawn<'_>> {
     Some(match finding {
-        Finding::Rate(Found(it)) => Drawn::At(DrawnFigure::Rate, it.per_second),
-        Finding::Capacity(Found(it)) => Drawn::At(DrawnFigure::Capacity, it.per_second),
-        Finding::StreamCap(Found(it)) => Drawn::At(DrawnFigure::Streams, it.streams.into()),
-        Finding::InFlight { calls, .. } => Drawn::At(DrawnFigure::InFlight, *calls as f64),
-        Finding::Shaping(Found(it)) => Drawn::At(DrawnFigure::Knee, it.knee),
-        Finding::IdleClose(Found(it)) => Drawn::At(DrawnFigure::Idle, it.after_ms as f64),
-        Finding::Recycle(Found(it)) => Drawn::At(DrawnFigure::Requests, it.after_calls as f64),
-        Finding::BodyPace(Found(it)) => Drawn::At(DrawnFigure::Pace, it.bytes_per_second),
+        Finding::Shaping(Found(it)) => Drawn::Knee(it.knee),
         Finding::Bucket(Found(it)) => {
             Drawn::Bucket { size: it.size as f64, refill_per_second: it.refill_per_second }
         }

@@ -28,11 +28,6 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether `value` is outside.
-    pub fn excludes(&self, value: f64) -> bool {
-        value < self.low || value > self.high
-    }
-
     /// The interval of one over the figure, for a ratio above zero.
     pub(crate) fn inverted(&self) -> Self {
         Self { point: 1.0 / self.point, low: 1.0 / self.high, high: 1.0 / self.low }

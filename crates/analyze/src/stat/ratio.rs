@@ -81,11 +81,6 @@ impl Ratio {
         Some(Self { error, telling: TELLING_OF_BLOCKS, ..ratio })
     }
 
-    /// The ratio itself.
-    pub fn point(&self) -> f64 {
-        self.mean.exp()
-    }
-
     /// The chance to see as much, on either side, where the ratio is too near to one to be told.
     pub fn chance(&self) -> f64 {
         let beyond_telling = self.mean.abs() + (-self.telling).ln_1p();

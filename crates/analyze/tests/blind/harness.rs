@@ -12,6 +12,7 @@ use wellhead_sim::provider::DrawnDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
 use super::support;
+pub(crate) use super::support::near;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,10 +60,4 @@ pub(crate) async fn played(
 pub(crate) fn only(mut verdicts: Vec<ExperimentVerdict>) -> ExperimentVerdict {
     assert_eq!(verdicts.len(), 1, "{verdicts:#?}");
     verdicts.remove(0)
-}
-
-/// Within a tenth.
-#[track_caller]
-pub(crate) fn near(seen: f64, truth: f64, about: &dyn std::fmt::Debug) {
-    assert!((seen / truth - 1.0).abs() <= 0.1, "{seen} for {truth}: {about:#?}");
 }

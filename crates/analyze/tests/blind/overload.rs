@@ -53,39 +53,42 @@ async fn hog() {
     }
 }
 
-fn plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
+/// A plan, and what is planted where it is played.
+type Played = (Box<dyn ExperimentPlan>, DrawnDial);
+
+fn at(subject: DrawnDial, plan: impl ExperimentPlan + 'static) -> Played {
+    (Box::new(plan), subject)
+}
+
+fn soak(load: SoakLoad) -> SoakPlan {
+    SoakPlan::new(load, SECOND * 60, SECOND * 5, WorkKind::Cheap, 1)
+}
+
+fn load(stage: Stage, lasting: Duration) -> LoadPlan {
+    LoadPlan::new(vec![stage], lasting, WorkKind::Cheap, 2)
+}
+
+fn throttle() -> ThrottlePlan {
+    let sizes = [5, 20, 60, 100];
+    ThrottlePlan::new(&sizes, &[2, 4], 120, HttpVersion::Auto, SECOND, &mut rng(1))
+}
+
+fn plans() -> Vec<Played> {
     let knock = Knocking { settle: SECOND, per_second: 100.0, calls: 200, within: SECOND * 9 };
-    let auto = HttpVersion::Auto;
-    let throttle = ThrottlePlan::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
+    let methods = ["eth_call", "eth_getLogs"];
     vec![
-        (Box::new(RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)), DrawnDial::Bucket),
-        (Box::new(throttle), DrawnDial::Shaping),
-        (Box::new(WindowPlan::new(100.0, 300, SECOND * 20, SECOND)), DrawnDial::Window),
-        (
-            Box::new(CostPlan::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
-            DrawnDial::Costs,
-        ),
-        (
-            Box::new(LoadPlan::new(vec![Stage::Rate(50.0)], SECOND * 5, WorkKind::Cheap, 2)),
-            DrawnDial::Nothing,
-        ),
-        (
-            Box::new(SoakPlan::new(
-                SoakLoad::Rate(5.0),
-                SECOND * 60,
-                SECOND * 5,
-                WorkKind::Cheap,
-                1,
-            )),
-            DrawnDial::Nothing,
-        ),
+        at(DrawnDial::Bucket, RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)),
+        at(DrawnDial::Shaping, throttle()),
+        at(DrawnDial::Window, WindowPlan::new(100.0, 300, SECOND * 20, SECOND)),
+        at(DrawnDial::Costs, CostPlan::new(&methods, knock, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, load(Stage::Rate(50.0), SECOND * 5)),
+        at(DrawnDial::Nothing, soak(SoakLoad::Rate(5.0))),
     ]
 }
 
 /// No clock says when their calls begin.
-fn closed_plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
+fn closed_plans() -> Vec<Played> {
     let auto = HttpVersion::Auto;
-    let throttle = ThrottlePlan::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     let sweep = Sweep {
         connections: vec![2],
         http1_own: false,
@@ -94,25 +97,15 @@ fn closed_plans() -> Vec<(Box<dyn ExperimentPlan>, DrawnDial)> {
         calls: 20,
         repeats: 2,
     };
-    let users = LoadPlan::new(vec![Stage::Users(4)], SECOND * 3, WorkKind::Cheap, 2);
-    let thinking = LoadPlan::new(vec![Stage::Users(4)], SECOND * 3, WorkKind::Cheap, 2);
+    let users = || load(Stage::Users(4), SECOND * 3);
     vec![
-        (Box::new(throttle), DrawnDial::Shaping),
-        (Box::new(ProtocolPlan::new(sweep, SECOND, &mut rng(1))), DrawnDial::Nothing),
-        (Box::new(BodiesPlan::new(4, 2, 2, auto, SECOND, &mut rng(1))), DrawnDial::Nothing),
-        (Box::new(users), DrawnDial::Nothing),
-        (Box::new(thinking.with_users(SECOND / 2, 20)), DrawnDial::Nothing),
-        (Box::new(LatencyPlan::new(30)), DrawnDial::Nothing),
-        (
-            Box::new(SoakPlan::new(
-                SoakLoad::Users(3),
-                SECOND * 60,
-                SECOND * 5,
-                WorkKind::Cheap,
-                1,
-            )),
-            DrawnDial::Nothing,
-        ),
+        at(DrawnDial::Shaping, throttle()),
+        at(DrawnDial::Nothing, ProtocolPlan::new(sweep, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, BodiesPlan::new(4, 2, 2, auto, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, users()),
+        at(DrawnDial::Nothing, users().with_users(SECOND / 2, 20)),
+        at(DrawnDial::Nothing, LatencyPlan::new(30)),
+        at(DrawnDial::Nothing, soak(SoakLoad::Users(3))),
     ]
 }
 
@@ -138,9 +131,6 @@ fn agrees(told: &ExperimentVerdict, idle: &[ExperimentVerdict]) -> bool {
     let is_alike = || idle.iter().any(|other| other.finding.alike(&told.finding));
     told.confidence <= Confidence::Low || is_alike()
 }
-
-/// A plan, and what is planted where it is played.
-type Played = (Box<dyn ExperimentPlan>, DrawnDial);
 
 /// Plays each of the plans on an idle machine and on one that is busy as `beside` and `cpu` say.
 async fn says_nothing_else<F: Future<Output = ()>>(
@@ -188,7 +178,7 @@ async fn a_closed_loop_that_lags_says_nothing_else() {
 async fn a_short_silence_that_was_not_timed_says_nothing_else() {
     let plans = || -> Vec<Played> {
         let plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
-        vec![(Box::new(plan), DrawnDial::Nothing)]
+        vec![at(DrawnDial::Nothing, plan)]
     };
     says_nothing_else(plans, idle, hog).await;
 }
@@ -198,7 +188,7 @@ async fn a_short_silence_that_was_not_timed_says_nothing_else() {
 async fn an_open_loop_that_lags_says_nothing_else() {
     let plans = || -> Vec<Played> {
         let plan = RatePlan::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
-        vec![(Box::new(plan), DrawnDial::Nothing)]
+        vec![at(DrawnDial::Nothing, plan)]
     };
     says_nothing_else(plans, idle, hog).await;
 }

@@ -30,7 +30,7 @@ use wellhead_sim::rpc::Lie;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
-use super::support::{read, terms};
+use super::support::{near, read, terms};
 
 /// Random settings of each kind.
 const SEEDS: u64 = 20;
@@ -320,12 +320,6 @@ async fn not_one_call_more_than_the_budget_is_sent() {
     }
 }
 
-#[track_caller]
-fn near(seen: f64, expected: f64, what: &str) {
-    let off = (seen / expected - 1.0).abs();
-    assert!(off < 0.1, "{what}: {seen} is not within 10 % of {expected}");
-}
-
 /// Targets of one chain that goes on, watched for this many blocks.
 async fn watch(seed: u64, dials: Vec<ProviderDials>, blocks: u32) -> (Duration, Played) {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0xb10c);
@@ -359,7 +353,7 @@ async fn a_lag_is_found_and_whose_it_is() {
         for target in 0..targets {
             match (target == late, played.of(target as u32)[0]) {
                 (true, Finding::Lag(Found(BlockLag { ms, low_ms, high_ms, blocks, .. }))) => {
-                    near(*ms, planted, &format!("seed {seed}"));
+                    near(*ms, planted, &seed);
                     assert!(low_ms <= ms && ms <= high_ms, "{played:?}", played = played.verdicts);
                     assert_eq!(*blocks, dials.lag_blocks, "seed {seed}");
                 }

@@ -7,6 +7,7 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::record::{CallRecord, Record};
 
+use super::support::near;
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
 /// A world of one target, in which an experiment was played.
@@ -29,12 +30,6 @@ fn says(experiment: &str, dials: &Dials, expected: &[&str]) {
     let told = played(experiment, dials, 7);
     let sentences: Vec<&str> = told.iter().map(|verdict| verdict.sentence.as_str()).collect();
     assert_eq!(sentences, expected, "{told:#?}");
-}
-
-#[track_caller]
-fn near(seen: f64, expected: f64) {
-    let off = (seen / expected - 1.0).abs();
-    assert!(off < 0.1, "{seen} is not within 10 % of {expected}");
 }
 
 #[test]
@@ -91,7 +86,7 @@ fn a_rate() {
         let Finding::Rate(Found(RefusedRate { per_second, .. })) = told[0].finding else {
             panic!("{told:?}")
         };
-        near(per_second, 125.0);
+        near(per_second, 125.0, &told);
     }
     says("rate", &metered(), &["Rate limit: 125 req/s sustained; excess gets 429"]);
     let in_body = Dials { in_body: true, ..metered() };
@@ -111,16 +106,16 @@ fn a_bucket() {
         else {
             panic!("{told:?}");
         };
-        near(size as f64, 125.0);
-        near(window_s, 1.0);
+        near(size as f64, 125.0, &told);
+        near(window_s, 1.0, &told);
     }
     let slow = Dials { bucket: Some((200.0, 20.0)), ..metered() };
     let told = played("window", &slow, 1);
     let Finding::Bucket(Found(TokenLimit { size, window_s, .. })) = told[0].finding else {
         panic!("{told:?}")
     };
-    near(size as f64, 200.0);
-    near(window_s, 10.0);
+    near(size as f64, 200.0, &told);
+    near(window_s, 10.0, &told);
 }
 #[test]
 fn no_bucket() {
@@ -141,7 +136,7 @@ fn shaping_of_an_account_and_of_each_connection() {
         else {
             panic!("{told:?}");
         };
-        near(*calls_per_second, limit);
+        near(*calls_per_second, limit, &told);
         let scope = serde_json::to_value(scope).expect("a word");
         assert_eq!(scope, if per_connection { "connection" } else { "account" }, "{told:?}");
     }
@@ -162,7 +157,7 @@ fn what_methods_count() {
     let Finding::Cost { observed_ratio, catalogue_ratio, .. } = told[0].finding else {
         panic!("{told:?}");
     };
-    near(observed_ratio, 2.0);
+    near(observed_ratio, 2.0, &told);
     assert_eq!(catalogue_ratio, Some(1.0));
     // A limit of the method alone would look the same.
     assert_eq!(told[0].confidence, Confidence::Medium);
@@ -320,7 +315,7 @@ fn answers_of_three() {
     assert_eq!(of("agree", 1), ["5 of 200 answers differ from most targets (such as eth_getLogs)"]);
     let lag = told.iter().find(|v| v.experiment == "fresh" && v.target == 1).expect("a lag");
     let Finding::Lag(Found(BlockLag { ms, .. })) = lag.finding else { panic!("{lag:?}") };
-    near(ms, 400.0);
+    near(ms, 400.0, &told);
     assert!(
         of("fresh", 2)[0].starts_with("New blocks appear no later than at the other targets"),
         "{told:?}"

@@ -20,6 +20,12 @@ pub(crate) fn terms() -> RunTerms {
     RunTerms { seed: 7, started_unix: 1, wellhead, machine }
 }
 
+/// Within a tenth.
+#[track_caller]
+pub(crate) fn near(seen: f64, truth: f64, about: &dyn std::fmt::Debug) {
+    assert!((seen / truth - 1.0).abs() <= 0.1, "{seen} for {truth}: {about:#?}");
+}
+
 /// The only target of a run.
 pub(crate) fn goal(url: &str) -> Goal {
     Goal::new("target-1".to_owned(), SecretUrl::parse(url).expect("a URL"))

@@ -6,11 +6,31 @@
 
 mod bench;
 
+use std::thread;
+
 use bench::grade::{Worth, grade};
 use bench::kind::{Kind, simulated};
 use bench::play::{CaseClock, play};
 
 const SEED: u64 = 1;
+
+/// Kinds that are played here.
+const KINDS: [&str; 14] = [
+    "nothing",
+    "token bucket of a second",
+    "fixed window of ten seconds",
+    "sliding window of a second",
+    "calls in flight, 429",
+    "calls in flight, waiting",
+    "shaped by account",
+    "shaped by connection",
+    "bucket with pages of 503",
+    "connection cap",
+    "ban of an hour",
+    "quota of a day, 429",
+    "share of errors",
+    "step",
+];
 
 /// Nothing that is said of it with medium or high confidence is wrong, and what should be said is.
 #[track_caller]
@@ -25,71 +45,11 @@ fn right(name: &str) {
 }
 
 #[test]
-fn where_there_is_no_limit_none_is_told() {
-    right("nothing");
-}
-
-#[test]
-fn a_token_bucket() {
-    right("token bucket of a second");
-}
-
-#[test]
-fn a_fixed_window() {
-    right("fixed window of ten seconds");
-}
-
-#[test]
-fn a_sliding_window() {
-    right("sliding window of a second");
-}
-
-#[test]
-fn a_limit_on_calls_in_flight() {
-    right("calls in flight, 429");
-}
-
-#[test]
-fn a_line_before_a_server() {
-    right("calls in flight, waiting");
-}
-
-#[test]
-fn a_shaped_account() {
-    right("shaped by account");
-}
-
-#[test]
-fn shaped_connections() {
-    right("shaped by connection");
-}
-
-#[test]
-fn a_limit_that_tells_itself_by_503() {
-    right("bucket with pages of 503");
-}
-
-#[test]
-fn a_connection_cap() {
-    right("connection cap");
-}
-
-#[test]
-fn a_ban() {
-    right("ban of an hour");
-}
-
-#[test]
-fn a_quota() {
-    right("quota of a day, 429");
-}
-
-#[test]
-fn a_share_of_errors() {
-    right("share of errors");
-}
-
-#[test]
-fn a_step() {
-    right("step");
+fn what_is_said_of_known_servers_is_right() {
+    thread::scope(|scope| {
+        for name in KINDS {
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.spawn_scoped(scope, || right(name)).unwrap();
+        }
+    });
 }

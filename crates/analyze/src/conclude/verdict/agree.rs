@@ -7,7 +7,7 @@ use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{AnswersAgree, AnswersDiffer, Finding};
 use super::trial::{PlayedCell, Trial};
 use super::{Confidence, DraftVerdict};
-use crate::difference::known_differences;
+use crate::difference::{known_differences, majority};
 use crate::record::RunRecord;
 
 /// Differences that are shown with a call, of different kinds.
@@ -102,12 +102,7 @@ impl<'a> Question<'a> {
 
     /// What more than half of the targets say.
     pub(crate) fn majority(&self) -> Option<&str> {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for digest in self.digests.values() {
-            *counts.entry(digest).or_default() += 1;
-        }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        (most.1 * 2 > self.digests.len()).then_some(most.0)
+        majority(self.digests.values().copied())
     }
 
     /// Whether this target is alone or with few; `None` where it told nothing, or no other target did.

@@ -139,12 +139,11 @@ fn transfer_s(call: &CallRecord) -> Option<f64> {
 }
 
 /// Bytes a second of all answers, the median of the cells.
-fn delivered(cells: &[&PlayedCell<'_>]) -> Option<f64> {
+pub(crate) fn delivered(cells: &[&PlayedCell<'_>]) -> Option<f64> {
     let of = |cell: &&PlayedCell<'_>| {
-        let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
-        let end = cell.calls.iter().map(|call| call.ended_at).max()?;
+        let (begin, end) = cell.span()?;
         let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
-        (end > begin).then(|| all as f64 * 1e6 / (end - begin) as f64)
+        Some(all as f64 * 1e6 / (end - begin) as f64)
     };
     median(&cells.iter().filter_map(of).collect::<Vec<_>>())
 }

@@ -24,15 +24,9 @@ const REFUSALS: [RefusalWay; 5] = [
 
 /// At least one finding of each kind and bound, and of each word in its sentence.
 pub fn sample_findings() -> Vec<Finding> {
-    let mut all = vec![Finding::Takes { p50_ms: 4.7, p95_ms: 6.8 }];
-    all.extend(connections());
-    all.extend(limits());
-    all.extend(comparisons());
-    all.extend(answers());
-    all.extend(reaches());
-    all.extend(loads());
-    all.extend(long_runs());
-    all
+    let takes = vec![Finding::Takes { p50_ms: 4.7, p95_ms: 6.8 }];
+    let (limits, loads) = ([connections(), limits()].concat(), [loads(), long_runs()].concat());
+    [takes, limits, comparisons(), answers(), reaches(), loads].concat()
 }
 
 fn connections() -> Vec<Finding> {

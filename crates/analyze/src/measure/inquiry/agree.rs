@@ -23,7 +23,7 @@ use rand::seq::SliceRandom as _;
 use serde_json::Value;
 
 use self::earlier::EarlierQuestions;
-use super::compare::{ComparedAnswers, Parting, TargetReply};
+use super::compare::{ComparedAnswers, Parting, TargetReply, shown};
 use super::material::Material;
 use super::smaller::smaller;
 use super::{Factors, factors, plain, quantity, value};
@@ -395,6 +395,6 @@ fn keep(tries: &mut [Vec<FinishedCall>], finished: impl Iterator<Item = (usize, 
 
 fn describe(cell: &mut Factors, before: &str, parting: &Parting) {
     cell.insert(format!("{before}path"), parting.path_text());
-    cell.insert(format!("{before}here"), parting.here_text());
-    cell.insert(format!("{before}there"), parting.there_text());
+    cell.insert(format!("{before}here"), shown(parting.here.as_ref()));
+    cell.insert(format!("{before}there"), shown(parting.there.as_ref()));
 }

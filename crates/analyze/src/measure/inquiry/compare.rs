@@ -14,7 +14,7 @@ use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_upstream::VerdictClass;
 
 use super::plain;
-use crate::difference::{DifferenceKind, known_differences};
+use crate::difference::{DifferenceKind, known_differences, majority};
 use crate::measure::run::Finished;
 
 /// Letters of a value that a record holds.
@@ -122,17 +122,10 @@ impl Parting {
         }
         plain(&out, SHOWN_MAX)
     }
-
-    pub(super) fn here_text(&self) -> String {
-        shown(self.here.as_ref())
-    }
-
-    pub(super) fn there_text(&self) -> String {
-        shown(self.there.as_ref())
-    }
 }
 
-fn shown(value: Option<&Value>) -> String {
+/// A value as a record holds it.
+pub(super) fn shown(value: Option<&Value>) -> String {
     value.map_or("nothing".to_owned(), |value| plain(&value.to_string(), SHOWN_MAX))
 }
 
@@ -157,11 +150,7 @@ impl ComparedAnswers {
 
     /// The digest of more than half of the targets that told something.
     pub(super) fn majority(&self) -> Option<&str> {
-        let told: Vec<&str> = self.digests.iter().flatten().map(String::as_str).collect();
-        let most =
-            told.iter().max_by_key(|digest| told.iter().filter(|it| it == digest).count())?;
-        let count = told.iter().filter(|it| *it == most).count();
-        (count * 2 > told.len()).then_some(*most)
+        majority(self.digests.iter().flatten().map(String::as_str))
     }
 
     /// Those that say something else than most, or, where no answer has a majority, something
@@ -410,7 +399,8 @@ mod tests {
             .into_iter()
             .map(|(here, there)| {
                 let parting = compared.parting(here, there).expect("they differ");
-                let told = format!("{} / {}", parting.here_text(), parting.there_text());
+                let told =
+                    format!("{} / {}", shown(parting.here.as_ref()), shown(parting.there.as_ref()));
                 (here, there, format!("{}: {told}", parting.path_text()))
             })
             .collect();

@@ -17,7 +17,7 @@ use wellhead_upstream::VerdictClass;
 use super::{Greeting, Player, RunError, StopSignal, Watch};
 use crate::measure::plan::CellOutcome;
 use crate::measure::way::{FinishedCall, Goal, Means, Way};
-use crate::record::{Cell, Record, WireRecord};
+use crate::record::{Cell, Record};
 use crate::work::WorkCall;
 
 /// Times that a call is made until it is answered.
@@ -360,13 +360,8 @@ impl<'p> Panel<'p, '_> {
             calls: outcome.calls,
             ..Cell::default()
         };
-        // What came of the last calls belongs to the cell as well.
-        for (at, connection, event) in self.seats[who].way.events() {
-            let at = origin.micros(at).min(cell.ended_at);
-            let experiment = self.experiment.to_owned();
-            let wire = WireRecord { experiment, cell: number, target, at, connection, event };
-            self.player.write(&Record::Wire(wire))?;
-        }
+        let events = self.player.events(&self.seats[who].way, &cell);
+        self.player.write_events(&cell, events)?;
         self.watch.played(self.experiment, &cell, &outcome);
         self.player.write(&Record::Cell(cell))?;
         self.player.records.flush().map_err(|error| self.player.unwritten(error))

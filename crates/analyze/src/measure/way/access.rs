@@ -13,7 +13,7 @@ use wellhead_net::{
 use wellhead_telemetry::{Secret, SecretUrl};
 
 /// See the module. Prints no value of a header and no credential.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct TargetAccess {
     /// Sent with every request, over wellhead's own ones of the same name.
     pub headers: Vec<(String, Secret)>,
@@ -29,20 +29,6 @@ pub struct TargetAccess {
     pub proxy: Option<ForwardProxy>,
     /// Names that are not looked up.
     pub resolve: Vec<FixedAddress>,
-}
-
-impl Default for TargetAccess {
-    fn default() -> Self {
-        Self {
-            headers: Vec::new(),
-            auth: Auth::Url,
-            authorities: None,
-            authorities_add: false,
-            identity: None,
-            proxy: None,
-            resolve: Vec::new(),
-        }
-    }
 }
 
 impl TargetAccess {

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
-use super::super::told::DrawnFigure;
 use super::{cdf, figure_of, marks_of, means, ms, phases};
 use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{CallRecord, PlayedCell};
-use crate::stat::median;
 
 pub(super) fn connection(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Vec<Chart> {
     requests(cells, verdicts).into_iter().chain(silence(cells, verdicts)).collect()
@@ -31,7 +29,7 @@ fn requests(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Optio
             unit: "requests",
             parts: vec!["connection closed".to_owned(), "connection still open".to_owned()],
             bars,
-            marks: marks_of(verdicts, &[(DrawnFigure::Requests, "ends after")]),
+            marks: marks_of(verdicts, &[("requests", "ends after")]),
         })
     })
 }
@@ -49,7 +47,7 @@ fn silence(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Option
     if reused.is_empty() {
         return None;
     }
-    let closes = figure_of(verdicts, DrawnFigure::Idle).into_iter();
+    let closes = figure_of(verdicts, "idle").into_iter();
     let mark =
         |ms: f64| ChartMark::x(ms / 1_000.0, format!("closed after {} s", figure(ms / 1_000.0)));
     Some(Chart::Plot(Plot {
@@ -74,16 +72,8 @@ pub(super) fn bodies(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         (1, _) => "large ones one by one".to_owned(),
         (n, _) => format!("{n} large ones at a time"),
     };
-    let delivered = |cells: &Vec<&PlayedCell<'_>>| {
-        let of = |cell: &&PlayedCell<'_>| {
-            let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
-            let end = cell.calls.iter().map(|call| call.ended_at).max()?;
-            let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
-            (end > begin).then(|| all as f64 / (end - begin) as f64)
-        };
-        rounded(median(&cells.iter().filter_map(of).collect::<Vec<_>>()).unwrap_or(0.0))
-    };
-    let pace = figure_of(verdicts, DrawnFigure::Pace).into_iter().map(|bytes| bytes / 1e6);
+    let delivered = |cells: &[&PlayedCell<'_>]| rounded(see::delivered(cells).unwrap_or(0.0) / 1e6);
+    let pace = figure_of(verdicts, "pace").into_iter().map(|bytes| bytes / 1e6);
     let rates = kinds.iter().filter(|(kind, _)| kind.0 > 0);
     let mut charts = vec![Chart::Stack(Stack {
         title: "throughput of a connection".to_owned(),

@@ -4,7 +4,6 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, MarkKind, Plot, Series, Style, rounded};
-use super::super::told::DrawnFigure;
 use super::{DOUBTED, DrawnTrial, doubted, errors, marks_of, opt};
 use crate::conclude::verdict::{figure, see};
 use crate::record::{MeasuredTarget, PlayedCell};
@@ -35,8 +34,7 @@ pub(super) fn offered(it: &DrawnTrial<'_>) -> Vec<Chart> {
     points.sort_by(|a, b| a.set.total_cmp(&b.set));
     let highest = points.last().map_or(0.0, |point| point.set);
     let levels = OfferedLevels { points, by_users };
-    let kinds = [(DrawnFigure::Rate, "limit"), (DrawnFigure::Capacity, "sustains")];
-    let limits = marks_of(it.verdicts, &kinds);
+    let limits = marks_of(it.verdicts, &[("limit", "limit"), ("capacity", "sustains")]);
     let mut marks = limits.clone();
     if let Some(target) = it.run.targets.get(it.trial.target as usize).filter(|_| !by_users) {
         marks.extend(predicted(target, &sound, highest));

@@ -38,23 +38,19 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<Chart> {
         1 => format!("{protocol}, 1 connection"),
         n => format!("{protocol}, {n} connections"),
     };
-    let firsts: Vec<(String, &PlayedCell<'_>)> = facets
-        .iter()
-        .take(FACETS_MAX)
-        .filter_map(|(key, cells)| Some((name(key), *cells.first()?)))
-        .collect();
+    let facets: Vec<(String, Vec<&PlayedCell<'_>>)> =
+        facets.iter().take(FACETS_MAX).map(|(key, cells)| (name(key), cells.clone())).collect();
     let mut charts: Vec<Chart> =
-        firsts.iter().map(|(title, cell)| waterfall(title, cell)).collect();
+        facets.iter().map(|(title, cells)| waterfall(title, cells[0])).collect();
     let groups: Vec<(String, Vec<&CallRecord>)> = facets
         .iter()
-        .take(FACETS_MAX)
-        .map(|(key, cells)| (name(key), cells.iter().flat_map(|cell| served(cell)).collect()))
+        .map(|(name, cells)| (name.clone(), cells.iter().flat_map(|cell| served(cell)).collect()))
         .collect();
     charts.push(phases("phases of a call that opens its connection, medians", &groups));
-    let times = facets
-        .iter()
-        .take(FACETS_MAX)
-        .map(|(key, cells)| (name(key), cells.iter().flat_map(|cell| cell.times()).collect()));
+    let times = facets.into_iter().map(|(name, cells)| {
+        let times = cells.iter().flat_map(|cell| cell.times()).collect();
+        (name, times)
+    });
     charts.extend(cdf("latency", "latency, ms", times.collect()));
     charts
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
-use super::super::told::DrawnFigure;
+use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
+use super::super::told::{Drawn, drawn};
 use super::{DOUBTED, doubted, marks_of, opt, places};
-use crate::conclude::verdict::{ExperimentVerdict, see};
+use crate::conclude::verdict::{ExperimentVerdict, figure, see};
 use crate::record::{PlayedCell, Trial};
 use crate::stat::median;
 
@@ -98,13 +98,17 @@ fn flattening(
     if !doubted.is_empty() {
         series.push(Series::new(DOUBTED, Style::Hollow, Ink::Quiet, along(doubted)));
     }
-    let kinds = [(DrawnFigure::Knee, "knee"), (DrawnFigure::InFlight, "limit")];
+    let knee = verdicts.iter().find_map(|verdict| match drawn(&verdict.finding) {
+        Some(Drawn::Knee(at)) => Some(ChartMark::x(at, format!("knee {}", figure(at)))),
+        _ => None,
+    });
+    let limit = marks_of(verdicts, &[("in_flight", "limit")]);
     Chart::Plot(Plot {
         title: "throughput by concurrency".to_owned(),
         x: Axis::new("concurrent calls"),
         y: Axis::new("served, calls/s"),
         xs,
         series,
-        marks: marks_of(verdicts, &kinds),
+        marks: knee.into_iter().chain(limit).collect(),
     })
 }
