@@ -27,9 +27,10 @@ const LINES_MAX: usize = 16;
 const HOP_BYTES_MAX: usize = 64;
 
 /// The header in which trusted proxies say who called them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ProxyTrustHeader {
     /// `X-Forwarded-For`: addresses, each proxy appending one.
+    #[default]
     XForwardedFor,
     /// `Forwarded` (RFC 7239): the member `for` of each element.
     Forwarded,
@@ -57,18 +58,11 @@ impl ProxyTrustHeader {
     }
 }
 
-/// Which proxies are believed, and which of their headers.
-#[derive(Debug, Clone)]
+/// Which proxies are believed, and which of their headers; by default no proxy is.
+#[derive(Debug, Clone, Default)]
 pub struct ProxyTrust {
     trusted: NetworkSet<()>,
     header: ProxyTrustHeader,
-}
-
-impl Default for ProxyTrust {
-    /// No proxy is believed.
-    fn default() -> Self {
-        Self { trusted: NetworkSet::default(), header: ProxyTrustHeader::XForwardedFor }
-    }
 }
 
 impl ProxyTrust {

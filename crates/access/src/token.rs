@@ -19,22 +19,13 @@ pub trait TokenVerifier: fmt::Debug + Send + Sync {
 }
 
 /// Why a token is not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     /// It is not a token of ours, its signature is wrong, or it is not valid at this time. The reason
     /// is for the log; clients are told that the token is not valid, and no more.
+    #[error("{0}")]
     Invalid(&'static str),
     /// The keys of its issuer are not known: they were never fetched, or not for too long.
+    #[error("the keys of the token's issuer are not known")]
     KeysUnknown,
 }
-
-impl fmt::Display for TokenRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(reason) => f.write_str(reason),
-            Self::KeysUnknown => f.write_str("the keys of the token's issuer are not known"),
-        }
-    }
-}
-
-impl std::error::Error for TokenRefusal {}

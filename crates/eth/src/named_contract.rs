@@ -14,6 +14,7 @@ use crate::hex;
 use crate::log_pattern::{AddressBytes, LogPattern, LogPatternBounds};
 use crate::member;
 use crate::method::{CostClass, Effect, MethodRow};
+use crate::param::{self, NotPositional};
 
 /// Why the contracts of a call cannot be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +86,8 @@ impl MethodRow {
 }
 
 /// One positional parameter; `None` when it is absent or `null`.
-fn argument(params: Option<&[u8]>, index: usize) -> Result<Option<&[u8]>, UnnamedContracts> {
-    let Some(params) = params.map(raw::trim) else { return Ok(None) };
-    if params.first() != Some(&b'[') {
-        return Err(UnnamedContracts::Unreadable);
-    }
-    Ok(raw::item(params, index).map(raw::trim).filter(|value| !raw::is_null(value)))
+fn argument(params: Option<&[u8]>, index: u8) -> Result<Option<&[u8]>, UnnamedContracts> {
+    param::argument(params, index).map_err(|NotPositional| UnnamedContracts::Unreadable)
 }
 
 /// What a call object runs. `extras` are params that could bring code along.
@@ -101,7 +98,7 @@ fn called(
     let call = call.ok_or(UnnamedContracts::Unreadable)?;
     let found = member::find(call, ["to", "authorizationList"]);
     let found = found.map_err(|_| UnnamedContracts::Unreadable)?;
-    let [to, authorizations] = found.map(|value| value.filter(|value| !raw::is_null(value)));
+    let [to, authorizations] = found.map(param::not_null);
     if to.is_none() || authorizations.is_some() || extras.iter().any(Option::is_some) {
         return Err(UnnamedContracts::OwnCode);
     }

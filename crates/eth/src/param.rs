@@ -101,10 +101,10 @@ impl BlockParam {
 }
 
 /// The parameters are an object, or not even JSON.
-struct NotPositional;
+pub(crate) struct NotPositional;
 
 /// One parameter; `None` when it is absent or `null`.
-fn argument(params: Option<&[u8]>, index: u8) -> Result<Option<&[u8]>, NotPositional> {
+pub(crate) fn argument(params: Option<&[u8]>, index: u8) -> Result<Option<&[u8]>, NotPositional> {
     let Some(params) = params else { return Ok(None) };
     let params = raw::trim(params);
     if params.first() != Some(&b'[') || params.last() != Some(&b']') {
@@ -196,7 +196,7 @@ fn hash(value: &[u8]) -> Option<BlockHash> {
     raw::string(raw::trim(value))?.parse().ok()
 }
 
-fn not_null(value: Option<&[u8]>) -> Option<&[u8]> {
+pub(crate) fn not_null(value: Option<&[u8]>) -> Option<&[u8]> {
     value.filter(|value| !raw::is_null(value))
 }
 

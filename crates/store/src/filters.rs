@@ -12,7 +12,7 @@
 //! that is dropped may have been carried out.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -21,15 +21,14 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Value};
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use wellhead_limit::Permits;
 use wellhead_telemetry::SecretUrl;
 
 use crate::reconnect::Reconnect;
-use crate::shared::breaker::Breaker;
-use crate::shared::link;
+use crate::shared::link::{self, LinkHealth};
 use crate::{AbortOnDrop, NotRedis};
 
 /// What shared filters may take.
@@ -133,18 +132,7 @@ struct FilterStoreCore {
 
 struct FilterLink {
     connection: MultiplexedConnection,
-    breaker: Breaker,
-    /// Why it is over; the first reason stays.
-    over: OnceLock<&'static str>,
-    ended: Notify,
-}
-
-impl FilterLink {
-    fn end(&self, reason: &'static str) {
-        if self.over.set(reason).is_ok() {
-            self.ended.notify_one();
-        }
-    }
+    health: LinkHealth,
 }
 
 impl SharedFilters {
@@ -237,26 +225,24 @@ impl FilterStoreCore {
     }
 
     async fn send(&self, call: &Cmd) -> Result<Value, FilterStoreError> {
-        let link = self.link.load_full().filter(|link| link.over.get().is_none());
+        let link = self.link.load_full().filter(|link| !link.health.is_over());
         let link = link.ok_or(FilterStoreError::Away)?;
         let _permit = self.calls.try_acquire().ok_or(FilterStoreError::Away)?;
         let mut connection = link.connection.clone();
         match timeout(self.bounds.answer_within, connection.send_packed_command(call)).await {
             Ok(Ok(Value::ServerError(_))) => Err(FilterStoreError::Away),
             Ok(Ok(value)) => {
-                link.breaker.answered();
+                link.health.answered();
                 Ok(value)
             }
             Ok(Err(why)) if why.is_unrecoverable_error() => {
-                link.end("the connection broke");
+                link.health.end("the connection broke");
                 Err(FilterStoreError::Unanswered)
             }
             // It is full, read only, or forbids it.
             Ok(Err(_)) => Err(FilterStoreError::Away),
             Err(_) => {
-                if link.breaker.failed() {
-                    link.end("it is slow or silent");
-                }
+                link.health.failed("it is slow or silent");
                 Err(FilterStoreError::Unanswered)
             }
         }
@@ -323,8 +309,7 @@ impl FilterLinkKeeper {
         let connecting = link::connect(&self.client, &config, bounds.answer_within);
         let mut connection = Box::pin(connecting).await?;
         link::prove(&mut connection, bounds.answer_within).await?;
-        let (breaker, over, ended) = (Breaker::default(), OnceLock::new(), Notify::new());
-        Ok(FilterLink { connection, breaker, over, ended })
+        Ok(FilterLink { connection, health: LinkHealth::default() })
     }
 
     /// Lets a link be used until it is over; returns why it is.
@@ -333,16 +318,8 @@ impl FilterLinkKeeper {
         self.core.link.store(Some(Arc::clone(&link)));
         self.core.here.send_replace(true);
         info!(redis = %self.place, "filters of clients are shared");
-        let mut connection = link.connection.clone();
-        let reason = loop {
-            tokio::select! {
-                () = link.ended.notified() => break link.over.get().copied().unwrap_or_default(),
-                () = sleep(bounds.ping_every) => {}
-            }
-            if let Err(reason) = link::ping(&mut connection, bounds.answer_within).await {
-                link.end(reason);
-            }
-        };
+        let connection = link.connection.clone();
+        let reason = link.health.watch(connection, bounds.ping_every, bounds.answer_within).await;
         self.core.link.store(None);
         self.core.here.send_replace(false);
         reason

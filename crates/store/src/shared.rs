@@ -154,7 +154,7 @@ impl SharedTier {
     /// May be dropped at any moment. Needs tokio's timers.
     pub async fn get(&self, digest: &Digest) -> Option<Bytes> {
         let SharedCore { link, counters, bounds, gets, .. } = &*self.inner;
-        let Some(link) = link.load_full().filter(|link| !link.is_over()) else {
+        let Some(link) = link.load_full().filter(|link| !link.health.is_over()) else {
             counters.down.add(1);
             return None;
         };
@@ -171,31 +171,31 @@ impl SharedTier {
         let mut connection = link.reads.clone();
         match timeout(bounds.get_within, connection.send_packed_command(&command)).await {
             Ok(Ok(Value::BulkString(record))) => {
-                link.breaker.answered();
+                link.health.answered();
                 self.found(digest, record)
             }
             Ok(Ok(Value::Nil)) => {
-                link.breaker.answered();
+                link.health.answered();
                 counters.misses.add(1);
                 None
             }
             Ok(Ok(_)) => {
                 counters.errors.add(1);
-                link.failed("Redis answers with errors");
+                link.health.failed("Redis answers with errors");
                 None
             }
             Ok(Err(why)) => {
                 counters.errors.add(1);
                 if why.is_unrecoverable_error() {
-                    link.end("the connection broke");
+                    link.health.end("the connection broke");
                 } else {
-                    link.failed("Redis answers with errors");
+                    link.health.failed("Redis answers with errors");
                 }
                 None
             }
             Err(_) => {
                 counters.late.add(1);
-                link.failed("Redis is slow or silent");
+                link.health.failed("Redis is slow or silent");
                 None
             }
         }
@@ -219,7 +219,7 @@ impl SharedTier {
             ttl: ttl.min(bounds.ttl_max),
         };
         // What waited for Redis to come back would be old, and in the way of the new.
-        let taken = link.load().as_ref().is_some_and(|link| !link.is_over())
+        let taken = link.load().as_ref().is_some_and(|link| !link.health.is_over())
             && queued_bytes.try_raise(bytes, bounds.queue_bytes_max).is_some()
             && self.jobs.try_send(job).inspect_err(|_| queued_bytes.lower(bytes)).is_ok();
         if !taken {
@@ -327,11 +327,11 @@ async fn write(inner: &SharedCore, row: &redis::Pipeline, commands: usize) -> u6
         // A Redis that is full, or a replica, takes no values and may still be read.
         Ok(Err(why)) if !why.is_unrecoverable_error() => 0,
         Ok(Err(_)) => {
-            link.end("the connection broke");
+            link.health.end("the connection broke");
             0
         }
         Err(_) => {
-            link.end("Redis does not take what is put");
+            link.health.end("Redis does not take what is put");
             0
         }
     }

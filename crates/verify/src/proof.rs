@@ -220,7 +220,7 @@ fn value_at(root: B256, key: B256, nodes: &[Vec<u8>]) -> Result<Option<&[u8]>, &
         let child = match count {
             17 if depth == PATH_NIBBLES => return Err(MALFORMED),
             17 => {
-                let nibble = nibble(&key, depth);
+                let nibble = nibble(key.as_slice(), depth);
                 depth += 1;
                 items[usize::from(nibble)]
             }
@@ -247,8 +247,8 @@ fn value_at(root: B256, key: B256, nodes: &[Vec<u8>]) -> Result<Option<&[u8]>, &
     }
 }
 
-fn nibble(key: &B256, place: usize) -> u8 {
-    let byte = key[place / 2];
+fn nibble(bytes: &[u8], place: usize) -> u8 {
+    let byte = bytes[place / 2];
     if place.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
 }
 
@@ -278,10 +278,7 @@ impl<'a> NibblePath<'a> {
             return false;
         }
         (0..self.len()).all(|place| {
-            let at = place + skipped;
-            let byte = self.encoded[at / 2];
-            let own = if at.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-            own == nibble(key, depth + place)
+            nibble(self.encoded, place + skipped) == nibble(key.as_slice(), depth + place)
         })
     }
 }

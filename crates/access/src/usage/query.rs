@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 
 use super::history::UsageHistory;
 use super::write::{AMOUNTS, csv_amounts, csv_field, json_amounts, json_string, put};
@@ -33,17 +32,11 @@ pub struct UsageBy {
 }
 
 /// A word that is no name to sum by.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "usage cannot be summed by `{0}`: known are `tenant`, `key`, `chain`, `method`, `source` and `outcome`"
+)]
 pub struct UsageByError(pub String);
-
-impl fmt::Display for UsageByError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = "`tenant`, `key`, `chain`, `method`, `source` and `outcome`";
-        write!(f, "usage cannot be summed by `{}`: known are {known}", self.0)
-    }
-}
-
-impl std::error::Error for UsageByError {}
 
 impl UsageBy {
     /// Reads `tenant,method`; an empty text is everything in one sum.

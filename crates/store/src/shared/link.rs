@@ -30,30 +30,59 @@ const PING_PATIENCE: u32 = 10;
 pub(super) struct Link {
     pub(super) reads: MultiplexedConnection,
     pub(super) writes: MultiplexedConnection,
-    pub(super) breaker: Breaker,
+    pub(super) health: LinkHealth,
+}
+
+/// Whether a link is of use: it ends when calls failed too often, or for a reason that is told.
+#[derive(Default)]
+pub(crate) struct LinkHealth {
+    breaker: Breaker,
     /// Why it is over; the first reason stays.
     over: OnceLock<&'static str>,
     ended: Notify,
 }
 
-impl Link {
-    /// A get failed for this reason; the link ends if that was one too many.
-    pub(super) fn failed(&self, reason: &'static str) {
+impl LinkHealth {
+    /// A call was answered well.
+    pub(crate) fn answered(&self) {
+        self.breaker.answered();
+    }
+
+    /// A call failed for this reason; the link ends if that was one too many.
+    pub(crate) fn failed(&self, reason: &'static str) {
         if self.breaker.failed() {
             self.end(reason);
         }
     }
 
     /// Ends the link: the keeper takes it away.
-    pub(super) fn end(&self, reason: &'static str) {
+    pub(crate) fn end(&self, reason: &'static str) {
         if self.over.set(reason).is_ok() {
             self.ended.notify_one();
         }
     }
 
     /// Whether it was found to be over.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.get().is_some()
+    }
+
+    /// Looks at this connection of the link each `ping_every` until the link is over; returns why it is.
+    pub(crate) async fn watch(
+        &self,
+        mut connection: MultiplexedConnection,
+        ping_every: Duration,
+        within: Duration,
+    ) -> &'static str {
+        loop {
+            tokio::select! {
+                () = self.ended.notified() => return self.over.get().copied().unwrap_or_default(),
+                () = sleep(ping_every) => {}
+            }
+            if let Err(reason) = ping(&mut connection, within).await {
+                self.end(reason);
+            }
+        }
     }
 }
 
@@ -113,8 +142,7 @@ impl Keeper {
         let mut reads = connect().await?;
         let writes = connect().await?;
         prove(&mut reads, bounds.get_within).await?;
-        let (breaker, over, ended) = (Breaker::default(), OnceLock::new(), Notify::new());
-        Ok(Link { reads, writes, breaker, over, ended })
+        Ok(Link { reads, writes, health: LinkHealth::default() })
     }
 
     /// Lets a link be used until it is over; returns why it is.
@@ -124,17 +152,8 @@ impl Keeper {
         if self.turn(State::Up) {
             info!(redis = %self.place, "the shared store is up");
         }
-        let mut connection = link.reads.clone();
-        let reason = loop {
-            tokio::select! {
-                () = link.ended.notified() => break link.over.get().copied().unwrap_or_default(),
-                () = sleep(bounds.ping_every) => {}
-            }
-            let patience = bounds.get_within.saturating_mul(PING_PATIENCE);
-            if let Err(reason) = ping(&mut connection, patience).await {
-                link.end(reason);
-            }
-        };
+        let patience = bounds.get_within.saturating_mul(PING_PATIENCE);
+        let reason = link.health.watch(link.reads.clone(), bounds.ping_every, patience).await;
         self.inner.link.store(None);
         self.turn(State::Down);
         reason

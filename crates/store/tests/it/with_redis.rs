@@ -19,7 +19,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 use wellhead_kit::{RedisServer, free_port};
 use wellhead_store::{SharedBounds, SharedTier, State};
 use wellhead_telemetry::SecretUrl;
@@ -51,10 +52,25 @@ fn start(url: &str, bounds: SharedBounds, time: &Time) -> SharedTier {
     SharedTier::start(&url, bounds, time.clock(), SmallRng::seed_from_u64(1)).unwrap()
 }
 
+/// Until a task tells this.
+async fn told<T>(mut changes: watch::Receiver<T>, is: impl FnMut(&T) -> bool) {
+    let seen = timeout(BROKEN, changes.wait_for(is)).await;
+    let _held = seen.expect("it comes").expect("the task lives");
+}
+
+/// Until this is so.
+async fn until_seen(what: &str, is: impl Fn() -> bool) {
+    let seen = async {
+        while !is() {
+            // Between two looks at a status, which has no waiter; the loop has a limit.
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(BROKEN, seen).await.unwrap_or_else(|_| panic!("not seen: {what}"));
+}
+
 async fn until(shared: &SharedTier, state: State) {
-    let mut changes = shared.changes();
-    let changed = timeout(BROKEN, changes.wait_for(|now| *now == state)).await;
-    changed.expect("the state comes").expect("the keeper lives");
+    told(shared.changes(), |now| *now == state).await;
 }
 
 /// A Redis and a tier that is up.

@@ -5,14 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::time::timeout;
 use wellhead_kit::RedisServer;
 use wellhead_store::{
     FilterLookup, FilterStoreBounds, FilterStoreError, FilterWrite, SharedFilters,
 };
 use wellhead_telemetry::SecretUrl;
 
-use super::BROKEN;
+use super::told;
 use crate::support::raw_connection;
 
 /// Patient with the machine, and back soon.
@@ -29,9 +28,7 @@ fn bounds() -> FilterStoreBounds {
 }
 
 async fn until_here(filters: &SharedFilters, is_here: bool) {
-    let mut changes = filters.changes();
-    let seen = timeout(BROKEN, changes.wait_for(|here| *here == is_here)).await;
-    seen.expect("it comes").expect("the task lives");
+    told(filters.changes(), |here| *here == is_here).await;
 }
 
 async fn start(redis: &RedisServer, seed: u64) -> SharedFilters {

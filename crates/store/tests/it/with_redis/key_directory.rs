@@ -5,12 +5,12 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use wellhead_kit::RedisServer;
 use wellhead_store::{DirectoryBounds, DirectoryError, KeyDirectory, KeySnapshot};
 use wellhead_telemetry::SecretUrl;
 
-use super::BROKEN;
+use super::{told, until_seen};
 use crate::support::{Time, raw_connection};
 
 fn bounds() -> DirectoryBounds {
@@ -32,19 +32,11 @@ fn start(redis: &RedisServer, bounds: DirectoryBounds, time: &Time) -> KeyDirect
 
 /// Until the replica has what is looked for.
 async fn until(directory: &KeyDirectory, has: impl Fn(&KeySnapshot) -> bool) {
-    let mut entries = directory.entries();
-    let found = entries.wait_for(|entries| entries.as_ref().is_some_and(|entries| has(entries)));
-    let _held = timeout(BROKEN, found).await.expect("it comes").expect("the task lives");
+    told(directory.entries(), |entries| entries.as_ref().is_some_and(|it| has(it))).await;
 }
 
 async fn until_away(directory: &KeyDirectory) {
-    let away = async {
-        while directory.status().away_since.is_none() {
-            // Between two looks at a status, which has no waiter; the loop has a limit.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(BROKEN, away).await.expect("it is found out");
+    until_seen("away", || directory.status().away_since.is_some()).await;
 }
 
 fn value(entries: &KeySnapshot, id: &str) -> Option<String> {

@@ -20,7 +20,7 @@ use wellhead_limit::lease::{
 use wellhead_store::{LeaseBounds, LeaseClock, LeaseKeeper};
 use wellhead_telemetry::SecretUrl;
 
-use super::BROKEN;
+use super::{BROKEN, told, until_seen};
 use crate::support::{Time, raw_connection};
 
 const REPLICAS: u32 = 3;
@@ -112,23 +112,15 @@ impl Fleet {
 
     /// Until all know that the store is there, and of each other.
     async fn until_here(&self) {
-        let all = async {
-            for replica in &self.replicas {
-                replica.keeper.changes().wait_for(|here| *here).await.expect("the task lives");
-                while replica.keeper.status().replicas != REPLICAS {
-                    // Between two looks at a status, which has no waiter; the loop has a limit.
-                    sleep(Duration::from_millis(5)).await;
-                }
-            }
-        };
-        timeout(BROKEN, all).await.expect("the store is found");
+        for replica in &self.replicas {
+            told(replica.keeper.changes(), |here| *here).await;
+            until_seen("the others", || replica.keeper.status().replicas == REPLICAS).await;
+        }
     }
 
     async fn until_away(&self) {
         for replica in &self.replicas {
-            let mut changes = replica.keeper.changes();
-            let away = changes.wait_for(|here| !here);
-            timeout(BROKEN, away).await.expect("it is found out").expect("the task lives");
+            told(replica.keeper.changes(), |here| !here).await;
         }
     }
 
@@ -249,9 +241,7 @@ async fn a_thousand_keys() {
         })
         .collect();
     for (keeper, _) in &fleet {
-        let mut changes = keeper.changes();
-        let here = changes.wait_for(|here| *here);
-        timeout(BROKEN, here).await.expect("the store is found").expect("the task lives");
+        told(keeper.changes(), |here| *here).await;
     }
     let (mut calls, mut waited, mut refused) = (0_u64, 0_u64, 0_u64);
     let began = Instant::now();
@@ -423,9 +413,7 @@ async fn a_cap_ends_where_it_is_set() {
         })
         .collect();
     for (keeper, _) in &replicas {
-        let mut changes = keeper.changes();
-        let here = changes.wait_for(|here| *here);
-        timeout(BROKEN, here).await.expect("the store is found").expect("the task lives");
+        told(keeper.changes(), |here| *here).await;
     }
     let mut spent = 0_u64;
     let mut ended = [false; REPLICAS as usize];
@@ -466,15 +454,9 @@ async fn places_go_where_they_are_wanted() {
             (keeper, gate)
         })
         .collect();
-    let all = async {
-        for (keeper, _) in &replicas {
-            while keeper.status().replicas != REPLICAS {
-                // Between two looks at a status, which has no waiter; the loop has a limit.
-                sleep(Duration::from_millis(5)).await;
-            }
-        }
-    };
-    timeout(BROKEN, all).await.expect("they find each other");
+    for (keeper, _) in &replicas {
+        until_seen("the others", || keeper.status().replicas == REPLICAS).await;
+    }
     let (_, gate) = &replicas[0];
     let enter = |gate: &LeasedGate| gate.enter(clock.now());
     let mut entered = 0;

@@ -8,8 +8,8 @@ use wellhead_kit::RedisServer;
 use wellhead_store::{ReplicaChannel, ReplicaMessage};
 use wellhead_telemetry::SecretUrl;
 
-use super::BROKEN;
-use super::pauses::{bounds, until};
+use super::pauses::bounds;
+use super::{BROKEN, until_seen};
 
 type Received = mpsc::Receiver<ReplicaMessage>;
 
@@ -27,7 +27,7 @@ async fn a_message_says_which_replica_sent_it() {
     let redis = RedisServer::valkey();
     let (one, mut own) = start(&redis, 1);
     let (other, mut received) = start(&redis, 2);
-    until("both", || one.is_here() && other.is_here()).await;
+    until_seen("both", || one.is_here() && other.is_here()).await;
     assert_ne!(one.id(), other.id());
     let acked = one.publish_acked("block 7".to_owned());
     timeout(BROKEN, acked).await.expect("in time").expect("the store passed it on");
@@ -41,11 +41,11 @@ async fn a_message_says_which_replica_sent_it() {
 async fn without_a_store_nothing_is_acknowledged_and_nothing_waits() {
     let redis = RedisServer::valkey();
     let (one, _own) = start(&redis, 1);
-    until("here", || one.is_here()).await;
+    until_seen("here", || one.is_here()).await;
     let too_long = one.publish_acked("x".repeat(5_000));
     assert!(timeout(BROKEN, too_long).await.expect("in time").is_err());
     redis.signal("-KILL");
-    until("away", || !one.is_here()).await;
+    until_seen("away", || !one.is_here()).await;
     let acked = one.publish_acked("block 7".to_owned());
     assert!(timeout(BROKEN, acked).await.expect("in time").is_err());
     assert_eq!(one.status().dropped, 2);
