@@ -1,6 +1,5 @@
 //! From a tracer to collectors that take, refuse, fail and hang.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -118,7 +117,6 @@ fn traces(steps: impl IntoIterator<Item = Step>) -> (Arc<Traces>, Arc<ScriptedTr
     let source = "traces: { endpoint: \"http://collector/v1/traces\", queue: 1000, sample: 100% }\n\
                   chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
     let settings = config::sound(source);
-    let steps: VecDeque<_> = steps.into_iter().collect();
     let transport = Arc::new(ScriptedTransport::playing(steps, status(200, Bytes::new())));
     let config = settings.traces.expect("given");
     let shared = Arc::clone(&transport) as Arc<dyn Transport>;

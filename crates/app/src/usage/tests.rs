@@ -1,7 +1,8 @@
 //! From the table to stores that fail, hang and refuse, and to what is told of quotas.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::iter::repeat_n;
 use std::net::TcpListener;
 
 use bytes::Bytes;
@@ -9,11 +10,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
 use wellhead_access::{AccessGrant, GrantKind, Tenant};
+use wellhead_kit::{ScriptedTransport, Step, status};
 use wellhead_limit::Caps;
 use wellhead_telemetry::{Secret, SecretUrl};
-use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, TransportError, TransportErrorKind, WireReply,
-};
+use wellhead_transport::{Sent, TransportErrorKind};
 
 use super::deliver::{DeliverySettings, PushBody};
 use super::settings::target;
@@ -35,57 +35,24 @@ impl Usage {
     }
 }
 
-/// What a store does with a request.
-#[derive(Debug, Clone, Copy)]
-enum Reaction {
-    Status(u16),
-    Wait(u16, u64),
-    Hang,
-    Reset,
+/// A store that does this, step by step, and then takes everything.
+fn store(steps: impl IntoIterator<Item = Step>) -> Arc<ScriptedTransport> {
+    Arc::new(ScriptedTransport::playing(steps, answer(200)))
 }
 
-/// A store that plays a script, and then takes everything.
-#[derive(Debug)]
-struct ScriptedStore {
-    script: Mutex<VecDeque<Reaction>>,
-    got: Mutex<Vec<(Duration, Bytes)>>,
-    began: Instant,
+fn answer(code: u16) -> Step {
+    status(code, "words")
 }
 
-impl ScriptedStore {
-    fn new(script: &[Reaction]) -> Arc<Self> {
-        let script = Mutex::new(script.iter().copied().collect());
-        Arc::new(Self { script, got: Mutex::default(), began: Instant::now() })
-    }
-
-    /// The bodies with the times at which they came, also of those that were not taken.
-    fn got(&self) -> Vec<(Duration, Bytes)> {
-        self.got.lock().clone()
-    }
-
-    fn lines(&self) -> Vec<usize> {
-        self.got().iter().map(|(_, body)| body.iter().filter(|it| **it == b'\n').count()).collect()
-    }
+fn answer_to_wait(status: u16, seconds: u64) -> Step {
+    let retry_after = Some(Duration::from_secs(seconds));
+    Step::Status { status, body: Bytes::from_static(b"words"), retry_after }
 }
 
-impl Transport for ScriptedStore {
-    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(async move {
-            self.got.lock().push((self.began.elapsed(), exchange.body));
-            let reaction = self.script.lock().pop_front().unwrap_or(Reaction::Status(200));
-            let (status, retry_after) = match reaction {
-                Reaction::Status(status) => (status, None),
-                Reaction::Wait(status, seconds) => (status, Some(Duration::from_secs(seconds))),
-                Reaction::Hang => return std::future::pending().await,
-                Reaction::Reset => {
-                    let kind = TransportErrorKind::Closed;
-                    return Err(TransportError::new(kind, Sent::Maybe, "reset"));
-                }
-            };
-            let (body, timing) = (Bytes::from_static(b"words"), Timing::default());
-            Ok(WireReply { status, retry_after, body, rest: None, timing })
-        })
-    }
+/// The lines of each body, also of those that were not taken.
+fn lines(store: &ScriptedTransport) -> Vec<usize> {
+    let lines = |body: &Bytes| body.iter().filter(|it| **it == b'\n').count();
+    store.arrivals().iter().map(|it| lines(&it.body)).collect()
 }
 
 fn url(text: &str) -> SecretUrl {
@@ -116,7 +83,7 @@ fn unix_clock() -> Arc<UnixClock> {
 }
 
 /// Usage that is pushed to `store`, under way.
-fn pushing(settings: &UsageSettings, store: &Arc<ScriptedStore>) -> Arc<Usage> {
+fn pushing(settings: &UsageSettings, store: &Arc<ScriptedTransport>) -> Arc<Usage> {
     let transports = UsageTransports { push: Some(Arc::clone(store) as _), webhook: None };
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     let usage = Usage::with_transports(settings, no_quota, unix_clock(), &transports);
@@ -159,81 +126,83 @@ fn ids(body: &Bytes) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn each_minute_is_pushed_when_it_is_over() {
-    let store = ScriptedStore::new(&[]);
+    let store = store([]);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     tokio::time::sleep(Duration::from_secs(61)).await;
     record(&usage, 1);
-    assert_eq!(store.lines(), [0; 0], "calls of the minute may be under way");
+    assert_eq!(lines(&store), [0; 0], "calls of the minute may be under way");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(store.lines(), [3]);
+    assert_eq!(lines(&store), [3]);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(store.lines(), [3, 1], "and nothing for a minute without calls");
+    assert_eq!(lines(&store), [3, 1], "and nothing for a minute without calls");
     assert_eq!(count(&usage, "push", "written"), 4);
-    let rows: Vec<Vec<String>> = store.got().iter().map(|(_, body)| ids(body)).collect();
+    let rows: Vec<Vec<String>> = store.arrivals().iter().map(|it| ids(&it.body)).collect();
     let different: HashSet<_> = rows.iter().flatten().collect();
     assert_eq!(different.len(), 4, "each row has an id of its own");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_taken_is_sent_again_with_equal_ids() {
-    use Reaction::{Hang, Reset, Status, Wait};
-    let script = [Status(500), Hang, Reset, Wait(429, 30), Status(401), Status(307)];
-    let store = ScriptedStore::new(&script);
+    let reset = Step::Fail(TransportErrorKind::Closed, Sent::Maybe);
+    let wait = answer_to_wait(429, 30);
+    let script = [answer(500), Step::Hang, reset, wait, answer(401), answer(307)];
+    let failures = script.len();
+    let store = store(script);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 2);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let got = store.got();
-    assert_eq!(got.len(), script.len() + 1);
-    assert!(got.iter().all(|(_, body)| ids(body) == ids(&got[0].1)), "doubles can be told");
-    let gaps: Vec<f64> = got.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
+    let got = store.arrivals();
+    assert_eq!(got.len(), failures + 1);
+    assert!(got.iter().all(|it| ids(&it.body) == ids(&got[0].body)), "doubles can be told");
+    let gaps: Vec<f64> =
+        got.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs_f64()).collect();
     // Each pause is half by chance; the second has the ten seconds of an attempt before it.
     let bounds = [(0.5, 1.1), (11.0, 12.1), (2.0, 4.1), (30.0, 30.1), (8.0, 16.1), (16.0, 32.1)];
     for (gap, (least, most)) in gaps.iter().zip(bounds) {
         assert!((least..=most).contains(gap), "{gaps:?}");
     }
     assert_eq!(count(&usage, "push", "written"), 2);
-    assert_eq!(count(&usage, "push_and_webhook", "failed_attempts"), script.len() as u64);
+    assert_eq!(count(&usage, "push_and_webhook", "failed_attempts"), failures as u64);
     assert_eq!(count(&usage, "push", "dropped"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_rows_are_several_requests() {
-    let store = ScriptedStore::new(&[]);
+    let store = store([]);
     let usage = pushing(&UsageSettings { batch_rows: 2, ..push_settings() }, &store);
     record(&usage, 5);
     tokio::time::sleep(Duration::from_secs(63)).await;
-    assert_eq!(store.lines(), [2, 2, 1]);
+    assert_eq!(lines(&store), [2, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_large_is_halved() {
-    let too_large = Reaction::Status(413);
-    let store = ScriptedStore::new(&[too_large, too_large]);
+    let store = store([answer(413), answer(413)]);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 5);
     tokio::time::sleep(Duration::from_secs(70)).await;
-    assert_eq!(store.lines(), [5, 3, 2, 1, 2]);
-    let got = store.got();
-    let taken: HashSet<_> = got[2..].iter().flat_map(|(_, body)| ids(body)).collect();
+    assert_eq!(lines(&store), [5, 3, 2, 1, 2]);
+    let got = store.arrivals();
+    let taken: HashSet<_> = got[2..].iter().flat_map(|it| ids(&it.body)).collect();
     assert_eq!((taken.len(), count(&usage, "push", "written")), (5, 5));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_refused_again_and_again_holds_nothing_up_for_ever() {
-    let store = ScriptedStore::new(&[Reaction::Status(400); 10]);
+    let store = store(repeat_n(answer(400), 10));
     let usage = pushing(&push_settings(), &store);
     record(&usage, 1);
     tokio::time::sleep(Duration::from_secs(70)).await;
     record(&usage, 2);
     tokio::time::sleep(Duration::from_secs(1_000)).await;
-    assert_eq!(store.lines(), [[1; 10].as_slice(), &[2]].concat());
+    assert_eq!(lines(&store), [[1; 10].as_slice(), &[2]].concat());
     assert_eq!((count(&usage, "push", "dropped"), count(&usage, "push", "written")), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_bounded_and_the_oldest_goes() {
-    let store = ScriptedStore::new(&[Reaction::Status(503); 16]);
+    let store = store(repeat_n(answer(503), 16));
     let usage = pushing(&UsageSettings { backlog_rows: 5, ..push_settings() }, &store);
     let mut recorded = 0;
     for keys in [1, 2, 3, 4] {
@@ -252,7 +221,7 @@ async fn what_waits_is_bounded_and_the_oldest_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_hands_out_what_is_left() {
-    let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
+    let store = store([answer_to_wait(503, 300)]);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     let began = Instant::now();
@@ -264,19 +233,19 @@ async fn the_end_hands_out_what_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_cuts_a_long_pause_short() {
-    let store = ScriptedStore::new(&[Reaction::Wait(503, 300)]);
+    let store = store([answer_to_wait(503, 300)]);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     tokio::time::sleep(Duration::from_secs(70)).await;
-    assert_eq!(store.lines(), [3], "refused, and waiting");
+    assert_eq!(lines(&store), [3], "refused, and waiting");
     usage.end(Duration::ZERO).await;
-    assert_eq!(store.lines(), [3, 3]);
+    assert_eq!(lines(&store), [3, 3]);
     assert_eq!(count(&usage, "push", "written"), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_a_store_that_hangs() {
-    let store = ScriptedStore::new(&[Reaction::Hang; 100]);
+    let store = store(repeat_n(Step::Hang, 100));
     let usage = pushing(&push_settings(), &store);
     record(&usage, 3);
     let began = Instant::now();
@@ -287,7 +256,7 @@ async fn the_end_does_not_wait_for_a_store_that_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_is_told_once_at_each_share() {
-    let hook = ScriptedStore::new(&[Reaction::Status(500)]);
+    let hook = store([answer(500)]);
     let (url, timeout) = (url("http://localhost/hook"), Duration::from_secs(5));
     let webhook = Some(UsageWebhookConfig { url, auth: None, timeout });
     let settings = of_config(UsageConfig { webhook, ..UsageConfig::default() });
@@ -302,8 +271,8 @@ async fn a_quota_is_told_once_at_each_share() {
     for keys in [7, 1, 1, 5, 5] {
         record(&usage, keys);
         tokio::time::sleep(Duration::from_secs(70)).await;
-        let percents = hook.got().into_iter().map(|(_, body)| {
-            let event: Value = serde_json::from_slice(&body).expect("JSON");
+        let percents = hook.arrivals().into_iter().map(|it| {
+            let event: Value = serde_json::from_slice(&it.body).expect("JSON");
             assert_eq!((&event["tenant"], &event["of"]), (&"acme".into(), &"2026-11".into()));
             event["percent"].as_u64().expect("a number")
         });
@@ -317,7 +286,7 @@ async fn a_quota_is_told_once_at_each_share() {
 
 #[tokio::test(start_paused = true)]
 async fn the_page_says_what_was_used() {
-    let store = ScriptedStore::new(&[]);
+    let store = store([]);
     let usage = pushing(&push_settings(), &store);
     record(&usage, 2);
     tokio::time::sleep(Duration::from_secs(70)).await;
