@@ -139,7 +139,7 @@ pub(crate) fn told(
     learn("idle_ms", caps.idle.map(millis));
     for data in Data::ALL {
         let kept = head.and_then(|head| {
-            let oldest = upstream.oldest(*data, Some(BlockNumber(head)), now)?;
+            let oldest = upstream.oldest(data, Some(BlockNumber(head)), now)?;
             Some((head + 1).saturating_sub(oldest.0) as f64)
         });
         // Block 0 of a chain that is shorter than what is kept is no limit.
