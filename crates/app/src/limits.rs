@@ -15,7 +15,8 @@ use wellhead_upstream::Upstream;
 use crate::config;
 
 /// Where a limit comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum LimitSource {
     /// Not set and not learnt.
     Default,
@@ -29,12 +30,7 @@ enum LimitSource {
 
 impl LimitSource {
     fn word(&self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Given => "given",
-            Self::Measured(_) => "measured",
-            Self::Learnt => "learnt",
-        }
+        self.into()
     }
 }
 
