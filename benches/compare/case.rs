@@ -17,7 +17,7 @@ const _: () = assert!(ACCOUNT_START.len() == NUMBER_DIGITS);
 const BATCH_ITEMS: usize = 100;
 
 /// One line of the comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub(crate) enum Case {
     Small,
     Small4,
@@ -37,6 +37,8 @@ pub(crate) enum Case {
     Open2000,
 }
 
+wellhead_word::variants!(Case);
+
 /// What the other side does meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Load {
@@ -53,26 +55,6 @@ pub(crate) enum Load {
 }
 
 impl Case {
-    /// In the order in which they run.
-    pub(crate) const ALL: [Self; 16] = [
-        Self::Small,
-        Self::Small4,
-        Self::Small512,
-        Self::LogOn,
-        Self::Metrics,
-        Self::Local,
-        Self::Hit,
-        Self::Http2Clients,
-        Self::Tls,
-        Self::Http2Tls,
-        Self::Batch,
-        Self::Block,
-        Self::Huge,
-        Self::Idle,
-        Self::Open500,
-        Self::Open2000,
-    ];
-
     /// What a plain `make bench` runs: the rest needs more patience.
     pub(crate) const USUAL: [Self; 7] =
         [Self::Small, Self::Local, Self::Hit, Self::Batch, Self::Block, Self::Huge, Self::Open2000];

@@ -40,7 +40,7 @@ const READY_MAX: Duration = Duration::from_secs(30);
 const FLUSHES: u32 = 3;
 
 /// What becomes of Redis, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 enum Phase {
     Well,
     Frozen,
@@ -52,18 +52,9 @@ enum Phase {
     Flushed,
 }
 
-impl Phase {
-    const ALL: [Self; 8] = [
-        Self::Well,
-        Self::Frozen,
-        Self::Thawed,
-        Self::Slow,
-        Self::Quick,
-        Self::Killed,
-        Self::Restarted,
-        Self::Flushed,
-    ];
+wellhead_word::variants!(Phase);
 
+impl Phase {
     fn name(self) -> &'static str {
         match self {
             Self::Well => "well",

@@ -37,8 +37,9 @@ impl Tenant {
     }
 }
 
-/// How a grant was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How a grant was found. Its words stand in files and queries of usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum GrantKind {
     /// A key of ours.
     Key,
@@ -51,6 +52,8 @@ pub enum GrantKind {
     /// None of these.
     Anonymous,
 }
+
+wellhead_word::words!(GrantKind);
 
 /// The meters that the calls of a grant pass. They are read by each look-up: see [`AccessGrant`].
 #[derive(Debug, Default)]

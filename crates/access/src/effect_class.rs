@@ -2,8 +2,9 @@
 
 use wellhead_eth::{Effect, MethodRow};
 
-/// What a method does, as rights tell them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a method does, as rights tell them apart. Its words stand in settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum EffectClass {
     /// Changes nothing, filters included.
     Read,
@@ -17,11 +18,9 @@ pub enum EffectClass {
     Admin,
 }
 
-impl EffectClass {
-    /// Every class.
-    pub const ALL: [Self; 5] =
-        [Self::Read, Self::Subscribe, Self::Broadcast, Self::Write, Self::Admin];
+wellhead_word::words!(EffectClass);
 
+impl EffectClass {
     /// Of a method, whose row is `row`. Needs [`Self::Admin`] beside it where the method is not public.
     pub(crate) fn of(row: &MethodRow) -> Self {
         match row.effect {
@@ -30,21 +29,5 @@ impl EffectClass {
             Effect::Broadcast => Self::Broadcast,
             Effect::Write => Self::Write,
         }
-    }
-
-    /// As it is written in settings.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Subscribe => "subscribe",
-            Self::Broadcast => "broadcast",
-            Self::Write => "write",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The class of a word; exact, case matters.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|effect| effect.word() == word)
     }
 }

@@ -83,8 +83,9 @@ pub struct EndedKey {
     pub replaced: Vec<SecretMark>,
 }
 
-/// What a source brings back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a source brings back. Its words stand in metrics and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum KeyReturn {
     /// A key that was revoked: it stays revoked.
     Revoked,
@@ -94,19 +95,9 @@ pub enum KeyReturn {
     Removed,
 }
 
+wellhead_word::words!(KeyReturn);
+
 impl KeyReturn {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Revoked, Self::Replaced, Self::Removed];
-
-    /// As metrics and the log call it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Revoked => "revoked",
-            Self::Replaced => "replaced",
-            Self::Removed => "removed",
-        }
-    }
-
     /// Whether what was known stays in the place of what came.
     pub fn is_refused(self) -> bool {
         match self {

@@ -32,8 +32,10 @@ const DAY_SECONDS: u64 = 86_400;
 /// How long a client waits for a place, where nothing says when one is free.
 const PLACE_WAIT: Duration = Duration::from_secs(1);
 
-/// What a meter belongs to.
+/// What a meter belongs to. Its words stand in refusals and the state file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum SubjectKind {
     /// An IPv4 address, or the /64 of an IPv6 one.
     Address,
@@ -43,32 +45,25 @@ pub enum SubjectKind {
     Tenant,
 }
 
-impl SubjectKind {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 3] = [Self::Address, Self::Key, Self::Tenant];
+wellhead_word::words!(SubjectKind);
 
-    /// As refusals and the state file tell it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Address => "address",
-            Self::Key => "key",
-            Self::Tenant => "tenant",
-        }
-    }
-}
-
-/// Which bound of a quota refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Which bound of a quota refused. Its words are those of the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum QuotaLimit {
     /// Calls a second.
+    #[strum(serialize = "calls_per_second")]
     Calls,
     /// Credits a second.
+    #[strum(serialize = "credits_per_second")]
     Credits,
     /// Requests, or calls of a group, under way.
     InFlight,
     /// Credits of the day.
+    #[strum(serialize = "credits_per_day")]
     Day,
     /// Credits of the month.
+    #[strum(serialize = "credits_per_month")]
     Month,
     /// WebSocket connections.
     Connections,
@@ -76,31 +71,9 @@ pub enum QuotaLimit {
     Subscriptions,
 }
 
+wellhead_word::words!(QuotaLimit);
+
 impl QuotaLimit {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 7] = [
-        Self::Calls,
-        Self::Credits,
-        Self::InFlight,
-        Self::Day,
-        Self::Month,
-        Self::Connections,
-        Self::Subscriptions,
-    ];
-
-    /// As the settings call it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Calls => "calls_per_second",
-            Self::Credits => "credits_per_second",
-            Self::InFlight => "in_flight",
-            Self::Day => "credits_per_day",
-            Self::Month => "credits_per_month",
-            Self::Connections => "connections",
-            Self::Subscriptions => "subscriptions",
-        }
-    }
-
     /// The time in which it allows as much as it does; `None` where it bounds what is held.
     pub fn window(self) -> Option<Duration> {
         let days = |days: u64| Some(Duration::from_secs(days * DAY_SECONDS));

@@ -31,7 +31,7 @@ pub use threshold::{QuotaCredits, QuotaCrossing, QuotaPeriod, QuotaShare};
 pub use totals::{SubjectTotals, UsageSubject, UsageTotals};
 pub use write::{CSV_HEADER, write_clickhouse, write_csv, write_jsonl};
 
-use crate::{AccessGrant, GrantKind};
+use crate::AccessGrant;
 
 /// What stands for everything beyond a bound, in place of a name. A tenant or key that has this very
 /// name is counted with it.
@@ -132,8 +132,10 @@ impl UsageAmounts {
     }
 }
 
-/// Where an answer came from.
+/// Where an answer came from. Its words stand in files and queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum UsageSource {
     /// An upstream was asked.
     Upstream,
@@ -145,23 +147,12 @@ pub enum UsageSource {
     Refused,
 }
 
-impl UsageSource {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Upstream, Self::Cache, Self::View, Self::Refused];
+wellhead_word::words!(UsageSource);
 
-    /// As files and queries name it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::Cache => "cache",
-            Self::View => "view",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-/// How calls ended for the client.
+/// How calls ended for the client. Its words stand in files and queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum UsageOutcome {
     /// With a result.
     Answered,
@@ -177,36 +168,14 @@ pub enum UsageOutcome {
     Abandoned,
 }
 
-impl UsageOutcome {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Answered,
-        Self::UpstreamError,
-        Self::Failed,
-        Self::Refused,
-        Self::Limited,
-        Self::Abandoned,
-    ];
-
-    /// As files and queries name it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::UpstreamError => "upstream_error",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-            Self::Limited => "limited",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
+wellhead_word::words!(UsageOutcome);
 
 /// What a row is about, but for its minute. Ordered by its names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageKey {
     /// The name of the tenant.
     pub tenant: Arc<str>,
-    /// What the key is: the [`kind_word`] of the grant, or [`OTHER`].
+    /// What the key is: the word of its [`GrantKind`](crate::GrantKind), or [`OTHER`].
     pub kind: &'static str,
     /// The public id of the grant.
     pub key: Arc<str>,
@@ -246,22 +215,11 @@ impl UsageKey {
     }
 }
 
-/// How files and queries name the kind of a grant.
-pub fn kind_word(kind: GrantKind) -> &'static str {
-    match kind {
-        GrantKind::Key => "key",
-        GrantKind::Token => "token",
-        GrantKind::Certificate => "certificate",
-        GrantKind::Network => "network",
-        GrantKind::Anonymous => "anonymous",
-    }
-}
-
 impl AccessGrant {
     fn usage_key(&self, record: &UsageRecord<'_>) -> UsageKey {
         UsageKey {
             tenant: Arc::clone(&self.tenant.name),
-            kind: kind_word(self.kind),
+            kind: self.kind.word(),
             key: Arc::clone(&self.id),
             chain: Arc::clone(record.chain),
             method: record.method,

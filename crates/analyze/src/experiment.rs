@@ -25,8 +25,9 @@ pub(crate) fn question(name: &str) -> &'static str {
     found.map_or("", |(_, question)| question)
 }
 
-/// What became of a try of `reach`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of a try of `reach`. Its words stand in records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum TryFate {
     /// Served.
     Served,
@@ -36,18 +37,4 @@ pub(crate) enum TryFate {
     Open,
 }
 
-impl TryFate {
-    /// As records have it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Served => "served",
-            Self::Refused => "refused",
-            Self::Open => "open",
-        }
-    }
-
-    /// By its word.
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::Served, Self::Refused, Self::Open].into_iter().find(|fate| fate.word() == word)
-    }
-}
+wellhead_word::words!(TryFate);

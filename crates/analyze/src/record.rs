@@ -186,7 +186,8 @@ pub struct WireRecord {
 }
 
 /// What can happen to a connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WireEvent {
     /// It is open.
@@ -246,13 +247,7 @@ pub enum WireEvent {
 impl WireEvent {
     /// Its kind, as in the records.
     pub fn word(&self) -> &'static str {
-        match self {
-            Self::Opened { .. } => "opened",
-            Self::Settings { .. } => "settings",
-            Self::Goaway { .. } => "goaway",
-            Self::Reset { .. } => "reset",
-            Self::Closed { .. } => "closed",
-        }
+        self.into()
     }
 }
 

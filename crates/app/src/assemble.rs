@@ -617,7 +617,7 @@ fn history(given: &config::History) -> ReachSettings {
     let config::History { state, blocks, logs, traces, range_max } = *given;
     let mut history = ReachSettings { range_max, ..ReachSettings::default() };
     for data in Data::ALL {
-        history.kept[*data as usize] = match data {
+        history.kept[data as usize] = match data {
             Data::State => state,
             Data::Blocks => blocks,
             Data::Logs => logs,

@@ -15,7 +15,8 @@ use wellhead_upstream::Upstream;
 use crate::config;
 
 /// Where a limit comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum LimitSource {
     /// Not set and not learnt.
     Default,
@@ -29,12 +30,7 @@ enum LimitSource {
 
 impl LimitSource {
     fn word(&self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Given => "given",
-            Self::Measured(_) => "measured",
-            Self::Learnt => "learnt",
-        }
+        self.into()
     }
 }
 
@@ -139,7 +135,7 @@ pub(crate) fn told(
     learn("idle_ms", caps.idle.map(millis));
     for data in Data::ALL {
         let kept = head.and_then(|head| {
-            let oldest = upstream.oldest(*data, Some(BlockNumber(head)), now)?;
+            let oldest = upstream.oldest(data, Some(BlockNumber(head)), now)?;
             Some((head + 1).saturating_sub(oldest.0) as f64)
         });
         // Block 0 of a chain that is shorter than what is kept is no limit.

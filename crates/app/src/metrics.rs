@@ -404,7 +404,7 @@ fn requests(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Encod
         encoder,
         "wellhead_http_refused",
         "Requests refused before they were read as JSON-RPC, by reason",
-        by("reason", HttpRefusal::all().map(|it| (it.word(), counts.refused(it)))),
+        by("reason", HttpRefusal::ALL.map(|it| (it.word(), counts.refused(it)))),
     )
 }
 

@@ -50,8 +50,9 @@ pub(crate) struct ReadConfig {
 pub(crate) const ACTIONS: [AdminAction; 1] =
     [AdminAction { name: "reload", method: "POST", path: "/reload", role: AdminRole::Operate }];
 
-/// Why the settings are read again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why the settings are read again. Its words stand in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ReloadCause {
     /// SIGHUP.
     Signal,
@@ -61,15 +62,7 @@ pub(crate) enum ReloadCause {
     Request,
 }
 
-impl ReloadCause {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::File => "file",
-            Self::Request => "request",
-        }
-    }
-}
+wellhead_word::words!(ReloadCause);
 
 /// Asks for a reload.
 #[derive(Debug)]

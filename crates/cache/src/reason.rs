@@ -2,8 +2,10 @@
 //!
 //! The words stand in a response header, in the metrics and in what `explain` says.
 
-/// Why an answer is kept, or why not.
+/// Why an answer is kept, or why not. Its words stand in metrics and `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     /// Kept: it depends on no block.
     Fixed,
@@ -59,67 +61,9 @@ pub enum Reason {
     TooLarge,
 }
 
+wellhead_word::words!(Reason);
+
 impl Reason {
-    /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 25] = [
-        Self::Fixed,
-        Self::Final,
-        Self::Canonical,
-        Self::Named,
-        Self::Head,
-        Self::Null,
-        Self::NotARead,
-        Self::Live,
-        Self::Pending,
-        Self::Unreadable,
-        Self::Tag,
-        Self::DuplicateKey,
-        Self::TooDeep,
-        Self::ParamsTooLarge,
-        Self::OddParams,
-        Self::Error,
-        Self::Unfinished,
-        Self::NullAnswer,
-        Self::NamesNoBlock,
-        Self::Unproven,
-        Self::UnknownBlock,
-        Self::Orphaned,
-        Self::HeadMoved,
-        Self::Off,
-        Self::TooLarge,
-    ];
-
-    /// The one word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Final => "final",
-            Self::Canonical => "canonical",
-            Self::Named => "named",
-            Self::Head => "head",
-            Self::Null => "null",
-            Self::NotARead => "not-a-read",
-            Self::Live => "live",
-            Self::Pending => "pending",
-            Self::Unreadable => "unreadable",
-            Self::Tag => "tag",
-            Self::DuplicateKey => "duplicate-key",
-            Self::TooDeep => "too-deep",
-            Self::ParamsTooLarge => "params-too-large",
-            Self::OddParams => "odd-params",
-            Self::Error => "error",
-            Self::Unfinished => "unfinished",
-            Self::NullAnswer => "null-answer",
-            Self::NamesNoBlock => "names-no-block",
-            Self::Unproven => "unproven",
-            Self::UnknownBlock => "unknown-block",
-            Self::Orphaned => "orphaned",
-            Self::HeadMoved => "head-moved",
-            Self::Off => "off",
-            Self::TooLarge => "too-large",
-        }
-    }
-
     /// Whether it is a reason to keep an answer.
     pub const fn is_kept(self) -> bool {
         match self {
@@ -146,12 +90,6 @@ impl Reason {
             | Self::Off
             | Self::TooLarge => false,
         }
-    }
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
     }
 }
 

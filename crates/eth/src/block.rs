@@ -6,23 +6,25 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::id::{BlockHash, BlockNumber};
-use crate::word::word_enum;
 
-word_enum! {
-    /// A block named by its role, which moves on as the chain grows.
-    pub enum BlockTag {
-        /// Genesis, or the oldest block the upstream still has.
-        Earliest = "earliest",
-        /// The newest canonical block.
-        Latest = "latest",
-        /// The newest block that an honest majority keeps.
-        Safe = "safe",
-        /// The newest block that can no longer be replaced.
-        Finalized = "finalized",
-        /// A block that does not exist yet, built from one upstream's own pool.
-        Pending = "pending",
-    }
+/// A block named by its role, which moves on as the chain grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum BlockTag {
+    /// Genesis, or the oldest block the upstream still has.
+    Earliest,
+    /// The newest canonical block.
+    Latest,
+    /// The newest block that an honest majority keeps.
+    Safe,
+    /// The newest block that can no longer be replaced.
+    Finalized,
+    /// A block that does not exist yet, built from one upstream's own pool.
+    Pending,
 }
+
+wellhead_word::words!(BlockTag);
 
 /// The text is none of the five tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn tags_are_exact_words() {
         for tag in BlockTag::ALL {
-            assert_eq!(tag.word().parse(), Ok(*tag));
+            assert_eq!(tag.word().parse(), Ok(tag));
         }
         for text in ["", "Latest", "latest ", "0x1"] {
             assert_eq!(text.parse::<BlockTag>(), Err(UnknownTag), "{text:?}");

@@ -25,7 +25,6 @@ mod param;
 mod pin;
 mod table;
 mod transaction;
-mod word;
 
 pub use at_hash::BY_HASH_METHODS;
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};

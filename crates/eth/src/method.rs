@@ -7,79 +7,90 @@
 
 use crate::block::BlockRef;
 use crate::param::BlockParam;
-use crate::word::word_enum;
 
-word_enum! {
-    /// What a call does, and so which way it takes through the proxy.
-    pub enum Effect {
-        /// Changes nothing: any upstream may answer, another may be asked again.
-        Read = "read",
-        /// Hands over one signed transaction and answers its hash: may go to
-        /// several upstreams, "already known" is a success.
-        Broadcast = "broadcast",
-        /// Changes one upstream, or uses a key or a relay of its own: goes to
-        /// one upstream, never again once it may have been sent.
-        Write = "write",
-        /// Starts or ends a subscription on a connection.
-        Subscribe = "subscribe",
-        /// Makes a filter that is kept here, and survives every upstream.
-        Filter = "filter",
-        /// Speaks of a filter that may live in one upstream; see [`StickyRole`].
-        Sticky = "sticky",
-        /// Answered from what we know, without an upstream.
-        Local = "local",
-    }
+/// What a call does, and so which way it takes through the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Effect {
+    /// Changes nothing: any upstream may answer, another may be asked again.
+    Read,
+    /// Hands over one signed transaction and answers its hash: may go to
+    /// several upstreams, "already known" is a success.
+    Broadcast,
+    /// Changes one upstream, or uses a key or a relay of its own: goes to
+    /// one upstream, never again once it may have been sent.
+    Write,
+    /// Starts or ends a subscription on a connection.
+    Subscribe,
+    /// Makes a filter that is kept here, and survives every upstream.
+    Filter,
+    /// Speaks of a filter that may live in one upstream; see [`StickyRole`].
+    Sticky,
+    /// Answered from what we know, without an upstream.
+    Local,
 }
 
-word_enum! {
-    /// What a sticky call does with the filter.
-    pub enum StickyRole {
-        /// Makes a filter: any upstream may, and is remembered.
-        Create = "create",
-        /// Reads a filter: only the upstream that made it can.
-        Use = "use",
-        /// Ends a filter: the upstream that made it, then it can be forgotten.
-        Drop = "drop",
-    }
+wellhead_word::words!(Effect);
+
+/// What a sticky call does with the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum StickyRole {
+    /// Makes a filter: any upstream may, and is remembered.
+    Create,
+    /// Reads a filter: only the upstream that made it can.
+    Use,
+    /// Ends a filter: the upstream that made it, then it can be forgotten.
+    Drop,
 }
 
-word_enum! {
-    /// How long an answer stays true.
-    pub enum Finality {
-        /// For ever, whatever the chain does.
-        Fixed = "fixed",
-        /// As long as the block that the call refers to is canonical.
-        Block = "block",
-        /// Found by hash: as long as the block in which it was found is
-        /// canonical; not at all while it is pending.
-        Inclusion = "inclusion",
-        /// Until the next head.
-        Head = "head",
-        /// Not at all: depends on the upstream, its pool, or the time.
-        Live = "live",
-    }
+wellhead_word::words!(StickyRole);
+
+/// How long an answer stays true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Finality {
+    /// For ever, whatever the chain does.
+    Fixed,
+    /// As long as the block that the call refers to is canonical.
+    Block,
+    /// Found by hash: as long as the block in which it was found is
+    /// canonical; not at all while it is pending.
+    Inclusion,
+    /// Until the next head.
+    Head,
+    /// Not at all: depends on the upstream, its pool, or the time.
+    Live,
 }
 
-word_enum! {
-    /// Roughly what a call costs an upstream: for time limits and for weighing,
-    /// where nothing better is known.
-    pub enum CostClass {
-        /// From memory or by one key.
-        Light = "light",
-        /// Reads the state of a few accounts.
-        State = "state",
-        /// Reads a block with what belongs to it.
-        Block = "block",
-        /// Executes code.
-        Call = "call",
-        /// Searches: grows with the range.
-        Logs = "logs",
-        /// Executes again, with every step recorded.
-        Trace = "trace",
-        /// Changes something.
-        Write = "write",
-    }
+wellhead_word::words!(Finality);
+
+/// Roughly what a call costs an upstream: for time limits and for weighing,
+/// where nothing better is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum CostClass {
+    /// From memory or by one key.
+    Light,
+    /// Reads the state of a few accounts.
+    State,
+    /// Reads a block with what belongs to it.
+    Block,
+    /// Executes code.
+    Call,
+    /// Searches: grows with the range.
+    Logs,
+    /// Executes again, with every step recorded.
+    Trace,
+    /// Changes something.
+    Write,
 }
+
+wellhead_word::words!(CostClass);
 
 impl CostClass {
     /// Whether calls of this class, searches of logs and traces, differ so much in what they cost
@@ -92,34 +103,40 @@ impl CostClass {
     }
 }
 
-word_enum! {
-    /// Which clients a method is meant for.
-    pub enum Access {
-        /// Every client.
-        Public = "public",
-        /// The operator of the node: steers or stops it, writes or reads its files, shows its
-        /// insides.
-        Admin = "admin",
-        /// The owner of the keys that the node holds: uses, makes or shows them.
-        Keys = "keys",
-        /// For tests on a private chain: manipulates it.
-        Dev = "dev",
-    }
+/// Which clients a method is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Access {
+    /// Every client.
+    Public,
+    /// The operator of the node: steers or stops it, writes or reads its files, shows its
+    /// insides.
+    Admin,
+    /// The owner of the keys that the node holds: uses, makes or shows them.
+    Keys,
+    /// For tests on a private chain: manipulates it.
+    Dev,
 }
 
-word_enum! {
-    /// Kinds of data of which an upstream keeps more or less.
-    pub enum Data {
-        /// Balances, code, storage: what calls are made on.
-        State = "state",
-        /// Headers and transactions.
-        Blocks = "blocks",
-        /// Logs, and the receipts that they are in.
-        Logs = "logs",
-        /// Traces.
-        Traces = "traces",
-    }
+wellhead_word::words!(Access);
+
+/// Kinds of data of which an upstream keeps more or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Data {
+    /// Balances, code, storage: what calls are made on.
+    State,
+    /// Headers and transactions.
+    Blocks,
+    /// Logs, and the receipts that they are in.
+    Logs,
+    /// Traces.
+    Traces,
 }
+
+wellhead_word::words!(Data);
 
 impl Data {
     /// What calls of this class read; `None` where that belongs to no block.

@@ -1,9 +1,11 @@
 //! Where keys come from.
 
-/// Where keys come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where keys come from. Its words stand in pages about keys and the state file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum KeyOrigin {
     /// `access.keys.list`.
+    #[strum(serialize = "config")]
     Settings,
     /// `access.keys.file`.
     File,
@@ -11,19 +13,11 @@ pub enum KeyOrigin {
     Redis,
 }
 
+wellhead_word::words!(KeyOrigin);
+
 impl KeyOrigin {
-    pub(crate) const ALL: [Self; 3] = [Self::Settings, Self::File, Self::Redis];
     pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// Those of which it is remembered what has ended for good.
     pub const REMEMBERED: [Self; 2] = [Self::File, Self::Redis];
-
-    /// As pages about keys, and the state file, name it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Settings => "config",
-            Self::File => "file",
-            Self::Redis => "redis",
-        }
-    }
 }

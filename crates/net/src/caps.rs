@@ -98,26 +98,21 @@ pub(crate) enum Manner {
 }
 
 /// How the streams that one HTTP/2 connection bears were learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Its words stand in metrics and the status page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
 pub enum Lesson {
     /// The upstream refused a stream above this number.
+    #[strum(serialize = "refused")]
     Refusal,
     /// The connection died when it carried this number of streams.
+    #[strum(serialize = "died")]
     Death,
     /// Several connections ended with GOAWAY at about this number of streams.
+    #[strum(serialize = "goaway")]
     Goaways,
 }
 
-impl Lesson {
-    /// A stable word for metrics and the status page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Refusal => "refused",
-            Self::Death => "died",
-            Self::Goaways => "goaway",
-        }
-    }
-}
+wellhead_word::words!(Lesson);
 
 /// What one HTTP/2 connection to an upstream was found to bear, from how connections
 /// ended. `None` where nothing speaks for a bound; the settings hold besides.

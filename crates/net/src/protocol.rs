@@ -1,7 +1,8 @@
 //! Words for connections that counters, journal and pool share: which protocol, and why it ended.
 
-/// The protocol of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The protocol of a connection. Its words stand in metrics and the status page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Protocol {
     /// HTTP/1.1.
     H1,
@@ -11,22 +12,11 @@ pub enum Protocol {
     Ws,
 }
 
-impl Protocol {
-    /// All of them, for the metrics.
-    pub const ALL: [Self; 3] = [Self::H1, Self::H2, Self::Ws];
+wellhead_word::words!(Protocol);
 
-    /// A stable word for metrics and the status page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::H1 => "h1",
-            Self::H2 => "h2",
-            Self::Ws => "ws",
-        }
-    }
-}
-
-/// Why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Why a connection ended. Its words stand in metrics and records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum CloseReason {
     /// The peer closed it, or it broke.
@@ -45,31 +35,9 @@ pub enum CloseReason {
     Shutdown,
 }
 
+wellhead_word::words!(CloseReason);
+
 impl CloseReason {
-    /// All reasons, for the metrics.
-    pub const ALL: [Self; 7] = [
-        Self::Peer,
-        Self::Idle,
-        Self::Replaced,
-        Self::Abandoned,
-        Self::Stuck,
-        Self::BadAnswer,
-        Self::Shutdown,
-    ];
-
-    /// A stable word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Peer => "peer",
-            Self::Idle => "idle",
-            Self::Replaced => "replaced",
-            Self::Abandoned => "abandoned",
-            Self::Stuck => "stuck",
-            Self::BadAnswer => "bad_answer",
-            Self::Shutdown => "shutdown",
-        }
-    }
-
     pub(crate) fn from_index(index: u8) -> Self {
         Self::ALL.get(usize::from(index)).copied().unwrap_or(Self::Peer)
     }

@@ -70,8 +70,9 @@ pub struct TraceRules {
     pub per_second: u32,
 }
 
-/// Why a trace is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a trace is kept. Its words stand in the attribute `wellhead.trace.cause`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum TraceCause {
     /// It was drawn.
     Sample,
@@ -85,21 +86,11 @@ pub(crate) enum TraceCause {
     Slow,
 }
 
-impl TraceCause {
-    /// As the attribute `wellhead.trace.cause` says it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Parent => "parent",
-            Self::Error => "error",
-            Self::Hedged => "hedged",
-            Self::Slow => "slow",
-        }
-    }
-}
+wellhead_word::words!(TraceCause);
 
-/// Why a trace that was kept is not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a trace that was kept is not sent. Its words stand in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum TraceLoss {
     /// More were kept for their cause than may be in a second.
@@ -112,20 +103,7 @@ pub enum TraceLoss {
     Refused,
 }
 
-impl TraceLoss {
-    /// All of them, in the order of their counters.
-    pub const ALL: [Self; 4] = [Self::Rate, Self::QueueFull, Self::Undelivered, Self::Refused];
-
-    /// A stable word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::QueueFull => "queue_full",
-            Self::Undelivered => "undelivered",
-            Self::Refused => "refused",
-        }
-    }
-}
+wellhead_word::words!(TraceLoss);
 
 /// What became of traces that were kept.
 #[derive(Debug, Default)]

@@ -76,8 +76,8 @@ pub struct ServerCounts {
     pub compressed_total: u64,
     /// Large answers sent uncompressed because all compression jobs were busy.
     pub compression_skipped_total: u64,
-    /// Refusals, in the order of [`HttpRefusal::all`].
-    pub refused: [u64; HttpRefusal::COUNT],
+    /// Refusals, in the order of [`HttpRefusal::ALL`].
+    pub refused: [u64; HttpRefusal::ALL.len()],
 }
 
 impl ServerCounts {
@@ -135,7 +135,7 @@ pub(crate) struct ServerCounters {
     pub(crate) answers_waiting_bytes: Held,
     pub(crate) compressed: AtomicU64,
     pub(crate) compression_skipped: AtomicU64,
-    refused: [AtomicU64; HttpRefusal::COUNT],
+    refused: [AtomicU64; HttpRefusal::ALL.len()],
     statuses: [AtomicU64; STATUSES.len() + 1],
 }
 

@@ -66,8 +66,9 @@ impl ProxyProtocol {
     }
 }
 
-/// Why a connection that has to say where it comes from was closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a connection that has to say where it comes from was closed. Its words stand in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum ProxyFailure {
     /// The header was not there in time.
     Slow,
@@ -83,23 +84,7 @@ pub enum ProxyFailure {
     Full,
 }
 
-impl ProxyFailure {
-    /// All of them, in the order of their counts.
-    pub const ALL: [Self; 6] =
-        [Self::Slow, Self::Left, Self::Missing, Self::Malformed, Self::Untrusted, Self::Full];
-
-    /// How it is called in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Slow => "slow",
-            Self::Left => "left",
-            Self::Missing => "missing",
-            Self::Malformed => "malformed",
-            Self::Untrusted => "untrusted",
-            Self::Full => "full",
-        }
-    }
-}
+wellhead_word::words!(ProxyFailure);
 
 /// What the beginning of a connection said.
 #[derive(Debug, PartialEq, Eq)]

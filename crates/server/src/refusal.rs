@@ -8,24 +8,15 @@ use http::StatusCode;
 
 use crate::Settings;
 
-/// Declares the refusals, so that the status, the code, the word and the message of each stand in one place.
+/// Declares the refusals, so that the status, the code and the message of each stand in one place.
 macro_rules! refusals {
-    ($($(#[$doc:meta])* $refusal:ident = $status:ident, $code:literal, $word:literal, $message:literal;)+) => {
+    ($($(#[$doc:meta])* $refusal:ident = $status:ident, $code:literal, $message:literal;)+) => {
         /// Why a request or a connection was turned away before any handler saw it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+        #[strum(serialize_all = "snake_case")]
         pub enum HttpRefusal { $($(#[$doc])* $refusal,)+ }
 
         impl HttpRefusal {
-            const ALL: [Self; Self::COUNT] = [$(Self::$refusal),+];
-
-            /// How many there are.
-            pub const COUNT: usize = [$($word),+].len();
-
-            /// A stable word for metrics and logs.
-            pub fn word(self) -> &'static str {
-                match self { $(Self::$refusal => $word),+ }
-            }
-
             /// The HTTP status it is answered with.
             pub fn status(self) -> StatusCode {
                 match self { $(Self::$refusal => StatusCode::$status),+ }
@@ -48,86 +39,83 @@ macro_rules! refusals {
 // be read as JSON, -32005 a limit (try again later), -32603 a fault of ours.
 refusals! {
     /// The bytes are not HTTP/1, or could be understood in two ways.
-    NotHttp = BAD_REQUEST, -32600, "not_http",
+    NotHttp = BAD_REQUEST, -32600,
         "this is not an HTTP request, or one that could be understood in two ways";
     /// The head is longer than `head_bytes_max`, or has more than 100 lines.
-    HeadTooLong = REQUEST_HEADER_FIELDS_TOO_LARGE, -32600, "head_too_long",
+    HeadTooLong = REQUEST_HEADER_FIELDS_TOO_LARGE, -32600,
         "the head of the request is longer than {head_bytes_max} bytes or has more than 100 headers";
     /// The path has more than one segment, or one that cannot name a chain.
-    NotFound = NOT_FOUND, -32600, "not_found",
+    NotFound = NOT_FOUND, -32600,
         "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id";
     /// The name in `Host` is not one that the listener answers to.
-    WrongHost = FORBIDDEN, -32600, "wrong_host",
+    WrongHost = FORBIDDEN, -32600,
         "the name in the Host header is not one that this address answers to: the setting `hosts` lists them";
     /// No key, and the setting `access.anonymous` allows none.
-    NoKey = UNAUTHORIZED, -32001, "no_key",
+    NoKey = UNAUTHORIZED, -32001,
         "a key is needed: send it in the path, as x-api-key or as Authorization: Bearer";
     /// There is no such key or token, or it is not valid at this time.
-    BadKey = UNAUTHORIZED, -32001, "bad_key",
+    BadKey = UNAUTHORIZED, -32001,
         "no valid key: it is unknown, expired or revoked";
     /// Two different keys.
-    ManyKeys = UNAUTHORIZED, -32001, "many_keys",
+    ManyKeys = UNAUTHORIZED, -32001,
         "the request carries two different keys: send one";
     /// The client may not call: its address, or the key from this address or web page.
-    CallerDenied = FORBIDDEN, -32001, "caller_denied",
+    CallerDenied = FORBIDDEN, -32001,
         "this client may not call from its address or web page";
     /// The keys were not heard of for too long.
-    KeysUnknown = SERVICE_UNAVAILABLE, -32001, "keys_unknown",
+    KeysUnknown = SERVICE_UNAVAILABLE, -32001,
         "keys cannot be checked now: try again later";
     /// Anything but POST (and OPTIONS, when CORS is on).
-    MethodNotAllowed = METHOD_NOT_ALLOWED, -32600, "method_not_allowed",
+    MethodNotAllowed = METHOD_NOT_ALLOWED, -32600,
         "this is a JSON-RPC endpoint: send calls with POST";
     /// A browser asks whether a page may call that is not listed.
-    OriginRefused = FORBIDDEN, -32600, "origin_refused",
+    OriginRefused = FORBIDDEN, -32600,
         "web pages of this origin may not call: the setting `cors.origins` lists those that may";
     /// An upgrade to WebSocket where there is none: over HTTP/2 or HTTP/1.0.
-    NoUpgrade = BAD_REQUEST, -32600, "no_upgrade",
+    NoUpgrade = BAD_REQUEST, -32600,
         "a WebSocket connection begins with an upgrade over HTTP/1.1";
     /// An upgrade to WebSocket that RFC 6455 does not allow.
     // Sent with the reason instead.
-    BadUpgrade = BAD_REQUEST, -32600, "bad_upgrade",
+    BadUpgrade = BAD_REQUEST, -32600,
         "this is not an upgrade to WebSocket as RFC 6455 describes it";
     /// The content type is not JSON.
-    NotJson = UNSUPPORTED_MEDIA_TYPE, -32600, "not_json",
+    NotJson = UNSUPPORTED_MEDIA_TYPE, -32600,
         "the content type must be application/json, in UTF-8";
     /// What `x-wellhead-block` says is no number.
-    BadBlock = BAD_REQUEST, -32600, "bad_block",
+    BadBlock = BAD_REQUEST, -32600,
         "the header x-wellhead-block must be a decimal number: 0, or what an answer said";
     /// A content encoding other than gzip.
-    UnsupportedEncoding = UNSUPPORTED_MEDIA_TYPE, -32600, "unsupported_encoding",
+    UnsupportedEncoding = UNSUPPORTED_MEDIA_TYPE, -32600,
         "the content encoding must be gzip or none";
     /// More than `body_bytes_max`, as announced, as sent or as inflated.
-    BodyTooLarge = PAYLOAD_TOO_LARGE, -32600, "body_too_large",
+    BodyTooLarge = PAYLOAD_TOO_LARGE, -32600,
         "the body is larger than {body_bytes_max} bytes";
     /// Not complete within `body_timeout`.
-    BodySlow = REQUEST_TIMEOUT, -32600, "body_slow",
+    BodySlow = REQUEST_TIMEOUT, -32600,
         "the body did not arrive within {body_timeout}";
     /// Ended early, or is not what its content encoding says.
-    BodyBroken = BAD_REQUEST, -32700, "body_broken",
+    BodyBroken = BAD_REQUEST, -32700,
         "the body ended early or is not what its content encoding says";
     /// `connections_max` connections are open.
-    ConnectionsFull = SERVICE_UNAVAILABLE, -32005, "connections_full",
+    ConnectionsFull = SERVICE_UNAVAILABLE, -32005,
         "too many open connections: try again later";
     /// The client's address has `connections_per_peer_max` connections open.
-    PeerFull = TOO_MANY_REQUESTS, -32005, "peer_full",
+    PeerFull = TOO_MANY_REQUESTS, -32005,
         "too many open connections from this address: close some, or try again later";
     /// `requests_max` requests are under way.
-    RequestsFull = SERVICE_UNAVAILABLE, -32005, "requests_full",
+    RequestsFull = SERVICE_UNAVAILABLE, -32005,
         "too many requests under way: try again later";
     /// Bodies under way hold `bodies_bytes_max`.
-    BodiesFull = SERVICE_UNAVAILABLE, -32005, "bodies_full",
+    BodiesFull = SERVICE_UNAVAILABLE, -32005,
         "too much request data under way: try again later";
     /// The handler panicked.
-    HandlerFailed = INTERNAL_SERVER_ERROR, -32603, "handler_failed",
+    HandlerFailed = INTERNAL_SERVER_ERROR, -32603,
         "internal error";
 }
 
-impl HttpRefusal {
-    /// All of them, in the order of [`crate::ServerCounts::refused`].
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter()
-    }
+wellhead_word::words!(HttpRefusal);
 
+impl HttpRefusal {
     /// Whether the same request may succeed a little later.
     pub fn passes(self) -> bool {
         matches!(self.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
@@ -179,7 +167,7 @@ pub(crate) fn refusal_body(code: i64, message: &str) -> Bytes {
 
 /// The bodies of all refusals, ready to send.
 #[derive(Debug)]
-pub(crate) struct RefusalBodies([Bytes; HttpRefusal::COUNT]);
+pub(crate) struct RefusalBodies([Bytes; HttpRefusal::ALL.len()]);
 
 impl RefusalBodies {
     pub(crate) fn new(settings: &Settings) -> Self {
@@ -204,7 +192,7 @@ mod tests {
 
     #[test]
     fn rows_are_in_the_order_of_the_variants() {
-        for (index, refusal) in HttpRefusal::all().enumerate() {
+        for (index, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
             assert_eq!(refusal.index(), index, "{refusal:?}");
         }
     }
@@ -212,7 +200,7 @@ mod tests {
     #[test]
     fn every_body_is_a_json_rpc_error() {
         let bodies = RefusalBodies::new(&Settings::default());
-        for refusal in HttpRefusal::all() {
+        for refusal in HttpRefusal::ALL {
             let body: serde_json::Value = serde_json::from_slice(&bodies.of(refusal)).unwrap();
             assert_eq!(body["jsonrpc"], "2.0");
             assert!(body["id"].is_null() && body.as_object().unwrap().contains_key("id"));
@@ -224,8 +212,11 @@ mod tests {
 
     #[test]
     fn only_overload_passes() {
-        let passing: Vec<_> =
-            HttpRefusal::all().filter(|refusal| refusal.passes()).map(HttpRefusal::word).collect();
+        let passing: Vec<_> = HttpRefusal::ALL
+            .into_iter()
+            .filter(|refusal| refusal.passes())
+            .map(HttpRefusal::word)
+            .collect();
         assert_eq!(
             passing,
             ["keys_unknown", "connections_full", "peer_full", "requests_full", "bodies_full"]

@@ -369,8 +369,9 @@ pub(crate) fn client_names(stream: &TlsStream<TcpStream>) -> Option<Box<[ClientN
     Some(certificate::names(own))
 }
 
-/// Why there was no handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why there was no handshake. Its words stand in metrics and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum HandshakeFailure {
     /// It was not done in time.
     Slow,
@@ -383,28 +384,15 @@ pub enum HandshakeFailure {
     Disagreed,
     /// The client had no certificate and needs one, or one that is not valid, not of an authority
     /// that is trusted, or revoked.
+    #[strum(serialize = "client_certificate")]
     Uncertified,
     /// Too many were under way: it was not begun, or gave way to another.
     Full,
 }
 
+wellhead_word::words!(HandshakeFailure);
+
 impl HandshakeFailure {
-    /// All of them, in the order of their counts.
-    pub const ALL: [Self; 6] =
-        [Self::Slow, Self::Left, Self::NotTls, Self::Disagreed, Self::Uncertified, Self::Full];
-
-    /// How it is called in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Slow => "slow",
-            Self::Left => "left",
-            Self::NotTls => "not_tls",
-            Self::Disagreed => "disagreed",
-            Self::Uncertified => "client_certificate",
-            Self::Full => "full",
-        }
-    }
-
     /// What an error of [`Tls::accept`] means.
     pub(crate) fn of(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {

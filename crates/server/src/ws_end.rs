@@ -2,54 +2,37 @@
 
 use wellhead_websocket::{CloseCode, FrameError};
 
-/// How a WebSocket connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a WebSocket connection ended. Its words stand in metrics and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum WsEnd {
     /// The client closed it.
     Client,
     /// The client was gone without a close.
     Lost,
     /// 1002: the client broke the protocol.
+    #[strum(serialize = "1002")]
     Protocol,
     /// 1007: text that is not UTF-8.
+    #[strum(serialize = "1007")]
     InvalidText,
     /// 1008: the client let too many answers wait, sent a message in too many fragments, or may not go on.
+    #[strum(serialize = "1008")]
     Policy,
     /// 1009: a message is too big.
+    #[strum(serialize = "1009")]
     TooBig,
     /// 1012: the drain.
+    #[strum(serialize = "1012")]
     Restart,
     /// 1013: too many connections, too much request data under way, or keys that cannot be checked.
+    #[strum(serialize = "1013")]
     Overload,
 }
 
+wellhead_word::words!(WsEnd);
+
 impl WsEnd {
-    /// All of them, in the order of [`crate::ServerCounts::websocket_ended`].
-    pub const ALL: [Self; 8] = [
-        Self::Client,
-        Self::Lost,
-        Self::Protocol,
-        Self::InvalidText,
-        Self::Policy,
-        Self::TooBig,
-        Self::Restart,
-        Self::Overload,
-    ];
-
-    /// A stable word for metrics and logs.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Lost => "lost",
-            Self::Protocol => "1002",
-            Self::InvalidText => "1007",
-            Self::Policy => "1008",
-            Self::TooBig => "1009",
-            Self::Restart => "1012",
-            Self::Overload => "1013",
-        }
-    }
-
     /// The end that a refused frame leads to.
     pub(crate) fn of(error: FrameError) -> Self {
         match error.close_code() {

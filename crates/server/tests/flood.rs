@@ -74,7 +74,7 @@ async fn everybody_gets_his_own_answer_and_everything_is_given_back() {
     assert_eq!(counts.accepted_total, CLIENTS as u64);
     assert_eq!(counts.http1_total, CLIENTS as u64);
     assert_eq!((counts.connections_open, counts.requests_open, counts.http1_open), (0, 0, 0));
-    assert_eq!(counts.refused, [0; wellhead_server::HttpRefusal::COUNT]);
+    assert_eq!(counts.refused, [0; wellhead_server::HttpRefusal::ALL.len()]);
 }
 
 #[tokio::test]

@@ -46,11 +46,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn preset(name: &str) -> Result<ProviderDials, String> {
-    match (name, Preset::named(name)) {
+    match (name, Preset::from_word(name)) {
         ("unlimited", _) => Ok(ProviderDials::default()),
         (_, Some(preset)) => Ok(preset.dials()),
         (_, None) => {
-            let known = Preset::ALL.map(Preset::name).join("`, `");
+            let known = Preset::ALL.map(Preset::word).join("`, `");
             Err(format!("no preset `{name}`: `unlimited`, `{known}`"))
         }
     }

@@ -28,8 +28,9 @@ const STEP_MAX: usize = 256 << 10;
 /// they must never be what fills the ceiling.
 const WAITING_MAX: usize = 64;
 
-/// What became of an answer for which there was no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of an answer for which there was no room. Its words stand in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum Shortage {
     /// It was passed on as it arrived, earlier than it would have been.
@@ -40,19 +41,7 @@ pub enum Shortage {
     Refused,
 }
 
-impl Shortage {
-    /// All of them, in the order of their counters.
-    pub const ALL: [Self; 3] = [Self::Flowed, Self::Waited, Self::Refused];
-
-    /// A stable word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Flowed => "flowed",
-            Self::Waited => "waited",
-            Self::Refused => "refused",
-        }
-    }
-}
+wellhead_word::words!(Shortage);
 
 /// The bound, and what is held below it.
 #[derive(Debug)]

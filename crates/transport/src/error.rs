@@ -14,8 +14,9 @@ pub enum Sent {
     Maybe,
 }
 
-/// What went wrong on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What went wrong on the way. Its words stand in metrics, the trail and records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum TransportErrorKind {
     /// The host name did not resolve.
     Dns,
@@ -41,24 +42,7 @@ pub enum TransportErrorKind {
     NoRoom,
 }
 
-impl TransportErrorKind {
-    /// A stable word for metrics and the trail.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Dns => "dns",
-            Self::Connect => "connect",
-            Self::Tls => "tls",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::Timeout => "timeout",
-            Self::Closed => "closed",
-            Self::Truncated => "truncated",
-            Self::Protocol => "protocol",
-            Self::TooLarge => "too_large",
-            Self::PoolFull => "pool_full",
-            Self::NoRoom => "no_room",
-        }
-    }
-}
+wellhead_word::words!(TransportErrorKind);
 
 /// An exchange that brought no complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

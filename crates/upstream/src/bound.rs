@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// What keeps a call from an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What keeps a call from an upstream. Its words stand in metrics, status and the trail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Bound {
     /// It asked for a pause.
     Pause,
@@ -38,47 +39,9 @@ pub enum Bound {
     BulkyShare,
 }
 
+wellhead_word::words!(Bound);
+
 impl Bound {
-    /// All of them, in the order of their counters.
-    pub const ALL: [Self; 15] = [
-        Self::Pause,
-        Self::MethodPause,
-        Self::Study,
-        Self::Day,
-        Self::Month,
-        Self::Credits,
-        Self::Calls,
-        Self::LearntRate,
-        Self::MethodRate,
-        Self::InFlight,
-        Self::LearntLimit,
-        Self::ClientShare,
-        Self::Queue,
-        Self::Connections,
-        Self::BulkyShare,
-    ];
-
-    /// A stable word for metrics, status and the trail.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::MethodPause => "method_pause",
-            Self::Study => "study",
-            Self::Day => "day",
-            Self::Month => "month",
-            Self::Credits => "credits",
-            Self::Calls => "calls",
-            Self::LearntRate => "learnt_rate",
-            Self::MethodRate => "method_rate",
-            Self::InFlight => "in_flight",
-            Self::LearntLimit => "learnt_limit",
-            Self::ClientShare => "client_share",
-            Self::Queue => "queue",
-            Self::Connections => "connections",
-            Self::BulkyShare => "bulky_share",
-        }
-    }
-
     /// Whether it ends when a call ends, and so perhaps sooner than was said.
     pub fn is_place(self) -> bool {
         match self {

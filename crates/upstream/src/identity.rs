@@ -40,8 +40,10 @@ impl fmt::Debug for UpstreamId {
     }
 }
 
-/// Which upstreams are asked first: all of a tier before any of the next.
+/// Which upstreams are asked first: all of a tier before any of the next. Its words stand in status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Tier {
     /// Own upstreams, or the provider that is paid for.
     #[default]
@@ -52,16 +54,7 @@ pub enum Tier {
     Public,
 }
 
-impl Tier {
-    /// The word of the settings.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Fallback => "fallback",
-            Self::Public => "public",
-        }
-    }
-}
+wellhead_word::words!(Tier);
 
 /// Which methods may be sent: an empty `allow` is everything, and `deny` wins, in whatever case a
 /// method is written.

@@ -13,8 +13,9 @@ use wellhead_eth::{MethodGlob, MethodRow, MethodTable};
 
 const CATALOGUE: &str = include_str!("../data/providers.toml");
 
-/// How a provider meters a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// How a provider meters a rate. Its words stand in the reference page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Meter {
     /// A bucket that fills within the window.
@@ -22,19 +23,11 @@ pub enum Meter {
     /// A window that slides, or whose begin we do not see.
     Window,
     /// A window that opens with its first call.
+    #[strum(serialize = "fixed window")]
     Fixed,
 }
 
-impl Meter {
-    /// A word for the reference page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Bucket => "bucket",
-            Self::Window => "window",
-            Self::Fixed => "fixed window",
-        }
-    }
-}
+wellhead_word::words!(Meter);
 
 /// How the rate is metered, whatever it is.
 #[derive(Debug, Clone, Deserialize)]

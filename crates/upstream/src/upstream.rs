@@ -57,7 +57,10 @@ pub enum Standing {
 }
 
 /// Whether an upstream can take a call now, the best first.
+/// Its words stand in metrics, status and the trail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Condition {
     /// Yes.
     Ready,
@@ -83,22 +86,9 @@ pub enum Condition {
     WrongChain,
 }
 
-impl Condition {
-    /// All of them, the best first.
-    pub const ALL: [Self; 11] = [
-        Self::Ready,
-        Self::Throttled,
-        Self::HalfOpen,
-        Self::Syncing,
-        Self::BreakerOpen,
-        Self::OutOfService,
-        Self::Overspent,
-        Self::Spent,
-        Self::Draining,
-        Self::Unverified,
-        Self::WrongChain,
-    ];
+wellhead_word::words!(Condition);
 
+impl Condition {
     /// Whether a call may go there when nothing better is left.
     pub fn is_last_resort(self) -> bool {
         match self {
@@ -110,23 +100,6 @@ impl Condition {
             | Self::OutOfService
             | Self::Overspent => true,
             Self::Spent | Self::Draining | Self::Unverified | Self::WrongChain => false,
-        }
-    }
-
-    /// A stable word for metrics, status and the trail.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Throttled => "throttled",
-            Self::HalfOpen => "half_open",
-            Self::Syncing => "syncing",
-            Self::BreakerOpen => "breaker_open",
-            Self::OutOfService => "out_of_service",
-            Self::Overspent => "overspent",
-            Self::Spent => "spent",
-            Self::Draining => "draining",
-            Self::Unverified => "unverified",
-            Self::WrongChain => "wrong_chain",
         }
     }
 }

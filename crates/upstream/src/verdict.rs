@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// What a reply is, in one word.
+/// What a reply is, in one word. Its words stand in metrics, logs, the trail, rule files and records.
 ///
 /// Every consequence of a class is a column of one table, so that a new class has to define all of
 /// them. A `match` over the classes in another module is a separate decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum VerdictClass {
     /// A result.
     Answer,
@@ -52,10 +54,14 @@ pub enum VerdictClass {
     Unknown,
 }
 
-/// The party that caused a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+wellhead_word::words!(VerdictClass);
+
+/// The party that caused a verdict. Its words stand in the reference page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Doing {
     /// Nothing went wrong.
+    #[strum(serialize = "–")]
     NoParty,
     /// The author of the request.
     Caller,
@@ -67,9 +73,12 @@ pub enum Doing {
     Operator,
 }
 
+wellhead_word::words!(Doing);
+
 /// Whether another upstream may do better. The method table's `Effect` decides whether
-/// the call may be repeated at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// the call may be repeated at all. Its words stand in rule files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum TryElsewhere {
     /// The reply is final.
     No,
@@ -79,8 +88,11 @@ pub enum TryElsewhere {
     Yes,
 }
 
-/// What a verdict says about the health of the upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+wellhead_word::words!(TryElsewhere);
+
+/// What a verdict says about the health of the upstream. Its words stand in rule files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum HealthEffect {
     /// It works.
     Good,
@@ -96,10 +108,11 @@ pub enum HealthEffect {
     OutOfService,
 }
 
+wellhead_word::words!(HealthEffect);
+
 /// Everything that follows from a class.
 struct ClassFacts {
     class: VerdictClass,
-    word: &'static str,
     client_code: i64,
     doing: Doing,
     elsewhere: TryElsewhere,
@@ -172,12 +185,11 @@ macro_rules! mark {
 
 macro_rules! table {
     ($(
-        $class:ident $word:literal $code:literal $doing:ident $elsewhere:ident $health:ident
+        $class:ident $code:literal $doing:ident $elsewhere:ident $health:ident
         $telling:literal [$($mark:tt)+] $about:literal;
     )+) => {
         [$(ClassFacts {
             class: VerdictClass::$class,
-            word: $word,
             client_code: $code,
             doing: Doing::$doing,
             elsewhere: TryElsewhere::$elsewhere,
@@ -192,41 +204,41 @@ macro_rules! table {
 /// The marks of a class are in the order of [`Marks`].
 #[rustfmt::skip]
 static TABLE: [ClassFacts; 16] = table! {
-    // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr ha
-    Answer              "answer"                   0 NoParty  No   Good         30   [+ + + + - - - - - - -]
+    // class              code whose    elsewhere health telling   rd me ac ch ca up un pa fa pr ha
+    Answer                   0 NoParty  No   Good         30   [+ + + + - - - - - - -]
         "a result";
     // A client that polls for a receipt gets null from every upstream: calling all of them each time
     // would multiply its load.
-    Null                "null"                     0 NoParty  Once Neutral      20   [+ + - + - - - - - - +]
+    Null                     0 NoParty  Once Neutral      20   [+ + - + - - - - - - +]
         "null, which may mean that the upstream does not have it";
-    Reverted            "reverted"                 3 Contract No   Neutral      29   [+ + - + + - - - - - -]
+    Reverted                 3 Contract No   Neutral      29   [+ + - + + - - - - - -]
         "the contract reverted the call";
-    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   [+ - - + + - - - - - +]
+    CallerFault         -32602 Caller   No   Neutral      16   [+ - - + + - - - - - +]
         "the request is wrong";
-    TransactionKnown    "transaction_known"        0 NoParty  No   Neutral      30   [+ - + - - - - - - - -]
+    TransactionKnown         0 NoParty  No   Neutral      30   [+ - + - - - - - - - -]
         "the pool already has the transaction";
-    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   [+ - - - + - - - - - -]
+    TransactionRejected -32003 Caller  No   Neutral      28   [+ - - - + - - - - - -]
         "the transaction was refused";
-    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   [+ - - - + - - - - - +]
+    MissingData         -32014 Upstream Yes  Neutral      14   [+ - - - + - - - - - +]
         "the upstream does not have the block, state or transaction";
     // A limit is often another one elsewhere, but rarely a third one.
-    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
+    RangeTooLarge       -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
         "more than the upstream allows in one call";
-    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
+    FilterTooLarge      -32012 Caller   Once Neutral      18   [+ - - - + - - - - - -]
         "more addresses or topics than the upstream allows in one call";
-    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   [- - - - - + + - - - -]
+    Throttled           -32005 Operator Yes  Throttled     6   [- - - - - + + - - - -]
         "the upstream limits the rate of calls";
-    Billing             "billing"             -32005 Operator Yes  OutOfService  2   [- - - - - + + - - + -]
+    Billing             -32005 Operator Yes  OutOfService  2   [- - - - - + + - - + -]
         "the account at the provider has used up its plan";
-    Auth                "auth"                -32016 Operator Yes  OutOfService  1   [- - - - - + + - - + -]
+    Auth                -32016 Operator Yes  OutOfService  1   [- - - - - + + - - + -]
         "the upstream refused wellhead's credentials";
-    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   [- - - - + - + - - - +]
+    Unsupported         -32601 Upstream Yes  Neutral       8   [- - - - + - + - - - +]
         "the upstream does not offer the method";
-    Fault               "fault"               -32603 Upstream Yes  Failed        4   [- - - - - + - + + - -]
+    Fault               -32603 Upstream Yes  Failed        4   [- - - - - + - + + - -]
         "the upstream failed";
-    Void                "void"                -32603 Upstream Yes  Failed        7   [- - - - - - - - - - -]
+    Void                -32603 Upstream Yes  Failed        7   [- - - - - - - - - - -]
         "an answer that cannot be true";
-    Unknown             "unknown"             -32603 Upstream Once Neutral      12   [- - - - - - - - + - +]
+    Unknown             -32603 Upstream Once Neutral      12   [- - - - - - - - + - +]
         "an error that matches no rule";
 };
 
@@ -235,7 +247,6 @@ const _: () = {
     let mut place = 0;
     while place < TABLE.len() {
         assert!(TABLE[place].class as usize == place);
-        assert!(VerdictClass::ALL[place] as usize == place);
         place += 1;
     }
 };
@@ -244,38 +255,8 @@ const _: () = {
 const TELLABLE: u8 = 10;
 
 impl VerdictClass {
-    /// Every class, in the order of the reference page.
-    pub const ALL: [Self; 16] = [
-        Self::Answer,
-        Self::Null,
-        Self::Reverted,
-        Self::CallerFault,
-        Self::TransactionKnown,
-        Self::TransactionRejected,
-        Self::MissingData,
-        Self::RangeTooLarge,
-        Self::FilterTooLarge,
-        Self::Throttled,
-        Self::Billing,
-        Self::Auth,
-        Self::Unsupported,
-        Self::Fault,
-        Self::Void,
-        Self::Unknown,
-    ];
-
     fn facts(self) -> &'static ClassFacts {
         &TABLE[self as usize]
-    }
-
-    /// A stable word for metrics, logs, the trail and the rule files.
-    pub fn word(self) -> &'static str {
-        self.facts().word
-    }
-
-    /// The class of a [`word`](Self::word).
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.word() == word)
     }
 
     /// What the class is, for the reference page and for error messages that
@@ -331,67 +312,6 @@ impl VerdictClass {
     /// an equal message from another upstream would show nothing about the call.
     pub fn is_between_us_and_the_upstream(self) -> bool {
         self.doing() == Doing::Operator
-    }
-}
-
-impl fmt::Display for VerdictClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-impl TryElsewhere {
-    /// A stable word, used in the rule files.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::Once => "once",
-            Self::Yes => "yes",
-        }
-    }
-
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::No, Self::Once, Self::Yes].into_iter().find(|it| it.word() == word)
-    }
-}
-
-impl HealthEffect {
-    /// A stable word, used in the rule files.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Neutral => "neutral",
-            Self::Throttled => "throttled",
-            Self::Failed => "failed",
-            Self::FailedAtOnce => "failed_at_once",
-            Self::OutOfService => "out_of_service",
-        }
-    }
-
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [
-            Self::Good,
-            Self::Neutral,
-            Self::Throttled,
-            Self::Failed,
-            Self::FailedAtOnce,
-            Self::OutOfService,
-        ]
-        .into_iter()
-        .find(|it| it.word() == word)
-    }
-}
-
-impl Doing {
-    /// A word for the reference page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::NoParty => "–",
-            Self::Caller => "caller",
-            Self::Contract => "contract",
-            Self::Upstream => "upstream",
-            Self::Operator => "operator",
-        }
     }
 }
 

@@ -150,7 +150,7 @@ fn methods(page: &mut String) {
     );
     for kind in ResultKind::ALL {
         let (what, checks) = (kind.noun(), kind.checks());
-        let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
+        let names = METHODS.iter().filter(|(_, of)| *of == kind).map(|(name, _)| *name);
         let at = |level| {
             words(checks.iter().filter(|check| check.level() == level).map(|check| check.word()))
         };
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn every_kind_has_a_method_and_every_check_a_kind() {
         for kind in ResultKind::ALL {
-            assert!(METHODS.iter().any(|(_, of)| of == kind), "{kind:?}");
+            assert!(METHODS.iter().any(|(_, of)| *of == kind), "{kind:?}");
         }
         for check in Check::ALL {
-            assert!(ResultKind::ALL.iter().any(|kind| kind.checks().contains(check)), "{check}");
+            assert!(ResultKind::ALL.iter().any(|kind| kind.checks().contains(&check)), "{check}");
         }
     }
 }

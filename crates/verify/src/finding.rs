@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-/// How closely answers are looked at.
+/// How closely answers are looked at. Its words stand in `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Level {
     /// Not at all.
     Off,
@@ -13,25 +15,7 @@ pub enum Level {
     Full,
 }
 
-impl Level {
-    /// Every level, the least first.
-    pub const ALL: &[Self] = &[Self::Off, Self::Cheap, Self::Full];
-
-    /// Its one word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Cheap => "cheap",
-            Self::Full => "full",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
+wellhead_word::words!(Level);
 
 /// What is known of an answer after it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +38,16 @@ pub enum AnswerFinding {
     },
 }
 
-/// Declares the checks, so that the word, the level and the text for people stand in one place.
+/// Declares the checks, so that the level and the text for people stand in one place.
 macro_rules! checks {
-    ($($(#[$doc:meta])* $check:ident = $word:literal, $level:ident, $about:literal;)+) => {
+    ($($(#[$doc:meta])* $check:ident = $level:ident, $about:literal;)+) => {
         /// One thing that is looked at.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(strum::Display, strum::VariantArray, strum::VariantNames)]
+        #[strum(serialize_all = "kebab-case")]
         pub enum Check { $(#[doc = $about] $check,)+ }
 
         impl Check {
-            /// Every check, as `docs/verify.md` lists them.
-            pub const ALL: &[Self] = &[$(Self::$check),+];
-
-            /// Its one word, for logs, metrics and settings.
-            pub const fn word(self) -> &'static str {
-                match self { $(Self::$check => $word),+ }
-            }
-
             /// The level from which on it is made.
             pub const fn level(self) -> Level {
                 match self { $(Self::$check => Level::$level),+ }
@@ -84,38 +62,34 @@ macro_rules! checks {
 }
 
 checks! {
-    Shape = "shape", Cheap, "All fields that the other checks read are present and well-formed, and no key is duplicated.";
-    Quantity = "quantity", Cheap, "The answer is a number in hex, below 2^256.";
-    AskedHash = "asked-hash", Cheap, "The answer has the requested hash.";
-    AskedNumber = "asked-number", Cheap, "The answer has the requested block number.";
-    Pinned = "pinned", Cheap, "The answer is for the block that the call was pinned to.";
-    AskedIndex = "asked-index", Cheap, "The answer has the requested index, sender or nonce.";
-    OneBlock = "one-block", Cheap, "All transactions, receipts and logs name the block that contains them, and logs their transaction.";
-    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, and log indexes ascend; on chains that follow Ethereum's rules.";
-    ChainId = "chain-id", Cheap, "Signed transactions are for this chain.";
-    Range = "range", Cheap, "Logs are from the requested blocks.";
-    Filter = "filter", Cheap, "Logs match the requested addresses and topics.";
-    ProofAsked = "proof-asked", Cheap, "The proof is for the requested address and slots, in the requested order.";
-    BlockHash = "block-hash", Full, "The block's hash matches its header.";
-    TransactionsRoot = "transactions-root", Full, "The transactions are those that the header commits to.";
-    WithdrawalsRoot = "withdrawals-root", Full, "The withdrawals are those that the header commits to.";
-    Uncles = "uncles", Full, "The block has uncles if and only if the header commits to some.";
-    TransactionHash = "transaction-hash", Full, "The transaction's hash matches its fields, or its bytes.";
-    Sender = "sender", Full, "The transaction's signer is its `from` account.";
-    ReceiptBloom = "receipt-bloom", Full, "A receipt's bloom matches its logs.";
-    Gas = "gas", Full, "Gas adds up: each receipt's cumulative gas is the sum so far, and the last one is the block's gas used.";
-    ReceiptsRoot = "receipts-root", Full, "The receipts are those that the header commits to; needs the header.";
-    BlockBloom = "block-bloom", Full, "The header's bloom matches all logs; needs the header.";
-    Complete = "complete", Full, "The logs are all logs of the block's receipts; needs the receipts and the header.";
-    AccountProof = "account-proof", Full, "The account's proof leads to the state root; needs the header.";
-    StorageProof = "storage-proof", Full, "The slots' proofs lead to the account's storage root.";
+    Shape = Cheap, "All fields that the other checks read are present and well-formed, and no key is duplicated.";
+    Quantity = Cheap, "The answer is a number in hex, below 2^256.";
+    AskedHash = Cheap, "The answer has the requested hash.";
+    AskedNumber = Cheap, "The answer has the requested block number.";
+    Pinned = Cheap, "The answer is for the block that the call was pinned to.";
+    AskedIndex = Cheap, "The answer has the requested index, sender or nonce.";
+    OneBlock = Cheap, "All transactions, receipts and logs name the block that contains them, and logs their transaction.";
+    Order = Cheap, "Transactions and receipts are numbered from 0 without a gap, and log indexes ascend; on chains that follow Ethereum's rules.";
+    ChainId = Cheap, "Signed transactions are for this chain.";
+    Range = Cheap, "Logs are from the requested blocks.";
+    Filter = Cheap, "Logs match the requested addresses and topics.";
+    ProofAsked = Cheap, "The proof is for the requested address and slots, in the requested order.";
+    BlockHash = Full, "The block's hash matches its header.";
+    TransactionsRoot = Full, "The transactions are those that the header commits to.";
+    WithdrawalsRoot = Full, "The withdrawals are those that the header commits to.";
+    Uncles = Full, "The block has uncles if and only if the header commits to some.";
+    TransactionHash = Full, "The transaction's hash matches its fields, or its bytes.";
+    Sender = Full, "The transaction's signer is its `from` account.";
+    ReceiptBloom = Full, "A receipt's bloom matches its logs.";
+    Gas = Full, "Gas adds up: each receipt's cumulative gas is the sum so far, and the last one is the block's gas used.";
+    ReceiptsRoot = Full, "The receipts are those that the header commits to; needs the header.";
+    BlockBloom = Full, "The header's bloom matches all logs; needs the header.";
+    Complete = Full, "The logs are all logs of the block's receipts; needs the receipts and the header.";
+    AccountProof = Full, "The account's proof leads to the state root; needs the header.";
+    StorageProof = Full, "The slots' proofs lead to the account's storage root.";
 }
 
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
+wellhead_word::words!(Check);
 
 /// Why something was not looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::transaction::{self, TransactionJson};
 use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, block, receipt};
 
 /// What a method answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, strum::VariantArray)]
 pub(crate) enum ResultKind {
     /// A block; the second parameter says whether with whole transactions.
     Block,
@@ -41,23 +41,9 @@ pub(crate) enum ResultKind {
     Quantity,
 }
 
-impl ResultKind {
-    /// Every kind, as the page lists them.
-    pub(crate) const ALL: &[Self] = &[
-        Self::Block,
-        Self::Header,
-        Self::TransactionByHash,
-        Self::TransactionByIndex,
-        Self::TransactionByNonce,
-        Self::RawTransaction,
-        Self::SentTransaction,
-        Self::Receipt,
-        Self::Receipts,
-        Self::Logs,
-        Self::Proof,
-        Self::Quantity,
-    ];
+wellhead_word::variants!(ResultKind);
 
+impl ResultKind {
     /// What such a method answers.
     pub(crate) const fn noun(self) -> &'static str {
         match self {

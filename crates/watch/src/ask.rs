@@ -19,8 +19,9 @@ use crate::pulse::Pulse;
 /// A call of our own waits no longer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a call of our own was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a call of our own was made. Its words stand in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum CallReason {
     /// To see which chain it is on.
     Verify,
@@ -44,37 +45,7 @@ pub enum CallReason {
     Study,
 }
 
-impl CallReason {
-    /// All of them, in the order of their counters.
-    pub const ALL: [Self; 10] = [
-        Self::Verify,
-        Self::Syncing,
-        Self::Peers,
-        Self::Head,
-        Self::Finality,
-        Self::Probe,
-        Self::Feed,
-        Self::BlockHash,
-        Self::Version,
-        Self::Study,
-    ];
-
-    /// A stable word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Verify => "verify",
-            Self::Syncing => "syncing",
-            Self::Peers => "peers",
-            Self::Head => "head",
-            Self::Finality => "finality",
-            Self::Probe => "probe",
-            Self::Feed => "feed",
-            Self::BlockHash => "block_hash",
-            Self::Version => "version",
-            Self::Study => "study",
-        }
-    }
-}
+wellhead_word::words!(CallReason);
 
 /// How many calls were made to one upstream for each reason, and what they cost.
 #[derive(Debug, Default)]

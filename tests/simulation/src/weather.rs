@@ -166,7 +166,7 @@ impl Kind {
 }
 
 /// How a feed tells new blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum FeedHabit {
     /// The newest alone, whatever happened before it.
     Newest,
@@ -186,19 +186,9 @@ pub enum FeedHabit {
     NumericIds,
 }
 
-impl FeedHabit {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Newest,
-        Self::Every,
-        Self::Doubles,
-        Self::Reorders,
-        Self::Skips,
-        Self::Drops,
-        Self::FallsSilent,
-        Self::NumericIds,
-    ];
+wellhead_word::variants!(FeedHabit);
 
+impl FeedHabit {
     /// Whether each new block is told as soon as it is there, and none after a newer one.
     pub fn is_prompt(self) -> bool {
         matches!(self, Self::Newest | Self::Every | Self::Doubles | Self::NumericIds)

@@ -10,7 +10,8 @@ pub struct IssuerIndex(pub usize);
 /// be valid elsewhere.
 ///
 /// All but one are answered with 401; see [`is_our_fault`](Self::is_our_fault).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum JwtError {
     /// The token is longer than [`TOKEN_BYTES_MAX`](super::TOKEN_BYTES_MAX).
     TooLong,
@@ -111,26 +112,7 @@ impl JwtError {
 
     /// One word for a label of metrics.
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::TooLong => "too_long",
-            Self::Malformed(_) => "malformed",
-            Self::Unsigned => "unsigned",
-            Self::CriticalHeader => "critical_header",
-            Self::UnknownIssuer => "unknown_issuer",
-            Self::KeysUnknown(_) => "keys_unknown",
-            Self::UnknownKid(_) => "unknown_kid",
-            Self::KidMissing => "kid_missing",
-            Self::AlgorithmMismatch => "algorithm_mismatch",
-            Self::BadSignature => "bad_signature",
-            Self::Expired => "expired",
-            Self::NotYetValid => "not_yet_valid",
-            Self::WrongAudience => "wrong_audience",
-            Self::ClaimMissing(_) => "claim_missing",
-            Self::ClaimInvalid(_) => "claim_invalid",
-            Self::ClaimRefused => "claim_refused",
-            Self::TenantUnknown => "tenant_unknown",
-            Self::TermsUnknown => "terms_unknown",
-        }
+        self.into()
     }
 }
 

@@ -88,8 +88,9 @@ pub struct UsageQuery {
     pub by: UsageBy,
 }
 
-/// What the slots of an answer are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the slots of an answer are. Its words stand in answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum UsageResolution {
     /// Minutes.
     Minute,
@@ -97,15 +98,9 @@ pub enum UsageResolution {
     Hour,
 }
 
-impl UsageResolution {
-    /// `minute` or `hour`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-        }
-    }
+wellhead_word::words!(UsageResolution);
 
+impl UsageResolution {
     fn minutes(self) -> u32 {
         match self {
             Self::Minute => 1,

@@ -74,7 +74,7 @@ impl UsageRecord<'_> {
             && *self.chain == key.chain
             && self.grant.id == key.key
             && self.grant.tenant.name == key.tenant
-            && super::kind_word(self.grant.kind) == key.kind
+            && self.grant.kind.word() == key.kind
     }
 }
 

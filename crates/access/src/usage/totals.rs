@@ -29,7 +29,7 @@ pub enum UsageSubject {
     Key {
         /// The name of the tenant.
         tenant: Arc<str>,
-        /// The [`kind_word`](super::kind_word) of the grant.
+        /// The word of its [`GrantKind`](crate::GrantKind).
         kind: &'static str,
         /// Its public id.
         key: Arc<str>,

@@ -2,7 +2,7 @@
 
 /// A setting of an upstream that can be measured. Its text is in [`ProfileKey::path`] alone, and a test
 /// of the app compares all of them with what the config reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::VariantArray)]
 pub enum ProfileKey {
     /// Which HTTP to speak.
     Http,
@@ -38,27 +38,9 @@ pub enum ProfileKey {
     Deny,
 }
 
-impl ProfileKey {
-    /// All of them, in the order in which a profile has them.
-    pub const ALL: [Self; 16] = [
-        Self::Http,
-        Self::ConnectionsMax,
-        Self::StreamsMax,
-        Self::RequestsMax,
-        Self::Idle,
-        Self::CreditsPerSecond,
-        Self::CallsPerSecond,
-        Self::CallsWindow,
-        Self::CallsBurst,
-        Self::InFlight,
-        Self::State,
-        Self::Blocks,
-        Self::Logs,
-        Self::Traces,
-        Self::RangeMax,
-        Self::Deny,
-    ];
+wellhead_word::variants!(ProfileKey);
 
+impl ProfileKey {
     /// As the config has it, below an upstream: `budget.in_flight`.
     pub fn path(self) -> &'static str {
         match self {

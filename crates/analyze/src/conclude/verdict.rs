@@ -62,6 +62,8 @@ pub(crate) mod see {
 
 /// How sure a verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Nothing was concluded.
@@ -74,17 +76,9 @@ pub enum Confidence {
     High,
 }
 
-impl Confidence {
-    /// For people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
+wellhead_word::words!(Confidence);
 
+impl Confidence {
     /// High from `high` times on that it was seen, medium from `medium` on, and low below.
     fn by_count<N: Ord + Copy>(seen: N, high: N, medium: N) -> Self {
         match (seen >= high, seen >= medium) {

@@ -9,7 +9,9 @@ use crate::conclude::verdict::{
 };
 
 /// What a run comes to, from the conditions, the baseline and how it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Its words stand in the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
     /// No condition holds; also of a run without any.
@@ -24,18 +26,9 @@ pub enum GateOutcome {
     Interrupted,
 }
 
-impl GateOutcome {
-    /// As the document has it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::Inconclusive => "inconclusive",
-            Self::Worse => "worse",
-            Self::Interrupted => "interrupted",
-        }
-    }
+wellhead_word::words!(GateOutcome);
 
+impl GateOutcome {
     /// The exit code. 1 to 3 are those of bad input, of the system, and of `compare`.
     pub fn exit_code(self) -> u8 {
         match self {

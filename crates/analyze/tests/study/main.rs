@@ -58,11 +58,11 @@ impl Study {
     async fn play() -> Self {
         let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
         let start = |preset: Preset| {
-            FakeProvider::start(preset.name(), world.clone(), preset.dials()).unwrap()
+            FakeProvider::start(preset.word(), world.clone(), preset.dials()).unwrap()
         };
         let providers = Preset::ALL.map(start);
         let goal = |(preset, provider): (&Preset, &FakeProvider)| {
-            Goal::new(preset.name().to_owned(), SecretUrl::parse(&provider.url()).unwrap())
+            Goal::new(preset.word().to_owned(), SecretUrl::parse(&provider.url()).unwrap())
         };
         let goals: Vec<Goal> = Preset::ALL.iter().zip(&providers).map(goal).collect();
         let dir = TempDir::new().unwrap();

@@ -2,27 +2,22 @@
 
 use serde_json::{Value, json};
 
-/// How bad it is.
+/// How bad it is. Its words stand in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::VariantArray, strum::VariantNames)]
 pub(crate) enum CheckHealth {
     /// As it should be.
+    #[strum(serialize = "ok")]
     Well,
     /// It works, and may not for long, or not at its best.
+    #[strum(serialize = "warn")]
     Doubtful,
     /// Something does not work.
+    #[strum(serialize = "FAIL")]
     Failed,
 }
 
-impl CheckHealth {
-    /// A stable word.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Well => "ok",
-            Self::Doubtful => "warn",
-            Self::Failed => "FAIL",
-        }
-    }
-}
+wellhead_word::words!(CheckHealth);
 
 /// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]

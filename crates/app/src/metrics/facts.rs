@@ -51,7 +51,7 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     ),
     family(
         "wellhead_http_refused",
-        &[words("reason", || HttpRefusal::all().map(HttpRefusal::word).collect())],
+        &[words("reason", || HttpRefusal::ALL.map(HttpRefusal::word).to_vec())],
         "reasons",
     ),
     family("wellhead_tls_handshakes_failed", &[each!("reason", HandshakeFailure)], "reasons"),

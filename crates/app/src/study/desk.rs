@@ -32,8 +32,9 @@ const COUNT_AGE_MIN: Duration = Duration::from_secs(4);
 /// An older count gives no rate: the traffic may have changed since.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Why nothing begins now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why nothing begins now. Its words stand in the status page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum PutOff {
     /// Another upstream has the turn.
     Turn,
@@ -47,17 +48,7 @@ pub(super) enum PutOff {
     Busy,
 }
 
-impl PutOff {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Turn => "turn",
-            Self::NotReady => "not_ready",
-            Self::NotLed => "not_led",
-            Self::Cap => "cap",
-            Self::Busy => "busy",
-        }
-    }
-}
+wellhead_word::words!(PutOff);
 
 /// The rate of clients' calls, from two counts of them.
 #[derive(Debug, Clone, Copy, Default)]

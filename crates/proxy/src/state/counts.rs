@@ -15,8 +15,9 @@ use wellhead_upstream::{Slot, UpstreamSet, VerdictClass};
 
 use crate::state::exemplars::Exemplars;
 
-/// How a call ended for the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a call ended for the client. Its words stand in metrics and traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum CallOutcome {
     /// With a result.
     Answered,
@@ -27,6 +28,8 @@ pub(crate) enum CallOutcome {
     /// With an error of ours, because it may or can not be served.
     Refused,
 }
+
+wellhead_word::words!(CallOutcome);
 
 impl CallOutcome {
     /// That of a call for which nothing could be passed on.
@@ -42,22 +45,12 @@ impl CallOutcome {
             | Failure::TooFew { .. } => Self::Failed,
         }
     }
-
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Answered, Self::UpstreamError, Self::Failed, Self::Refused];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::UpstreamError => "upstream_error",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-        }
-    }
 }
 
 /// What the cache had to say to a call that it may answer, for the client to see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Its words stand in metrics, traces and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum CacheResult {
     /// It was kept.
     Hit,
@@ -67,17 +60,7 @@ pub(crate) enum CacheResult {
     Joined,
 }
 
-impl CacheResult {
-    pub(crate) const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Joined];
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-            Self::Joined => "joined",
-        }
-    }
-}
+wellhead_word::words!(CacheResult);
 
 const OUTCOMES: usize = CallOutcome::ALL.len();
 const VERDICTS: usize = VerdictClass::ALL.len();

@@ -146,8 +146,9 @@ pub(crate) struct ReaderLag {
     pub(crate) events_max: u64,
 }
 
-/// What can be subscribed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What can be subscribed to. Its words are as clients write them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "camelCase")]
 pub(crate) enum KindName {
     /// Each block of the agreed chain.
     NewHeads,
@@ -160,40 +161,16 @@ pub(crate) enum KindName {
     /// Transactions that enter pools.
     NewPendingTransactions,
     /// Those of them that match a filter, in the form of Alchemy.
+    #[strum(serialize = "alchemy_pendingTransactions")]
     AlchemyPendingTransactions,
     /// The transactions of each block that match a filter, in the form of Alchemy.
+    #[strum(serialize = "alchemy_minedTransactions")]
     AlchemyMinedTransactions,
     /// The kinds that only upstreams know, all together.
     Relayed,
 }
 
-impl KindName {
-    /// All of them, in the order of their counters.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::NewHeads,
-        Self::Logs,
-        Self::TransactionReceipts,
-        Self::Syncing,
-        Self::NewPendingTransactions,
-        Self::AlchemyPendingTransactions,
-        Self::AlchemyMinedTransactions,
-        Self::Relayed,
-    ];
-
-    /// As clients write it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::NewHeads => "newHeads",
-            Self::Logs => "logs",
-            Self::TransactionReceipts => "transactionReceipts",
-            Self::Syncing => "syncing",
-            Self::NewPendingTransactions => "newPendingTransactions",
-            Self::AlchemyPendingTransactions => "alchemy_pendingTransactions",
-            Self::AlchemyMinedTransactions => "alchemy_minedTransactions",
-            Self::Relayed => "relayed",
-        }
-    }
-}
+wellhead_word::words!(KindName);
 
 /// What subscribers had and cost, of one chain.
 #[derive(Debug, Default)]

@@ -139,8 +139,9 @@ pub(crate) fn is_failure(status: u16) -> bool {
     status >= 500
 }
 
-/// Why an attempt was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why an attempt was made. Its words stand in the attribute `wellhead.attempt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum AttemptKind {
     /// It is the first of its call.
     First,
@@ -156,18 +157,7 @@ pub(super) enum AttemptKind {
     Part,
 }
 
-impl AttemptKind {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Retry => "retry",
-            Self::Hedge => "hedge",
-            Self::Quorum => "quorum",
-            Self::Broadcast => "broadcast",
-            Self::Part => "part",
-        }
-    }
-}
+wellhead_word::words!(AttemptKind);
 
 /// One attempt of a call: one that ended, or one that was abandoned and has no verdict.
 #[derive(Debug, Clone, Copy)]

@@ -12,8 +12,9 @@ use crate::head::RequestHead;
 use crate::link::PeerProof;
 
 /// What a path of the admin listener needs. [`Self::Operate`] includes [`Self::View`]; [`Self::Keys`]
-/// includes nothing and is included in nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// includes nothing and is included in nothing. Its words stand in audit lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum AdminRole {
     /// Metrics, status and explanations.
     View,
@@ -23,19 +24,9 @@ pub enum AdminRole {
     Keys,
 }
 
+wellhead_word::words!(AdminRole);
+
 impl AdminRole {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::View, Self::Operate, Self::Keys];
-
-    /// As the settings and the audit lines write it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::View => "view",
-            Self::Operate => "operate",
-            Self::Keys => "keys",
-        }
-    }
-
     fn bits(self) -> u8 {
         match self {
             Self::View => 1,

@@ -13,7 +13,7 @@ use super::dial::{
 use crate::node::LatencyDial;
 
 /// Which dial is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum DrawnDial {
     /// The cap on streams: its number and its way.
     Streams,
@@ -33,19 +33,7 @@ pub enum DrawnDial {
     Nothing,
 }
 
-impl DrawnDial {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Streams,
-        Self::Recycle,
-        Self::Idle,
-        Self::Bucket,
-        Self::Window,
-        Self::Costs,
-        Self::Shaping,
-        Self::Nothing,
-    ];
-}
+wellhead_word::variants!(DrawnDial);
 
 impl ProviderDials {
     /// A latency and nothing else.

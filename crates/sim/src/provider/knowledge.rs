@@ -9,7 +9,7 @@ use super::dial::{Falsehood, ProviderDials};
 use crate::rpc::History;
 
 /// Which dial is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Matter {
     /// Blocks behind the head.
     Lag,
@@ -27,18 +27,7 @@ pub enum Matter {
     Nothing,
 }
 
-impl Matter {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Lag,
-        Self::Lie,
-        Self::History,
-        Self::Methods,
-        Self::LogRange,
-        Self::Batch,
-        Self::Nothing,
-    ];
-}
+wellhead_word::variants!(Matter);
 
 /// About which a drawn provider may lie.
 const LIED_ABOUT: [&str; 10] = [

@@ -12,38 +12,26 @@ use super::dial::{
 use crate::node::LatencyDial;
 
 /// A kind of provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Preset {
     /// 2,500 credits a second and 20 for most calls: above 125 calls a second HTTP 429,
     /// with the limit in words and no `Retry-After`. 128 streams, as announced.
+    #[strum(serialize = "per-second-125")]
     PerSecond125,
     /// Never refuses a call: above 250 a second, all connections together, answers only
     /// become slow. 128 streams are announced, and the hundredth at once ends the
     /// connection. A connection lasts for 1,000 requests, or 60 s without one.
+    #[strum(serialize = "silent-fatal-99")]
     SilentWithFatalCap99,
     /// A bucket of 10 s so far above any demand that it never refuses a call. 128
     /// streams, as announced; one answer in a hundred is 200 ms late, at any load.
     Elastic,
 }
 
+wellhead_word::words!(Preset);
+
 impl Preset {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::PerSecond125, Self::SilentWithFatalCap99, Self::Elastic];
-
-    /// Its name, for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PerSecond125 => "per-second-125",
-            Self::SilentWithFatalCap99 => "silent-fatal-99",
-            Self::Elastic => "elastic",
-        }
-    }
-
-    /// The preset of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|preset| preset.name() == name)
-    }
-
     /// Its dials.
     pub fn dials(self) -> ProviderDials {
         match self {
@@ -120,9 +108,9 @@ mod tests {
     #[test]
     fn names_lead_back() {
         for preset in Preset::ALL {
-            assert_eq!(Preset::named(preset.name()), Some(preset));
+            assert_eq!(Preset::from_word(preset.word()), Some(preset));
         }
-        assert_eq!(Preset::named("per-second"), None);
+        assert_eq!(Preset::from_word("per-second"), None);
     }
     #[test]
     fn the_limit_is_as_its_words_say() {

@@ -56,7 +56,7 @@ pub enum Mode {
 }
 
 /// How a server of HTTP/2 misbehaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Http2Fault {
     /// Each stream is reset as an internal error.
     ResetEach,
@@ -100,31 +100,7 @@ pub enum Http2Fault {
     Silent,
 }
 
-impl Http2Fault {
-    /// All of them.
-    pub const ALL: [Self; 20] = [
-        Self::ResetEach,
-        Self::RefuseEach,
-        Self::GoAwayEach,
-        Self::SettingsFlood,
-        Self::PingFlood,
-        Self::ContinuationFlood,
-        Self::HpackBomb,
-        Self::TableSizes,
-        Self::WindowZero,
-        Self::WindowOverflow,
-        Self::DataBeyondWindow,
-        Self::DataOnClosed,
-        Self::EmptyData,
-        Self::PushPromise,
-        Self::NoStreams,
-        Self::LongFrame,
-        Self::Garbage,
-        Self::Interim,
-        Self::BadFields,
-        Self::Silent,
-    ];
-}
+wellhead_word::variants!(Http2Fault);
 
 impl Mode {
     /// What an upstream of HTTP/1.1 does to each call.

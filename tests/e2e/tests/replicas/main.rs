@@ -28,7 +28,7 @@ use fleet::{Fleet, REPLICAS};
 const SEED: u64 = 20;
 
 /// What is done to the fleet, and undone.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, strum::VariantArray)]
 enum Trouble {
     /// A replica is killed, and started again.
     Kill,
@@ -48,18 +48,9 @@ enum Trouble {
     ClockStep,
 }
 
-impl Trouble {
-    const ALL: [Self; 8] = [
-        Self::Kill,
-        Self::Restart,
-        Self::StoreKilled,
-        Self::StoreFrozen,
-        Self::Partition,
-        Self::Cut,
-        Self::UpstreamDown,
-        Self::ClockStep,
-    ];
+wellhead_word::variants!(Trouble);
 
+impl Trouble {
     /// Whether replicas may be out of each other's hearing.
     fn parts_replicas(self) -> bool {
         match self {

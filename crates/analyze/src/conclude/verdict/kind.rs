@@ -20,38 +20,32 @@ use crate::conclude::setting::ProfileKey::{
     Http, Idle, InFlight, Logs, RangeMax, RequestsMax, State, StreamsMax, Traces,
 };
 
-/// In what a figure is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// In what a figure is given. Its words stand in conditions; that of a count is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::VariantArray, strum::VariantNames)]
 pub enum Unit {
     /// Milliseconds.
     #[serde(rename = "ms")]
+    #[strum(serialize = "ms")]
     Milliseconds,
     /// Percent.
     #[serde(rename = "%")]
+    #[strum(serialize = "%")]
     Percent,
     /// Calls per second.
     #[serde(rename = "/s")]
+    #[strum(serialize = "/s")]
     PerSecond,
     /// Bytes per second.
     #[serde(rename = "B/s")]
+    #[strum(serialize = "B/s")]
     BytesPerSecond,
     /// A number of things.
     #[serde(rename = "")]
+    #[strum(serialize = "")]
     Count,
 }
 
-impl Unit {
-    /// As a condition writes it; empty for a count.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Milliseconds => "ms",
-            Self::Percent => "%",
-            Self::PerSecond => "/s",
-            Self::BytesPerSecond => "B/s",
-            Self::Count => "",
-        }
-    }
-}
+wellhead_word::words!(Unit);
 
 /// What a figure says of the true value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -190,8 +190,9 @@ impl EarlierProbes {
 /// Methods that were tried once more.
 const AGAIN: &str = "method again";
 
-/// What is searched for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is searched for. Its words stand in records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 enum Past {
     State,
     Blocks,
@@ -199,16 +200,7 @@ enum Past {
     Traces,
 }
 
-impl Past {
-    fn word(self) -> &'static str {
-        match self {
-            Self::State => "state",
-            Self::Blocks => "blocks",
-            Self::Logs => "logs",
-            Self::Traces => "traces",
-        }
-    }
-}
+wellhead_word::words!(Past);
 
 impl Visit<'_, '_, '_> {
     async fn all(&mut self, terms: &ReachTerms, socket: Option<&SecretUrl>) -> UnlessStopped<()> {

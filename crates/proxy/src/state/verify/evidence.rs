@@ -22,8 +22,9 @@ const MASKED_BYTES_MAX: usize = 64 << 10;
 /// Of one upstream and check a line is logged no more often than this.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
-/// What became of an answer that was to be looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of an answer that was to be looked at. Its words stand in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum InspectionOutcome {
     /// Nothing is wrong with it.
     Sound,
@@ -37,20 +38,7 @@ pub(crate) enum InspectionOutcome {
     Busy,
 }
 
-impl InspectionOutcome {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Sound, Self::Void, Self::NotChecked, Self::Flowed, Self::Busy];
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Sound => "sound",
-            Self::Void => "void",
-            Self::NotChecked => "not_checked",
-            Self::Flowed => "flowed",
-            Self::Busy => "busy",
-        }
-    }
-}
+wellhead_word::words!(InspectionOutcome);
 
 /// A void answer, as an operator sees it: without secrets, cut short.
 #[derive(Debug, Clone)]
