@@ -48,7 +48,7 @@ pub use request::context::{Ctx, Settings, Target};
 pub use state::access::AccessTerms;
 pub use state::cache::{ByHashMode, Cache, CacheSettings};
 pub use state::chain::{ChainName, ClientVersion, SearchBounds, ServedChain};
-pub use state::filter_store::FilterStore;
+pub use state::filter_store::{FilterStore, StoreAnswer};
 pub use state::quorums::QuorumRule;
 pub use state::subscriber::{Subscriber, SubscriberEvent, SubscriberMessage};
 pub use state::tiers::Tiers;

@@ -18,14 +18,13 @@ use wellhead_subscribe::{CompletePoll, FilterStamp, SavedFilter, StoreOutcome, V
 /// Bytes of logs that were told and are written with a filter: so much can be taken back by another replica.
 const TOLD_BYTES_MAX: usize = 48 << 10;
 
+/// What a store of filters says to a call, or why it says nothing.
+pub type StoreAnswer<'a, T> = BoxFuture<'a, Result<T, FilterStoreError>>;
+
 /// Where replicas keep filters: [`SharedFilters`], or what a test has in its place. Each call takes a bounded time.
 pub trait FilterStore: fmt::Debug + Send + Sync {
     /// See [`SharedFilters::look`].
-    fn look<'a>(
-        &'a self,
-        name: &'a str,
-        known: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterLookup, FilterStoreError>>;
+    fn look<'a>(&'a self, name: &'a str, known: &'a [u64]) -> StoreAnswer<'a, FilterLookup>;
 
     /// See [`SharedFilters::write`].
     fn write<'a>(
@@ -34,22 +33,14 @@ pub trait FilterStore: fmt::Debug + Send + Sync {
         value: &'a str,
         stamp: u64,
         replaces: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterWrite, FilterStoreError>>;
+    ) -> StoreAnswer<'a, FilterWrite>;
 
     /// See [`SharedFilters::remove`].
-    fn remove<'a>(
-        &'a self,
-        name: &'a str,
-        was_here: bool,
-    ) -> BoxFuture<'a, Result<bool, FilterStoreError>>;
+    fn remove<'a>(&'a self, name: &'a str, was_here: bool) -> StoreAnswer<'a, bool>;
 }
 
 impl FilterStore for SharedFilters {
-    fn look<'a>(
-        &'a self,
-        name: &'a str,
-        known: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterLookup, FilterStoreError>> {
+    fn look<'a>(&'a self, name: &'a str, known: &'a [u64]) -> StoreAnswer<'a, FilterLookup> {
         Box::pin(Self::look(self, name, known))
     }
 
@@ -59,15 +50,11 @@ impl FilterStore for SharedFilters {
         value: &'a str,
         stamp: u64,
         replaces: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterWrite, FilterStoreError>> {
+    ) -> StoreAnswer<'a, FilterWrite> {
         Box::pin(Self::write(self, name, value, stamp, replaces))
     }
 
-    fn remove<'a>(
-        &'a self,
-        name: &'a str,
-        was_here: bool,
-    ) -> BoxFuture<'a, Result<bool, FilterStoreError>> {
+    fn remove<'a>(&'a self, name: &'a str, was_here: bool) -> StoreAnswer<'a, bool> {
         Box::pin(Self::remove(self, name, was_here))
     }
 }
