@@ -44,6 +44,13 @@ impl Bench {
         bench
     }
 
+    /// One without bounds to speak of, and a filter for logs.
+    fn with_filter() -> (Self, VirtualFilterId) {
+        let mut bench = Self::new(FilterBounds::default());
+        let filter = bench.logs_filter();
+        (bench, filter)
+    }
+
     fn tip(&self) -> NumberedBlock {
         *self.chain.last().expect("begun")
     }
@@ -84,6 +91,11 @@ impl Bench {
         self.filters.begin_poll(id, self.tip(), self.now)
     }
 
+    /// Ends a poll of a filter that no other replica has.
+    fn finish(&mut self, open: OpenPoll) -> Result<Bytes, FinishError> {
+        self.filters.finish(open.complete().expect("done"), StoreOutcome::Local, self.now)
+    }
+
     /// The logs of blocks as the chain is.
     fn logs_in(&self, from: BlockNumber, to: BlockNumber) -> String {
         let is_in = |block: &&NumberedBlock| (from..=to).contains(&block.number);
@@ -115,11 +127,7 @@ impl Bench {
                     open.poll.supply_logs(list.as_bytes(), at).expect("logs");
                 }
                 FilterStep::Done => {
-                    let complete = open.complete().expect("done");
-                    let answer = self
-                        .filters
-                        .finish(complete, StoreOutcome::Local, self.now)
-                        .expect("finished");
+                    let answer = self.finish(open).expect("finished");
                     return Some(serde_json::from_slice(&answer).expect("JSON"));
                 }
                 FilterStep::Gone => {
@@ -169,8 +177,16 @@ impl Bench {
         }
     }
 
-    fn asked(&mut self) -> String {
-        std::mem::take(&mut self.asked).join(", ")
+    /// A poll that found that the newest block that was told still stands.
+    fn begin_standing(&mut self, filter: VirtualFilterId) -> OpenPoll {
+        let mut open = self.begin(filter).expect("there");
+        open.poll.supply_canonical(true);
+        open
+    }
+
+    /// What a poll tells, and what it asked for.
+    fn told_and_asked(&mut self, filter: VirtualFilterId) -> [String; 2] {
+        [self.told(filter), std::mem::take(&mut self.asked).join(", ")]
     }
 }
 
@@ -197,14 +213,12 @@ fn blocks_since_the_last_poll() {
 
 #[test]
 fn logs_and_what_is_taken_back() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.grow(0, 13, 0);
-    assert_eq!(bench.told(filter), "+11.0 +12.0 +13.0");
-    assert_eq!(bench.asked(), "logs in 11..13");
+    assert_eq!(bench.told_and_asked(filter), ["+11.0 +12.0 +13.0", "logs in 11..13"]);
     bench.grow(2, 12, 1);
-    assert_eq!(bench.told(filter), "-13.0 -12.0 +12.1");
-    assert_eq!(bench.asked(), "logs of 12", "one block is asked for by its hash");
+    let expected = ["-13.0 -12.0 +12.1", "logs of 12"];
+    assert_eq!(bench.told_and_asked(filter), expected, "one block is asked for by its hash");
     assert_eq!(bench.told(filter), "");
     // What came and went in between is not told.
     bench.grow(0, 14, 1);
@@ -213,23 +227,20 @@ fn logs_and_what_is_taken_back() {
     // The chain became shorter.
     bench.grow(3, 11, 2);
     assert_eq!(bench.told(filter), "-14.2 -13.2 -12.1");
-    bench.asked();
-    assert_eq!((bench.told(filter), bench.asked()), (String::new(), String::new()));
+    bench.asked.clear();
+    assert_eq!(bench.told_and_asked(filter), ["", ""]);
 }
 
 #[test]
 fn a_tip_below_what_was_told_takes_nothing_back() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.grow(0, 13, 0);
     bench.told(filter);
     // Another view, whose head is lower, and which knows of no other branch.
     let mut open = bench.filters.begin_poll(filter, id(12, 0), bench.now).expect("there");
     assert_eq!(open.poll.step(), FilterStep::IsCanonical(id(13, 0)));
     open.poll.supply_canonical(true);
-    let answer =
-        bench.filters.finish(open.complete().expect("done"), StoreOutcome::Local, bench.now);
-    assert_eq!(answer.expect("finished"), "[]");
+    assert_eq!(bench.finish(open).expect("finished"), "[]");
     bench.grow(0, 14, 0);
     assert_eq!(bench.told(filter), "+14.0");
 }
@@ -252,49 +263,40 @@ fn gates_bound_what_is_asked_for() {
     let mut bench = Bench::new(FilterBounds::default());
     let filter = bench.filter(r#"{"fromBlock":"0xd","toBlock":"0xe"}"#);
     bench.grow(0, 12, 0);
-    assert_eq!((bench.told(filter), bench.asked()), (String::new(), String::new()));
+    assert_eq!(bench.told_and_asked(filter), ["", ""]);
     bench.grow(0, 20, 0);
-    assert_eq!(
-        (bench.told(filter).as_str(), bench.asked().as_str()),
-        ("+13.0 +14.0", "logs in 13..14")
-    );
+    assert_eq!(bench.told_and_asked(filter), ["+13.0 +14.0", "logs in 13..14"]);
     bench.grow(0, 21, 0);
-    assert_eq!((bench.told(filter), bench.asked()), (String::new(), String::new()));
+    assert_eq!(bench.told_and_asked(filter), ["", ""]);
 }
 
 #[test]
 fn a_search_that_met_another_branch_is_taken_back_in_full() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.grow(0, 11, 0);
     assert_eq!(bench.told(filter), "+11.0");
     bench.grow(0, 14, 0);
     // The upstream that is asked has already changed the branch, below what was told.
-    let mut open = bench.begin(filter).expect("there");
-    open.poll.supply_canonical(true);
+    let mut open = bench.begin_standing(filter);
     bench.grow(4, 13, 1);
     let list = bench.logs_in(BlockNumber(12), BlockNumber(13));
     open.poll.supply_logs(list.as_bytes(), |_| None).expect("nothing is known against it");
-    let complete = open.complete().expect("done");
-    bench.filters.finish(complete, StoreOutcome::Local, bench.now).expect("finished");
+    bench.finish(open).expect("finished");
     bench.grow(0, 15, 1);
     assert_eq!(bench.told(filter), "-13.1 -12.1 -11.0 +11.1 +12.1 +13.1 +14.1 +15.1");
 }
 
 #[test]
 fn a_search_of_another_branch_is_taken_back_though_its_tip_stays() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.grow(0, 11, 0);
     assert_eq!(bench.told(filter), "+11.0");
     bench.grow(0, 14, 0);
     // The upstream that is asked is on a shorter branch for a moment.
-    let mut open = bench.begin(filter).expect("there");
-    open.poll.supply_canonical(true);
+    let mut open = bench.begin_standing(filter);
     let list = Value::Array(vec![log(id(12, 1), 0, 1, &[2])]).to_string();
     open.poll.supply_logs(list.as_bytes(), |_| None).expect("nothing is known against it");
-    let complete = open.complete().expect("done");
-    bench.filters.finish(complete, StoreOutcome::Local, bench.now).expect("finished");
+    bench.finish(open).expect("finished");
     bench.grow(0, 15, 0);
     assert_eq!(bench.told(filter), "-12.1 +12.0 +13.0 +14.0 +15.0");
 }
@@ -314,8 +316,7 @@ fn what_cannot_be_taken_back_ends_the_filter() {
 
 #[test]
 fn a_filter_remembers_a_bounded_number_of_blocks() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.empty = (11..).take(1000).collect();
     for to in 11..600 {
         bench.grow(0, to, 0);
@@ -337,11 +338,9 @@ fn a_long_answer_ends_at_a_block() {
 
 #[test]
 fn an_answer_that_cannot_be_right_changes_nothing() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     bench.grow(0, 11, 0);
-    let mut open = bench.begin(filter).expect("there");
-    open.poll.supply_canonical(true);
+    let mut open = bench.begin_standing(filter);
     assert_eq!(open.poll.step(), FilterStep::LogsOf(id(11, 0)));
     let address = "01".repeat(20);
     let params = format!(r#"[{{"address":["0x{address}"],"blockHash":"{}"}}]"#, hash(11, 0));
@@ -351,8 +350,7 @@ fn an_answer_that_cannot_be_right_changes_nothing() {
     assert_eq!(open.poll.step(), FilterStep::LogsOf(id(11, 0)));
     assert!(open.complete().is_none(), "its logs are missing");
     bench.grow(0, 12, 0);
-    let mut open = bench.begin(filter).expect("there");
-    open.poll.supply_canonical(true);
+    let mut open = bench.begin_standing(filter);
     let params = format!(r#"[{{"address":["0x{address}"],"fromBlock":"0xb","toBlock":"0xc"}}]"#);
     assert_eq!(open.poll.search(), Some(params));
     let known = |_| Some(hash(11, 1));
@@ -367,8 +365,7 @@ fn two_polls_at_once_do_not_both_tell() {
     let filter = bench.create(VirtualFilterKind::Blocks);
     bench.grow(0, 11, 0);
     let begin = |bench: &mut Bench| {
-        let mut open = bench.begin(filter).expect("there");
-        open.poll.supply_canonical(true);
+        let mut open = bench.begin_standing(filter);
         open.poll.supply_parent(hash(10, 0));
         open.complete().expect("the block is known")
     };
@@ -377,8 +374,7 @@ fn two_polls_at_once_do_not_both_tell() {
     assert!(bench.filters.finish(two, StoreOutcome::Local, now).expect("first").len() > 2);
     assert_eq!(bench.filters.finish(one, StoreOutcome::Local, now), Err(FinishError::Superseded));
     bench.grow(0, 12, 0);
-    let mut open = bench.begin(filter).expect("there");
-    open.poll.supply_canonical(true);
+    let mut open = bench.begin_standing(filter);
     open.poll.supply_parent(hash(11, 0));
     assert!(bench.filters.remove(filter) && !bench.filters.remove(filter));
     let complete = open.complete().expect("the block is known");
@@ -417,8 +413,7 @@ fn filters_are_bounded_and_end_when_they_are_not_polled() {
 
 #[test]
 fn a_restart_keeps_filters() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     let all = bench.filter(r#"{"fromBlock":"0x0","topics":[null]}"#);
     let blocks = bench.create(VirtualFilterKind::Blocks);
     bench.grow(0, 12, 0);
@@ -455,8 +450,7 @@ fn a_restart_keeps_filters() {
 
 #[test]
 fn another_replica_takes_back_what_this_one_told() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     for number in 11..=14 {
         bench.grow(0, number, 0);
         assert_eq!(bench.told(filter), format!("+{number}.0"));
@@ -484,8 +478,7 @@ fn another_replica_takes_back_what_this_one_told() {
 
 #[test]
 fn a_copy_that_is_not_the_newest_gives_way() {
-    let mut bench = Bench::new(FilterBounds::default());
-    let filter = bench.logs_filter();
+    let (mut bench, filter) = Bench::with_filter();
     let (now, [one, two, three]) = (bench.now, [1, 2, 3].map(FilterStamp));
     let stamps = |bench: &Bench| -> Vec<_> {
         bench.filters.mark(filter, bench.now).expect("there").stamps().collect()
