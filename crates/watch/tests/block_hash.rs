@@ -34,8 +34,7 @@ fn node(version: Option<&'static str>, no_block: Step) -> Arc<Node> {
 
 async fn check(version: Option<&'static str>, no_block: Step, expected: bool) {
     let node = node(version, no_block.clone());
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     busy_for(&stage, seconds(5)).await;
     assert_eq!(honours(&stage), expected, "{version:?} {no_block:?}");
 }
@@ -63,8 +62,7 @@ async fn nodes_that_answer_for_the_height_of_a_hash_are_found_out_by_their_name(
 #[tokio::test(start_paused = true)]
 async fn nothing_is_asked_while_no_call_could_use_it() {
     let node = node(Some(GETH), not_found());
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     stage.busy_for(seconds(60), seconds(1)).await;
     assert!(!stage.asked(0).contains("block_hash"), "{}", stage.asked(0));
     pass(seconds(31)).await;
@@ -77,8 +75,7 @@ async fn nothing_is_asked_while_no_call_could_use_it() {
 async fn with_checks_off_nothing_is_asked_and_ephemeral_checks_ask_once() {
     for (mode, expected) in [(Mode::Off, ""), (Mode::Ephemeral, "block_hash=2")] {
         let node = node(Some(GETH), not_found());
-        let mut stage = Stage::new(Some(1), 1);
-        stage.follow_checking(&node, None, Checks { mode, ..Checks::default() });
+        let stage = Stage::checking(&node, Checks { mode, ..Checks::default() });
         busy_for(&stage, seconds(3600)).await;
         let asked = stage.asked(0);
         assert_eq!(asked.split(' ').rfind(|it| it.starts_with("block")).unwrap_or(""), expected);
@@ -88,8 +85,7 @@ async fn with_checks_off_nothing_is_asked_and_ephemeral_checks_ask_once() {
 #[tokio::test(start_paused = true)]
 async fn another_version_is_asked_anew_and_the_old_one_only_for_its_name() {
     let node = node(Some(GETH), not_found());
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     let began = now();
     busy_for(&stage, seconds(3600)).await;
     assert!(honours(&stage));
@@ -105,8 +101,7 @@ async fn another_version_is_asked_anew_and_the_old_one_only_for_its_name() {
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_rested_is_asked_anew_before_it_is_sent_a_hash() {
     let node = node(Some(GETH), not_found());
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     busy_for(&stage, seconds(5)).await;
     assert!(honours(&stage));
     node.feel(Mood::Refuses);
@@ -121,8 +116,7 @@ async fn an_upstream_that_rested_is_asked_anew_before_it_is_sent_a_hash() {
 #[tokio::test(start_paused = true)]
 async fn one_that_could_not_say_is_asked_again_soon() {
     let node = node(Some(GETH), error(-32005, "rate limit exceeded"));
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     busy_for(&stage, seconds(5)).await;
     assert!(!honours(&stage));
     *node.no_block.lock() = not_found();

@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::log::Lines;
-use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
+use support::{BLOCK, Connector, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_chain::{Observation, Source};
 use wellhead_eth::BlockNumber;
 use wellhead_upstream::{Condition, Slot};
 use wellhead_watch::{CallReason, CheckKind, Checks, FeedUse, Mode};
-
-const BLOCK: Duration = Duration::from_secs(12);
 
 fn off() -> Checks {
     Checks { mode: Mode::Off, feed: FeedUse::Never, ..Checks::default() }
@@ -79,9 +77,8 @@ async fn with_checks_off_a_feed_on_another_chain_is_believed_and_may_take_it_bac
 #[tokio::test(start_paused = true)]
 async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     let checks = Checks { mode: Mode::Ephemeral, feed: FeedUse::Never, ..Checks::default() };
-    stage.follow_checking(&node, None, checks);
+    let stage = Stage::checking(&node, checks);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
     assert_eq!(stage.asked(0), "verify=1 version=1");
@@ -137,9 +134,8 @@ async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
 #[tokio::test(start_paused = true)]
 async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     let checks = Checks { mode: Mode::Ephemeral, feed: FeedUse::Never, ..Checks::default() };
-    stage.follow_checking(&node, None, checks);
+    let stage = Stage::checking(&node, checks);
     settle().await;
     tell(&stage, 0, 7);
     stage.fail(0);
@@ -152,9 +148,8 @@ async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
 #[tokio::test(start_paused = true)]
 async fn only_the_calls_that_are_listed_are_made() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     let calls = [CheckKind::Head].into_iter().collect();
-    stage.follow_checking(&node, None, Checks { calls, ..Checks::default() });
+    let stage = Stage::checking(&node, Checks { calls, ..Checks::default() });
     stage.busy_for(seconds(60), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
     node.feel(Mood::Refuses);
@@ -170,9 +165,8 @@ async fn only_the_calls_that_are_listed_are_made() {
 async fn one_without_peers_is_left_out_where_that_is_asked() {
     let node = Node::new(1, BLOCK);
     *node.peers.lock() = 0;
-    let mut stage = Stage::new(Some(1), 1);
     let calls = [CheckKind::ChainId, CheckKind::Head, CheckKind::Peers].into_iter().collect();
-    stage.follow_checking(&node, None, Checks { calls, ..Checks::default() });
+    let stage = Stage::checking(&node, Checks { calls, ..Checks::default() });
     settle().await;
     assert_eq!(stage.condition(0), Condition::Syncing);
     assert_eq!(stage.asked(0), "verify=1 peers=1 head=1");
@@ -185,9 +179,8 @@ async fn one_without_peers_is_left_out_where_that_is_asked() {
 async fn when_the_credits_of_a_day_are_spent_nothing_is_asked_until_the_next() {
     let lines = Lines::collect();
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     let checks = Checks { credits_per_day: Some(20), ..Checks::default() };
-    stage.follow_checking(&node, None, checks);
+    let stage = Stage::checking(&node, checks);
     stage.busy_for(seconds(3600), seconds(1)).await;
     assert_eq!(stage.asked[0].credits(), 20);
     assert_eq!(stage.condition(0), Condition::Ready, "that is no reason to leave it out");
@@ -207,9 +200,8 @@ async fn when_the_credits_of_a_day_are_spent_nothing_is_asked_until_the_next() {
 async fn one_that_cannot_be_asked_any_more_is_trusted_where_the_chain_is_known() {
     let node = Node::new(1, BLOCK);
     node.feel(Mood::Refuses);
-    let mut stage = Stage::new(Some(1), 1);
     let checks = Checks { credits_per_day: Some(5), ..Checks::default() };
-    stage.follow_checking(&node, None, checks);
+    let stage = Stage::checking(&node, checks);
     pass(seconds(120)).await;
     assert_eq!(stage.asked(0), "verify=5");
     assert_ne!(stage.condition(0), Condition::Unverified, "clients find out how it is");

@@ -5,10 +5,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Connector, Node, Stage, now, seconds, settle};
+use support::{BLOCK, Connector, Node, Stage, now, seconds, settle};
 use wellhead_upstream::Condition;
-
-const BLOCK: Duration = Duration::from_secs(12);
 
 /// A client has just called: without one no feed is opened.
 fn with_feed() -> (Arc<Node>, Arc<Connector>, Stage) {

@@ -86,8 +86,7 @@ async fn what_the_cache_wants_to_know_is_what_is_final_alone() {
 async fn one_that_does_not_know_the_tags_is_asked_ever_more_rarely() {
     let node = Node::new(1, seconds(1));
     *node.knows_tags.lock() = false;
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     for _ in 0..1_800 {
         stage.pulse.note_tag(now());
         stage.busy_for(seconds(1), seconds(1)).await;
@@ -107,8 +106,7 @@ async fn one_that_does_not_know_the_tags_is_asked_ever_more_rarely() {
 async fn the_origin_is_asked_for_before_what_is_final() {
     let node = Node::new(1, seconds(1));
     *node.origin.lock() = format!(r#"{{"number":"0x1","hash":"{}"}}"#, BlockHash([1; 32]));
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     stage.pulse.want_origin();
     stage.pulse.want_finality(now());
     stage.busy_for(seconds(2), seconds(1)).await;

@@ -5,25 +5,26 @@ mod support;
 use std::time::Duration;
 
 use support::log::Lines;
-use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
+use support::{BLOCK, Connector, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_chain::{Observation, Source};
 use wellhead_eth::BlockNumber;
 use wellhead_upstream::{Condition, Slot};
 use wellhead_watch::{CallReason, Checks, PollPace};
 
-const BLOCK: Duration = Duration::from_secs(12);
-
-async fn ready(stage: &mut Stage, node: &std::sync::Arc<Node>) {
-    stage.follow(node, None);
+async fn ready(node: &std::sync::Arc<Node>) -> Stage {
+    let stage = Stage::following(node);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
+    stage
 }
 
 /// As `ready`, beside an upstream that stays well: nothing is urgent.
-async fn ready_beside_another(stage: &mut Stage, node: &std::sync::Arc<Node>) {
+async fn ready_beside_another(node: &std::sync::Arc<Node>) -> Stage {
+    let mut stage = Stage::new(Some(1), 2);
     stage.follow_all(&[node, &Node::new(1, BLOCK)], Checks::default());
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
+    stage
 }
 
 /// The first hour, with all that the start costs, and any later one: sixty calls at most.
@@ -31,9 +32,8 @@ async fn ready_beside_another(stage: &mut Stage, node: &std::sync::Arc<Node>) {
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_costs_sixty_calls_at_most_and_only_polls() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     let began = now();
-    ready(&mut stage, &node).await;
+    let stage = ready(&node).await;
     assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1 version=1");
     pass(seconds(3600)).await;
     assert_eq!(stage.asked(0), "verify=1 syncing=1 head=57 version=1");
@@ -59,8 +59,7 @@ async fn an_idle_hour_costs_no_more_when_something_is_wrong() {
         Mood::Status(429),
     ] {
         let node = Node::new(1, BLOCK);
-        let mut stage = Stage::new(Some(1), 1);
-        ready(&mut stage, &node).await;
+        let stage = ready(&node).await;
         node.feel(mood.clone());
         for hour in 0..2 {
             let before = stage.asked_in_all(0);
@@ -76,8 +75,7 @@ async fn an_idle_hour_of_one_that_never_answers_costs_no_more() {
     for mood in [Mood::Refuses, Mood::Hangs, Mood::Status(401)] {
         let node = Node::new(1, BLOCK);
         node.feel(mood.clone());
-        let mut stage = Stage::new(Some(1), 1);
-        stage.follow(&node, None);
+        let stage = Stage::following(&node);
         pass(seconds(3600)).await;
         assert!(stage.asked_in_all(0) <= 60, "{mood:?}: {}", stage.asked(0));
     }
@@ -142,8 +140,7 @@ async fn an_idle_pace_below_the_bound_is_bounded_too() {
 #[tokio::test(start_paused = true)]
 async fn a_client_after_a_quiet_time_wakes_the_poll() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
-    ready(&mut stage, &node).await;
+    let stage = ready(&node).await;
     pass(seconds(50)).await;
     let began = now();
     stage.pulse.note_call(began);
@@ -155,10 +152,9 @@ async fn a_client_after_a_quiet_time_wakes_the_poll() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_hour_costs_nothing_while_answers_to_clients_tell_the_head() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
     // Polls and blocks come at different moments, as they do in life.
     pass(seconds(5)).await;
-    ready(&mut stage, &node).await;
+    let stage = ready(&node).await;
     stage.busy_for(seconds(120), seconds(5)).await;
     let began = now();
     let asked = stage.asked_in_all(0);
@@ -181,8 +177,7 @@ async fn a_busy_hour_costs_nothing_while_answers_to_clients_tell_the_head() {
 async fn one_that_rests_is_probed_with_its_chain_id_when_the_rest_ends() {
     let lines = Lines::collect();
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 2);
-    ready_beside_another(&mut stage, &node).await;
+    let stage = ready_beside_another(&node).await;
     stage.busy_for(seconds(13), seconds(1)).await;
     node.feel(Mood::Refuses);
     stage.busy_for(seconds(15), seconds(1)).await;
@@ -202,8 +197,7 @@ async fn one_that_rests_is_probed_with_its_chain_id_when_the_rest_ends() {
 #[tokio::test(start_paused = true)]
 async fn one_that_comes_back_as_another_chain_is_refused() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
-    ready(&mut stage, &node).await;
+    let stage = ready(&node).await;
     node.feel(Mood::Refuses);
     stage.busy_for(seconds(20), seconds(1)).await;
     *node.chain_id.lock() = 5;
@@ -220,8 +214,7 @@ async fn one_that_comes_back_as_another_chain_is_refused() {
 async fn a_refused_key_is_tried_again_every_minute() {
     let lines = Lines::collect();
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 2);
-    ready_beside_another(&mut stage, &node).await;
+    let stage = ready_beside_another(&node).await;
     node.feel(Mood::Status(401));
     stage.busy_for(seconds(20), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::OutOfService);
@@ -243,8 +236,7 @@ async fn a_refused_key_is_tried_again_every_minute() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_says_nothing_is_not_repeated_at_every_tick() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 2);
-    ready_beside_another(&mut stage, &node).await;
+    let stage = ready_beside_another(&node).await;
     node.feel(Mood::Refuses);
     stage.busy_for(seconds(20), seconds(1)).await;
     // A page of 4xx is neither a success nor a failure.
@@ -258,8 +250,7 @@ async fn a_probe_that_says_nothing_is_not_repeated_at_every_tick() {
 #[tokio::test(start_paused = true)]
 async fn a_chain_that_was_reset_is_followed_down() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
-    ready(&mut stage, &node).await;
+    let stage = ready(&node).await;
     node.chain.lock().0 = 0;
     stage.busy_for(seconds(30), seconds(1)).await;
     let best = stage.heads.view().best.map(|head| head.number.0);

@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use support::{Mood, Node, Stage, now, pass, seconds, settle};
+use support::{BLOCK, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_eth::BlockNumber;
 use wellhead_transport::feed::BoxFuture;
 use wellhead_upstream::{Condition, Slot, Tier};
 use wellhead_watch::{BEAT, ChainPeers, ChainWord, Checks, PeerOutlet, ReplicaWord, Replicas};
-
-const BLOCK: std::time::Duration = std::time::Duration::from_secs(12);
 
 /// One replica's end of the bus.
 #[derive(Debug)]

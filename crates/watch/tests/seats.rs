@@ -3,13 +3,10 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use support::{Connector, Member, Mood, Node, Speaker, Stage, now, pass, seconds, settle};
+use support::{BLOCK, Connector, Member, Mood, Node, Speaker, Stage, now, pass, seconds, settle};
 use wellhead_upstream::{Budget, BudgetTerms, Condition, Provider, Tier};
 use wellhead_watch::{Checks, FeedUse};
-
-const BLOCK: Duration = Duration::from_secs(12);
 
 /// One upstream of the cast: its feed, and the other end of each connection to it.
 struct Fed {

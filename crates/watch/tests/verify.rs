@@ -4,12 +4,10 @@ mod support;
 
 use std::time::Duration;
 use support::log::Lines;
-use support::{Mood, Node, Stage, now, pass, seconds, settle};
+use support::{BLOCK, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::Condition;
 use wellhead_watch::CallReason;
-
-const BLOCK: Duration = Duration::from_secs(12);
 
 #[tokio::test(start_paused = true)]
 async fn an_upstream_on_the_chain_is_used() {
@@ -87,8 +85,7 @@ async fn who_does_not_answer_is_asked_with_growing_pauses() {
 async fn while_clients_wait_it_is_asked_every_second() {
     let node = Node::new(1, BLOCK);
     node.feel(Mood::Refuses);
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     pass(seconds(200)).await;
     let began = now();
     stage.pulse.note_call(began);
@@ -111,8 +108,7 @@ async fn while_clients_wait_it_is_asked_every_second() {
 async fn a_progress_object_without_missing_blocks_is_not_syncing() {
     let node = Node::new(1, BLOCK);
     *node.syncing.lock() = r#"{"currentBlock":"0x0","highestBlock":"0x0","startingBlock":"0x0"}"#;
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
 }
@@ -121,8 +117,7 @@ async fn a_progress_object_without_missing_blocks_is_not_syncing() {
 async fn one_that_syncs_is_left_out_until_it_says_that_it_is_done() {
     let node = Node::new(1, BLOCK);
     *node.syncing.lock() = r#"{"currentBlock":"0x64","highestBlock":"0x3e8"}"#;
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     stage.busy_for(seconds(90), seconds(5)).await;
     assert_eq!(stage.condition(0), Condition::Syncing);
     assert_eq!(stage.asked[0].get(wellhead_watch::CallReason::Syncing), 2, "once a minute");
@@ -140,8 +135,7 @@ async fn one_that_syncs_is_left_out_until_it_says_that_it_is_done() {
 async fn one_without_eth_syncing_is_in_sync_and_has_no_problem() {
     let node = Node::new(1, BLOCK);
     *node.syncing.lock() = "\"what\"";
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
     assert!(stage.upstreams[0].last_problem().is_none());
@@ -150,8 +144,7 @@ async fn one_without_eth_syncing_is_in_sync_and_has_no_problem() {
 #[tokio::test(start_paused = true)]
 async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest() {
     let node = Node::new(1, BLOCK);
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     let hash = |byte: u8| BlockHash([byte; 32]);
     let block = |byte: u8| format!(r#"{{"number":"0x1","hash":"{}"}}"#, hash(byte));
     stage.pulse.want_finality(now());
@@ -183,8 +176,7 @@ async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest()
 async fn a_version_is_learnt_with_each_verification() {
     let node = Node::new(1, BLOCK);
     *node.version.lock() = Some("Geth/v1.17.5");
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     settle().await;
     let version = |stage: &Stage| stage.upstreams[0].client_version();
     assert_eq!(version(&stage).as_deref(), Some("Geth/v1.17.5"));
@@ -205,8 +197,7 @@ async fn a_version_is_learnt_with_each_verification() {
 async fn an_upstream_that_tells_no_version_is_used() {
     let node = Node::new(1, BLOCK);
     *node.version.lock() = Some("\\u0000");
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     settle().await;
     stage.busy_for(seconds(600), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
@@ -220,8 +211,7 @@ async fn an_upstream_that_tells_no_version_is_used() {
 async fn used_after(change: impl Fn(&Node)) -> Option<Duration> {
     let node = Node::new(1, BLOCK);
     *node.lineage.lock() = Some('a');
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     stage.busy_for(seconds(60), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
     *node.chain_id.lock() = 5;
@@ -252,8 +242,7 @@ async fn one_whose_chain_changes_while_it_runs_is_found_by_its_next_head() {
 async fn reorgs_cost_a_question_for_the_chain_id_a_minute_at_most() {
     let node = Node::new(1, BLOCK);
     *node.lineage.lock() = Some('a');
-    let mut stage = Stage::new(Some(1), 1);
-    stage.follow(&node, None);
+    let stage = Stage::following(&node);
     stage.busy_for(seconds(60), seconds(1)).await;
     let began = now();
     for minute in 0..10 {

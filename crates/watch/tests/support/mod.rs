@@ -22,6 +22,9 @@ use wellhead_transport::{Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Budget, Condition, Identity, Slot, Tier, Upstream, UpstreamList};
 use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
 
+/// The time between the blocks of most chains here.
+pub(crate) const BLOCK: Duration = Duration::from_secs(12);
+
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -324,6 +327,18 @@ impl Stage {
             asked: Vec::new(),
             loops: tokio::task::JoinSet::new(),
         }
+    }
+
+    /// Of chain 1, with one upstream that is followed.
+    pub(crate) fn following(node: &Arc<Node>) -> Self {
+        Self::checking(node, Checks::default())
+    }
+
+    /// As [`Stage::following`], with these checks.
+    pub(crate) fn checking(node: &Arc<Node>, checks: Checks) -> Self {
+        let mut stage = Self::new(Some(1), 1);
+        stage.follow_checking(node, None, checks);
+        stage
     }
 
     pub(crate) fn follow(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>) {
