@@ -112,7 +112,7 @@ async fn who_was_shown_more_than_is_agreed_is_told_only_what_is_final() {
     check_kept(&ask(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
     assert_eq!(ask(&stage, BALANCE, finished).await.cache, Some("hit"));
     // Another client saw nothing of it.
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BLOCK}","params":{recent}}}"#);
+    let body = support::body_of(BLOCK, recent);
     check_kept(&stage.send_from(2, None, &body).await, Some("hit"), &block(95, b'a'));
 }
 

@@ -103,8 +103,7 @@ async fn a_batch_says_its_methods_and_upstreams() {
 async fn an_answer_says_where_it_is_from() {
     let stage = Stage::keeping_to_100(1);
     let from = async |method: &str, params: &str| {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let answer = stage.send(None, &body).await;
+        let answer = support::ask(&stage, method, params).await;
         answer.upstream.as_deref().map(str::to_owned)
     };
     assert_eq!(from("eth_chainId", "[]").await.as_deref(), Some("view"));

@@ -244,17 +244,26 @@ async fn a_call_is_not_shared_with_one_who_saw_less() {
         stage.call_from(2, "eth_getTransactionReceipt", other),
         stage.call("eth_getTransactionReceipt", other),
     );
-    let asked =
-        |place: usize| stage.peer(place).seen().iter().filter(|it| it.contains("0x1111")).count();
-    assert_eq!(asked(0) + asked(1), 2, "each had a call of its own");
+    assert_eq!(sent_with(&stage, "0x1111"), 2, "each had a call of its own");
+}
+
+/// Two upstreams whose heads are not followed; calls are shared.
+fn sharing() -> Stage {
+    let plan =
+        Plan { upstreams: 2, keeps: true, shares: true, is_followed: false, ..Plan::default() };
+    Stage::new(vec![plan])
+}
+
+/// How many calls with this in them the upstreams were sent.
+fn sent_with(stage: &Stage, text: &str) -> usize {
+    let sent = stage.peers[0].iter().flat_map(|peer| peer.seen());
+    sent.filter(|call| call.contains(text)).count()
 }
 
 /// Seed 6466: nor is it told by another's call what is below a block that it was shown meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_shared_newest_block_is_not_below_what_was_shown_while_it_was_waited_for() {
-    let plan =
-        Plan { upstreams: 2, keeps: true, shares: true, is_followed: false, ..Plan::default() };
-    let stage = Stage::new(vec![plan]);
+    let stage = sharing();
     for place in 0..2 {
         stage.show_head(place, 101);
         let peer = stage.peer(place.into());
@@ -278,9 +287,7 @@ async fn a_shared_newest_block_is_not_below_what_was_shown_while_it_was_waited_f
 
 #[tokio::test(start_paused = true)]
 async fn nor_where_heads_are_not_followed() {
-    let plan =
-        Plan { upstreams: 2, keeps: true, shares: true, is_followed: false, ..Plan::default() };
-    let stage = Stage::new(vec![plan]);
+    let stage = sharing();
     for place in 0..2 {
         stage.show_head(place, 101);
         let peer = stage.peer(place.into());
@@ -294,10 +301,7 @@ async fn nor_where_heads_are_not_followed() {
         stage.call_from(2, "eth_getBlockByNumber", newest),
         stage.call("eth_getBlockByNumber", newest),
     );
-    let asked = |place: usize| {
-        stage.peer(place).seen().iter().filter(|it| it.contains("\"latest\"")).count()
-    };
-    assert_eq!(asked(0) + asked(1), 2, "each had a call of its own");
+    assert_eq!(sent_with(&stage, "\"latest\""), 2, "each had a call of its own");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use support::{Plan, Stage, Step, hash, text};
+use support::{Plan, Stage, Step, body_of, hash, text};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use wellhead_dispatch::now;
 use wellhead_eth::{Bloom, BloomBits, hex};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::ScriptedTransport;
-use wellhead_proxy::{Announcer, Ctx, ProxyWorker, Subscriber, SubscriberEvent, SubscriberMessage};
+use wellhead_proxy::{Announcer, ProxyWorker, Subscriber, SubscriberEvent, SubscriberMessage};
 use wellhead_sim::node::SimNode;
 use wellhead_sim::world::{World, WorldConfig};
 use wellhead_transport::TransportError;
@@ -53,21 +53,17 @@ impl<'a> Connection<'a> {
 
     /// The result of a call, or its error.
     async fn call(&self, method: &str, params: &str) -> String {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let peer = ([127, 0, 0, 1], 1).into();
-        let ctx = Ctx {
-            received_at: now(),
-            peer,
-            caller: None,
-            want_trail: false,
-            known_block: None,
-            may_stream: false,
-            trace_parent: None,
-        };
+        let body = body_of(method, params);
         let message = SubscriberMessage::new(&self.subscriber);
         let (proxy, worker) = (&self.stage.proxy, &self.stage.worker);
         let target = None.into();
-        let answer = proxy.handle_message(worker, Some(&message), ctx, target, Bytes::from(body));
+        let answer = proxy.handle_message(
+            worker,
+            Some(&message),
+            support::whole(),
+            target,
+            Bytes::from(body),
+        );
         let answer = text(&answer.await);
         self.subscriber.activate(&message.into_subscribed());
         let field = |key| raw::field(answer.as_bytes(), key);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Plan, Stage, hash, text};
+use support::{Plan, Stage, body_of, check_kept, hash, text};
 use tempfile::TempDir;
 use wellhead_dispatch::Quorum;
 use wellhead_eth::BlockHash;
@@ -50,8 +50,7 @@ fn stage_of(folder: &TempDir, plan: Plan) -> (Stage, Disk) {
 
 async fn send(stage: &Stage, number: u64) -> Answer {
     let params = format!(r#"["0x{number:x}",false]"#);
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BLOCK}","params":{params}}}"#);
-    stage.send(None, &body).await
+    stage.send(None, &body_of(BLOCK, &params)).await
 }
 
 fn block(number: u64) -> String {
@@ -59,50 +58,43 @@ fn block(number: u64) -> String {
     format!(r#"{{"number":"0x{number:x}","hash":"{own}","parentHash":"{parent}"}}"#)
 }
 
-#[track_caller]
-fn check(answer: &Answer, found: &str, result: &str) {
-    let body = text(answer);
-    assert_eq!(answer.cache, Some(found), "{body}");
-    assert!(body.ends_with(&format!(r#""result":{result}}}"#)), "{body} is not {result}");
+/// A folder that one wellhead filled with these blocks, and left.
+async fn filled(numbers: &[u64]) -> TempDir {
+    filled_as(Plan::default(), numbers).await
 }
 
-/// Runs to its end what one wellhead does, and frees the folder.
-async fn fill(folder: &TempDir, numbers: &[u64]) {
-    fill_as(folder, Plan::default(), numbers).await;
-}
-
-async fn fill_as(folder: &TempDir, plan: Plan, numbers: &[u64]) {
-    let (stage, disk) = stage_of(folder, plan);
+async fn filled_as(plan: Plan, numbers: &[u64]) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let (stage, disk) = stage_of(&folder, plan);
     for number in numbers {
         stage.peer(0).next(BLOCK, result(&block(*number)));
-        check(&send(&stage, *number).await, "miss", &block(*number));
+        check_kept(&send(&stage, *number).await, Some("miss"), &block(*number));
     }
     drop(stage);
     disk.close().await;
+    folder
 }
 
 #[tokio::test]
 async fn a_final_answer_outlives_a_restart_and_one_that_may_be_replaced_does_not() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80, 95]).await;
+    let folder = filled(&[80, 95]).await;
     let (stage, _disk) = stage(&folder);
     let answer = send(&stage, 80).await;
-    check(&answer, "hit", &block(80));
+    check_kept(&answer, Some("hit"), &block(80));
     assert_eq!((answer.attempts, answer.upstream.as_deref()), (0, Some("cache")));
     assert!(stage.peer(0).seen().is_empty());
     // From now on it is in memory.
     assert_eq!(stage.proxy.status().cache.expect("a cache").entries, 1);
-    check(&send(&stage, 80).await, "hit", &block(80));
+    check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
     let tier = stage.proxy.status().cache.expect("a cache").tiers.remove(0);
     assert_eq!((tier.name, tier.is_up, tier.hits), ("disk", true, 1));
     stage.peer(0).next(BLOCK, result(&block(95)));
-    check(&send(&stage, 95).await, "miss", &block(95));
+    check_kept(&send(&stage, 95).await, Some("miss"), &block(95));
 }
 
 #[tokio::test]
 async fn the_items_of_a_batch_come_from_the_disk_as_well() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80, 81, 82]).await;
+    let folder = filled(&[80, 81, 82]).await;
     let (stage, _disk) = stage(&folder);
     let item = |id: u64, number: u64| {
         format!(
@@ -120,8 +112,7 @@ async fn the_items_of_a_batch_come_from_the_disk_as_well() {
 
 #[tokio::test]
 async fn what_is_damaged_is_asked_for_again() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80]).await;
+    let folder = filled(&[80]).await;
     let own = hash(80, b'a').to_string();
     let mut spoilt = 0;
     for file in std::fs::read_dir(folder.path()).expect("a folder") {
@@ -137,7 +128,7 @@ async fn what_is_damaged_is_asked_for_again() {
     assert_eq!(spoilt, 1);
     let (stage, _disk) = stage(&folder);
     stage.peer(0).next(BLOCK, result(&block(80)));
-    check(&send(&stage, 80).await, "miss", &block(80));
+    check_kept(&send(&stage, 80).await, Some("miss"), &block(80));
 }
 
 /// Answers are told from the disk, or not, whatever `other` the upstream would say.
@@ -145,8 +136,8 @@ async fn check_at(stage: &Stage, number: u64, is_hit: bool) {
     let other = format!(r#"{{"number":"0x{number:x}","hash":"0x01"}}"#);
     stage.peer(0).next(BLOCK, result(&other));
     match is_hit {
-        true => check(&send(stage, number).await, "hit", &block(number)),
-        false => check(&send(stage, number).await, "miss", &other),
+        true => check_kept(&send(stage, number).await, Some("hit"), &block(number)),
+        false => check_kept(&send(stage, number).await, Some("miss"), &other),
     }
 }
 
@@ -171,12 +162,11 @@ const OTHER: BlockHash = BlockHash([9; 32]);
 
 #[tokio::test]
 async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80, 81]).await;
+    let folder = filled(&[80, 81]).await;
     let (stage, disk) = stage(&folder);
     let mut sweeper = Sweeper::new(stage.proxy.replaceable());
     sweeper.sweep();
-    check(&send(&stage, 80).await, "hit", &block(80));
+    check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
     start_anew(&stage, &mut sweeper).await;
     assert_eq!(stage.chain().pulse.origin(), None, "it is asked for again");
     check_at(&stage, 81, false).await;
@@ -189,25 +179,23 @@ async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
 
 #[tokio::test]
 async fn nor_when_it_was_started_anew_while_wellhead_was_not_there() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80]).await;
+    let folder = filled(&[80]).await;
     let (other, disk) = stage(&folder);
     other.chain().pulse.tell_origin(Slot(0), OTHER);
     check_at(&other, 80, false).await;
     drop(other);
     disk.close().await;
     let (stage, _disk) = stage(&folder);
-    check(&send(&stage, 80).await, "hit", &block(80));
+    check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
 }
 
 #[tokio::test]
 async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80, 81]).await;
+    let folder = filled(&[80, 81]).await;
     let (stage, _disk) = stage(&folder);
     let mut sweeper = Sweeper::new(stage.proxy.replaceable());
     sweeper.sweep();
-    check(&send(&stage, 80).await, "hit", &block(80));
+    check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
     start_anew(&stage, &mut sweeper).await;
     stage.chain().pulse.tell_origin(Slot(0), hash(1, b'a'));
     check_at(&stage, 81, false).await;
@@ -215,8 +203,7 @@ async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
 
 #[tokio::test]
 async fn until_its_origin_is_told_a_chain_is_not_answered_from_the_disk() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80]).await;
+    let folder = filled(&[80]).await;
     let (stage, _disk) = stage(&folder);
     let pulse = &stage.chain().pulse;
     pulse.tell_origin(Slot(1), OTHER);
@@ -238,24 +225,22 @@ async fn what_was_kept_unverified_serves_no_call_that_is_to_be_verified() {
         (Level::Cheap, Level::Off, "hit"),
         (Level::Full, Level::Cheap, "hit"),
     ] {
-        let folder = TempDir::new().expect("a folder");
-        fill_as(&folder, verifying(kept_at), &[80]).await;
+        let folder = filled_as(verifying(kept_at), &[80]).await;
         let (stage, disk) = stage_of(&folder, verifying(asked_at));
         stage.peer(0).next(BLOCK, result(&block(80)));
-        check(&send(&stage, 80).await, found, &block(80));
+        check_kept(&send(&stage, 80).await, Some(found), &block(80));
         // What was looked at now is there for the next one, in memory and on the disk.
-        check(&send(&stage, 80).await, "hit", &block(80));
+        check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
         drop(stage);
         disk.close().await;
         let (stage, _disk) = stage_of(&folder, verifying(asked_at));
-        check(&send(&stage, 80).await, "hit", &block(80));
+        check_kept(&send(&stage, 80).await, Some("hit"), &block(80));
     }
 }
 
 #[tokio::test]
 async fn what_one_upstream_said_serves_no_call_that_several_have_to_answer() {
-    let folder = TempDir::new().expect("a folder");
-    fill(&folder, &[80]).await;
+    let folder = filled(&[80]).await;
     let agreed = || {
         let methods = vec![BLOCK.parse().expect("a method")];
         let quorum = Quorum { agree: 2, of: 2, ..Quorum::default() };
@@ -264,11 +249,11 @@ async fn what_one_upstream_said_serves_no_call_that_several_have_to_answer() {
     let (both, disk) = stage_of(&folder, agreed());
     both.peer(0).next(BLOCK, result(&block(80)));
     both.peer(1).next(BLOCK, result(&block(80)));
-    check(&send(&both, 80).await, "miss", &block(80));
-    check(&send(&both, 80).await, "hit", &block(80));
+    check_kept(&send(&both, 80).await, Some("miss"), &block(80));
+    check_kept(&send(&both, 80).await, Some("hit"), &block(80));
     drop(both);
     disk.close().await;
     // What two said serves calls that need one.
     let (one, _disk) = stage(&folder);
-    check(&send(&one, 80).await, "hit", &block(80));
+    check_kept(&send(&one, 80).await, Some("hit"), &block(80));
 }

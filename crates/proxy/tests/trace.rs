@@ -365,15 +365,8 @@ async fn a_message_over_websocket_is_a_request() {
 }
 
 fn ctx(traceparent: Option<&str>) -> Ctx {
-    Ctx {
-        received_at: now(),
-        peer: ([127, 0, 0, 1], 1).into(),
-        caller: None,
-        want_trail: false,
-        known_block: None,
-        may_stream: false,
-        trace_parent: traceparent.and_then(|it| TraceContext::parse(it.as_bytes())).map(Box::new),
-    }
+    let given = traceparent.and_then(|it| TraceContext::parse(it.as_bytes()));
+    Ctx { trace_parent: given.map(Box::new), ..support::whole() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use wellhead_proxy::FilterStore;
+use wellhead_proxy::{FilterStore, StoreAnswer};
 use wellhead_store::{FilterLookup, FilterStoreError, FilterWrite};
 
 /// Polls in a row after which a replica is the home of a filter.
@@ -80,11 +79,7 @@ impl FakeFilterStore {
 }
 
 impl FilterStore for FakeFilterStore {
-    fn look<'a>(
-        &'a self,
-        name: &'a str,
-        known: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterLookup, FilterStoreError>> {
+    fn look<'a>(&'a self, name: &'a str, known: &'a [u64]) -> StoreAnswer<'a, FilterLookup> {
         Box::pin(async move {
             match self.mood().await {
                 StoreMood::Away => return Err(FilterStoreError::Away),
@@ -109,7 +104,7 @@ impl FilterStore for FakeFilterStore {
         value: &'a str,
         stamp: u64,
         replaces: &'a [u64],
-    ) -> BoxFuture<'a, Result<FilterWrite, FilterStoreError>> {
+    ) -> StoreAnswer<'a, FilterWrite> {
         Box::pin(async move {
             if value.len() > VALUE_BYTES_MAX {
                 return Err(FilterStoreError::TooLarge);
@@ -138,11 +133,7 @@ impl FilterStore for FakeFilterStore {
         })
     }
 
-    fn remove<'a>(
-        &'a self,
-        name: &'a str,
-        was_here: bool,
-    ) -> BoxFuture<'a, Result<bool, FilterStoreError>> {
+    fn remove<'a>(&'a self, name: &'a str, was_here: bool) -> StoreAnswer<'a, bool> {
         Box::pin(async move {
             if self.mood().await == StoreMood::Away {
                 return Err(FilterStoreError::Away);

@@ -326,6 +326,16 @@ fn streaming_from(client: u8) -> Ctx {
     }
 }
 
+/// A request of the first client, which is answered whole and without its trail.
+pub(crate) fn whole() -> Ctx {
+    Ctx { want_trail: false, may_stream: false, ..streaming_from(1) }
+}
+
+/// The body of a call under the id 1.
+pub(crate) fn body_of(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+}
+
 impl Stage {
     pub(crate) fn upstreams(count: usize) -> Self {
         Self::new(vec![Plan { upstreams: count, ..Plan::default() }])
@@ -398,18 +408,10 @@ impl Stage {
         }
         let subscriber = self.proxy.open_subscriber(&self.worker, None).expect("one chain");
         let message = SubscriberMessage::new(&subscriber);
-        let ctx = Ctx {
-            received_at: now(),
-            peer: ([127, 0, 0, 1], 1).into(),
-            caller: None,
-            want_trail: false,
-            known_block: None,
-            may_stream: false,
-            trace_parent: None,
-        };
         let call = r#"{"id":1,"method":"eth_subscribe","params":["newHeads"]}"#.into();
+        let target = Target::default();
         let answered =
-            self.proxy.handle_message(&self.worker, Some(&message), ctx, Target::default(), call);
+            self.proxy.handle_message(&self.worker, Some(&message), whole(), target, call);
         assert_eq!(answered.await.status, 200);
         assert_eq!(message.into_subscribed().len(), 1);
         (loops, subscriber)
@@ -529,8 +531,7 @@ impl Stage {
 
     /// As [`Stage::call`], from the client at `127.0.0.client`.
     pub(crate) async fn call_from(&self, client: u8, method: &str, params: &str) -> String {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let answer = text(&self.send_from(client, None, &body).await);
+        let answer = text(&self.send_from(client, None, &body_of(method, params)).await);
         let field = |key| raw::field(answer.as_bytes(), key);
         let value = field("result").or_else(|| field("error")).expect("an outcome");
         String::from_utf8_lossy(value).into_owned()
@@ -635,8 +636,7 @@ pub(crate) fn rules(allow: &str, deny: &str) -> MethodRules {
 
 /// One call, its parameters as they are to stand there.
 pub(crate) async fn ask(stage: &Stage, method: &str, params: &str) -> Answer {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-    stage.send(None, &body).await
+    stage.send(None, &body_of(method, params)).await
 }
 
 /// Compares what the cache had, and the result.
