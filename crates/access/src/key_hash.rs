@@ -233,16 +233,6 @@ mod tests {
         assert_eq!(pepper(1).hash("a").to_hex(), want.as_str());
     }
 
-    #[test]
-    fn every_bit_counts() {
-        let hash = pepper(1).hash("a");
-        for bit in 0..256 {
-            let mut other = hash;
-            other.0[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(hash, other, "{bit}");
-        }
-    }
-
     /// What is compared of two hashes does not depend on where they differ, nor on whether they do.
     #[test]
     fn every_word_is_compared() {
@@ -256,6 +246,7 @@ mod tests {
             let mut taken = 0;
             let pairs = hash.words().into_iter().zip(other.words()).inspect(|_| taken += 1);
             assert_eq!((are_alike(pairs), taken), (bit.is_none(), 4), "{bit:?}");
+            assert_eq!(hash == other, bit.is_none(), "{bit:?}");
         }
     }
 

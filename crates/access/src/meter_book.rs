@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use wellhead_limit::{Ledger, Pages, month_of};
 
 use crate::meter::{MeterTime, QuotaSharing, SubjectKind, SubjectMeter};
+use crate::networks::subject_of;
 use crate::quota::QuotaPlan;
 
 /// Addresses with a meter of their own, at most. Beyond it one that has used nothing lately gives its place to
@@ -33,7 +34,7 @@ const LOOKED_AT_MAX: usize = 64;
 type SubjectName = (SubjectKind, Arc<str>);
 
 /// What tells one address's meter from others: whose quota it is, and the address or /64.
-type AddressKey = (u64, u128);
+type AddressKey = (u64, IpAddr);
 
 /// The meters of keys and tenants.
 #[derive(Debug, Default)]
@@ -58,14 +59,6 @@ pub struct MeterBook {
 impl Default for MeterBook {
     fn default() -> Self {
         Self::for_addresses(ADDRESSES_MAX)
-    }
-}
-
-/// What an address has in common with those that count as one subject: of IPv6 the first 64 bits.
-fn address_bits(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
     }
 }
 
@@ -137,7 +130,7 @@ impl MeterBook {
         plan: &Arc<QuotaPlan>,
         at: Duration,
     ) -> Arc<SubjectMeter> {
-        let key = (holder, address_bits(address));
+        let key = (holder, subject_of(address));
         let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
         let mut meters = self.addresses[shard].lock();
         if let Some(known) = meters.get(&key)

@@ -1,17 +1,17 @@
 //! Networks with what is said of each: the longest prefix that has an address counts.
 //!
-//! Sorted by prefix length, longest first, then by address. A look-up is one binary search for each
+//! Sorted by family, prefix length, longest first, and address. A look-up is one binary search for each
 //! length that occurs, so a list of thousands of networks costs a few comparisons more than one of two.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
 /// Networks of one set at most. A further one is a problem of the settings.
 pub const NETWORKS_MAX: usize = 10_000;
 
-/// The 64 bits of an IPv6 address that name a network, all of whose addresses one client can have.
-const SUBJECT_BITS: u8 = 64;
+/// The bits of an IPv6 address behind those that name a network, all of whose addresses one client can have.
+const SUBJECT_BITS: u32 = 64;
 /// `::ffff:0:0/96`: where IPv4 addresses are among those of IPv6.
 const MAPPED_BITS: u8 = 96;
 
@@ -21,7 +21,7 @@ pub fn subject_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from(masked(u128::from(address), SUBJECT_BITS, 128)))
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> SUBJECT_BITS << SUBJECT_BITS))
         }
     }
 }
@@ -66,13 +66,23 @@ pub enum NetworkTextError {
 /// Networks, each with a value.
 #[derive(Debug, Clone)]
 pub struct NetworkSet<T> {
-    v4: FamilySet<T>,
-    v6: FamilySet<T>,
+    /// IPv4 first, then the longest prefix, then by address.
+    networks: Vec<(IpNet, T)>,
+    lengths: Vec<PrefixLength>,
+}
+
+/// A prefix length that occurs, in the order of the networks.
+#[derive(Debug, Clone, Copy)]
+struct PrefixLength {
+    is_ipv4: bool,
+    length: u8,
+    /// Where its networks end.
+    end: usize,
 }
 
 impl<T> Default for NetworkSet<T> {
     fn default() -> Self {
-        Self { v4: FamilySet::default(), v6: FamilySet::default() }
+        Self { networks: Vec::new(), lengths: Vec::new() }
     }
 }
 
@@ -81,40 +91,47 @@ impl<T> NetworkSet<T> {
     pub fn new(
         networks: impl IntoIterator<Item = (IpNet, T)>,
     ) -> Result<Self, Vec<NetworkSetError>> {
-        let (mut set, mut problems, mut more) = (Self::default(), Vec::new(), 0);
-        for (network, value) in networks {
-            if set.len() == NETWORKS_MAX {
-                more += 1;
-                continue;
-            }
-            match network.network() {
-                IpAddr::V4(address) => {
-                    set.v4.push(u128::from(u32::from(address)), network.prefix_len(), value);
-                }
-                IpAddr::V6(address) => {
-                    set.v6.push(u128::from(address), network.prefix_len(), value);
-                }
-            }
+        let networks = networks.into_iter().map(|(network, value)| (network.trunc(), value));
+        let mut networks: Vec<_> = networks.collect();
+        let mut problems = Vec::new();
+        if networks.len() > NETWORKS_MAX {
+            problems.push(NetworkSetError::TooMany { networks: networks.len() });
+            networks.truncate(NETWORKS_MAX);
         }
-        if more > 0 {
-            problems.push(NetworkSetError::TooMany { networks: NETWORKS_MAX + more });
+        networks.sort_by_key(|(it, _)| (it.addr().is_ipv6(), u8::MAX - it.prefix_len(), it.addr()));
+        let twice = networks.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+        problems.extend(twice.map(|pair| NetworkSetError::Twice { network: pair[0].0 }));
+        if !problems.is_empty() {
+            return Err(problems);
         }
-        let v4 = |(bits, length): (u128, u8)| {
-            IpNet::new(IpAddr::V4(Ipv4Addr::from(bits as u32)), length)
-        };
-        let v6 = |(bits, length)| IpNet::new(IpAddr::V6(Ipv6Addr::from(bits)), length);
-        let twice = set.v4.sort().into_iter().map(v4).chain(set.v6.sort().into_iter().map(v6));
-        let twice = twice.map(|network| network.expect("it was a network when it came"));
-        problems.extend(twice.map(|network| NetworkSetError::Twice { network }));
-        if problems.is_empty() { Ok(set) } else { Err(problems) }
+        let kind = |network: &IpNet| (network.addr().is_ipv4(), network.prefix_len());
+        let mut end = 0;
+        let lengths =
+            networks.chunk_by(|(one, _), (next, _)| kind(one) == kind(next)).map(|alike| {
+                let (is_ipv4, length) = kind(&alike[0].0);
+                end += alike.len();
+                PrefixLength { is_ipv4, length, end }
+            });
+        let lengths = lengths.collect();
+        Ok(Self { networks, lengths })
     }
 
     /// What is said of the smallest network that has the address. `None` if no network has it.
     pub fn get(&self, address: IpAddr) -> Option<&T> {
-        match address.to_canonical() {
-            IpAddr::V4(address) => self.v4.get(u128::from(u32::from(address)), 32),
-            IpAddr::V6(address) => self.v6.get(u128::from(address), 128),
+        let address = address.to_canonical();
+        let mut start = 0;
+        for PrefixLength { is_ipv4, length, end } in &self.lengths {
+            let networks = &self.networks[start..*end];
+            start = *end;
+            if *is_ipv4 != address.is_ipv4() {
+                continue;
+            }
+            let around = IpNet::new(address, *length).expect("a network of its family has it");
+            if let Ok(place) = networks.binary_search_by_key(&around.trunc(), |(it, _)| *it) {
+                return Some(&networks[place].1);
+            }
         }
+        None
     }
 
     /// Whether a network of the set has the address.
@@ -124,12 +141,12 @@ impl<T> NetworkSet<T> {
 
     /// How many networks there are.
     pub fn len(&self) -> usize {
-        self.v4.networks.len() + self.v6.networks.len()
+        self.networks.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.networks.is_empty()
     }
 }
 
@@ -148,67 +165,6 @@ pub enum NetworkSetError {
         /// Which.
         network: IpNet,
     },
-}
-
-/// The networks of one family of addresses.
-#[derive(Debug, Clone)]
-struct FamilySet<T> {
-    /// Longest prefix first, then by address.
-    networks: Vec<SetNetwork<T>>,
-    /// For each prefix length that occurs, longest first, where its networks end.
-    lengths: Vec<(u8, usize)>,
-}
-
-#[derive(Debug, Clone)]
-struct SetNetwork<T> {
-    length: u8,
-    bits: u128,
-    value: T,
-}
-
-impl<T> Default for FamilySet<T> {
-    fn default() -> Self {
-        Self { networks: Vec::new(), lengths: Vec::new() }
-    }
-}
-
-impl<T> FamilySet<T> {
-    fn push(&mut self, bits: u128, length: u8, value: T) {
-        self.networks.push(SetNetwork { length, bits, value });
-    }
-
-    /// Makes it ready for look-ups, and returns the networks that are there more than once.
-    fn sort(&mut self) -> Vec<(u128, u8)> {
-        self.networks.sort_by_key(|it| (u8::MAX - it.length, it.bits));
-        for (place, network) in self.networks.iter().enumerate() {
-            match self.lengths.last_mut() {
-                Some((length, end)) if *length == network.length => *end = place + 1,
-                Some(_) | None => self.lengths.push((network.length, place + 1)),
-            }
-        }
-        let key = |it: &SetNetwork<T>| (it.bits, it.length);
-        let pairs = self.networks.windows(2);
-        pairs.filter(|pair| key(&pair[0]) == key(&pair[1])).map(|pair| key(&pair[0])).collect()
-    }
-
-    fn get(&self, address: u128, address_bits: u8) -> Option<&T> {
-        let mut start = 0;
-        for (length, end) in &self.lengths {
-            let networks = &self.networks[start..*end];
-            let bits = masked(address, *length, address_bits);
-            if let Ok(place) = networks.binary_search_by_key(&bits, |it| it.bits) {
-                return Some(&networks[place].value);
-            }
-            start = *end;
-        }
-        None
-    }
-}
-
-/// The first `length` bits of a number of `of` bits, the others zero.
-fn masked(number: u128, length: u8, of: u8) -> u128 {
-    let rest = u32::from(of - length);
-    u128::MAX.checked_shl(rest).map_or(0, |mask| number & mask)
 }
 
 #[cfg(test)]
