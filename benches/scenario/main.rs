@@ -72,22 +72,13 @@ async fn main() {
         };
         results.insert(name.to_owned(), result);
     }
-    let all_hold = claims.conclude();
-    if options.keep {
-        let record = json!({
-            "machine": machine::machine(),
+    let record = || {
+        json!({
             "memory_held_by": proxy::memory_held_by(),
             "upstream_delay_ms": DELAY.as_millis() as u64,
             "seed": options.seed,
             "results": results,
-            "claims": claims.to_json(),
-        });
-        match machine::keep("scenario", record) {
-            Ok(path) => println!("kept as {path}"),
-            Err(why) => println!("not kept: {why}"),
-        }
-    }
-    if !all_hold {
-        std::process::exit(1);
-    }
+        })
+    };
+    claims.end("scenario", options.keep.then(record));
 }

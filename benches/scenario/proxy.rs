@@ -138,7 +138,7 @@ impl Wellhead {
     /// What its metrics say now.
     pub(crate) async fn metrics(&self) -> Metrics {
         let Ok(reply) = self.admin.get("/metrics").await else { return Metrics::default() };
-        Metrics::parse(&String::from_utf8_lossy(&reply.body))
+        Metrics::parse(&reply.text())
     }
 }
 

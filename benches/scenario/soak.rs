@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep};
-use wellhead_e2e::until;
+use wellhead_e2e::{mix, until};
 
 use crate::claim::Claims;
 use crate::load::{Load, SLOW_MS, Shape};
 use crate::process::cpu_seconds;
 use crate::proxy::{Log, MEMORY_KIB_MAX, Wellhead};
-use crate::upstream::{DELAY, Fault, Upstreams, mix};
+use crate::upstream::{DELAY, Fault, Upstreams};
 use crate::volume::Volume;
 
 /// Calls a second that are tried for capacity.

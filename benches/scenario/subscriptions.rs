@@ -13,12 +13,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, interval, sleep, timeout};
-use wellhead_e2e::{WsClient, until};
+use wellhead_e2e::{WsClient, mix, until, wall_clock};
 use wellhead_sim::fleet::{Fleet, FleetConfig};
 
 use crate::claim::Claims;
 use crate::proxy::{Log, Wellhead};
-use crate::upstream::{mix, wall_clock};
 
 /// Clients that stay.
 const STEADY: usize = 50;

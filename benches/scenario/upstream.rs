@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use wellhead_e2e::free_port;
+use wellhead_e2e::{empty_block, free_port, mix, tail, wall_clock};
 
 /// From a call's arrival to its good answer.
 pub(crate) const DELAY: Duration = Duration::from_millis(200);
@@ -284,7 +284,7 @@ impl Shared {
             "eth_blockNumber" => json!(format!("{:#x}", self.head())),
             "eth_syncing" => json!(false),
             "web3_clientVersion" => json!("Geth/v1.16.5-canned/linux-amd64/go1.25.1"),
-            "eth_getBalance" => balance(call["params"][0].as_str().unwrap_or_default()),
+            "eth_getBalance" => json!(tail(call["params"][0].as_str().unwrap_or_default())),
             "eth_getBlockByNumber" if call["params"][0] == "0x1" => self.block(1),
             "eth_getBlockByNumber" => self.block(self.head()),
             method => {
@@ -304,27 +304,8 @@ impl Shared {
     /// asked for, it is the newest one.
     fn block(&self, number: u64) -> Value {
         let passed = number.saturating_sub(FIRST_HEAD) * BLOCK_TIME.as_secs();
-        let timestamp = self.began_unix.as_secs() + passed;
-        let hash = |number: u64| format!("0x{:064x}", mix(number));
-        json!({
-            "number": format!("{number:#x}"),
-            "hash": hash(number),
-            "parentHash": hash(number - 1),
-            "timestamp": format!("{timestamp:#x}"),
-            "gasLimit": "0x2255100",
-            "gasUsed": "0x112a880",
-            "baseFeePerGas": "0x2540be400",
-            "logsBloom": format!("0x{:0512}", 0),
-            "transactions": [],
-            "uncles": [],
-        })
+        empty_block(number, self.began_unix.as_secs() + passed)
     }
-}
-
-/// The last 16 digits of the address, as a quantity.
-fn balance(address: &str) -> Value {
-    let tail = address.get(address.len().saturating_sub(16)..).unwrap_or_default();
-    json!(format!("{:#x}", u64::from_str_radix(tail, 16).unwrap_or_default()))
 }
 
 /// One of the ways in which providers fail.
@@ -348,18 +329,4 @@ fn page(status: u16, kind: &str, body: String) -> Page {
         .header("content-type", kind)
         .body(Full::new(body.into()))
         .expect("every status and header above is legal")
-}
-
-/// SplitMix64: chance that is the same in each run.
-pub(crate) fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-#[expect(clippy::disallowed_methods, reason = "an outermost program dates its own blocks")]
-pub(crate) fn wall_clock() -> Duration {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default()
 }

@@ -30,7 +30,7 @@ use wellhead_sim::world::{AccountKey, Fee, TxBody};
 use crate::free_port;
 use crate::node::{Node, READY_MAX, words};
 use crate::process::{Process, tool};
-use crate::{Anvil, Geth, Rpc, until};
+use crate::{Anvil, Geth, Rpc, until, wall_clock};
 
 /// Shared by the driver and its geths, which listen to the loopback only.
 const JWT_SECRET: [u8; 32] = [0x11; 32];
@@ -416,7 +416,7 @@ impl Member {
     /// One call of the engine API, with the token that it asks for.
     async fn call(&self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let bearer = format!("Bearer {}", token(wall_clock_s()));
+        let bearer = format!("Bearer {}", token(wall_clock().as_secs()));
         let headers = [("content-type", "application/json"), ("authorization", &*bearer)];
         let reply = self.engine.send("POST", "/", &headers, call.to_string().into()).await;
         let reply = reply.and_then(|reply| reply.json());
@@ -450,7 +450,7 @@ fn genesis() -> Value {
     genesis["config"].as_object_mut().expect("an object").remove("bogotaTime");
     genesis["config"]["chainId"] = json!(ConsensusDriver::CHAIN_ID);
     genesis["gasLimit"] = json!("0x1c9c380");
-    genesis["timestamp"] = json!(format!("{:#x}", wall_clock_s() - GENESIS_AGE_S));
+    genesis["timestamp"] = json!(format!("{:#x}", wall_clock().as_secs() - GENESIS_AGE_S));
     let keys = (0..ConsensusDriver::KEYS).map(ConsensusDriver::key);
     let rich = keys.map(|key| key.address().to_string().to_lowercase());
     for address in rich.chain([Geth::RICH_ADDRESS.into(), Anvil::RICH_ADDRESS.into()]) {
@@ -469,12 +469,6 @@ fn token(now_s: u64) -> String {
     let suite = TLS13_CHACHA20_POLY1305_SHA256.tls13().expect("a suite of TLS 1.3");
     let tag = suite.hkdf_provider.hmac_sign(&OkmBlock::new(&JWT_SECRET), signed.as_bytes());
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag.as_ref()))
-}
-
-#[expect(clippy::disallowed_methods, reason = "geth compares tokens with the machine's clock")]
-fn wall_clock_s() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.expect("it is later than 1970").as_secs()
 }
 
 /// What we keep of a block, from a payload or from a block of the `eth` namespace.

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::client::conn::http2;
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
@@ -51,11 +51,16 @@ impl HttpReply {
         self.headers.get(name).map_or("", String::as_str)
     }
 
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// The body as JSON, or the words why it is none.
     pub fn json(&self) -> Result<Value, String> {
-        serde_json::from_slice(&self.body).map_err(|why| {
-            format!("HTTP {}: {why}: {}", self.status, String::from_utf8_lossy(&self.body))
-        })
+        serde_json::from_slice(&self.body)
+            .map_err(|why| format!("HTTP {}: {why}: {}", self.status, self.text()))
     }
 
     /// Reads a response to its end.
@@ -159,15 +164,11 @@ impl Rpc {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<HttpReply, String> {
-        let method = Method::from_bytes(method.as_bytes()).map_err(|why| why.to_string())?;
-        let mut request = Request::builder().method(method).uri(path);
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            request = request.header("host", format!("127.0.0.1:{}", self.port));
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(body)).map_err(|why| why.to_string())?;
+        let host = format!("127.0.0.1:{}", self.port);
+        let names_host = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let own = [("host", host.as_str())].into_iter().filter(|_| !names_host);
+        let headers: Vec<_> = own.chain(headers.iter().copied()).collect();
+        let request = request(method, path, &headers, body)?;
         timeout(EXCHANGE_MAX, self.exchange(request))
             .await
             .map_err(|_| format!("no answer within {EXCHANGE_MAX:?}"))?
@@ -222,6 +223,19 @@ async fn open(
     Ok(sender)
 }
 
+fn request(
+    method: &str,
+    uri: &str,
+    headers: &[(&str, &str)],
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, String> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(body)).map_err(|why| why.to_string())
+}
+
 /// One request over HTTP/2 with prior knowledge, on a connection of its own.
 pub async fn send_http2(
     port: u16,
@@ -230,13 +244,7 @@ pub async fn send_http2(
     headers: &[(&str, &str)],
     body: Bytes,
 ) -> Result<HttpReply, String> {
-    let method = Method::from_bytes(method.as_bytes()).map_err(|why| why.to_string())?;
-    let uri = format!("http://127.0.0.1:{port}{path}");
-    let mut request = Request::builder().method(method).uri(uri);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let request = request.body(Full::new(body)).map_err(|why| why.to_string())?;
+    let request = request(method, &format!("http://127.0.0.1:{port}{path}"), headers, body)?;
     let exchange = async {
         let stream = connect(Ipv4Addr::LOCALHOST, port).await?;
         let made = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;

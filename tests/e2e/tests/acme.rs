@@ -83,8 +83,7 @@ mod with_pebble {
 
         /// When the certificate expires, as the metric says.
         async fn end(&self) -> Option<u64> {
-            let metrics = self.wellhead.admin().get("/metrics").await.unwrap().body;
-            let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+            let metrics = self.wellhead.admin().get("/metrics").await.unwrap().text();
             let labels = "{listener=\"listen\",file=\"certificate\"}";
             let name = format!("wellhead_tls_expires_timestamp_seconds{labels} ");
             metrics.lines().find_map(|line| line.strip_prefix(name.as_str()))?.trim().parse().ok()

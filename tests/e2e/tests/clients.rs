@@ -143,56 +143,39 @@ async fn directly(name: &str) {
     script(name, &anvil.url(), Anvil::RICH_KEY, 31337).await;
 }
 
+/// Declares what is played with each script, in a module for each library.
+macro_rules! play {
+    ($($module:ident { $($test:ident: $play:ident($script:literal);)* })*) => {$(
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$play($script).await;
+                }
+            )*
+        }
+    )*};
+}
+
 mod with_geth {
     mod with_anvil {
-        mod with_viem {
-            #[tokio::test]
-            async fn viem_through_wellhead() {
-                crate::through_wellhead("viem.mjs").await;
+        play! {
+            with_viem {
+                viem_through_wellhead: through_wellhead("viem.mjs");
+                a_wallets_day_with_viem: a_wallets_day("wallet.viem.mjs");
+                viem_gives_a_key_in_each_way: gives_a_key_in_each_way("keys.viem.mjs");
+                viem_directly: directly("viem.mjs");
             }
-            #[tokio::test]
-            async fn a_wallets_day_with_viem() {
-                crate::a_wallets_day("wallet.viem.mjs").await;
+            with_ethers {
+                ethers_through_wellhead: through_wellhead("ethers.mjs");
+                a_wallets_day_with_ethers: a_wallets_day("wallet.ethers.mjs");
+                ethers_gives_a_key_in_each_way: gives_a_key_in_each_way("keys.ethers.mjs");
+                ethers_directly: directly("ethers.mjs");
             }
-            #[tokio::test]
-            async fn viem_gives_a_key_in_each_way() {
-                crate::gives_a_key_in_each_way("keys.viem.mjs").await;
-            }
-            #[tokio::test]
-            async fn viem_directly() {
-                crate::directly("viem.mjs").await;
-            }
-        }
-        mod with_ethers {
-            #[tokio::test]
-            async fn ethers_through_wellhead() {
-                crate::through_wellhead("ethers.mjs").await;
-            }
-            #[tokio::test]
-            async fn a_wallets_day_with_ethers() {
-                crate::a_wallets_day("wallet.ethers.mjs").await;
-            }
-            #[tokio::test]
-            async fn ethers_gives_a_key_in_each_way() {
-                crate::gives_a_key_in_each_way("keys.ethers.mjs").await;
-            }
-            #[tokio::test]
-            async fn ethers_directly() {
-                crate::directly("ethers.mjs").await;
-            }
-        }
-        mod with_web3py {
-            #[tokio::test]
-            async fn web3py_through_wellhead() {
-                crate::through_wellhead("web3py.py").await;
-            }
-            #[tokio::test]
-            async fn web3py_gives_a_key_in_each_way() {
-                crate::gives_a_key_in_each_way("keys_web3py.py").await;
-            }
-            #[tokio::test]
-            async fn web3py_directly() {
-                crate::directly("web3py.py").await;
+            with_web3py {
+                web3py_through_wellhead: through_wellhead("web3py.py");
+                web3py_gives_a_key_in_each_way: gives_a_key_in_each_way("keys_web3py.py");
+                web3py_directly: directly("web3py.py");
             }
         }
     }

@@ -132,7 +132,7 @@ async fn ids(wellhead: &Wellhead) {
     for id in ids {
         let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_blockNumber"}}"#);
         let reply = wellhead.rpc().post(call).await.unwrap();
-        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        let text = reply.text();
         assert!(text.contains(&format!(r#""id":{id},"#)), "{id}: {text}");
         assert!(text.contains(r#""result":"0x"#), "{id}: {text}");
     }
@@ -177,8 +177,7 @@ async fn opened(wellhead: &Wellhead, protocol: &str) -> u64 {
 
 /// A number among the metrics of upstreams; 0 where its series has counted nothing yet.
 async fn told(wellhead: &Wellhead, name: &str, label: &str) -> u64 {
-    let reply = wellhead.admin().get("/metrics").await.unwrap();
-    let text = String::from_utf8(reply.body.to_vec()).unwrap();
+    let text = wellhead.admin().get("/metrics").await.unwrap().text();
     let family = format!("# TYPE wellhead_upstream_{} ", name.trim_end_matches("_total"));
     assert!(text.contains(&family), "no `{family}`:\n{text}");
     let name = format!("wellhead_upstream_{name}{{");

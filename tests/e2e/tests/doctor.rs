@@ -3,31 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
-use wellhead_e2e::{Upstream, Wellhead, binary, free_port};
+use wellhead_e2e::{Upstream, Wellhead, binary, free_port, wall_clock};
 use wellhead_sim::provider::{ProviderTls, RefusalForm};
 use wellhead_sim::{FakeProvider, FakeUpstream, ProviderDials, SimNode, World, WorldConfig};
 
 const BLOCK_TIME: Duration = Duration::from_secs(12);
 const SECRET: &str = "7f3c9a1e5b2d48f60c8e";
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "blocks are of the time that doctor compares them with"
-)]
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
-
 /// A chain whose newest block, this number, is of now.
 fn world(chain_id: u64, newest: u64, behind: u64) -> Arc<World> {
-    let now = unix_seconds();
+    let now = wall_clock().as_secs();
     World::new(WorldConfig {
         chain_id,
         genesis_time_secs: now - newest * BLOCK_TIME.as_secs(),

@@ -203,7 +203,7 @@ mod with_anvil {
         let port = proxy.url().rsplit(':').next().unwrap().parse().unwrap();
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": [] });
         let seen = match Rpc::new(port, "/").post(call.to_string()).await {
-            Ok(reply) => format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
+            Ok(reply) => format!("{} {}", reply.status, reply.text()),
             Err(why) => why,
         };
         assert_eq!(proxy.requests(), 1);

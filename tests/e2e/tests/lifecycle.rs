@@ -102,7 +102,7 @@ mod with_anvil {
         let told = log.lines().any(|line| line.contains("wrong") && line.contains("chain"));
         assert!(told, "nothing in the log about it:\n{log}");
         let status = wellhead.admin().get("/status").await.unwrap();
-        assert!(String::from_utf8_lossy(&status.body).contains("wrong"), "{status:?}");
+        assert!(status.text().contains("wrong"), "{status:?}");
     }
 
     #[tokio::test]

@@ -90,8 +90,7 @@ async fn of_many_requests_a_sample_is_logged_and_the_rest_counted() {
         let (good, bad) = tokio::join!(join_all(good), join_all(bad));
         assert!(good.iter().all(Result::is_ok) && bad.iter().all(Result::is_err));
     }
-    let metrics = wellhead.admin().get("/metrics").await.unwrap();
-    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    let metrics = wellhead.admin().get("/metrics").await.unwrap().text();
     let count = |outcome: &str, result: &str| {
         let name = format!(r#"wellhead_log_lines_total{{outcome="{outcome}",result="{result}"}} "#);
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name));

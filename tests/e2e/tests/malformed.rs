@@ -47,7 +47,7 @@ async fn answer(wellhead: &Wellhead, sent: &Value) -> Value {
     }
     match wellhead.rpc().send(method, path, &headers, body(sent)).await {
         Ok(reply) => {
-            let body = String::from_utf8_lossy(&reply.body).into_owned();
+            let body = reply.text();
             json!({ "status": reply.status, "body": body })
         }
         Err(why) => json!({ "failed": why }),

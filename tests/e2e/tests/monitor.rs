@@ -103,8 +103,7 @@ async fn a_limit_that_nginx_changes_is_followed() {
     // The figure on either side is what was measured: 39.8 is as right as 40.
     assert!(process.lines_with("a: rate limit changed: ") > 0, "{}", process.log());
 
-    let page = Rpc::new(port, "/").get("/metrics").await.unwrap();
-    let text = String::from_utf8_lossy(&page.body).into_owned();
+    let text = Rpc::new(port, "/").get("/metrics").await.unwrap().text();
     let limit = text.lines().find(|line| {
         line.starts_with("wellhead_watch_rate_limit_calls_per_second{target=\"a\"} 1")
     });

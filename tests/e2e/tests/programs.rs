@@ -421,8 +421,7 @@ mod with_geth {
                 }
             }
             assert!(hear, "{}\n{}", through.process.log(), directly.process.log());
-            let metrics = wellhead.admin().get("/metrics").await.unwrap().body;
-            let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+            let metrics = wellhead.admin().get("/metrics").await.unwrap().text();
             let subscribed = r#"wellhead_subscriptions{chain="main",kind="newHeads"} 1"#;
             assert!(metrics.lines().any(|line| line == subscribed), "{metrics}");
             for (node_dies, (back, count)) in [

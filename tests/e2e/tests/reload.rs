@@ -308,8 +308,7 @@ async fn what_cannot_be_used_changes_nothing() {
     assert_eq!(site.upstream_status("a").await["condition"], "ready");
     let told = site.status().await;
     assert!(told["config"]["last_error"].as_str().unwrap().contains("nonsense"), "{told}");
-    let metrics = site.admin.get("/metrics").await.unwrap();
-    let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+    let metrics = site.admin.get("/metrics").await.unwrap().text();
     for line in [
         "wellhead_config_last_reload_successful 0",
         "wellhead_config_reloads_total{result=\"failed\"} 1",

@@ -101,8 +101,7 @@ async fn known(wellhead: &Wellhead) -> Option<f64> {
 }
 
 async fn own_calls(wellhead: &Wellhead) -> u64 {
-    let page = wellhead.admin().get("/metrics").await.unwrap();
-    let text = String::from_utf8_lossy(&page.body).into_owned();
+    let text = wellhead.admin().get("/metrics").await.unwrap().text();
     let line = text.lines().find(|line| {
         line.starts_with("wellhead_self_calls_total{") && line.contains("reason=\"study\"")
     });

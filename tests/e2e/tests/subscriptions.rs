@@ -69,8 +69,7 @@ impl Stage {
 
     /// Asserts that the metrics have these lines.
     async fn measures(&self, lines: &[&str]) {
-        let metrics = self.wellhead.admin().get("/metrics").await.unwrap().body;
-        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        let metrics = self.wellhead.admin().get("/metrics").await.unwrap().text();
         for line in lines {
             assert!(metrics.lines().any(|it| it == *line), "{line} is not in\n{metrics}");
         }
@@ -239,8 +238,7 @@ impl LibraryProcess {
         }
         if !self.library.shows_restarts {
             let all_are_back = || async {
-                let metrics = wellhead.admin().get("/metrics").await.ok()?.body;
-                let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+                let metrics = wellhead.admin().get("/metrics").await.ok()?.text();
                 let kinds = ["newHeads", "logs", "newPendingTransactions"];
                 let has_one = |kind: &str| {
                     let line = format!(r#"wellhead_subscriptions{{chain="main",kind="{kind}"}} 1"#);
@@ -559,93 +557,60 @@ mod with_geth {
         process.leave().await;
     }
 
-    mod with_viem {
-        use super::*;
+    /// Has each of these libraries hear all, in a module of its own.
+    macro_rules! hear_all {
+        ($($module:ident { $($test:ident: $library:expr;)* })*) => {$(
+            mod $module {
+                use super::*;
 
-        #[tokio::test]
-        async fn viem_keeps_filters() {
-            hears_all(Library::of_filters("filters.viem.mjs")).await;
-        }
+                $(
+                    #[tokio::test]
+                    async fn $test() {
+                        hears_all($library).await;
+                    }
+                )*
+            }
+        )*};
+    }
 
-        #[tokio::test]
-        async fn viem_hears_all() {
+    hear_all! {
+        with_viem {
+            viem_keeps_filters: Library::of_filters("filters.viem.mjs");
             // It reads the block of each head, and passes on blocks in the order of the answers.
-            let library = Library::of_subscriptions("subscribe.viem.mjs");
-            hears_all(Library { orders_heads: false, ..library }).await;
+            viem_hears_all: Library {
+                orders_heads: false,
+                ..Library::of_subscriptions("subscribe.viem.mjs")
+            };
         }
-    }
-
-    // A removed log is an event of its own there, whose listener has to name that very log.
-    mod with_ethers {
-        use super::*;
-
-        #[tokio::test]
-        async fn ethers_keeps_filters() {
-            let library = Library::of_filters("filters.ethers.mjs");
-            hears_all(Library { shows_removals: false, ..library }).await;
+        // A removed log is an event of its own there, whose listener has to name that very log.
+        with_ethers {
+            ethers_keeps_filters: Library {
+                shows_removals: false,
+                ..Library::of_filters("filters.ethers.mjs")
+            };
+            ethers_hears_all: Library {
+                shows_removals: false,
+                ..Library::of_subscriptions("subscribe.ethers.mjs")
+            };
         }
-
-        #[tokio::test]
-        async fn ethers_hears_all() {
-            let library = Library::of_subscriptions("subscribe.ethers.mjs");
-            hears_all(Library { shows_removals: false, ..library }).await;
+        with_web3py {
+            web3py_keeps_filters: Library::of_filters("filters_web3py.py");
+            web3py_hears_all: Library::of_subscriptions("subscribe_web3py.py");
         }
-    }
-
-    mod with_web3py {
-        use super::*;
-
-        #[tokio::test]
-        async fn web3py_keeps_filters() {
-            hears_all(Library::of_filters("filters_web3py.py")).await;
+        with_web3js {
+            web3js_keeps_filters: Library::of_filters("web3js/filters.mjs");
+            web3js_hears_all: Library::of_subscriptions("web3js/subscribe.mjs");
         }
-
-        #[tokio::test]
-        async fn web3py_hears_all() {
-            hears_all(Library::of_subscriptions("subscribe_web3py.py")).await;
+        with_alloy {
+            alloy_keeps_filters: Library::of_filters("alloy");
+            alloy_hears_all: Library {
+                shows_restarts: false,
+                ..Library::of_subscriptions("alloy")
+            };
         }
-    }
-
-    mod with_web3js {
-        use super::*;
-
-        #[tokio::test]
-        async fn web3js_keeps_filters() {
-            hears_all(Library::of_filters("web3js/filters.mjs")).await;
-        }
-
-        #[tokio::test]
-        async fn web3js_hears_all() {
-            hears_all(Library::of_subscriptions("web3js/subscribe.mjs")).await;
-        }
-    }
-
-    mod with_alloy {
-        use super::*;
-
-        #[tokio::test]
-        async fn alloy_keeps_filters() {
-            hears_all(Library::of_filters("alloy")).await;
-        }
-
-        #[tokio::test]
-        async fn alloy_hears_all() {
-            let library = Library::of_subscriptions("alloy");
-            hears_all(Library { shows_restarts: false, ..library }).await;
-        }
-    }
-
-    mod with_go_ethereum {
-        use super::*;
-
-        #[tokio::test]
-        async fn go_ethereum_keeps_filters() {
-            hears_all(Library::of_filters("go-ethereum")).await;
-        }
-
-        #[tokio::test]
-        async fn go_ethereum_hears_all() {
-            hears_all(Library::of_subscriptions("go-ethereum")).await;
+        with_go_ethereum {
+            go_ethereum_keeps_filters: Library::of_filters("go-ethereum");
+            go_ethereum_hears_all: Library::of_subscriptions("go-ethereum");
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -21,15 +21,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use wellhead_e2e::{Certificate, HttpReply, Wellhead, free_port, guard_secret, until};
+use wellhead_e2e::{Certificate, HttpReply, Wellhead, free_port, guard_secret, until, wall_clock};
 
 const BOUND: Duration = Duration::from_secs(60);
 const ISSUER: &str = "https://id.example/";
-
-#[expect(clippy::disallowed_methods, reason = "the binary judges the tokens by its own clock")]
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
 
 /// A key of the issuer.
 struct Signer {
@@ -75,7 +70,7 @@ fn hs256(kid: &str, claims: &Value, secret: &[u8]) -> String {
 /// The claims of a good token, with some of them changed.
 fn claims(changes: &Value) -> Value {
     let mut claims = json!({
-        "iss": ISSUER, "aud": ["web", "rpc"], "sub": "alice", "exp": unix_seconds() + 600,
+        "iss": ISSUER, "aud": ["web", "rpc"], "sub": "alice", "exp": wall_clock().as_secs() + 600,
     });
     for (name, value) in changes.as_object().unwrap() {
         claims[name] = value.clone();
@@ -235,7 +230,7 @@ async fn tokens_of_the_issuer_call_and_others_do_not() {
     let answered = call_by_websocket(&wellhead, &[("sec-websocket-protocol", &offered)]).await;
     assert_eq!(answered, Ok(("wellhead".to_owned(), json!("0x7"))), "as browsers do it");
 
-    let (now, fine) = (unix_seconds(), claims(&json!({})));
+    let (now, fine) = (wall_clock().as_secs(), claims(&json!({})));
     let x = signer.jwk()["x"].as_str().unwrap().to_owned();
     let refused = [
         ("another audience", signer.token(&claims(&json!({ "aud": "other" })))),
@@ -268,8 +263,7 @@ async fn tokens_of_the_issuer_call_and_others_do_not() {
         (&status["issuers"][0]["keys"], &status["issuers"][0]["last_error"]),
         (&json!(1), &Value::Null)
     );
-    let metrics = wellhead.admin().get("/metrics").await.unwrap();
-    let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+    let metrics = wellhead.admin().get("/metrics").await.unwrap().text();
     for line in [
         format!("wellhead_jwks_fetches_total{{issuer=\"{ISSUER}\",result=\"fetched\"}} 1\n"),
         format!("wellhead_jwks_age_seconds{{issuer=\"{ISSUER}\"}} "),

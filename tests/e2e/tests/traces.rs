@@ -74,8 +74,7 @@ mod with_collector {
 
             /// The value of a series of `/metrics`; 0 without it.
             async fn metric(&self, series: &str) -> u64 {
-                let text = self.wellhead.admin().get("/metrics").await.unwrap();
-                let text = String::from_utf8_lossy(&text.body).into_owned();
+                let text = self.wellhead.admin().get("/metrics").await.unwrap().text();
                 let line =
                     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
                 line.map_or(0, |value| value.parse().unwrap())

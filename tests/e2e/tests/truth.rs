@@ -18,17 +18,9 @@ use std::time::Duration;
 
 use ledger::{Answered, Ask, Ledger, WATCHED};
 use serde_json::Value;
-use wellhead_e2e::{Rpc, Wellhead, until};
+use wellhead_e2e::{Rpc, Wellhead, mix, until};
 
 const BOUND: Duration = Duration::from_secs(60);
-
-/// Chance that is the same in each run.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// What the clients of one wellhead got.
 #[derive(Debug, Default)]

@@ -56,27 +56,8 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Auth
             | Kind::Billing,
         ) => Line::Broken,
-        None
-        | Some(
-            Kind::Die { .. }
-            | Kind::Garble
-            | Kind::Internal
-            | Kind::Unknown
-            | Kind::WrongId
-            | Kind::LoseItems
-            | Kind::Mislead
-            | Kind::Lie
-            | Kind::Unsupported
-            | Kind::Pruned
-            | Kind::Lag(_)
-            | Kind::Stuck
-            | Kind::Syncing
-            | Kind::Slow(_)
-            | Kind::NoLogs
-            | Kind::LoseLogs
-            | Kind::LateLogs
-            | Kind::Flaky(_),
-        ) => Line::Clear,
+        // What is wrong with its answers is not wrong with what it says by itself.
+        _ => Line::Clear,
     }
 }
 
@@ -94,7 +75,7 @@ impl FeedConnector for FeedWay {
                     self.upstream.note("its feed opens");
                     let upstream = Arc::clone(&self.upstream);
                     let said = VecDeque::new();
-                    let number = upstream.opens_feed();
+                    let number = upstream.recorder.opened_feed(upstream.place);
                     let feed =
                         OpenFeed { upstream, said, topic: None, seen: 0, held: None, number };
                     Ok(Box::new(feed) as Box<dyn Feed>)
@@ -138,7 +119,7 @@ struct OpenFeed {
 
 impl Drop for OpenFeed {
     fn drop(&mut self) {
-        self.upstream.closes_feed(self.number);
+        self.upstream.recorder.closed_feed(self.number);
     }
 }
 
@@ -170,7 +151,7 @@ impl OpenFeed {
         let topic = match params[0].as_str() {
             Some("newHeads") => FeedTopic::Blocks(self.upstream.node().head().hash),
             Some("newPendingTransactions") if self.upstream.feed_habit() != FeedHabit::Skips => {
-                self.upstream.feed_is_of_pool(self.number);
+                self.upstream.recorder.feed_is_of_pool(self.number);
                 let is_whole = params[1] == json!(true);
                 let form = if is_whole { PendingForm::Whole } else { PendingForm::Hashes };
                 FeedTopic::Pool(form, self.waiting())
@@ -182,7 +163,7 @@ impl OpenFeed {
     }
 
     fn waiting(&self) -> HashSet<B256> {
-        self.upstream.node().world().all_waiting().iter().map(|tx| tx.hash).collect()
+        self.upstream.node().world().waiting_hashes().into_iter().collect()
     }
 
     /// The id of its one subscription.
@@ -259,7 +240,8 @@ impl OpenFeed {
         let header = shape::header(&block.header, block.hash);
         let params = json!({"subscription": self.id(), "result": header});
         let message = json!({"jsonrpc": "2.0", "method": "eth_subscription", "params": params});
-        self.upstream.tells(block.number(), block.hash);
+        let upstream = &self.upstream;
+        upstream.recorder.told_head(upstream.place, block.number(), block.hash);
         self.say(&message, None);
     }
 
@@ -294,7 +276,7 @@ impl Feed for OpenFeed {
                         self.look();
                         if let Some(FeedMessage { text, pending }) = self.said.pop_front() {
                             if let Some((form, hash)) = pending {
-                                upstream.pushes_pending(form, hash);
+                                upstream.recorder.pushed_pending(upstream.place, form, hash);
                             }
                             return Some(Ok(text));
                         }

@@ -28,6 +28,17 @@ usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--cro
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
 
+/// What a seed may be played as, by the option that asks for it.
+const STORIES: [(&str, Story); 5] = [
+    ("--plain", Scenario::plain),
+    ("--relay", Scenario::relay),
+    ("--silence", Scenario::silence),
+    ("--crowd", Scenario::crowd),
+    ("--subscribers", Scenario::subscribers),
+];
+
+type Story = fn(u64, Scale) -> Scenario;
+
 /// Lines shown of what led to a failure.
 const SHOWN_LINES: usize = 40;
 /// Violations shown of one seed.
@@ -38,31 +49,16 @@ struct Options {
     from: u64,
     one: Option<u64>,
     scale: Scale,
-    is_plain: bool,
-    is_relay: bool,
-    is_silence: bool,
-    is_crowd: bool,
-    is_of_subscribers: bool,
+    /// One of [`STORIES`], or all that there is by itself.
+    story: Option<(&'static str, Story)>,
     threads: usize,
     keep_going: bool,
 }
 
 impl Options {
     fn play(&self, seed: u64) -> Report {
-        if self.is_silence {
-            return play_scenario(Scenario::silence(seed, self.scale));
-        }
-        if self.is_of_subscribers {
-            return play_scenario(Scenario::subscribers(seed, self.scale));
-        }
-        if self.is_crowd {
-            return play_scenario(Scenario::crowd(seed, self.scale));
-        }
-        play_scenario(match (self.is_plain, self.is_relay) {
-            (_, true) => Scenario::relay(seed, self.scale),
-            (true, false) => Scenario::plain(seed, self.scale),
-            (false, false) => Scenario::draw(seed, self.scale),
-        })
+        let story = self.story.map_or(Scenario::draw as Story, |(_, story)| story);
+        play_scenario(story(seed, self.scale))
     }
 }
 
@@ -73,11 +69,7 @@ fn options() -> Result<Options, String> {
         from: 0,
         one: None,
         scale: Scale::Full,
-        is_plain: false,
-        is_relay: false,
-        is_silence: false,
-        is_crowd: false,
-        is_of_subscribers: false,
+        story: None,
         threads,
         keep_going: false,
     };
@@ -93,13 +85,11 @@ fn options() -> Result<Options, String> {
             "--seed" => options.one = Some(number()?),
             "--threads" => options.threads = usize::try_from(number()?.max(1)).unwrap_or(1),
             "--short" => options.scale = Scale::Short,
-            "--plain" => options.is_plain = true,
-            "--relay" => options.is_relay = true,
-            "--silence" => options.is_silence = true,
-            "--crowd" => options.is_crowd = true,
-            "--subscribers" => options.is_of_subscribers = true,
             "--keep-going" => options.keep_going = true,
-            _ => return Err(format!("`{argument}` is not known")),
+            word => match STORIES.into_iter().find(|(option, _)| *option == word) {
+                Some(story) => options.story = Some(story),
+                None => return Err(format!("`{argument}` is not known")),
+            },
         }
     }
     Ok(options)
@@ -218,13 +208,6 @@ fn tell(report: &Report, options: &Options, lines: usize) {
         println!("and {hidden} more");
     }
     let short = if options.scale == Scale::Short { " --short" } else { "" };
-    let plain = if options.is_plain { " --plain" } else { "" };
-    let relay = if options.is_relay { " --relay" } else { "" };
-    let silence = if options.is_silence { " --silence" } else { "" };
-    let crowd = if options.is_crowd { " --crowd" } else { "" };
-    let subscribers = if options.is_of_subscribers { " --subscribers" } else { "" };
-    println!(
-        "replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}{crowd}{subscribers}",
-        report.seed
-    );
+    let story = options.story.map(|(option, _)| format!(" {option}")).unwrap_or_default();
+    println!("replay: cargo xtask sim --seed {}{short}{story}", report.seed);
 }

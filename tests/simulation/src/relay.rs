@@ -9,17 +9,12 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use wellhead_dispatch::Hedging;
-use wellhead_proxy::Level;
-use wellhead_sim::WorldConfig;
-use wellhead_sim::rpc::HashMeans;
-use wellhead_upstream::{BreakerBounds, Tier};
-use wellhead_watch::Mode;
+use wellhead_upstream::Tier;
 
 use crate::scenario::{
-    ChainPlan, ClientPlan, Habit, KEY_MARK, Scale, Scenario, Settings, UPSTREAM_CALLS, UpstreamPlan,
+    ChainPlan, ClientPlan, Habit, KEY_MARK, Scale, Scenario, Settings, UpstreamPlan, small_world,
 };
-use crate::weather::{FeedHabit, Kind, Spell};
+use crate::weather::{Kind, Spell};
 use crate::words::Envelope;
 
 /// All are well at first, until each has been seen to be on its chain.
@@ -41,51 +36,17 @@ impl Scenario {
         let chains = vec![chain(rng, length)];
         let clients = (0..clients).map(|_| client(rng)).collect();
         let settings = Settings {
-            total: Duration::from_secs(30),
-            attempt: Duration::from_secs(5),
-            attempts_max: 4,
-            whole_bytes_max: 1 << 20,
-            batch_parallel: 32,
-            breaker: BreakerBounds::default(),
-            hedging: Some(Hedging::default()),
-            broadcast_max: 3,
-            checks: Mode::On,
             workers: rng.random_range(1..=2),
-            flows_max: None,
             pins: rng.random(),
-            cache: None,
-            coalesces: false,
-            quorum: None,
-            verify: Level::Off,
-            upstream_calls: UPSTREAM_CALLS,
+            ..Settings::default()
         };
-        Self {
-            seed,
-            length,
-            settings,
-            chains,
-            clients,
-            subscribers: Vec::new(),
-            tail: Duration::ZERO,
-            is_relay: true,
-            is_crowd: false,
-        }
+        Self { seed, length, settings, chains, clients, is_relay: true, ..Self::default() }
     }
 }
 
 fn chain(rng: &mut SmallRng, length: Duration) -> ChainPlan {
-    let world = WorldConfig {
-        seed: rng.random(),
-        chain_id: 1337,
-        block_time: Duration::from_millis([12_000, 2_000][rng.random_range(0..2)]),
-        history_blocks: 8,
-        wallets: 3,
-        bots: 1,
-        txs_per_block: 0,
-        finalized_distance: 6,
-        safe_distance: 3,
-        ..WorldConfig::default()
-    };
+    let mut world = small_world(rng.random());
+    world.block_time = Duration::from_millis([12_000, 2_000][rng.random_range(0..2)]);
     let latency = Duration::from_millis([200, 80, 20][rng.random_range(0..3)]);
     let count = if rng.random_ratio(3, 4) { 2 } else { 3 };
     let mut upstreams: Vec<UpstreamPlan> =
@@ -107,22 +68,13 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         name: format!("up-0{letter}"),
         api_key: format!("{KEY_MARK}{:016x}", rng.random::<u64>()),
         tier: if rng.random_ratio(3, 4) { Tier::Primary } else { Tier::Fallback },
-        is_elsewhere: false,
         latency,
         jitter: Duration::from_millis(rng.random_range(0..20)),
-        meter: None,
-        shaped: None,
         // Enough for what comes while all is well.
         connections: rng.random_ratio(1, 2).then(|| rng.random_range(64..=256)),
         envelope: Envelope::draw(rng),
         takes_batches: true,
-        heights_only: false,
-        hash_means: HashMeans::Block,
-        has_feed: false,
-        feed_habit: FeedHabit::Newest,
-        log_range_max: None,
-        budget: None,
-        spells: Vec::new(),
+        ..UpstreamPlan::default()
     }
 }
 

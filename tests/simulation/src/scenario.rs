@@ -29,7 +29,7 @@ pub enum Scale {
 }
 
 /// Everything that is played for one seed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Scenario {
     /// Where it comes from.
     pub seed: u64,
@@ -127,7 +127,7 @@ pub enum Turn {
 }
 
 /// One upstream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct UpstreamPlan {
     /// Its name.
     pub name: String,
@@ -362,17 +362,7 @@ impl Scenario {
         let clients =
             (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
         let settings = Settings::draw(rng);
-        Self {
-            seed,
-            length,
-            settings,
-            chains,
-            clients,
-            subscribers: Vec::new(),
-            tail: Duration::ZERO,
-            is_relay: false,
-            is_crowd: false,
-        }
+        Self { seed, length, settings, chains, clients, ..Self::default() }
     }
 }
 
@@ -384,6 +374,31 @@ fn draw_cache(rng: &mut SmallRng) -> CacheSettings {
         head: millis([0, 1_000, 1_000, 5_000][rng.random_range(0..4)]),
         null: millis([0, 0, 500, 3_000][rng.random_range(0..4)]),
         by_hash: if rng.random_ratio(3, 4) { ByHashMode::Auto } else { ByHashMode::Off },
+    }
+}
+
+impl Default for Settings {
+    /// What wellhead has by itself, but that it looks at no answer and keeps none.
+    fn default() -> Self {
+        Self {
+            total: Duration::from_secs(30),
+            attempt: Duration::from_secs(5),
+            attempts_max: 4,
+            whole_bytes_max: 1 << 20,
+            batch_parallel: 32,
+            breaker: BreakerBounds::default(),
+            hedging: Some(Hedging::default()),
+            broadcast_max: 3,
+            checks: Mode::On,
+            workers: 1,
+            flows_max: None,
+            pins: false,
+            cache: None,
+            coalesces: false,
+            quorum: None,
+            verify: Level::Off,
+            upstream_calls: UPSTREAM_CALLS,
+        }
     }
 }
 
@@ -406,14 +421,23 @@ impl Settings {
             broadcast_max: rng.random_range(1..=3),
             checks: if rng.random_ratio(1, 8) { Mode::Ephemeral } else { Mode::On },
             workers: rng.random_range(1..=2),
-            flows_max: None,
-            pins: false,
-            cache: None,
-            coalesces: false,
-            quorum: None,
-            verify: Level::Off,
-            upstream_calls: UPSTREAM_CALLS,
+            ..Self::default()
         }
+    }
+}
+
+/// The world of mainnet's chain id, with a short past and few accounts.
+pub(crate) fn small_world(seed: u64) -> WorldConfig {
+    WorldConfig {
+        seed,
+        chain_id: 1337,
+        history_blocks: 8,
+        wallets: 3,
+        bots: 1,
+        txs_per_block: 0,
+        finalized_distance: 6,
+        safe_distance: 3,
+        ..WorldConfig::default()
     }
 }
 
@@ -425,16 +449,10 @@ impl ChainPlan {
             false => (250, 0),
         };
         let world = WorldConfig {
-            seed: rng.random(),
             chain_id: 1337 + place as u64,
             block_time: Duration::from_millis(block_ms),
-            history_blocks: 8,
-            wallets: 3,
-            bots: 1,
             txs_per_block: txs,
-            finalized_distance: 6,
-            safe_distance: 3,
-            ..WorldConfig::default()
+            ..small_world(rng.random())
         };
         let id_is_given = rng.random_ratio(2, 3);
         let count = rng.random_range(1..=5);
@@ -583,16 +601,11 @@ impl UpstreamPlan {
             jitter: millis(rng.random_range(0..50)),
             meter,
             shaped,
-            connections: None,
             envelope: Envelope::draw(rng),
             takes_batches: rng.random_ratio(4, 5),
             heights_only: rng.random_ratio(1, 6),
-            hash_means: HashMeans::Block,
-            has_feed: false,
-            feed_habit: FeedHabit::Newest,
-            log_range_max: None,
-            budget: None,
             spells,
+            ..Self::default()
         }
     }
 }

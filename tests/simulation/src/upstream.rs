@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use alloy_primitives::{B256, keccak256};
+use alloy_primitives::keccak256;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -27,7 +27,6 @@ use crate::evidence::{Caller, End, Place, Told, key};
 use crate::meter::{Meter, Queue};
 use crate::record::{OpenExchange, Recorder};
 use crate::scenario::{QUORUM_METHODS, UpstreamPlan};
-use crate::session::PendingForm;
 use crate::weather::{FeedHabit, Kind, UNSUPPORTED};
 use crate::words::{self, Dialect, Said};
 
@@ -46,10 +45,10 @@ const CUT_AFTER: usize = 100;
 /// One upstream.
 #[derive(Debug)]
 pub struct SimUpstream {
-    place: Place,
+    pub(crate) place: Place,
     plan: UpstreamPlan,
     node: Arc<SimNode>,
-    recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     state: Mutex<State>,
     /// Wakes all exchanges of a connection that dies.
     deaths: Notify,
@@ -134,10 +133,6 @@ fn reply(
     Ok(reply)
 }
 
-fn whole(status: u16, body: String) -> Said {
-    Said { status, retry_after: None, body }
-}
-
 impl SimUpstream {
     /// An upstream at `place`.
     pub fn new(
@@ -188,27 +183,8 @@ impl SimUpstream {
                 dials.facts.unsupported = UNSUPPORTED.map(str::to_owned).to_vec();
             }),
             Kind::Crash => self.die(),
-            Kind::Hang
-            | Kind::Reset { .. }
-            | Kind::Truncate
-            | Kind::Die { .. }
-            | Kind::Garble
-            | Kind::Page(_)
-            | Kind::Internal
-            | Kind::Unknown
-            | Kind::WrongId
-            | Kind::LoseItems
-            | Kind::Mislead
-            | Kind::Lie
-            | Kind::Throttle(_)
-            | Kind::Crowded(_)
-            | Kind::Auth
-            | Kind::Billing
-            | Kind::Slow(_)
-            | Kind::NoLogs
-            | Kind::LoseLogs
-            | Kind::LateLogs
-            | Kind::Flaky(_) => {}
+            // These come with each exchange.
+            _ => {}
         }
     }
 
@@ -234,26 +210,6 @@ impl SimUpstream {
         self.plan.feed_habit
     }
 
-    /// A feed of its own is opened; returns the feed's number.
-    pub(crate) fn opens_feed(&self) -> usize {
-        self.recorder.opened_feed(self.place)
-    }
-
-    /// A feed is asked for pending transactions.
-    pub(crate) fn feed_is_of_pool(&self, number: usize) {
-        self.recorder.feed_is_of_pool(number);
-    }
-
-    /// It pushes a pending transaction.
-    pub(crate) fn pushes_pending(&self, form: PendingForm, hash: B256) {
-        self.recorder.pushed_pending(self.place, form, hash);
-    }
-
-    /// That feed ended.
-    pub(crate) fn closes_feed(&self, number: usize) {
-        self.recorder.closed_feed(number);
-    }
-
     /// Its node, for what does not come as an exchange.
     pub(crate) fn node(&self) -> &SimNode {
         &self.node
@@ -262,11 +218,6 @@ impl SimUpstream {
     /// Resolves when its connections die.
     pub(crate) fn dies(&self) -> impl Future<Output = ()> + '_ {
         self.deaths.notified()
-    }
-
-    /// It tells its newest block by itself.
-    pub(crate) fn tells(&self, number: u64, hash: B256) {
-        self.recorder.told_head(self.place, number, hash);
     }
 
     /// A line for people.
@@ -438,7 +389,7 @@ impl SimUpstream {
             _ if deed.is_batch && !self.plan.takes_batches => {
                 let error = r#"{"code":-32600,"message":"batches are not served here"}"#.to_owned();
                 let body = self.plan.envelope.write("null", &Err(error));
-                Some(Fate::say(whole(200, body), End::Failed))
+                Some(Fate::say(Said::new(200, body), End::Failed))
             }
             _ => None,
         }
@@ -454,7 +405,7 @@ impl SimUpstream {
             }
             Some(Kind::Page(status)) => {
                 let path = format!("/v2/{}", self.plan.api_key);
-                Fate::say(whole(status, words::page(status, &path)), End::Failed)
+                Fate::say(Said::new(status, words::page(status, &path)), End::Failed)
             }
             _ => return None,
         };
@@ -503,7 +454,7 @@ impl SimUpstream {
             told.iter_mut().flatten().for_each(|told| told.is_honest = false);
         }
         Fate::Say {
-            said: whole(200, body),
+            said: Said::new(200, body),
             told,
             end: if is_spoilt || has_lied { End::Failed } else { End::Answered },
             is_cut: kind == Some(Kind::Truncate),

@@ -166,9 +166,10 @@ impl Kind {
 }
 
 /// How a feed tells new blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::VariantArray)]
 pub enum FeedHabit {
     /// The newest alone, whatever happened before it.
+    #[default]
     Newest,
     /// Each block that is new, those of a branch in their order.
     Every,

@@ -38,7 +38,7 @@ pub struct Said {
 }
 
 impl Said {
-    fn new(status: u16, body: String) -> Self {
+    pub(crate) fn new(status: u16, body: String) -> Self {
         Self { status, retry_after: None, body }
     }
 }
@@ -118,31 +118,26 @@ pub fn auth(rng: &mut SmallRng, id: &str, api_key: &str) -> Said {
     match rng.random_range(0..4) {
         0 => Said::new(401, format!(r#"{{"error":"invalid api key {api_key}"}}"#)),
         1 => Said::new(403, page(403, &format!("/v2/{api_key}"))),
-        2 => Said::new(
-            200,
-            format!(
-                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32600,"message":"Must be authenticated! {api_key} is not"}}}}"#
-            ),
-        ),
-        _ => Said::new(
-            200,
-            format!(
-                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"invalid api key: {api_key}"}}}}"#
-            ),
-        ),
+        2 => error(id, -32600, &format!("Must be authenticated! {api_key} is not")),
+        _ => error(id, -32000, &format!("invalid api key: {api_key}")),
     }
+}
+
+/// An error inside a 200.
+fn error(id: &str, code: i32, message: &str) -> Said {
+    let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
+    Said::new(200, Envelope::IdFirst.write(id, &Err(error)))
 }
 
 /// The refusal of an account, which quotes its key.
 pub fn billing(rng: &mut SmallRng, id: &str, api_key: &str) -> Said {
     match rng.random_range(0..2) {
         0 => Said::new(402, format!("Payment Required: {api_key}\n")),
-        _ => Said::new(
-            200,
-            format!(
-                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32600,"message":"Monthly capacity limit exceeded for {api_key}. Visit https://provider.invalid/settings/billing"}}}}"#
-            ),
-        ),
+        _ => {
+            let what = format!("Monthly capacity limit exceeded for {api_key}.");
+            let visit = "Visit https://provider.invalid/settings/billing";
+            error(id, -32600, &format!("{what} {visit}"))
+        }
     }
 }
 
@@ -160,9 +155,10 @@ pub fn unknown(api_key: &str) -> String {
 }
 
 /// How an upstream writes its envelopes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Envelope {
     /// `jsonrpc`, `id`, `result`, as geth.
+    #[default]
     IdFirst,
     /// `jsonrpc`, `result`, `id`.
     IdLast,

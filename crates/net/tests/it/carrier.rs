@@ -224,14 +224,7 @@ async fn batches_and_bulky_calls_go_by_http() {
     assert_eq!(answer(&both.transport, &batch).await, "by http");
     let foreign = r#"{"id":"a","method":"x"}"#;
     assert_eq!(answer(&both.transport, foreign).await, "by http");
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let exchange = Exchange {
-        body: Bytes::from(call("x")),
-        deadline,
-        whole_max: usize::MAX,
-        bulky: true,
-        trace: None,
-    };
+    let exchange = Exchange { bulky: true, ..exchange(&call("x"), PATIENCE) };
     let reply = both.transport.exchange(exchange).await.expect("an answer");
     assert_eq!(reply.body, "by http");
     assert_eq!(both.sockets.accepted(), 0);
@@ -241,9 +234,7 @@ async fn batches_and_bulky_calls_go_by_http() {
 async fn a_long_answer_is_held_and_handed_on_in_pieces() {
     let both = Both::start(|_| {}, |peer, _| echo_messages(peer)).await;
     let question = call(&"x".repeat(300_000));
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let body = Bytes::from(question.clone());
-    let exchange = Exchange { body, deadline, whole_max: 1000, bulky: false, trace: None };
+    let exchange = Exchange { whole_max: 1000, ..exchange(&question, PATIENCE) };
     let mut reply = both.transport.exchange(exchange).await.expect("an answer");
     let mut rest = reply.rest.take().expect("there is more");
     let mut whole = reply.body.to_vec();
@@ -352,10 +343,8 @@ async fn a_call_that_waits_too_long_for_room_is_told_so() {
     let stats = Arc::clone(&both.upstream.shared.stats);
     let first = ask_aside(&both.transport, &call("first"));
     until("the first is under way", || stats.on_sockets() == 1).await;
-    let deadline = (tokio::time::Instant::now() + Duration::from_millis(5)).into_std();
-    let body = Bytes::from(call("second"));
-    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None };
-    let late = both.transport.exchange(exchange).await.expect_err("no room");
+    let second = exchange(&call("second"), Duration::from_millis(5));
+    let late = both.transport.exchange(second).await.expect_err("no room");
     assert_eq!((late.kind, late.sent), (Kind::Timeout, Sent::No));
     assert_eq!(stats.waiting(), 0);
     // Who gives up leaves the room taken until the peer has answered.

@@ -134,17 +134,11 @@ async fn a_waiter_leaves_the_queue_at_its_deadline() {
 #[tokio::test]
 async fn an_abandoned_exchange_ends_its_connection() {
     let (tell, mut told) = mpsc::unbounded_channel();
-    let server = Server::start(move |mut stream, nth| {
-        let tell = tell.clone();
-        async move {
-            if nth > 0 {
-                return echo(stream).await;
-            }
-            let request = read_request(&mut stream).await.expect("a request");
-            tell.send(request.body).expect("listening");
-            closed(&mut stream).await;
-            tell.send("closed".to_owned()).expect("listening");
-        }
+    let server = Server::start_with_first(|mut stream| async move {
+        let request = read_request(&mut stream).await.expect("a request");
+        tell.send(request.body).expect("listening");
+        closed(&mut stream).await;
+        tell.send("closed".to_owned()).expect("listening");
     })
     .await;
     let transport = Upstream::h1(&server).transport();
@@ -160,17 +154,11 @@ async fn an_abandoned_exchange_ends_its_connection() {
 #[tokio::test]
 async fn a_deadline_inside_the_body_ends_the_connection() {
     let (tell, mut told) = mpsc::unbounded_channel();
-    let server = Server::start(move |mut stream, nth| {
-        let tell = tell.clone();
-        async move {
-            if nth > 0 {
-                return echo(stream).await;
-            }
-            read_request(&mut stream).await.expect("a request");
-            write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
-            closed(&mut stream).await;
-            tell.send(()).expect("listening");
-        }
+    let server = Server::start_with_first(|mut stream| async move {
+        read_request(&mut stream).await.expect("a request");
+        write(&mut stream, "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
+        closed(&mut stream).await;
+        tell.send(()).expect("listening");
     })
     .await;
     let transport = Upstream::h1(&server).transport();
@@ -306,20 +294,14 @@ async fn an_early_answer_leaves_no_stuck_connection() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let go_on = Arc::new(Notify::new());
     let may_go_on = Arc::clone(&go_on);
-    let server = Server::start(move |mut stream, nth| {
-        let (tell, go_on) = (tell.clone(), Arc::clone(&may_go_on));
-        async move {
-            if nth > 0 {
-                return echo(stream).await;
-            }
-            // Reads nothing of the body, as a server does that finds it too large.
-            stream.read_exact(&mut [0; 10]).await.expect("a request comes");
-            let refusal = "HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno";
-            write(&mut stream, refusal).await;
-            go_on.notified().await;
-            closed(&mut stream).await;
-            tell.send(()).expect("listening");
-        }
+    let server = Server::start_with_first(|mut stream| async move {
+        // Reads nothing of the body, as a server does that finds it too large.
+        stream.read_exact(&mut [0; 10]).await.expect("a request comes");
+        let refusal = "HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno";
+        write(&mut stream, refusal).await;
+        may_go_on.notified().await;
+        closed(&mut stream).await;
+        tell.send(()).expect("listening");
     })
     .await;
     let transport = Upstream::h1(&server).transport();

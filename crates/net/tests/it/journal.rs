@@ -9,7 +9,7 @@ use wellhead_net::{
     CloseReason, ConnectionStats, Event, ExchangeTimeline, Happening, HttpTransport, HttpVersion,
     Journal, Protocol,
 };
-use wellhead_transport::{Exchange, WireReply};
+use wellhead_transport::WireReply;
 
 use crate::h2::{Frames, echo_h2, serve_h2};
 use crate::support::*;
@@ -24,10 +24,7 @@ fn noted(mut upstream: Upstream) -> (HttpTransport, Arc<Journal>) {
 
 async fn told(transport: &HttpTransport, question: &str) -> (Option<WireReply>, ExchangeTimeline) {
     let mut passage = ExchangeTimeline::default();
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let body = Bytes::copy_from_slice(question.as_bytes());
-    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None };
-    let reply = transport.exchange_told(exchange, &mut passage).await;
+    let reply = transport.exchange_told(exchange(question, PATIENCE), &mut passage).await;
     (reply.ok(), passage)
 }
 

@@ -38,6 +38,25 @@ impl Server {
         Self::start_at("127.0.0.1:0".parse().expect("an address"), handle).await
     }
 
+    /// Hands the first connection to `handle`, and echoes on all others.
+    pub(crate) async fn start_with_first<F, Fut>(handle: F) -> Self
+    where
+        F: FnOnce(TcpStream) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let handle = std::sync::Mutex::new(Some(handle));
+        Self::start(move |stream, _| {
+            let first = handle.lock().expect("no panic").take();
+            async move {
+                match first {
+                    Some(handle) => handle(stream).await,
+                    None => echo(stream).await,
+                }
+            }
+        })
+        .await
+    }
+
     pub(crate) async fn start_at<F, Fut>(address: SocketAddr, handle: F) -> Self
     where
         F: Fn(TcpStream, usize) -> Fut + Send + 'static,
@@ -131,6 +150,13 @@ impl Upstream {
     }
 }
 
+/// `question` as an exchange that has to end in time.
+pub(crate) fn exchange(question: &str, within: Duration) -> Exchange {
+    let deadline = (tokio::time::Instant::now() + within).into_std();
+    let body = Bytes::copy_from_slice(question.as_bytes());
+    Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace: None }
+}
+
 /// Sends `question` with a generous deadline.
 pub(crate) async fn ask(
     transport: &impl Transport,
@@ -144,17 +170,9 @@ pub(crate) async fn ask_within(
     question: &str,
     within: Duration,
 ) -> Result<WireReply, TransportError> {
-    let deadline = (tokio::time::Instant::now() + within).into_std();
-    let body = Bytes::copy_from_slice(question.as_bytes());
-    let exchange = transport.exchange(Exchange {
-        body,
-        deadline,
-        whole_max: usize::MAX,
-        bulky: false,
-        trace: None,
-    });
+    let exchange = exchange(question, within);
     // As every caller does: the transport bounds the wait for a connection only.
-    tokio::time::timeout_at(deadline.into(), exchange)
+    tokio::time::timeout_at(exchange.deadline.into(), transport.exchange(exchange))
         .await
         .unwrap_or_else(|_| Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, "")))
 }
@@ -165,13 +183,9 @@ pub(crate) async fn ask_in_trace(
     question: &str,
     traceparent: &str,
 ) -> Result<WireReply, TransportError> {
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let body = Bytes::copy_from_slice(question.as_bytes());
     let trace = TraceContext::parse(traceparent.as_bytes());
     let trace = Some(Box::new(trace.unwrap_or_else(|| panic!("{traceparent}"))));
-    transport
-        .exchange(Exchange { body, deadline, whole_max: usize::MAX, bulky: false, trace })
-        .await
+    transport.exchange(Exchange { trace, ..exchange(question, PATIENCE) }).await
 }
 
 /// Sends `question`; keeps up to `whole_max` bytes of the answer.
@@ -180,12 +194,8 @@ pub(crate) async fn ask_for_part(
     question: &str,
     whole_max: usize,
 ) -> WireReply {
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let body = Bytes::copy_from_slice(question.as_bytes());
-    transport
-        .exchange(Exchange { body, deadline, whole_max, bulky: false, trace: None })
-        .await
-        .expect("an answer")
+    let exchange = Exchange { whole_max, ..exchange(question, PATIENCE) };
+    transport.exchange(exchange).await.expect("an answer")
 }
 
 /// The body of a good answer.
@@ -218,9 +228,8 @@ pub(crate) fn ask_bulky_aside(
     transport: &(impl Transport + Clone + 'static),
     question: &str,
 ) -> tokio::task::JoinHandle<Result<WireReply, TransportError>> {
-    let (transport, body) = (transport.clone(), Bytes::copy_from_slice(question.as_bytes()));
-    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
-    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: true, trace: None };
+    let transport = transport.clone();
+    let exchange = Exchange { bulky: true, ..exchange(question, PATIENCE) };
     tokio::spawn(async move { transport.exchange(exchange).await })
 }
 

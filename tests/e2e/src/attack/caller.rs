@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::upstream::tail;
+use crate::tail;
 
 /// Where the caller calls from; attacks have another address.
 const CALLER: Ipv4Addr = Ipv4Addr::LOCALHOST;

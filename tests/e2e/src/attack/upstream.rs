@@ -16,6 +16,7 @@ use tokio::time::{Duration, Instant, sleep};
 use super::frame::PREFACE;
 use super::hostile::Mode;
 use super::upstream_http2;
+use crate::{empty_block, tail, wall_clock};
 
 /// The chain that it serves.
 pub const CHAIN_ID: u64 = 1_009;
@@ -231,27 +232,8 @@ impl Shared {
 
     fn block(&self, number: u64) -> Value {
         let passed = number.saturating_sub(FIRST_HEAD) * BLOCK_TIME.as_secs();
-        let hash = |number: u64| format!("0x{:064x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        json!({
-            "number": format!("{number:#x}"),
-            "hash": hash(number),
-            "parentHash": hash(number.saturating_sub(1)),
-            "timestamp": format!("{:#x}", self.began_unix.as_secs() + passed),
-            "gasLimit": "0x2255100",
-            "gasUsed": "0x112a880",
-            "baseFeePerGas": "0x2540be400",
-            "logsBloom": format!("0x{:0512}", 0),
-            "transactions": [],
-            "uncles": [],
-        })
+        empty_block(number, self.began_unix.as_secs() + passed)
     }
-}
-
-/// The last 16 digits of an address, as a quantity: what a caller expects to get back.
-#[must_use]
-pub fn tail(address: &str) -> String {
-    let digits = address.get(address.len().saturating_sub(16)..).unwrap_or_default();
-    format!("{:#x}", u64::from_str_radix(digits, 16).unwrap_or_default())
 }
 
 fn is_own(call: &Value) -> bool {
@@ -401,10 +383,4 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<(String, 
     let body = read.split_off(head_bytes);
     *read = rest;
     Some((head, body))
-}
-
-#[expect(clippy::disallowed_methods, reason = "an upstream of a test dates its own blocks")]
-fn wall_clock() -> Duration {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default()
 }

@@ -126,7 +126,7 @@ async fn usage_is_told_to_the_last_call() {
     let told = until(MINUTE_TOLD_WITHIN, told).await;
     assert!(told.is_some(), "{:?}\nexpected {expected:?}", usage(admin).await);
     let csv = get(admin, "/usage?by=tenant&format=csv", "").await;
-    let csv = String::from_utf8_lossy(&csv.body).into_owned();
+    let csv = csv.text();
     println!("{csv}");
     // Fourteen calls that were served, of seven credits each but for eth_chainId.
     assert_eq!(csv.lines().count(), 2, "{csv}");

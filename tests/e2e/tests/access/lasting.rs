@@ -1,12 +1,12 @@
 //! WebSocket connections that outlive what let them in, and keys that come back.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 use wellhead_access::{KeyRecord, UnixSeconds};
-use wellhead_e2e::{KeyFile, Rpc, Signal, WsClient, until};
+use wellhead_e2e::{KeyFile, Rpc, Signal, WsClient, until, wall_clock};
 
 use crate::site::{Site, balance_call, code, keys_in};
 
@@ -59,11 +59,6 @@ const CASES: [Case; 13] = [
     }),
 ];
 
-#[expect(clippy::disallowed_methods, reason = "the binary judges keys by its own clock")]
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
-
 async fn connect(site: &Site, path: &str) -> WsClient {
     let connected = WsClient::connect_to(site.port(), path, &[("origin", PAGE)]).await;
     connected.unwrap_or_else(|reply| panic!("{reply:?}"))
@@ -113,13 +108,13 @@ async fn a_connection_ends_with_what_let_it_in() {
 #[tokio::test]
 async fn a_silent_connection_ends_with_its_key() {
     let mut keys = KeyFile::new();
-    let ends_at = unix_seconds() + 8;
+    let ends_at = wall_clock().as_secs() + 8;
     let key = keys.add("acme", |record| record.expires_at = Some(UnixSeconds(ends_at)));
     let site = Site::start(&format!("{}cors: {{ origins: [\"*\"] }}\n", keys_in(&keys))).await;
     let mut client = connect(&site, &format!("/{key}")).await;
     let closed = tokio::time::timeout(CLOSED_WITHIN, client.close_code()).await;
     assert_eq!(closed, Ok(Some(1008)), "{}", site.log());
-    assert!(unix_seconds() >= ends_at, "not before its end");
+    assert!(wall_clock().as_secs() >= ends_at, "not before its end");
 }
 
 /// Settings that are reloaded may take away what let a client in that has no key.
@@ -179,11 +174,10 @@ async fn a_key_that_was_revoked_does_not_come_back_with_its_file() {
     assert_eq!(http.post("{}").await.unwrap().status, 401);
     let answer = site.client(&kept).result("eth_getBalance", call).await;
     assert_eq!(answer.unwrap(), result);
-    let (log, pages) = (site.log(), site.wellhead.admin().get("/metrics").await.unwrap());
+    let (log, pages) = (site.log(), site.wellhead.admin().get("/metrics").await.unwrap().text());
     let line = log.lines().find(|line| line.contains("key.return")).unwrap();
     assert!(line.contains(&id) && line.contains("denied"), "{line}");
     assert!(!log.contains(&revoked[17..]), "no secret");
-    let pages = String::from_utf8_lossy(&pages.body).into_owned();
     assert!(pages.contains("wellhead_keys_returned_total{reason=\"revoked\"} 1"), "{pages}");
 }
 

@@ -1,8 +1,8 @@
 //! What the tests share: wellhead with a file of keys before an upstream of this process.
 
 use serde_json::{Value, json};
-use wellhead_e2e::attack::upstream::{CHAIN_ID, tail};
-use wellhead_e2e::{FaultProxy, HttpReply, KeyFile, Rpc, Upstream, Wellhead, attack};
+use wellhead_e2e::attack::upstream::CHAIN_ID;
+use wellhead_e2e::{FaultProxy, HttpReply, KeyFile, Rpc, Upstream, Wellhead, attack, tail};
 
 /// One wellhead and what it stands before.
 pub(crate) struct Site {

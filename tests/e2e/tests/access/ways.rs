@@ -129,7 +129,7 @@ async fn refused(site: &Site, request: &Request, status: u16, says: &str) {
         assert_eq!((reply.status, code(&reply)), (status, -32001), "{says}: {reply:?}");
         let challenge = if status == 401 { "Bearer" } else { "" };
         assert_eq!(reply.header("www-authenticate"), challenge, "{reply:?}");
-        let told = String::from_utf8_lossy(&reply.body).into_owned();
+        let told = reply.text();
         assert!(told.contains(says), "{told}");
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use wellhead_e2e::Rpc;
-use wellhead_e2e::attack::upstream::tail;
+use wellhead_e2e::{Rpc, tail};
 
 /// The tenant whose limit is hunted, and the one that no limit may touch.
 pub(crate) const LOUD: &str = "loud";

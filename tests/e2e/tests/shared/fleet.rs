@@ -225,8 +225,7 @@ impl Sharing {
     }
 
     pub(crate) async fn of(replica: &Wellhead) -> Self {
-        let page = replica.admin().get("/metrics").await.unwrap().body;
-        let page = String::from_utf8_lossy(&page);
+        let page = replica.admin().get("/metrics").await.unwrap().text();
         let value = |name: &str| -> f64 {
             let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("{} "));
             line.unwrap_or_else(|| panic!("no {name}:\n{page}")).parse().unwrap()

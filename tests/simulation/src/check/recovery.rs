@@ -91,34 +91,7 @@ fn returns(evidence: &Evidence, chain: usize) -> Vec<Return> {
 
 /// Whether it answers no call, and any call shows that: a probe too.
 fn is_down(kind: Kind) -> bool {
-    match kind {
-        Kind::Crash | Kind::Hang | Kind::Page(500..) => true,
-        Kind::Reset { .. }
-        | Kind::Truncate
-        | Kind::Die { .. }
-        | Kind::Garble
-        | Kind::Page(_)
-        | Kind::Internal
-        | Kind::Unknown
-        | Kind::WrongId
-        | Kind::LoseItems
-        | Kind::Mislead
-        | Kind::Lie
-        | Kind::Throttle(_)
-        | Kind::Crowded(_)
-        | Kind::Auth
-        | Kind::Billing
-        | Kind::Unsupported
-        | Kind::Pruned
-        | Kind::Lag(_)
-        | Kind::Stuck
-        | Kind::Syncing
-        | Kind::Slow(_)
-        | Kind::NoLogs
-        | Kind::LoseLogs
-        | Kind::LateLogs
-        | Kind::Flaky(_) => false,
-    }
+    matches!(kind, Kind::Crash | Kind::Hang | Kind::Page(500..))
 }
 
 /// Whether it had told which chain it is on, and nothing before this outage is remembered.

@@ -243,8 +243,7 @@ impl Site {
 }
 
 async fn metrics(wellhead: &Wellhead) -> String {
-    let reply = wellhead.admin().get("/metrics").await.unwrap();
-    String::from_utf8(reply.body.to_vec()).unwrap()
+    wellhead.admin().get("/metrics").await.unwrap().text()
 }
 
 fn balance(number: u64) -> Value {
