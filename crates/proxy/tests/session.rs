@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Plan, Stage, Step, hash, ms, text};
+use support::{Peer, Plan, Stage, Step, hash, ms, text};
 use wellhead_kit::result;
 
 /// The example of EIP-155, whose sender and nonce are known.
@@ -256,7 +256,7 @@ fn sharing() -> Stage {
 
 /// How many calls with this in them the upstreams were sent.
 fn sent_with(stage: &Stage, text: &str) -> usize {
-    let sent = stage.peers[0].iter().flat_map(|peer| peer.seen());
+    let sent = stage.peers[0].iter().flat_map(Peer::seen);
     sent.filter(|call| call.contains(text)).count()
 }
 
