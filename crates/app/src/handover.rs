@@ -1,11 +1,11 @@
 //! The listening sockets go to a new process of wellhead, and no connection is lost.
 //!
 //! Asked by SIGUSR2, `POST /upgrade` or `wellhead upgrade`, the running process (the predecessor) starts its binary
-//! again, which may be another one by now, with its own arguments, by way of a [`starter`]. The new process (the successor) gets copies of the
-//! listening sockets as a service manager would give them (`LISTEN_FDS`), and a socket by the name [`READY_NAME`].
-//! It accepts nothing until its upstreams are verified; then it accepts, and says so. From then on the predecessor
-//! accepts nothing more and drains, as after SIGTERM. A listening socket is never closed by both, so its queue is
-//! never lost.
+//! again, which may be another one by now, with its own arguments, by way of a [`starter`]. The new process (the
+//! successor) gets copies of the listening sockets as a service manager would give them (`LISTEN_FDS`), and a socket
+//! by the name [`READY_NAME`]. It accepts nothing until its upstreams are verified; then it accepts, and says so. From
+//! then on the predecessor accepts nothing more and drains, as after SIGTERM. A listening socket is never closed by
+//! both, so its queue is never lost.
 //!
 //! A successor that ends, or is not ready within [`READY_WITHIN`], is killed, and the predecessor goes on as if it
 //! had not been asked. Files with one owner (`state`, `cache.disk`, `usage`) are the successor's when the predecessor
@@ -28,14 +28,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wellhead_server::{AdminAction, AdminReply, AdminRole};
 
-use self::starter::Starter;
+use self::starter::{LOOK_EVERY, Starter};
 
 /// The successor waits for its upstreams for [`VERIFIED_WITHIN`]; the rest is for its start.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Chains that have no upstream by then have none in the predecessor either, or not for long.
 pub(crate) const VERIFIED_WITHIN: Duration = Duration::from_secs(20);
-/// How often a process looks whether the other one has ended, or is ready.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The name of the socket by which the successor says that it is ready.
 pub(crate) const READY_NAME: &str = "ready";
 const READY: &[u8] = b"READY=1";

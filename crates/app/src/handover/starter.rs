@@ -3,8 +3,8 @@
 //! systemd waits for the end of a service's main process only if that is a child of its own when it is told of
 //! (`MAINPID`): any other it would kill at the next stop, without time to drain. A process becomes a child of systemd
 //! when its parent ends, and the predecessor has to drain for a while. So the parent is this one, which is the running
-//! binary again, under the name [`NAME`]. How the successor ends is how it ends; when the predecessor goes, the
-//! successor goes, too.
+//! binary again, under the name [`NAME`]. If the successor ends, the starter ends with its exit code; if the predecessor
+//! ends, the starter kills the successor.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -15,21 +15,25 @@ use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
 
-/// The name by which the binary knows what it is started for: no option, as it is nobody's to use.
+/// The binary is a starter if it is started under this name (`argv[0]`). It is not an option of the command line, because
+/// no user has a use for it.
 const NAME: &str = "wellhead-starter";
-/// How often the starter looks whether the successor has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The starter has said by then which process it started.
+/// How often a process looks whether another one has ended, or is ready.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The starter reports the process that it started within this time.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
-/// What lets the successor go on alone.
+/// Tells the starter to end, and so to leave the successor alone.
 const RELEASE: u8 = b'r';
+/// Of the line in which the starter reports; errors of the system are shorter.
+const LINE_BYTES_MAX: u64 = 1024;
 
 /// The starter, as the predecessor has it. Dropped, it and the successor are killed, unless it was released.
 #[derive(Debug)]
 pub(super) struct Starter {
     process: Child,
     control: UnixStream,
-    successor: u32,
+    /// The process id of the successor, once it is known.
+    successor: Option<u32>,
     is_released: bool,
 }
 
@@ -49,21 +53,22 @@ impl Starter {
         let process = command.fd_mappings(files).map_err(io::Error::other)?.spawn()?;
         // Its copies of the files are closed.
         drop(command);
-        let mut starter = Self { process, control, successor: 0, is_released: false };
-        starter.successor = starter.told_pid()?;
+        let mut starter = Self { process, control, successor: None, is_released: false };
+        starter.successor = Some(starter.read_pid()?);
         Ok(starter)
     }
 
-    fn told_pid(&self) -> io::Result<u32> {
+    /// The process id of the successor; an error in the words of the system if it could not be started.
+    fn read_pid(&self) -> io::Result<u32> {
         self.control.set_read_timeout(Some(STARTED_WITHIN))?;
         let mut line = String::new();
-        BufReader::new(&self.control).read_line(&mut line)?;
+        BufReader::new((&self.control).take(LINE_BYTES_MAX)).read_line(&mut line)?;
         line.trim_end().parse().map_err(|_| io::Error::other(line.trim_end().to_owned()))
     }
 
     /// The process id of the successor.
     pub(super) fn successor(&self) -> u32 {
-        self.successor
+        self.successor.expect("a starter that has no successor is not returned")
     }
 
     /// How the successor has ended, if it has.
@@ -87,7 +92,10 @@ impl Starter {
 
 impl Drop for Starter {
     fn drop(&mut self) {
-        if !self.is_released {
+        if self.successor.is_none() {
+            // It may hang in the start, and would not notice the end of the control socket.
+            let _ = self.process.kill();
+        } else if !self.is_released {
             // That is what it waits for; it may have ended already.
             let _ = self.control.shutdown(std::net::Shutdown::Both);
         }
