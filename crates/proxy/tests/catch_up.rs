@@ -21,6 +21,14 @@ fn stage() -> Stage {
 }
 
 const BLOCK_NUMBER: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+const NEWEST_BLOCK: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
+
+/// Opens the breaker of an upstream.
+fn fail(stage: &Stage, place: usize) {
+    let upstream = stage.upstream(place);
+    (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
+}
 
 /// What `eth_blockNumber` is answered with, and what the client is said to know by then.
 async fn told(stage: &Stage, known: Option<u64>) -> (String, Option<u64>) {
@@ -151,14 +159,12 @@ async fn a_batch_is_read_at_the_block_that_is_known() {
 async fn a_block_of_an_upstream_that_fails_is_asked_for_at_the_others() {
     let stage = stage();
     stage.show_head(0, 101);
-    (0..3).for_each(|_| settle(stage.upstream(0), "eth_call", VerdictClass::Fault, Duration::ZERO));
+    fail(&stage, 0);
     stage.peer(0).always("*", Step::REFUSE);
     for (tag, number) in [("latest", 100), ("0x64", 100), ("0x65", 101)] {
         stage.peer(1).when("eth_getBlockByNumber", &format!(r#"["{tag}",false]"#), block(number));
     }
-    let call =
-        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
-    let answer = stage.send_knowing(Some(101), call).await;
+    let answer = stage.send_knowing(Some(101), NEWEST_BLOCK).await;
     assert!(text(&answer).contains(r#""number":"0x65""#), "{}", text(&answer));
     assert_eq!(answer.block, Some(101));
 }
@@ -168,10 +174,7 @@ async fn a_block_of_an_upstream_that_fails_is_asked_for_at_the_others() {
 async fn a_block_is_not_looked_for_while_all_upstreams_fail() {
     let stage = stage();
     stage.show_head(0, 101);
-    for place in 0..2 {
-        let upstream = stage.upstream(place);
-        (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
-    }
+    (0..2).for_each(|place| fail(&stage, place));
     let began = now();
     assert_eq!(told(&stage, Some(101)).await, (number(101), Some(101)));
     assert_eq!((elapsed(began), calls(&stage)), (Duration::ZERO, 0));
@@ -183,13 +186,21 @@ async fn while_all_upstreams_fail_a_call_is_not_pinned_lower() {
     let stage = stage();
     stage.show_head(0, 101);
     for place in 0..2 {
-        let upstream = stage.upstream(place);
-        (0..3).for_each(|_| settle(upstream, "eth_call", VerdictClass::Fault, Duration::ZERO));
+        fail(&stage, place);
         stage.peer(place).when("eth_getBlockByNumber", r#"["0x65",false]"#, block(101));
     }
-    let call =
-        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let answer = stage.send_knowing(Some(101), call).await;
+    let answer = stage.send_knowing(Some(101), NEWEST_BLOCK).await;
     assert!(text(&answer).contains(r#""number":"0x65""#), "{}", text(&answer));
+}
+
+/// What is agreed is told, whatever an upstream that is fit has told of.
+#[tokio::test(start_paused = true)]
+async fn an_agreed_block_is_not_looked_for() {
+    let stage = Stage::upstreams(3);
+    (0..2).for_each(|place| stage.show_head(place, 101));
+    stage.show_head(2, 100);
+    (0..2).for_each(|place| fail(&stage, place));
+    assert_eq!(told(&stage, Some(101)).await, (number(101), Some(101)));
+    assert_eq!(calls(&stage), 0);
 }

@@ -60,10 +60,15 @@ pub(crate) fn known_block(request: &RequestContext<'_>) -> Option<u64> {
     told.max(request.known).map(|number| number.0)
 }
 
-/// How far the block is above those that can be asked for.
+/// How far the block is above the one that the client would be told of.
 fn blocks_missed(request: &RequestContext<'_>, known: BlockNumber) -> u64 {
-    let held = request.chain.heads.look(|view| held(request, view)).map_or(0, |held| held.0);
-    known.0.saturating_sub(held)
+    request.chain.heads.look(|view| {
+        // Nearly always. No client is told of less than what is agreed.
+        if view.latest.is_some_and(|agreed| known <= agreed.number) {
+            return 0;
+        }
+        known.0.saturating_sub(held(request, view).map_or(0, |held| held.0))
+    })
 }
 
 /// The newest block of the upstreams that can be asked for it: one that has failed since it told of a block gives it
