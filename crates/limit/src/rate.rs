@@ -467,16 +467,23 @@ mod tests {
     /// Drives a provider whose limit is unknown with more than it takes, and wants
     /// 90 % of its limit with less than 1 % refusals, the first ones included.
     fn check(meter: Meter, limit_per_second: f64, retry_after: Option<Duration>, demand: u64) {
-        check_use(meter, limit_per_second, retry_after, demand, (0.9, 0.01));
+        let bounds = UseBounds { used_min: 0.9, refused_max: 0.01 };
+        check_use(meter, limit_per_second, retry_after, demand, bounds);
     }
 
-    /// As [`check`], for another least use and another bound on refusals.
+    /// Shares: of the limit that is used, and of the calls that are refused.
+    struct UseBounds {
+        used_min: f64,
+        refused_max: f64,
+    }
+
+    /// As [`check`], for other bounds.
     fn check_use(
         meter: Meter,
         limit_per_second: f64,
         retry_after: Option<Duration>,
         demand: u64,
-        (used_min, refused_max): (f64, f64),
+        UseBounds { used_min, refused_max }: UseBounds,
     ) {
         let told = format!("{meter:?} {retry_after:?} {demand}");
         let shared = Shared { demand_per_second: demand, seconds: 180, retry_after };
@@ -522,7 +529,8 @@ mod tests {
                     Meter::fixed(10 * limit, secs(10)),
                 ];
                 for meter in meters {
-                    check_use(meter, limit as f64, None, demand, (0.8, refused_max));
+                    let bounds = UseBounds { used_min: 0.8, refused_max };
+                    check_use(meter, limit as f64, None, demand, bounds);
                 }
             }
         }

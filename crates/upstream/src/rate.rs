@@ -77,7 +77,7 @@ impl MeteredRate {
         taken.map_err(|wait| LimitedBy { bound, wait, pace: self.time_of(credits) })
     }
 
-    /// In which so many credits come back.
+    /// The time in which this many credits come back.
     fn time_of(&self, credits: f64) -> Duration {
         match self {
             Self::Bucket(pace, _) | Self::SharedBucket(pace, _) => pace.time_of(credits),
