@@ -135,7 +135,7 @@ const DOUBTED: &str = "doubted cells";
 
 /// The figure of this word that was found; a bound is none.
 fn figure_of(verdicts: &[&ExperimentVerdict], word: &str) -> Option<f64> {
-    debug_assert!(figure_words().contains(&word), "no finding has the figure `{word}`");
+    debug_assert!(figure_words().contains(&word));
     let mut told = verdicts.iter().flat_map(|verdict| figures(&verdict.finding));
     let found = told.find(|it| it.word == word && it.bound == FigureBound::Exactly);
     found.map(|it| it.value)
