@@ -7,6 +7,10 @@
 use std::time::Duration;
 
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use x509_parser::prelude::{
+    ASN1Time, AttributeTypeAndValue, CertificateRevocationList, FromDer, GeneralName,
+    X509Certificate, X509Name,
+};
 
 /// Names that are read of one certificate; further ones are not seen.
 const NAMES_MAX: usize = 64;
@@ -47,214 +51,66 @@ pub struct CertificateSummary {
 impl CertificateSummary {
     /// Reads it from DER; `None` if this is no certificate.
     pub fn read(der: &[u8]) -> Option<Self> {
-        let fields = CertificateFields::read(der)?;
-        let named = |kind: &[u8]| {
-            let mut names = Vec::new();
-            names_of(fields.issuer, kind, &mut names);
-            names.first().map(|name: &ClientName| name.text().into())
-        };
-        let issuer = named(COMMON_NAME).or_else(|| named(ORGANIZATION));
-        Some(Self { issuer, not_after: fields.not_after })
+        let certificate = parse_certificate(der)?;
+        let issuer = certificate.issuer();
+        let name = common_names(issuer).chain(issuer.iter_organization().filter_map(text)).next();
+        let not_after = since_1970(certificate.validity().not_after);
+        Some(Self { issuer: name.map(Into::into), not_after: Some(not_after) })
     }
 }
 
 /// The names in a certificate: alternative names in their order, then those of the subject.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Box<[ClientName]> {
-    let mut names = Vec::new();
-    if let Some(fields) = CertificateFields::read(certificate) {
-        alternative_names(fields.extensions, &mut names);
-        names_of(fields.subject, COMMON_NAME, &mut names);
-    }
-    names.into_boxed_slice()
+    let Some(certificate) = parse_certificate(certificate) else { return Box::default() };
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let alternative = alternative.iter().flat_map(|it| &it.value.general_names);
+    let alternative = alternative.filter_map(|name| match name {
+        GeneralName::URI(text) => Some(ClientName::Uri(good(text)?.into())),
+        GeneralName::DNSName(text) => Some(ClientName::Dns(good(text)?.into())),
+        _ => None,
+    });
+    let common = common_names(certificate.subject()).map(|it| ClientName::Common(it.into()));
+    alternative.chain(common).take(NAMES_MAX).collect()
 }
 
 /// The last moment at which a certificate is valid, since 1970.
 pub(crate) fn certificate_end(certificate: &CertificateDer<'_>) -> Option<Duration> {
-    CertificateFields::read(certificate)?.not_after
+    parse_certificate(certificate).map(|it| since_1970(it.validity().not_after))
 }
 
 /// The first moment at which a certificate is valid, since 1970.
 pub(crate) fn certificate_start(certificate: &CertificateDer<'_>) -> Option<Duration> {
-    CertificateFields::read(certificate)?.not_before
+    parse_certificate(certificate).map(|it| since_1970(it.validity().not_before))
 }
 
 /// When the next issue of a revocation list is due, since 1970.
 pub(crate) fn revocation_list_end(list: &CertificateRevocationListDer<'_>) -> Option<Duration> {
-    let mut fields = DerReader(DerReader(DerReader(list).element(SEQUENCE)?).element(SEQUENCE)?);
-    let _version = fields.element(INTEGER);
-    let (_algorithm, _issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
-    let _this_update = fields.next()?;
-    moment(fields.next()?)
+    let (_rest, list) = CertificateRevocationList::from_der(list).ok()?;
+    list.next_update().map(since_1970)
 }
 
-const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const OCTETS: u8 = 0x04;
-const OBJECT_ID: u8 = 0x06;
-const UTF8_TEXT: u8 = 0x0c;
-const PRINTABLE_TEXT: u8 = 0x13;
-const IA5_TEXT: u8 = 0x16;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-
-/// Fields of a certificate that are told from others by their tag (RFC 5280, section 4.1).
-const VERSION: u8 = 0xa0;
-const ISSUER_ID: u8 = 0x81;
-const SUBJECT_ID: u8 = 0x82;
-const EXTENSIONS: u8 = 0xa3;
-
-/// Kinds of alternative names (section 4.2.1.6).
-const DNS_NAME: u8 = 0x82;
-const URI_NAME: u8 = 0x86;
-
-/// 2.5.29.17, 2.5.4.3 and 2.5.4.10.
-const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-
-/// What is read of a certificate.
-struct CertificateFields<'a> {
-    not_before: Option<Duration>,
-    not_after: Option<Duration>,
-    issuer: &'a [u8],
-    subject: &'a [u8],
-    extensions: &'a [u8],
+fn parse_certificate(der: &[u8]) -> Option<X509Certificate<'_>> {
+    X509Certificate::from_der(der).ok().map(|(_rest, certificate)| certificate)
 }
 
-impl<'a> CertificateFields<'a> {
-    fn read(certificate: &'a [u8]) -> Option<Self> {
-        let mut fields =
-            DerReader(DerReader(DerReader(certificate).element(SEQUENCE)?).element(SEQUENCE)?);
-        let _version = fields.element(VERSION);
-        let _serial = fields.element(INTEGER)?;
-        let (_algorithm, issuer) = (fields.element(SEQUENCE)?, fields.element(SEQUENCE)?);
-        let mut validity = DerReader(fields.element(SEQUENCE)?);
-        let not_before = moment(validity.next()?);
-        let not_after = moment(validity.next()?);
-        let subject = fields.element(SEQUENCE)?;
-        let _key = fields.element(SEQUENCE)?;
-        let (_issuer_id, _subject_id) = (fields.element(ISSUER_ID), fields.element(SUBJECT_ID));
-        let extensions = fields.element(EXTENSIONS).and_then(|it| DerReader(it).element(SEQUENCE));
-        let extensions = extensions.unwrap_or_default();
-        Some(Self { not_before, not_after, issuer, subject, extensions })
-    }
+fn common_names<'a>(name: &'a X509Name<'a>) -> impl Iterator<Item = &'a str> {
+    name.iter_common_name().filter_map(text)
 }
 
-fn alternative_names(extensions: &[u8], names: &mut Vec<ClientName>) {
-    let found = DerReader(extensions).filter_map(|(_, extension)| {
-        let mut extension = DerReader(extension);
-        let id = extension.element(OBJECT_ID)?;
-        let _critical = extension.element(BOOLEAN);
-        let value = extension.element(OCTETS)?;
-        (id == ALTERNATIVE_NAMES).then(|| DerReader(value).element(SEQUENCE))?
-    });
-    for (kind, name) in found.flat_map(DerReader) {
-        let named: fn(Box<str>) -> ClientName = match kind {
-            URI_NAME => ClientName::Uri,
-            DNS_NAME => ClientName::Dns,
-            _ => continue,
-        };
-        push(names, named, name);
-    }
+fn text<'a>(attribute: &'a AttributeTypeAndValue<'a>) -> Option<&'a str> {
+    good(attribute.as_str().ok()?)
 }
 
-/// The attributes of this kind in the name of a subject or an issuer.
-fn names_of(name: &[u8], kind: &[u8], names: &mut Vec<ClientName>) {
-    let sets = DerReader(name).filter(|(tag, _)| *tag == SET);
-    for (_, attribute) in sets.flat_map(|(_, set)| DerReader(set)) {
-        let mut attribute = DerReader(attribute);
-        if attribute.element(OBJECT_ID) != Some(kind) {
-            continue;
-        }
-        if let Some((UTF8_TEXT | PRINTABLE_TEXT | IA5_TEXT, name)) = attribute.next() {
-            push(names, ClientName::Common, name);
-        }
-    }
-}
-
-fn push(names: &mut Vec<ClientName>, named: fn(Box<str>) -> ClientName, name: &[u8]) {
+/// The name, unless it could spoil a log line.
+fn good(name: &str) -> Option<&str> {
     let is_good = (1..=NAME_BYTES_MAX).contains(&name.len())
-        && name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-    if let Ok(text) = std::str::from_utf8(name)
-        && is_good
-        && names.len() < NAMES_MAX
-    {
-        names.push(named(text.into()));
-    }
+        && name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    is_good.then_some(name)
 }
 
-/// A moment since 1970; one before that is 1970 (RFC 5280, section 4.1.2.5).
-fn moment((tag, text): (u8, &[u8])) -> Option<Duration> {
-    let digits = text.strip_suffix(b"Z")?;
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = |digits: &[u8]| digits.iter().fold(0, |sum, it| sum * 10 + i64::from(it - b'0'));
-    let (year, rest) = match (tag, digits.len()) {
-        (UTC_TIME, 12) => {
-            let (year, rest) = digits.split_at(2);
-            let year = number(year);
-            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
-        }
-        (GENERALIZED_TIME, 14) => (number(&digits[..4]), &digits[4..]),
-        _ => return None,
-    };
-    let pairs: Vec<i64> = rest.chunks(2).map(number).collect();
-    let [month @ 1..=12, day @ 1..=31, hour @ 0..=23, minute @ 0..=59, second @ 0..=60] = pairs[..]
-    else {
-        return None;
-    };
-    let seconds = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
-    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
-}
-
-/// Days from 1970 to a date of the Gregorian calendar; years that begin in March have the leap day
-/// at their end.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let before = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    before + (month * 153 + 2) / 5 + day - 1 - DAYS_BEFORE_1970
-}
-
-/// From the first of March of the year 0.
-const DAYS_BEFORE_1970: i64 = 719_468;
-
-/// Elements of DER that follow each other: their tags and contents. Ends at what cannot be read.
-struct DerReader<'a>(&'a [u8]);
-
-impl<'a> DerReader<'a> {
-    /// The contents of the next element if it has this tag; else it stays the next one.
-    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let before = self.0;
-        match self.next() {
-            Some((found, contents)) if found == tag => Some(contents),
-            _ => {
-                self.0 = before;
-                None
-            }
-        }
-    }
-}
-
-impl<'a> Iterator for DerReader<'a> {
-    type Item = (u8, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let [tag, first, rest @ ..] = std::mem::take(&mut self.0) else { return None };
-        let (length, rest) = match first {
-            0..=0x7f => (usize::from(*first), rest),
-            0x81..=0x84 => {
-                let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
-            }
-            _ => return None,
-        };
-        let (contents, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((*tag, contents))
-    }
+/// A moment since 1970; one before that is 1970.
+fn since_1970(moment: ASN1Time) -> Duration {
+    Duration::from_secs(u64::try_from(moment.timestamp()).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -352,22 +208,17 @@ mod tests {
 
     #[test]
     fn moments() {
-        for (tag, text, seconds) in [
-            (UTC_TIME, "700101000000Z", Some(0)),
-            (UTC_TIME, "000229235959Z", Some(951_868_799)),
-            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
-            (UTC_TIME, "500101000000Z", Some(0)),
-            (GENERALIZED_TIME, "20261125070554Z", Some(1_795_590_354)),
-            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
-            (GENERALIZED_TIME, "20261325070554Z", None),
-            (UTC_TIME, "20261125070554Z", None),
-            (UTC_TIME, "2611250705Z", None),
-            (UTC_TIME, "261125070554", None),
-            (UTC_TIME, "26112507055aZ", None),
-            (INTEGER, "261125070554Z", None),
+        for (year, month, day, seconds) in [
+            (1950, 1, 1, 0),
+            (1970, 1, 2, 86_400),
+            (2000, 2, 29, 951_782_400),
+            (2049, 12, 31, 2_524_521_600),
+            (2050, 1, 1, 2_524_608_000),
+            (9999, 12, 31, 253_402_214_400),
         ] {
-            let found = moment((tag, text.as_bytes())).map(|it| it.as_secs());
-            assert_eq!(found, seconds, "{text}");
+            let made = made(|params| params.not_after = rcgen::date_time_ymd(year, month, day));
+            let found = certificate_end(&made).map(|it| it.as_secs());
+            assert_eq!(found, Some(seconds), "{year}-{month}-{day}");
         }
     }
 
