@@ -304,7 +304,7 @@ async fn heads_and_logs_are_announced_over_websocket() {
     let logs = say(&mut socket, 6, "eth_subscribe", json!(["logs", {}])).await["result"].clone();
     let block = world.mine();
     let body = block.body.as_ref().unwrap();
-    let count: usize = body.receipts.iter().map(|receipt| receipt.logs.len()).sum();
+    let count: usize = body.receipts.iter().map(|receipt| receipt.envelope.logs().len()).sum();
     assert!(count > 0);
     for index in 0..count {
         let event = hear(&mut socket).await;

@@ -101,7 +101,7 @@ fn a_block_shows_the_header_that_was_hashed() {
     assert_eq!(shown["parentHash"], json!(block.header.parent_hash));
     assert_eq!(shown["receiptsRoot"], json!(block.header.receipts_root));
     assert_eq!(shown["logsBloom"], json!(block.header.logs_bloom));
-    assert_eq!(number(&shown["baseFeePerGas"]), block.header.base_fee);
+    assert_eq!(number(&shown["baseFeePerGas"]), block.base_fee());
     assert_eq!(number(&shown["size"]), block.body.as_ref().unwrap().size);
     let txs = shown["transactions"].as_array().unwrap();
     assert_eq!(txs.len(), block.body.as_ref().unwrap().txs.len());
@@ -432,14 +432,14 @@ fn fees_follow_the_recent_blocks() {
     assert_eq!(history["oldestBlock"], json!("0xd"));
     let base_fees = history["baseFeePerGas"].as_array().unwrap();
     assert_eq!(base_fees.len(), 5);
-    assert_eq!(number(&base_fees[3]), head.header.base_fee);
-    assert_eq!(number(&base_fees[4]), head.header.next_base_fee());
+    assert_eq!(number(&base_fees[3]), head.base_fee());
+    assert_eq!(number(&base_fees[4]), head.next_base_fee());
     for rewards in history["reward"].as_array().unwrap() {
         let rewards: Vec<u64> = rewards.as_array().unwrap().iter().map(number).collect();
         assert!(rewards.is_sorted() && rewards[0] > 0, "{rewards:?}");
     }
     let tip = number(&bench.ask("eth_maxPriorityFeePerGas", json!([])));
-    assert_eq!(number(&bench.ask("eth_gasPrice", json!([]))), head.header.base_fee + tip);
+    assert_eq!(number(&bench.ask("eth_gasPrice", json!([]))), head.base_fee() + tip);
 }
 
 #[test]

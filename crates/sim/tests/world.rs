@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_consensus::Typed2718;
+use alloy_consensus::proofs::calculate_withdrawals_root;
 use alloy_primitives::{Address, B256, Bloom, U256, keccak256};
-use wellhead_sim::world::block::{
-    SimBlock, bloom_of, receipts_root, rlp_size, transactions_root, withdrawals_root,
-};
+use wellhead_sim::world::block::{SimBlock, bloom_of, receipts_root, rlp_size, transactions_root};
 use wellhead_sim::world::{Fee, ForkError, PoolError, Standpoint, Tx, TxBody};
 use wellhead_sim::{World, WorldConfig};
 
@@ -21,10 +21,14 @@ fn blocks(world: &World) -> Vec<Arc<SimBlock>> {
     (0..=chain.head().number()).map(|number| chain.canonical(number).unwrap().clone()).collect()
 }
 
-fn transfer(world: &World, wallet: usize, nonce: u64) -> Tx {
+fn body(world: &World, nonce: u64) -> TxBody {
     let fee = Fee::Dynamic { max_fee: 100_000_000_000, max_tip: 3_000_000_000 };
     let (chain_id, to) = (world.config().chain_id, Address::repeat_byte(0xaa));
-    TxBody::transfer(chain_id, nonce, fee, to, U256::from(1000)).sign(&world.wallets()[wallet])
+    TxBody::transfer(chain_id, nonce, fee, to, U256::from(1000))
+}
+
+fn transfer(world: &World, wallet: usize, nonce: u64) -> Tx {
+    body(world, nonce).sign(&world.wallets()[wallet])
 }
 
 #[test]
@@ -37,11 +41,11 @@ fn every_commitment_of_a_header_can_be_recomputed() {
         assert_eq!(block.hash, keccak256(alloy_rlp::encode(header)));
         assert_eq!(header.transactions_root, transactions_root(&body.txs));
         assert_eq!(header.receipts_root, receipts_root(&body.receipts));
-        assert_eq!(header.withdrawals_root, withdrawals_root(&body.withdrawals));
+        assert_eq!(header.withdrawals_root, Some(calculate_withdrawals_root(&body.withdrawals)));
         assert_eq!(header.logs_bloom, bloom_of(&body.receipts));
         let mut bloom = Bloom::ZERO;
         for receipt in &body.receipts {
-            bloom.accrue_logs(&receipt.logs);
+            bloom.accrue_logs(receipt.envelope.logs());
         }
         assert_eq!(header.logs_bloom, bloom);
         let gas: u64 = body.receipts.iter().map(|receipt| receipt.gas_used).sum();
@@ -50,7 +54,7 @@ fn every_commitment_of_a_header_can_be_recomputed() {
     }
     for pair in all.windows(2) {
         assert_eq!(pair[1].header.parent_hash, pair[0].hash);
-        assert_eq!(pair[1].header.base_fee, pair[0].header.next_base_fee());
+        assert_eq!(pair[1].base_fee(), pair[0].next_base_fee());
         assert_eq!(pair[1].header.timestamp, pair[0].header.timestamp + 12);
     }
 }
@@ -73,10 +77,10 @@ fn there_is_some_of_everything() {
     let world = world();
     let all = blocks(&world);
     let receipts = || all.iter().flat_map(|block| &block.body.as_ref().unwrap().receipts);
-    assert!(receipts().any(|receipt| !receipt.success));
-    assert!(receipts().any(|receipt| receipt.kind == 0));
-    assert!(receipts().any(|receipt| receipt.kind == 2));
-    assert!(receipts().any(|receipt| receipt.logs.len() == 4), "no swap");
+    assert!(receipts().any(|receipt| !receipt.envelope.status()));
+    assert!(receipts().any(|receipt| receipt.envelope.is_legacy()));
+    assert!(receipts().any(|receipt| receipt.envelope.is_eip1559()));
+    assert!(receipts().any(|receipt| receipt.envelope.logs().len() == 4), "no swap");
 }
 
 #[test]
@@ -102,7 +106,7 @@ fn looking_does_not_change_what_is_mined() {
 fn the_base_fee_stays_within_reason() {
     let world = World::new(WorldConfig { history_blocks: 150, ..WorldConfig::seeded(3) });
     for block in blocks(&world) {
-        let gwei = block.header.base_fee as f64 / 1e9;
+        let gwei = block.base_fee() as f64 / 1e9;
         assert!((1.0..100.0).contains(&gwei), "{gwei} gwei in block {}", block.number());
     }
 }
@@ -245,7 +249,7 @@ fn a_users_transaction_survives_every_reorg() {
 fn the_pool_refuses_in_geths_words() {
     let world = world();
     let sign = |body: TxBody| body.sign(&world.wallets()[1]).raw;
-    let good = transfer(&world, 1, 0).body;
+    let good = body(&world, 0);
     let check = |raw: &[u8], words: &str| {
         let error = world.submit(raw).unwrap_err().to_string();
         assert!(error.starts_with(words), "{error}");

@@ -311,7 +311,8 @@ pub(crate) fn criteria(world: &World, rng: &mut SmallRng) -> Value {
         let chain = world.chain();
         let number = rng.random_range(1..=chain.head().number());
         let body = chain.canonical(number).and_then(|block| block.body.as_ref());
-        let logs = body.iter().flat_map(|body| &body.receipts).flat_map(|receipt| &receipt.logs);
+        let logs =
+            body.iter().flat_map(|body| &body.receipts).flat_map(|receipt| receipt.envelope.logs());
         let logs: Vec<_> = logs.cloned().collect();
         (!logs.is_empty()).then(|| logs[rng.random_range(0..logs.len())].clone())
     };

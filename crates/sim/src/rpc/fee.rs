@@ -1,5 +1,6 @@
 //! Gas prices, as geth derives them from recent blocks.
 
+use alloy_consensus::Transaction;
 use alloy_primitives::U256;
 use serde_json::{Value, json};
 
@@ -60,13 +61,13 @@ pub fn history(asked: &CallContext<'_>, params: Params<'_>) -> Result<Value, Rpc
     let mut next = 0;
     for number in oldest..=newest {
         let block = asked.view.at(number).ok_or_else(RpcError::pruned_history)?;
-        base_fees.push(quantity(block.header.base_fee));
+        base_fees.push(quantity(block.base_fee()));
         ratios.push(json!(block.header.gas_used as f64 / block.header.gas_limit as f64));
         if !percentiles.is_empty() {
             asked.body(&block)?;
             rewards.push(reward(&block, &percentiles));
         }
-        next = block.header.next_base_fee();
+        next = block.next_base_fee();
     }
     base_fees.push(quantity(next));
     let blobs = usize::try_from(count).unwrap_or_default();
@@ -103,8 +104,9 @@ fn reward(block: &SimBlock, percentiles: &[f64]) -> Value {
 /// Tip and gas of each transaction, cheapest first.
 fn tips_of(block: &SimBlock) -> Vec<(u128, u64)> {
     let Some(body) = &block.body else { return Vec::new() };
-    let tip =
-        |index: usize| body.txs[index].body.fee.tip(block.header.base_fee).unwrap_or_default();
+    let tip = |index: usize| {
+        body.txs[index].envelope.effective_tip_per_gas(block.base_fee()).unwrap_or_default()
+    };
     let mut tips: Vec<_> = body
         .receipts
         .iter()

@@ -1,10 +1,11 @@
 //! Blocks, transactions, receipts and logs as geth's JSON.
 
+use alloy_consensus::{Header, Transaction, Typed2718};
 use alloy_primitives::{B256, Log, U256};
 use serde_json::{Value, json};
 
-use crate::world::block::{BlockBody, BlockHeader, Receipt, SimBlock};
-use crate::world::tx::{Fee, Tx};
+use crate::world::block::{BlockBody, Receipt, SimBlock};
+use crate::world::tx::Tx;
 
 /// A number in hex.
 pub fn quantity(number: u64) -> Value {
@@ -17,31 +18,10 @@ pub fn big(number: impl Into<U256>) -> Value {
 }
 
 /// A header, as in `newHeads` and `eth_getHeaderByNumber`.
-pub fn header(header: &BlockHeader, hash: B256) -> Value {
-    json!({
-        "number": quantity(header.number),
-        "hash": hash,
-        "parentHash": header.parent_hash,
-        "nonce": header.nonce,
-        "mixHash": header.mix_hash,
-        "sha3Uncles": header.uncles_hash,
-        "logsBloom": header.logs_bloom.to_string(),
-        "stateRoot": header.state_root,
-        "miner": header.miner.to_string().to_lowercase(),
-        "difficulty": "0x0",
-        "extraData": header.extra_data,
-        "gasLimit": quantity(header.gas_limit),
-        "gasUsed": quantity(header.gas_used),
-        "timestamp": quantity(header.timestamp),
-        "transactionsRoot": header.transactions_root,
-        "receiptsRoot": header.receipts_root,
-        "baseFeePerGas": quantity(header.base_fee),
-        "withdrawalsRoot": header.withdrawals_root,
-        "blobGasUsed": quantity(header.blob_gas_used),
-        "excessBlobGas": quantity(header.excess_blob_gas),
-        "parentBeaconBlockRoot": header.parent_beacon_root,
-        "requestsHash": header.requests_hash,
-    })
+pub fn header(header: &Header, hash: B256) -> Value {
+    let mut object = json!(header);
+    object["hash"] = json!(hash);
+    object
 }
 
 /// A block, with whole transactions or their hashes.
@@ -51,30 +31,17 @@ pub fn block(block: &SimBlock, body: &BlockBody, whole: bool) -> Value {
         true => (0..body.txs.len()).map(|index| mined_tx(block, body, index)).collect(),
         false => body.txs.iter().map(|tx| json!(tx.hash)).collect(),
     };
-    let withdrawals = body
-        .withdrawals
-        .iter()
-        .map(|withdrawal| {
-            json!({
-                "index": quantity(withdrawal.index),
-                "validatorIndex": quantity(withdrawal.validator_index),
-                "address": withdrawal.address,
-                "amount": quantity(withdrawal.amount),
-            })
-        })
-        .collect();
     object["size"] = quantity(body.size);
     object["transactions"] = Value::Array(transactions);
     object["uncles"] = json!([]);
-    object["withdrawals"] = Value::Array(withdrawals);
+    object["withdrawals"] = json!(body.withdrawals);
     object
 }
 
 /// A transaction in its block.
 pub fn mined_tx(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
     let tx = &body.txs[index];
-    let price = tx.effective_gas_price(block.header.base_fee);
-    let mut object = tx_fields(tx, price);
+    let mut object = tx_fields(tx, Some(block.base_fee()));
     object["blockHash"] = json!(block.hash);
     object["blockNumber"] = quantity(block.number());
     object["transactionIndex"] = quantity(index as u64);
@@ -83,65 +50,40 @@ pub fn mined_tx(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
 
 /// A transaction that waits for a block.
 pub fn waiting_tx(tx: &Tx) -> Value {
-    let mut object = tx_fields(tx, tx.body.fee.ceiling());
+    let mut object = tx_fields(tx, None);
     for missing in ["blockHash", "blockNumber", "transactionIndex"] {
         object[missing] = Value::Null;
     }
     object
 }
 
-fn tx_fields(tx: &Tx, gas_price: u128) -> Value {
-    let mut object = json!({
-        "hash": tx.hash,
-        "type": quantity(u64::from(tx.body.kind())),
-        "from": tx.from,
-        "to": tx.body.to.to().copied(),
-        "nonce": quantity(tx.body.nonce),
-        "gas": quantity(tx.body.gas_limit),
-        "gasPrice": big(U256::from(gas_price)),
-        "value": big(tx.body.value),
-        "input": tx.body.input,
-    });
-    if let Some(chain_id) = tx.body.chain_id {
-        object["chainId"] = quantity(chain_id);
-    }
-    if let Fee::Dynamic { max_fee, max_tip } = tx.body.fee {
-        let access_list = tx
-            .body
-            .access_list
-            .iter()
-            .map(|item| json!({"address": item.address, "storageKeys": item.storage_keys}))
-            .collect();
-        object["maxFeePerGas"] = big(U256::from(max_fee));
-        object["maxPriorityFeePerGas"] = big(U256::from(max_tip));
-        object["accessList"] = Value::Array(access_list);
-        object["yParity"] = quantity(tx.v());
-    }
-    object["v"] = quantity(tx.v());
-    object["r"] = big(tx.signature.r());
-    object["s"] = big(tx.signature.s());
+/// What is paid for gas at this base fee, or at most.
+fn tx_fields(tx: &Tx, base_fee: Option<u64>) -> Value {
+    let mut object = json!(tx.envelope);
+    object["from"] = json!(tx.from);
+    object["gasPrice"] = big(U256::from(tx.envelope.effective_gas_price(base_fee)));
     object
 }
 
 /// The receipt of the transaction at `index`.
 pub fn receipt(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
     let (tx, receipt) = (&body.txs[index], &body.receipts[index]);
-    let logs = logs_of(block, body, index, receipt, |_| true);
+    let price = tx.envelope.effective_gas_price(Some(block.base_fee()));
     json!({
         "transactionHash": tx.hash,
         "transactionIndex": quantity(index as u64),
         "blockHash": block.hash,
         "blockNumber": quantity(block.number()),
         "from": tx.from,
-        "to": tx.body.to.to().copied(),
-        "type": quantity(u64::from(receipt.kind)),
-        "status": quantity(u64::from(receipt.success)),
-        "cumulativeGasUsed": quantity(receipt.cumulative_gas_used),
+        "to": tx.envelope.to(),
+        "type": quantity(u64::from(tx.envelope.ty())),
+        "status": quantity(u64::from(receipt.envelope.status())),
+        "cumulativeGasUsed": quantity(receipt.envelope.cumulative_gas_used()),
         "gasUsed": quantity(receipt.gas_used),
-        "effectiveGasPrice": big(U256::from(tx.effective_gas_price(block.header.base_fee))),
+        "effectiveGasPrice": big(U256::from(price)),
         "contractAddress": receipt.contract,
-        "logs": logs,
-        "logsBloom": receipt.bloom.to_string(),
+        "logs": logs_of(block, body, index, receipt, |_| true),
+        "logsBloom": receipt.envelope.logs_bloom(),
     })
 }
 
@@ -154,7 +96,7 @@ pub fn logs_of(
     wanted: impl Fn(&Log) -> bool,
 ) -> Vec<Value> {
     let first = body.first_log_index(tx_index);
-    let logs = receipt.logs.iter().zip(first..);
+    let logs = receipt.envelope.logs().iter().zip(first..);
     logs.filter(|(log, _)| wanted(log))
         .map(|(log, log_index)| {
             json!({

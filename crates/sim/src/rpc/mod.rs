@@ -182,7 +182,7 @@ impl CallContext<'_> {
         match method {
             "eth_blockNumber" => Ok(quantity(params.at_most(0).map(|_| head.number())?)),
             "eth_gasPrice" => {
-                Ok(big(U256::from(u128::from(head.header.base_fee) + fee::suggested_tip(head))))
+                Ok(big(U256::from(u128::from(head.base_fee()) + fee::suggested_tip(head))))
             }
             "eth_maxPriorityFeePerGas" => Ok(big(U256::from(fee::suggested_tip(head)))),
             "eth_blobBaseFee" => Ok(quantity(1)),
@@ -468,7 +468,7 @@ fn filter_id(params: Params<'_>) -> Result<&str, RpcError> {
 fn as_pending(head: &SimBlock, mut answer: Value) -> Value {
     answer["number"] = quantity(head.number() + 1);
     answer["parentHash"] = json!(head.hash);
-    answer["baseFeePerGas"] = quantity(head.header.next_base_fee());
+    answer["baseFeePerGas"] = quantity(head.next_base_fee());
     answer["transactions"] = json!([]);
     answer["gasUsed"] = quantity(0);
     for unknown in ["hash", "nonce", "miner"] {

@@ -5,15 +5,18 @@
 
 use std::sync::Arc;
 
-use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, keccak256};
-use alloy_trie::EMPTY_ROOT_HASH;
+use alloy_consensus::constants::EMPTY_ROOT_HASH;
+use alloy_consensus::proofs::calculate_withdrawals_root;
+use alloy_consensus::{Header, ReceiptEnvelope, Transaction};
+use alloy_eips::eip4895::Withdrawal;
+use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::abi::{self, selector};
 use super::block::{
-    BlockBody, BlockHeader, EMPTY_REQUESTS, EMPTY_UNCLES, Receipt, SimBlock, Withdrawal, bloom_of,
-    receipts_root, rlp_size, transactions_root, withdrawals_root,
+    BlockBody, Receipt, SimBlock, bloom_of, receipts_root, rlp_size, transactions_root,
 };
 use super::contract::Contracts;
 use super::execute::{self, BASE_GAS, apply, cost_max};
@@ -66,39 +69,31 @@ pub(super) fn genesis(config: &WorldConfig, contracts: &Contracts, cast: &Cast) 
     }
     state.account_mut(cast.batcher.address()).balance = ether * U256::from(1_000_000_000);
     contracts.deploy(&mut state, &people);
-    let header = BlockHeader {
+    let header = Header {
         state_root: keccak256([config.seed.to_be_bytes(), config.chain_id.to_be_bytes()].concat()),
         ..empty_header(config, 0)
     };
     let size = rlp_size(&header, &[], &[]);
     let body = BlockBody { txs: Vec::new(), receipts: Vec::new(), withdrawals: Vec::new(), size };
-    SimBlock { hash: header.hash(), header, body: Some(body), state: Some(state) }
+    SimBlock { hash: header.hash_slow(), header, body: Some(body), state: Some(state) }
 }
 
-/// The header of a block without content, parent and proposer.
-fn empty_header(config: &WorldConfig, number: u64) -> BlockHeader {
-    BlockHeader {
-        parent_hash: B256::ZERO,
-        uncles_hash: EMPTY_UNCLES,
-        miner: Address::ZERO,
-        state_root: B256::ZERO,
-        transactions_root: EMPTY_ROOT_HASH,
-        receipts_root: EMPTY_ROOT_HASH,
-        logs_bloom: Bloom::ZERO,
-        difficulty: U256::ZERO,
+/// The header of a block without content, parent and proposer, with the fields of the Prague fork.
+///
+/// The state root is no trie root: see the module `block`.
+fn empty_header(config: &WorldConfig, number: u64) -> Header {
+    Header {
         number,
         gas_limit: config.gas_limit,
-        gas_used: 0,
         timestamp: config.timestamp_of(number),
         extra_data: Bytes::from_static(b"simulated"),
-        mix_hash: B256::ZERO,
-        nonce: B64::ZERO,
-        base_fee: GENESIS_BASE_FEE,
-        withdrawals_root: EMPTY_ROOT_HASH,
-        blob_gas_used: 0,
-        excess_blob_gas: 0,
-        parent_beacon_root: B256::ZERO,
-        requests_hash: EMPTY_REQUESTS,
+        base_fee_per_gas: Some(GENESIS_BASE_FEE),
+        withdrawals_root: Some(EMPTY_ROOT_HASH),
+        blob_gas_used: Some(0),
+        excess_blob_gas: Some(0),
+        parent_beacon_block_root: Some(B256::ZERO),
+        requests_hash: Some(EMPTY_REQUESTS_HASH),
+        ..Header::default()
     }
 }
 
@@ -115,7 +110,7 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
         config,
         contracts,
         state: recipe.parent_state.clone(),
-        base_fee: parent.header.next_base_fee(),
+        base_fee: parent.next_base_fee(),
         gas_used: 0,
         miner: miner(config.seed, rng.random_range(0..MINERS)),
         txs: Vec::new(),
@@ -134,9 +129,9 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
 
     let BlockDraft { state, base_fee, gas_used, miner, txs, receipts, .. } = block;
     let (transactions_root, receipts_root) = (transactions_root(&txs), receipts_root(&receipts));
-    let header = BlockHeader {
+    let header = Header {
         parent_hash: parent.hash,
-        miner,
+        beneficiary: miner,
         state_root: execute::chain_state_root(
             parent.header.state_root,
             transactions_root,
@@ -147,14 +142,14 @@ pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
         logs_bloom: bloom_of(&receipts),
         gas_used,
         mix_hash: randao,
-        base_fee,
-        withdrawals_root: withdrawals_root(&withdrawals),
-        parent_beacon_root: keccak256(randao),
+        base_fee_per_gas: Some(base_fee),
+        withdrawals_root: Some(calculate_withdrawals_root(&withdrawals)),
+        parent_beacon_block_root: Some(keccak256(randao)),
         ..empty_header(config, number)
     };
     let size = rlp_size(&header, &txs, &withdrawals);
     let body = BlockBody { txs, receipts, withdrawals, size };
-    SimBlock { hash: header.hash(), header, body: Some(body), state: Some(state) }
+    SimBlock { hash: header.hash_slow(), header, body: Some(body), state: Some(state) }
 }
 
 /// A block while it fills.
@@ -172,9 +167,9 @@ struct BlockDraft<'a> {
 impl BlockDraft<'_> {
     /// Whether `tx` can be the next one.
     fn fits(&self, tx: &Tx) -> bool {
-        tx.body.nonce == self.state.nonce(tx.from)
-            && tx.body.fee.tip(self.base_fee).is_some()
-            && self.gas_used + tx.body.gas_limit <= self.config.gas_limit
+        tx.envelope.nonce() == self.state.nonce(tx.from)
+            && tx.envelope.effective_tip_per_gas(self.base_fee).is_some()
+            && self.gas_used + tx.envelope.gas_limit() <= self.config.gas_limit
             && self.state.balance(tx.from) >= cost_max(tx)
     }
 
@@ -185,15 +180,14 @@ impl BlockDraft<'_> {
         }
         let ran = apply(self.contracts, &mut self.state, &tx, self.base_fee, self.miner);
         self.gas_used += ran.gas_used;
-        let mut bloom = Bloom::ZERO;
-        bloom.accrue_logs(&ran.logs);
-        self.receipts.push(Receipt {
-            kind: tx.body.kind(),
-            success: ran.outcome.is_ok(),
+        let receipt = alloy_consensus::Receipt {
+            status: ran.outcome.is_ok().into(),
             cumulative_gas_used: self.gas_used,
-            gas_used: ran.gas_used,
             logs: ran.logs,
-            bloom,
+        };
+        self.receipts.push(Receipt {
+            envelope: ReceiptEnvelope::from_typed(tx.envelope.tx_type(), receipt),
+            gas_used: ran.gas_used,
             contract: ran.contract,
         });
         self.txs.push(tx);
@@ -203,7 +197,12 @@ impl BlockDraft<'_> {
     fn include_waiting(&mut self, mut waiting: Vec<Arc<Tx>>) {
         for _ in 0..POOL_TXS_PER_BLOCK_MAX {
             let best = (0..waiting.len()).filter(|index| self.fits(&waiting[*index])).max_by_key(
-                |index| (waiting[*index].body.fee.tip(self.base_fee), waiting[*index].hash),
+                |index| {
+                    (
+                        waiting[*index].envelope.effective_tip_per_gas(self.base_fee),
+                        waiting[*index].hash,
+                    )
+                },
             );
             let Some(best) = best else { break };
             let tx = waiting.swap_remove(best);

@@ -3,6 +3,7 @@
 //! Gas is a plausible sum and never depends on the limit, so that an estimate
 //! is exact. Which transactions go into a block is decided in `build`.
 
+use alloy_consensus::Transaction;
 use alloy_primitives::{Address, B256, Bytes, Log, TxKind, U256, keccak256};
 
 use super::contract::{Contracts, Ran};
@@ -88,14 +89,14 @@ pub fn apply(
     state.account_mut(tx.from).nonce += 1;
     let message = Message {
         from: tx.from,
-        to: tx.body.to,
-        value: tx.body.value,
-        input: tx.body.input.clone(),
+        to: tx.envelope.kind(),
+        value: tx.envelope.value(),
+        input: tx.envelope.input().clone(),
     };
-    let executed = execute(contracts, state, &message, tx.body.gas_limit);
+    let executed = execute(contracts, state, &message, tx.envelope.gas_limit());
     let gas = U256::from(executed.gas_used);
-    let fee = gas * U256::from(tx.effective_gas_price(base_fee));
-    let tip = gas * U256::from(tx.body.fee.tip(base_fee).unwrap_or_default());
+    let fee = gas * U256::from(tx.envelope.effective_gas_price(Some(base_fee)));
+    let tip = gas * U256::from(tx.envelope.effective_tip_per_gas(base_fee).unwrap_or_default());
     let sender = state.account_mut(tx.from);
     sender.balance = sender.balance.saturating_sub(fee);
     state.account_mut(miner).balance += tip;
@@ -104,9 +105,9 @@ pub fn apply(
 
 /// Most wei `tx` can take from its sender.
 pub fn cost_max(tx: &Tx) -> U256 {
-    U256::from(tx.body.fee.ceiling())
-        .saturating_mul(U256::from(tx.body.gas_limit))
-        .saturating_add(tx.body.value)
+    U256::from(tx.envelope.max_fee_per_gas())
+        .saturating_mul(U256::from(tx.envelope.gas_limit()))
+        .saturating_add(tx.envelope.value())
 }
 
 fn attempt(contracts: &Contracts, state: &mut State, message: &Message) -> Executed {

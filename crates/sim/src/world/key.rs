@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use alloy_primitives::{Address, B256, Signature, U256, keccak256};
-use k256::ecdsa::{RecoveryId, SigningKey, VerifyingKey};
+use alloy_primitives::{Address, B256, Signature, keccak256};
+use k256::ecdsa::SigningKey;
 
 /// Re-hashing until the bytes are a valid scalar: the first try fails with a
 /// chance of 2^-127, so the bound is never met.
@@ -24,7 +24,7 @@ impl AccountKey {
         let mut material = keccak256([&seed.to_be_bytes()[..], &index.to_be_bytes()[..]].concat());
         for _ in 0..DERIVE_TRIES_MAX {
             if let Ok(signing) = SigningKey::from_slice(material.as_slice()) {
-                let address = address_of(signing.verifying_key());
+                let address = Address::from_public_key(signing.verifying_key());
                 return Self { signing, address };
             }
             material = keccak256(material);
@@ -39,12 +39,8 @@ impl AccountKey {
 
     /// Signs a digest, with a low `s` as Ethereum asks.
     pub(crate) fn sign(&self, digest: B256) -> Signature {
-        let (signature, recovery) = self
-            .signing
-            .sign_prehash_recoverable(digest.as_slice())
-            .expect("a 32-byte digest can always be signed");
-        let (r, s) = signature.split_bytes();
-        Signature::new(U256::from_be_slice(&r), U256::from_be_slice(&s), recovery.is_y_odd())
+        let signed = self.signing.sign_prehash_recoverable(digest.as_slice());
+        signed.expect("a 32-byte digest can always be signed").into()
     }
 }
 
@@ -52,28 +48,6 @@ impl fmt::Debug for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// The account that signed `digest`; `None` when the signature fits no key or its `s` is high.
-pub fn recover(digest: B256, signature: &Signature) -> Option<Address> {
-    if signature.normalize_s().is_some() {
-        return None;
-    }
-    let raw = k256::ecdsa::Signature::from_scalars(
-        signature.r().to_be_bytes::<32>(),
-        signature.s().to_be_bytes::<32>(),
-    )
-    .ok()?;
-    let recovery = RecoveryId::new(signature.v(), false);
-    let key = VerifyingKey::recover_from_prehash(digest.as_slice(), &raw, recovery).ok()?;
-    Some(address_of(&key))
-}
-
-fn address_of(key: &VerifyingKey) -> Address {
-    let point = key.to_encoded_point(false);
-    // The first byte only says that the point is uncompressed.
-    let hash = keccak256(&point.as_bytes()[1..]);
-    Address::from_slice(&hash[12..])
 }
 
 #[cfg(test)]
@@ -85,7 +59,8 @@ mod tests {
         for index in 0..4 {
             let key = AccountKey::derive(7, index);
             let digest = keccak256([index as u8]);
-            assert_eq!(recover(digest, &key.sign(digest)), Some(key.address()));
+            let signer = key.sign(digest).recover_address_from_prehash(&digest).unwrap();
+            assert_eq!(signer, key.address());
         }
     }
 
@@ -93,7 +68,8 @@ mod tests {
     fn another_digest_gives_another_address() {
         let key = AccountKey::derive(7, 0);
         let signature = key.sign(keccak256(b"paid"));
-        assert_ne!(recover(keccak256(b"not paid"), &signature), Some(key.address()));
+        let other = signature.recover_address_from_prehash(&keccak256(b"not paid"));
+        assert_ne!(other.ok(), Some(key.address()));
     }
 
     #[test]
@@ -103,7 +79,7 @@ mod tests {
         one[31] = 1;
         let signing = SigningKey::from_slice(&one).unwrap();
         assert_eq!(
-            address_of(signing.verifying_key()).to_checksum(None),
+            Address::from_public_key(signing.verifying_key()).to_checksum(None),
             "0x7E5F4552091A69125d5DfCb7b8C2659029395Bdf"
         );
     }

@@ -25,7 +25,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
-pub use self::block::{BlockBody, BlockHeader, Receipt, SimBlock, Withdrawal};
+pub use self::block::{BlockBody, Receipt, SimBlock};
 pub use self::chain::{BranchView, Chain, Standpoint};
 pub use self::contract::Contracts;
 pub use self::key::AccountKey;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use alloy_consensus::Transaction;
 use alloy_primitives::{Address, B256, U256};
 
 use super::execute::{cost_max, intrinsic_gas};
@@ -109,10 +110,10 @@ impl TransactionPool {
         if self.by_hash.contains_key(&tx.hash) {
             return Err(PoolError::AlreadyKnown);
         }
-        let place = (tx.from, tx.body.nonce);
+        let place = (tx.from, tx.envelope.nonce());
         if let Some(waiting) = self.by_sender.get(&place) {
-            let needed = waiting.body.fee.ceiling() * (100 + REPLACE_BUMP_PERCENT) / 100;
-            if tx.body.fee.ceiling() < needed {
+            let needed = waiting.envelope.max_fee_per_gas() * (100 + REPLACE_BUMP_PERCENT) / 100;
+            if tx.envelope.max_fee_per_gas() < needed {
                 return Err(PoolError::ReplacementUnderpriced);
             }
             self.by_hash.remove(&waiting.hash);
@@ -125,15 +126,15 @@ impl TransactionPool {
 
     /// Takes back what a reorg dropped. What has no room is lost, as in life.
     pub(super) fn put_back(&mut self, state: &State, tx: &Arc<Tx>) {
-        let place = (tx.from, tx.body.nonce);
-        let stale = tx.body.nonce < state.nonce(tx.from);
+        let place = (tx.from, tx.envelope.nonce());
+        let stale = tx.envelope.nonce() < state.nonce(tx.from);
         if !stale && !self.by_sender.contains_key(&place) && self.by_sender.len() < POOL_TXS_MAX {
             self.insert(Arc::clone(tx));
         }
     }
 
     fn insert(&mut self, tx: Arc<Tx>) {
-        let place = (tx.from, tx.body.nonce);
+        let place = (tx.from, tx.envelope.nonce());
         self.by_hash.insert(tx.hash, place);
         self.by_sender.insert(place, tx);
     }
@@ -187,7 +188,7 @@ impl TransactionPool {
 }
 
 fn check(gate: PoolAdmission<'_>, tx: &Tx) -> Result<(), PoolError> {
-    match tx.body.chain_id {
+    match tx.envelope.chain_id() {
         None => return Err(PoolError::NotProtected),
         Some(have) if have != gate.chain_id => {
             return Err(PoolError::WrongChain { have, want: gate.chain_id });
@@ -197,21 +198,20 @@ fn check(gate: PoolAdmission<'_>, tx: &Tx) -> Result<(), PoolError> {
     if tx.raw.len() > TX_BYTES_MAX {
         return Err(PoolError::Oversized);
     }
-    if let super::tx::Fee::Dynamic { max_fee, max_tip } = tx.body.fee
-        && max_tip > max_fee
-    {
-        return Err(PoolError::TipAboveFee { tip: max_tip, max_fee });
+    let (tip, max_fee) = (tx.envelope.priority_fee_or_price(), tx.envelope.max_fee_per_gas());
+    if tip > max_fee {
+        return Err(PoolError::TipAboveFee { tip, max_fee });
     }
-    if tx.body.gas_limit > gate.gas_limit {
+    if tx.envelope.gas_limit() > gate.gas_limit {
         return Err(PoolError::ExceedsBlockGas);
     }
-    let want = intrinsic_gas(tx.body.to, &tx.body.input);
-    if tx.body.gas_limit < want {
-        return Err(PoolError::IntrinsicGas { have: tx.body.gas_limit, want });
+    let want = intrinsic_gas(tx.envelope.kind(), tx.envelope.input());
+    if tx.envelope.gas_limit() < want {
+        return Err(PoolError::IntrinsicGas { have: tx.envelope.gas_limit(), want });
     }
     let next = gate.state.nonce(tx.from);
-    if tx.body.nonce < next {
-        return Err(PoolError::NonceTooLow { next, sent: tx.body.nonce });
+    if tx.envelope.nonce() < next {
+        return Err(PoolError::NonceTooLow { next, sent: tx.envelope.nonce() });
     }
     let (balance, cost) = (gate.state.balance(tx.from), cost_max(tx));
     if balance < cost {

@@ -55,7 +55,7 @@ fn is_of_the_block(
             let block = world.and_then(|world| world.chain().by_hash(&read.hash).cloned());
             block.and_then(|block| block.body.clone()).is_none_or(|body| {
                 match request.items[0].method.as_str() {
-                    LOGS => body.receipts.iter().all(|receipt| receipt.logs.is_empty()),
+                    LOGS => body.receipts.iter().all(|receipt| receipt.envelope.logs().is_empty()),
                     _ => body.txs.is_empty(),
                 }
             })
