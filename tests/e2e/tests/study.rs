@@ -11,6 +11,8 @@
     reason = "a test may stop at what it does not expect, and tell what it saw"
 )]
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -108,6 +110,14 @@ async fn own_calls(wellhead: &Wellhead) -> u64 {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
+/// The series that the dashboard of upstreams shows of studies.
+fn on_the_dashboard() -> BTreeSet<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana/upstream.json");
+    let text = std::fs::read_to_string(file).unwrap();
+    let words = text.split(|char: char| !char.is_ascii_lowercase() && char != '_');
+    words.filter(|word| word.starts_with("wellhead_study_")).map(str::to_owned).collect()
+}
+
 /// Waits until the proxy keeps to this limit.
 async fn follows(wellhead: &Wellhead, limit: NginxLimit, within: Duration) {
     let is_it = |found: &f64| (found / f64::from(limit.per_second) - 1.0).abs() < 0.2;
@@ -151,6 +161,11 @@ async fn study(beside: bool, every: Duration) {
     }
     clients.is_over.store(true, Relaxed);
     calling.await.unwrap();
+
+    let metrics = wellhead.admin().get("/metrics").await.unwrap().text();
+    let has = |name: &String| metrics.lines().any(|line| line.starts_with(&format!("{name}{{")));
+    let (shown, missing): (Vec<_>, Vec<_>) = on_the_dashboard().into_iter().partition(has);
+    assert!(shown.len() >= 5 && missing.is_empty(), "{shown:?}, but not {missing:?}");
 
     let own = own_calls(&wellhead).await;
     let hours = pace.each.map_or(1, |each| (2 * each.as_secs()).div_ceil(3_600).max(1));

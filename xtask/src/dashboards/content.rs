@@ -101,11 +101,11 @@ pub(super) const OVERVIEW: Dashboard = Dashboard {
     ],
 };
 
-/// Head, lag, latency, limits and connections of each upstream.
+/// Head, lag, latency, limits, studies and connections of each upstream.
 pub(super) const UPSTREAM: Dashboard = Dashboard {
     uid: "wellhead-upstream",
     title: "wellhead / Upstream",
-    description: "Head, lag, latency, limits and connections of each upstream",
+    description: "Head, lag, latency, limits, studies and connections of each upstream",
     variables: &[JOB, CHAIN, UPSTREAM_CHOICE],
     rows: &[
         Row {
@@ -146,6 +146,20 @@ pub(super) const UPSTREAM: Dashboard = Dashboard {
                 panel("Credits: forecast and cap", Lines, "short", "
                     {{upstream}} {{period}} | sum by (upstream, period) (wellhead_upstream_credits_forecast{upstream})
                     {{upstream}} {{period}} cap | max by (upstream, period) (wellhead_upstream_credits_limit{upstream})"),
+            ],
+        },
+        Row {
+            title: "Study of the limit",
+            panels: &[
+                panel("Rate limit that studies found", Lines, "reqps", "
+                    {{chain}} {{upstream}} | min by (chain, upstream) (wellhead_study_rate_limit_calls_per_second{upstream})"),
+                panel("Calls that pass at once", Lines, "short", "
+                    {{chain}} {{upstream}} | min by (chain, upstream) (wellhead_study_burst_calls{upstream})"),
+                panel("Studies and other limits found in a day", Lines, "short", "
+                    {{chain}} {{upstream}} studies | max by (chain, upstream) (increase(wellhead_study_studies_total{upstream}[1d]))
+                    {{chain}} {{upstream}} changes | max by (chain, upstream) (increase(wellhead_study_limit_changes_total{upstream}[1d]))"),
+                panel("Calls left in the budget of studies", Lines, "short", "
+                    {{chain}} {{upstream}} | min by (chain, upstream) (wellhead_study_budget_left_calls{upstream})"),
             ],
         },
         Row {

@@ -338,7 +338,9 @@ async fn without_data(prometheus: &Prometheus) -> Vec<String> {
     for (title, expression) in dashboard_queries().into_iter().chain(page_queries()) {
         let series = prometheus.query(&chosen(&expression)).await.unwrap();
         let has_number = |it: &Value| it["value"][1].as_str().is_some_and(|value| value != "NaN");
-        if !series.iter().any(has_number) {
+        // `study.rs` has a limit to find, and checks the series of these.
+        let is_of_studies = expression.contains("wellhead_study_");
+        if !is_of_studies && !series.iter().any(has_number) {
             without.push(format!("{title}: {expression}"));
         }
     }
