@@ -567,7 +567,7 @@ async fn alone(
         if request.ctx.want_trail { report.line(&request.chain.roster) } else { String::new() };
     let (attempts, credits_out) =
         (report.trail.exchanges(), charge::credits_out(request.chain, report.row, &report.trail));
-    if let Some(trace) = request.trace() {
+    if let Some(trace) = request.trace {
         trace.note_call(report.take_traced(call, began, request.ctx.received_at + lasted));
     }
     let mut reply = report.reply;
@@ -597,7 +597,7 @@ fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
 
 /// Notes an exchange for the trace.
 fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
-    if let Some(trace) = request.trace() {
+    if let Some(trace) = request.trace {
         trace.note_exchange(exchange);
     }
 }
@@ -614,7 +614,7 @@ struct TracedItem {
 
 /// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
 fn trace_item(request: &RequestContext<'_>, item: TracedItem, began: Instant) {
-    if let Some(trace) = request.trace() {
+    if let Some(trace) = request.trace {
         let TracedItem { row, outcome, found, took } = item;
         // No call of a method that the table lacks shares an exchange or is kept.
         let (method, ended, trail) = (row.name.into(), now(), Trail::default());
@@ -677,7 +677,7 @@ async fn exchange(
         room: pile.room,
         client: request.progress.client(),
         received_at: request.ctx.received_at,
-        trace: request.trace().map(RequestTrace::seed),
+        trace: request.trace.map(RequestTrace::seed),
     };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }

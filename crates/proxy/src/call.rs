@@ -280,7 +280,7 @@ fn job_of<'a>(
         flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.tenant()),
         progress: Some(request.progress),
         room: request.room.as_ref(),
-        trace: request.trace().map(RequestTrace::seed),
+        trace: request.trace.map(RequestTrace::seed),
         ..Job::new(row, method, request.ctx.received_at, request.deadline())
     }
 }

@@ -149,8 +149,8 @@ impl Proxy {
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
-        let request = RequestContext::new(chain, &worker, &ctx, None, self.total(), &progress)
-            .selecting(selection);
+        let mut request = RequestContext::new(chain, &worker, &ctx, None, self.total(), &progress);
+        request.selection = selection;
         let eligible = request
             .eligible_by_effect(row, method)
             .map_err(|why| Refusal::not_served(why, method, request.selected()).message)?;

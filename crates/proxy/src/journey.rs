@@ -273,12 +273,10 @@ impl Proxy {
         }
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let mut request =
-            RequestContext::new(chain, upstreams, &closing.ctx, view, total, &closing.progress)
-                .selecting(selection)
-                .charged_by(&self.terms)
-                .telling(subscriber)
-                .traced(closing.trace());
+        let (ctx, progress) = (&closing.ctx, &closing.progress);
+        let mut request = RequestContext::new(chain, upstreams, ctx, view, total, progress);
+        (request.selection, request.terms) = (selection, Some(&self.terms));
+        (request.subscriber, request.trace) = (subscriber, closing.trace());
         let place = match charge::take_place(&request).await {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body, received_at),
@@ -416,7 +414,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let roster = &request.chain.roster;
     let name = |slot| roster.upstream(slot).identity().id.shared();
     let trail = request.ctx.want_trail.then(|| report.line(roster));
-    if let Some(trace) = request.trace()
+    if let Some(trace) = request.trace
         && trace.may_tell(report.outcome, took, &report.trail)
     {
         let began = request.ctx.received_at;

@@ -141,13 +141,14 @@ pub(crate) struct RequestContext<'a> {
     total: Duration,
     /// What it is doing.
     pub(crate) progress: &'a Progress,
-    selection: Option<Box<Selection>>,
-    /// How its calls are charged.
-    terms: Option<&'a AccessTerms>,
+    /// What the client selects upstreams by.
+    pub(crate) selection: Option<Box<Selection>>,
+    /// How its calls are charged; `None` where they are not.
+    pub(crate) terms: Option<&'a AccessTerms>,
     /// The message that it came as, on a connection that can be told things.
-    subscriber: Option<&'a SubscriberMessage<'a>>,
+    pub(crate) subscriber: Option<&'a SubscriberMessage<'a>>,
     /// What it leaves for its trace, if it may have one.
-    trace: Option<&'a RequestTrace<'a>>,
+    pub(crate) trace: Option<&'a RequestTrace<'a>>,
     /// An empty answer to a search for logs was served that a header speaks against.
     doubts_logs: AtomicBool,
 }
@@ -156,6 +157,7 @@ pub(crate) struct RequestContext<'a> {
 const LOGS_DOUBTED: &str = "logs-doubted";
 
 impl<'a> RequestContext<'a> {
+    /// A request that is charged to no caller, selects no upstreams and leaves no trace.
     pub(crate) fn new(
         chain: &'a Arc<ServedChain>,
         worker: &'a Arc<WorkerUpstreams>,
@@ -185,28 +187,6 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// With what the client selects upstreams by.
-    pub(crate) fn selecting(self, selection: Option<Box<Selection>>) -> Self {
-        Self { selection, ..self }
-    }
-
-    /// Charged to its caller by these terms.
-    pub(crate) fn charged_by(self, terms: &'a AccessTerms) -> Self {
-        Self { terms: Some(terms), ..self }
-    }
-
-    /// Leaving what it does for this trace.
-    pub(crate) fn traced(self, trace: Option<&'a RequestTrace<'a>>) -> Self {
-        Self { trace, ..self }
-    }
-
-    /// As this message of a subscriber.
-    pub(crate) fn telling(self, subscriber: Option<&'a SubscriberMessage<'a>>) -> Self {
-        Self { subscriber, ..self }
-    }
-}
-
-impl<'a> RequestContext<'a> {
     /// The caller that pays for it, and by which terms; `None` where nothing is charged.
     pub(crate) fn payer(&self) -> Option<(&'a Caller, &'a AccessTerms)> {
         self.ctx.caller.as_ref().zip(self.terms)
@@ -214,16 +194,6 @@ impl<'a> RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The message that it came as, on a connection that can be told things.
-    pub(crate) fn subscriber(&self) -> Option<&SubscriberMessage<'_>> {
-        self.subscriber
-    }
-
-    /// What it leaves for its trace, if it may have one.
-    pub(crate) fn trace(&self) -> Option<&RequestTrace<'_>> {
-        self.trace
-    }
-
     /// The answer will carry a warning; see [`crate::steps::empty_logs`].
     pub(crate) fn warn_of_logs(&self) {
         self.doubts_logs.store(true, Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub(crate) async fn subscribe(request: &RequestContext<'_>, job: &Job<'_>) -> Ca
 }
 
 async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
-    let message = request.subscriber().ok_or_else(Refusal::notifications_unsupported)?;
+    let message = request.subscriber.ok_or_else(Refusal::notifications_unsupported)?;
     let place = charge::hold_subscription(request)?;
     let id = begin_kind(request, job, message).await?;
     message.subscriber().hold(id, place);
@@ -139,7 +139,7 @@ fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
     let id = job.params.and_then(|params| raw::item(params, 0));
     let id = id.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
     let id = raw::string(id).and_then(|text| SubscriptionId::parse(&text));
-    let was_there = match (request.subscriber(), id) {
+    let was_there = match (request.subscriber, id) {
         (Some(message), Some(id)) => message.subscriber().remove(&id),
         (None, _) => return Err(Refusal::notifications_unsupported()),
         (Some(_), None) => false,
