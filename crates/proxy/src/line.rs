@@ -20,7 +20,7 @@ use crate::line_sampler::LineSampler;
 use crate::request::context::{Ctx, Settings, Target};
 use crate::state::chain::ServedChain;
 use crate::trace::span::{RequestFacts, is_failure};
-use crate::trace::{RequestTrace, TraceCause, Tracer};
+use crate::trace::{RequestTrace, Tracer};
 
 /// The status that stands for "the client went away before there was an answer".
 const CLIENT_CLOSED: u16 = 499;
@@ -115,18 +115,6 @@ fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
     }
 }
 
-/// How a request ended, for its trace.
-#[derive(Debug, Clone, Copy)]
-struct RequestEnd<'a> {
-    took: Duration,
-    method: &'a Cow<'static, str>,
-    status: u16,
-    calls: usize,
-    failed: usize,
-    /// Why there was no answer.
-    cut: Option<&'static str>,
-}
-
 /// What the lines of a proxy's requests have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestLog<'a> {
@@ -202,27 +190,27 @@ impl<'a> Closing<'a> {
         self.trace.as_ref()
     }
 
-    /// Ends the trace. Returns its id if it is kept.
-    fn end_trace(&mut self, end: RequestEnd<'_>) -> Option<TraceId> {
-        let cause = self.trace.as_mut()?.cause_at_end(is_failure(end.status), end.took)?;
-        self.tell_trace(cause, end)
-    }
-
-    fn tell_trace(&mut self, cause: TraceCause, end: RequestEnd<'_>) -> Option<TraceId> {
+    /// Ends the trace of a request that was answered, or `cut` for a reason. Returns its id if it is kept.
+    fn end_trace(
+        &mut self,
+        line: &Line,
+        status: u16,
+        cut: Option<&'static str>,
+    ) -> Option<TraceId> {
+        let cause = self.trace.as_mut()?.cause_at_end(is_failure(status), line.took)?;
         let (trace, chain) = (self.trace.take()?, self.chain?);
-        let RequestEnd { took, method, status, calls, failed, cut } = end;
         let facts = RequestFacts {
             began: self.ctx.received_at,
-            ended: self.ctx.received_at + took,
+            ended: self.ctx.received_at + line.took,
             chain: &chain.name.name,
-            method,
+            method: &line.method,
             client: self.ctx.address(),
             tenant: self.ctx.tenant_name(),
             key_id: self.ctx.key_id(),
             is_websocket: self.is_websocket,
             status,
-            calls,
-            failed,
+            calls: line.calls,
+            failed: line.failed,
             bytes_in: self.bytes_in,
             cut,
         };
@@ -261,14 +249,7 @@ impl<'a> Closing<'a> {
     /// The request was answered.
     pub(crate) fn end(mut self, answer: &Answer, line: &Line) {
         self.is_done = true;
-        let trace = self.end_trace(RequestEnd {
-            took: line.took,
-            method: &line.method,
-            status: answer.status,
-            calls: line.calls,
-            failed: line.failed,
-            cut: None,
-        });
+        let trace = self.end_trace(line, answer.status, None);
         if !self.takes_line(line.failed > 0 || answer.status >= 400, line.took) {
             return;
         }
@@ -308,10 +289,9 @@ impl Drop for Closing<'_> {
             false => (CLIENT_CLOSED, "client_closed"),
         };
         let took = now().saturating_duration_since(self.ctx.received_at);
-        let method = self.method.clone().unwrap_or("-".into());
-        let cut = Some(reason);
-        let end = RequestEnd { took, method: &method, status, calls: 0, failed: 0, cut };
-        let trace = self.end_trace(end);
+        let method = self.method.take().unwrap_or("-".into());
+        let line = Line { method, calls: 0, failed: 0, took, batch: None };
+        let trace = self.end_trace(&line, status, Some(reason));
         if !self.takes_line(true, took) {
             return;
         }
@@ -326,7 +306,7 @@ impl Drop for Closing<'_> {
             tenant = self.ctx.tenant_name(),
             key = self.ctx.key_id(),
             chain = &*self.chain(),
-            method = method.as_ref(),
+            method = line.method.as_ref(),
             status,
             reason,
             upstream = upstream.as_deref().unwrap_or("-"),
