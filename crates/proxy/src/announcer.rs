@@ -300,7 +300,7 @@ impl Announcer {
 
     async fn publish(&self, publication: Publication) {
         let tip = publication.added.last().map(|header| header.id);
-        let counts = self.chain().subscriptions.counts();
+        let counts = &self.chain().subscriptions.counts;
         SubscriptionCounters::add(&counts.added, publication.added.len());
         SubscriptionCounters::add(&counts.removed, publication.removed);
         let published = self.journal.lock().publish(publication);
@@ -320,7 +320,7 @@ impl Announcer {
         let chain = &self.chain().name.name;
         tracing::warn!(%chain, %block, "subscribers have missed blocks; their connections are closed");
         self.begin_at(block).await;
-        SubscriptionCounters::add(&self.chain().subscriptions.counts().resyncs, 1);
+        SubscriptionCounters::add(&self.chain().subscriptions.counts.resyncs, 1);
         self.chain().subscriptions.tell();
     }
 
@@ -388,7 +388,7 @@ impl Announcer {
         if let Some(header) = &header {
             self.learn(header);
         }
-        let counts = self.chain().subscriptions.counts();
+        let counts = &self.chain().subscriptions.counts;
         let counter = if header.is_some() { &counts.headers } else { &counts.failed };
         SubscriptionCounters::add(counter, 1);
         header
@@ -489,7 +489,7 @@ impl Announcer {
         let bloom = block.telling_bloom();
         if !subscriptions.may_match(id.number, bloom) {
             if subscriptions.has_filters() {
-                SubscriptionCounters::add(&subscriptions.counts().logs_avoided, 1);
+                SubscriptionCounters::add(&subscriptions.counts.logs_avoided, 1);
             }
             return Ok(LogsState::Unneeded);
         }
@@ -502,7 +502,7 @@ impl Announcer {
         self.receipts_settled(block).await;
         let logs = match self.read_logs(id, logs_scope(bloom, failures)).await {
             Ok(logs) => {
-                SubscriptionCounters::add(&subscriptions.counts().log_blocks, 1);
+                SubscriptionCounters::add(&subscriptions.counts.log_blocks, 1);
                 logs
             }
             Err(unread) => return Err(self.note_unread("logs", id, unread)),
@@ -542,7 +542,7 @@ impl Announcer {
     /// Counts and logs that a part of a block could not be had.
     fn note_unread(&self, part: &str, block: NumberedBlock, unread: PartUnread) -> PartUnread {
         let chain = self.chain();
-        SubscriptionCounters::add(&chain.subscriptions.counts().failed, 1);
+        SubscriptionCounters::add(&chain.subscriptions.counts.failed, 1);
         let (chain, why) = (&chain.name.name, &unread.why);
         tracing::debug!(%chain, %block, part, why, "a part of a block cannot be had");
         unread

@@ -60,7 +60,7 @@ impl Announcer {
             self.journal.lock().set_receipts(block, PartState::Unneeded);
             return Ok(());
         }
-        let counts = subscriptions.counts();
+        let counts = &subscriptions.counts;
         let (receipts, logs) = match self.read_receipts(block, failures).await {
             Ok(found) => found,
             Err(unread) => return Err(self.note_unread("receipts", block.id(), unread)),

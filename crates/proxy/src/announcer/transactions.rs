@@ -41,7 +41,7 @@ impl Announcer {
         let is_empty = may_be_empty(block, failures);
         let found = BlockTransactions::read(id, &body, is_empty, PART_BYTES_MAX);
         let found = found.map_err(|error| PartUnread::because(error.to_string()))?;
-        SubscriptionCounters::add(&subscriptions.counts().transaction_blocks, 1);
+        SubscriptionCounters::add(&subscriptions.counts.transaction_blocks, 1);
         Ok(PartState::Known(Arc::new(found)))
     }
 }

@@ -1,29 +1,25 @@
 //! What is subscribed to, what was announced, and what that cost in calls.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_telemetry::series::{EncodeResult, by, counter, gauge};
 use wellhead_watch::CheckCounts;
 
 use super::Exposed;
 use crate::state::chain::ServedChain;
-use crate::state::subscriptions::{KindName, ReaderLag, SubscriptionCounts};
+use crate::state::subscriptions::{ReaderLag, SubscriptionCounters};
 
 impl Exposed {
     /// A chain that nothing ever subscribed to has no lines.
     fn subscribed(&self) -> impl Iterator<Item = (&str, &ServedChain)> {
-        self.chains().filter(|(_, it)| it.subscriptions.counts().read().begun > 0)
+        self.chains().filter(|(_, it)| it.subscriptions.counts.begun.load(Relaxed) > 0)
     }
 
     pub(super) fn subscriptions(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        let rows: Vec<_> = self
-            .subscribed()
-            .map(|(chain, it)| (chain, it.subscriptions.counts().read()))
-            .collect();
-        let open = rows.iter().flat_map(|(chain, counts)| {
-            KindName::ALL
-                .into_iter()
-                .zip(counts.open)
-                .map(|(kind, count)| ([("chain", *chain), ("kind", kind.word())], count as u64))
+        let open = self.subscribed().flat_map(|(chain, it)| {
+            let open = it.subscriptions.counts.open_now();
+            open.map(move |(kind, count)| ([("chain", chain), ("kind", kind.word())], count as u64))
         });
         gauge(encoder, "wellhead_subscriptions", "Subscriptions of clients", open)?;
         self.reader_lag(encoder)?;
@@ -34,10 +30,15 @@ impl Exposed {
             by("chain", self.subscribed().map(|(chain, it)| (chain, it.streams.relays().missed()))),
         )?;
         let mut counter =
-            |name, help, label, values: fn(&SubscriptionCounts) -> Vec<(&'static str, u64)>| {
-                let rows = rows.iter().flat_map(|(chain, counts)| {
-                    let values = values(counts).into_iter();
-                    values.map(|(word, count)| ([("chain", *chain), (label, word)], count))
+            |name,
+             help,
+             label,
+             counts: fn(&SubscriptionCounters) -> Vec<(&'static str, &AtomicU64)>| {
+                let rows = self.subscribed().flat_map(|(chain, it)| {
+                    let counts = counts(&it.subscriptions.counts).into_iter();
+                    counts.map(move |(word, count)| {
+                        ([("chain", chain), (label, word)], count.load(Relaxed))
+                    })
                 });
                 counter(encoder, name, help, rows)
             };
@@ -45,7 +46,7 @@ impl Exposed {
             "wellhead_announced_blocks",
             "Blocks announced to subscribers, and blocks taken back",
             "change",
-            |counts| vec![("added", counts.added), ("removed", counts.removed)],
+            |counts| vec![("added", &counts.added), ("removed", &counts.removed)],
         )?;
         counter(
             "wellhead_announcer_calls",
@@ -53,11 +54,11 @@ impl Exposed {
             "fetched",
             |counts| {
                 vec![
-                    ("header", counts.headers),
-                    ("logs", counts.log_blocks),
-                    ("receipts", counts.receipt_blocks),
-                    ("transactions", counts.transaction_blocks),
-                    ("nothing", counts.failed),
+                    ("header", &counts.headers),
+                    ("logs", &counts.log_blocks),
+                    ("receipts", &counts.receipt_blocks),
+                    ("transactions", &counts.transaction_blocks),
+                    ("nothing", &counts.failed),
                 ]
             },
         )?;
@@ -65,13 +66,13 @@ impl Exposed {
             "wellhead_announced_logs",
             "Blocks whose logs were read for subscribers, and blocks whose bloom excluded all filters",
             "logs",
-            |counts| vec![("pulled", counts.log_blocks), ("avoided", counts.logs_avoided)],
+            |counts| vec![("pulled", &counts.log_blocks), ("avoided", &counts.logs_avoided)],
         )?;
         counter(
             "wellhead_subscription_gaps",
             "Times that blocks were missed and the connections of subscribers were closed",
             "reason",
-            |counts| vec![("resync", counts.resyncs)],
+            |counts| vec![("resync", &counts.resyncs)],
         )
     }
 

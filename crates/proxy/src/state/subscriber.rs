@@ -241,7 +241,7 @@ impl Subscriber {
             state.place = Some(self.hubs.blocks.enter(self.chain.subscriptions.published()));
             state.position = Some(self.chain.subscriptions.enter());
         }
-        self.chain.subscriptions.counts().open(kind.name());
+        self.chain.subscriptions.counts.open(kind.name());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
         if state.subscriptions.is_empty() {
             // Most connections have one, and a vector begins with room for four.
@@ -267,7 +267,7 @@ impl Subscriber {
         if streams.place.is_none() {
             streams.place = Some(self.hubs.streams.enter(self.chain.streams.published()));
         }
-        self.chain.subscriptions.counts().open(ticket.kind());
+        self.chain.subscriptions.counts.open(ticket.kind());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
         streams.all.push(StreamSubscription { id, text, ticket, is_active: false });
         true
@@ -302,7 +302,7 @@ impl Subscriber {
             self.end(&ended);
         } else if let Some(place) = state.streams.all.iter().position(|known| known.id == *id) {
             let ended = state.streams.all.remove(place);
-            self.chain.subscriptions.counts().close(ended.ticket.kind());
+            self.chain.subscriptions.counts.close(ended.ticket.kind());
         } else {
             return false;
         }
@@ -401,7 +401,7 @@ impl Subscriber {
         if let SubscriptionKind::Logs { group, .. } = &subscription.kind {
             self.chain.subscriptions.leave(group);
         }
-        self.chain.subscriptions.counts().close(subscription.kind.name());
+        self.chain.subscriptions.counts.close(subscription.kind.name());
         self.chain.subscriptions.end();
     }
 
@@ -431,7 +431,7 @@ impl Drop for Subscriber {
         let mut state = std::mem::take(self.state.get_mut());
         state.subscriptions.drain(..).for_each(|subscription| self.end(&subscription));
         for ended in state.streams.all.drain(..) {
-            self.chain.subscriptions.counts().close(ended.ticket.kind());
+            self.chain.subscriptions.counts.close(ended.ticket.kind());
         }
         self.leave_unread(&mut state);
     }

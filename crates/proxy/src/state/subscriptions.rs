@@ -99,7 +99,7 @@ pub(crate) struct ChainSubscriptions {
     /// The demand began or ended, or the agreed head changed.
     news: Notify,
     published: Arc<Publications>,
-    counts: SubscriptionCounters,
+    pub(crate) counts: SubscriptionCounters,
     is_closed: AtomicBool,
     positions: ReaderPositions,
 }
@@ -175,44 +175,28 @@ wellhead_word::words!(KindName);
 /// What subscribers had and cost, of one chain.
 #[derive(Debug, Default)]
 pub(crate) struct SubscriptionCounters {
-    pub(crate) begun: AtomicU64,
-    open: [AtomicUsize; KindName::ALL.len()],
-    pub(crate) added: AtomicU64,
-    pub(crate) removed: AtomicU64,
-    pub(crate) headers: AtomicU64,
-    pub(crate) log_blocks: AtomicU64,
-    pub(crate) logs_avoided: AtomicU64,
-    pub(crate) receipt_blocks: AtomicU64,
-    pub(crate) transaction_blocks: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) resyncs: AtomicU64,
-}
-
-/// A copy of the counts at one moment.
-#[derive(Debug)]
-pub(crate) struct SubscriptionCounts {
     /// Subscriptions so far.
-    pub(crate) begun: u64,
+    pub(crate) begun: AtomicU64,
     /// Of each kind, now.
-    pub(crate) open: [usize; KindName::ALL.len()],
+    open: [AtomicUsize; KindName::ALL.len()],
     /// Blocks announced.
-    pub(crate) added: u64,
+    pub(crate) added: AtomicU64,
     /// Blocks taken back.
-    pub(crate) removed: u64,
+    pub(crate) removed: AtomicU64,
     /// Headers fetched.
-    pub(crate) headers: u64,
+    pub(crate) headers: AtomicU64,
     /// Blocks whose logs were fetched.
-    pub(crate) log_blocks: u64,
+    pub(crate) log_blocks: AtomicU64,
     /// Blocks whose bloom excludes the logs of all filters.
-    pub(crate) logs_avoided: u64,
+    pub(crate) logs_avoided: AtomicU64,
     /// Blocks whose receipts were fetched.
-    pub(crate) receipt_blocks: u64,
+    pub(crate) receipt_blocks: AtomicU64,
     /// Blocks whose transactions were fetched.
-    pub(crate) transaction_blocks: u64,
+    pub(crate) transaction_blocks: AtomicU64,
     /// Fetches that brought nothing.
-    pub(crate) failed: u64,
+    pub(crate) failed: AtomicU64,
     /// Journals that began anew while they were read.
-    pub(crate) resyncs: u64,
+    pub(crate) resyncs: AtomicU64,
 }
 
 impl SubscriptionCounters {
@@ -231,20 +215,9 @@ impl SubscriptionCounters {
         self.open[kind as usize].fetch_sub(1, Relaxed);
     }
 
-    pub(crate) fn read(&self) -> SubscriptionCounts {
-        SubscriptionCounts {
-            begun: self.begun.load(Relaxed),
-            open: self.open.each_ref().map(|count| count.load(Relaxed)),
-            added: self.added.load(Relaxed),
-            removed: self.removed.load(Relaxed),
-            headers: self.headers.load(Relaxed),
-            log_blocks: self.log_blocks.load(Relaxed),
-            logs_avoided: self.logs_avoided.load(Relaxed),
-            receipt_blocks: self.receipt_blocks.load(Relaxed),
-            transaction_blocks: self.transaction_blocks.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-            resyncs: self.resyncs.load(Relaxed),
-        }
+    /// Subscriptions now, by kind.
+    pub(crate) fn open_now(&self) -> impl Iterator<Item = (KindName, usize)> {
+        KindName::ALL.into_iter().zip(&self.open).map(|(kind, open)| (kind, open.load(Relaxed)))
     }
 }
 
@@ -279,10 +252,6 @@ impl ChainSubscriptions {
     /// The journal, for the one that writes it; `None` the second time.
     pub(crate) fn take_journal(&self) -> Option<ChainJournal> {
         self.journal.lock().take()
-    }
-
-    pub(crate) fn counts(&self) -> &SubscriptionCounters {
-        &self.counts
     }
 
     /// A connection that reads the journal from now on, until this is dropped.

@@ -1,5 +1,7 @@
 //! What clients subscribe to, what that cost, and the feeds of new blocks that are open.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde::Serialize;
 
 use crate::state::chain::ServedChain;
@@ -70,28 +72,27 @@ pub struct FeedStatus {
 
 /// `None` where nothing ever subscribed.
 pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
-    let counts = chain.subscriptions.counts().read();
-    if counts.begun == 0 {
+    let counts = &chain.subscriptions.counts;
+    if counts.begun.load(Relaxed) == 0 {
         return None;
     }
     let lag = chain.subscriptions.lag();
-    let open = KindName::ALL.into_iter().zip(counts.open);
     let status =
         |(kind, subscriptions): (KindName, usize)| KindStatus { kind: kind.word(), subscriptions };
     Some(SubscriptionStatus {
-        kinds: open.map(status).collect(),
+        kinds: counts.open_now().map(status).collect(),
         connections: lag.connections,
         lag_events_max: lag.events_max,
         filters: chain.subscriptions.filters(),
-        blocks_added: counts.added,
-        blocks_removed: counts.removed,
-        headers_fetched: counts.headers,
-        logs_pulled: counts.log_blocks,
-        receipts_pulled: counts.receipt_blocks,
-        transactions_pulled: counts.transaction_blocks,
-        logs_avoided: counts.logs_avoided,
-        fetches_failed: counts.failed,
-        gaps: counts.resyncs,
+        blocks_added: counts.added.load(Relaxed),
+        blocks_removed: counts.removed.load(Relaxed),
+        headers_fetched: counts.headers.load(Relaxed),
+        logs_pulled: counts.log_blocks.load(Relaxed),
+        receipts_pulled: counts.receipt_blocks.load(Relaxed),
+        transactions_pulled: counts.transaction_blocks.load(Relaxed),
+        logs_avoided: counts.logs_avoided.load(Relaxed),
+        fetches_failed: counts.failed.load(Relaxed),
+        gaps: counts.resyncs.load(Relaxed),
         relays: chain.streams.relays().len(),
         relay_missed: chain.streams.relays().missed(),
     })
