@@ -11,6 +11,7 @@ use wellhead_access::{LimitDenied, SendingPlaces};
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
+use wellhead_telemetry::Histogram;
 use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refusal};
@@ -24,7 +25,7 @@ use crate::request::select::Selection;
 use crate::state::access::AccessTerms;
 use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
+use crate::state::counts::{CacheResult, CallOutcome};
 use crate::state::directory::{ChainIndex, Directory};
 use crate::state::subscriber::{Subscriber, SubscriberHubs, SubscriberMessage};
 use crate::steps::catch_up::{catch_up, known_block};
@@ -105,7 +106,9 @@ pub struct Proxy {
     chains: Vec<Arc<ServedChain>>,
     directory: Directory,
     settings: Settings,
-    requests: Arc<RequestCounts>,
+    /// How long requests took, whatever chain they name. By status the listener counts them, which sees also
+    /// those that never get here.
+    pub(crate) requests: Arc<Histogram>,
     answers: Arc<Ceiling>,
     terms: AccessTerms,
     lines: Arc<LineSampler>,
@@ -193,10 +196,6 @@ impl Proxy {
     /// The chains, in the order that [`WorkerChains`] must have.
     pub fn chains(&self) -> &[Arc<ServedChain>] {
         &self.chains
-    }
-
-    pub(crate) fn requests(&self) -> &RequestCounts {
-        &self.requests
     }
 
     /// Answers one body sent to the chain that the path names.

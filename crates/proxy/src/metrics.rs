@@ -112,7 +112,7 @@ impl Exposed {
             Some(&Unit::Seconds),
             MetricType::Histogram,
         )?;
-        self.0.requests().took.encode(family)
+        self.0.requests.encode(family)
     }
 
     fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {

@@ -475,11 +475,11 @@ impl Proxy {
 
     /// The state of everything now.
     pub fn status(&self) -> Status {
-        let quantile = |share| self.requests().quantile(share).map(millis);
+        let quantile = |share| self.requests.quantile(share).map(millis);
         Status {
             version: env!("CARGO_PKG_VERSION"),
             requests: RequestStatus {
-                total: self.requests().total(),
+                total: self.requests.count(),
                 p50_ms_at_most: quantile(0.5),
                 p99_ms_at_most: quantile(0.99),
             },
@@ -590,7 +590,7 @@ fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
 fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> UpstreamStatus {
     let (slot, identity, view) = (upstream.slot(), upstream.identity(), chain.heads.view());
     let (attempts, failures) = upstream.totals();
-    let quantile = |share| chain.counts().attempt_quantile(slot, share).map(millis);
+    let quantile = |share| chain.counts().of(slot).attempt_took.quantile(share).map(millis);
     let problem = upstream.last_problem();
     let spending = upstream.spending(now);
     let held = Bound::ALL.map(|bound| (bound, upstream.held(bound)));

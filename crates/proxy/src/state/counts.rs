@@ -94,7 +94,7 @@ pub(crate) struct ChainCounts {
 }
 
 /// Those of one upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UpstreamCounts {
     /// By verdict.
     pub(crate) attempts: [AtomicU64; VERDICTS],
@@ -105,26 +105,15 @@ pub(crate) struct UpstreamCounts {
     missed_logs: AtomicU64,
 }
 
-impl UpstreamCounts {
-    fn new() -> Self {
-        Self {
-            attempts: std::array::from_fn(|_| AtomicU64::new(0)),
-            attempt_took: Histogram::default(),
-            abandoned: AtomicU64::new(0),
-            missed_logs: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Counts {
     /// For upstreams in these slots.
     pub(crate) fn new(slots: impl Iterator<Item = Slot>) -> Self {
-        let none = Arc::new(UpstreamCounts::new());
+        let none = Arc::<UpstreamCounts>::default();
         let mut upstreams = Vec::new();
         for slot in slots {
             let len = upstreams.len().max(slot.index() + 1);
             upstreams.resize(len, Arc::clone(&none));
-            upstreams[slot.index()] = Arc::new(UpstreamCounts::new());
+            upstreams[slot.index()] = Arc::default();
         }
         Self { chain: Arc::default(), upstreams: upstreams.into() }
     }
@@ -243,31 +232,5 @@ impl Counts {
             self.calls().iter().map(|row| row[outcome].load(Ordering::Relaxed)).sum::<u64>()
         };
         std::array::from_fn(sum)
-    }
-
-    /// The upper bound of the bucket that holds the quantile, over all classes.
-    pub(crate) fn attempt_quantile(&self, slot: Slot, share: f64) -> Option<Duration> {
-        self.of(slot).attempt_took.quantile(share)
-    }
-}
-
-/// Requests, whatever chain they name. By status the listener counts them, which sees also those
-/// that never get here.
-#[derive(Debug, Default)]
-pub(crate) struct RequestCounts {
-    pub(crate) took: Histogram,
-}
-
-impl RequestCounts {
-    pub(crate) fn observe(&self, took: Duration) {
-        self.took.observe(took);
-    }
-
-    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
-        self.took.quantile(share)
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.took.count()
     }
 }
