@@ -7,9 +7,6 @@
 mod budget;
 mod exemplars;
 mod facts;
-mod filters;
-mod lines;
-mod logs;
 mod subscriptions;
 mod verify;
 mod view;
@@ -113,6 +110,22 @@ impl Exposed {
             MetricType::Histogram,
         )?;
         self.0.requests.encode(family)
+    }
+
+    /// Lines of requests in the log: written, and left out of a sample.
+    fn lines(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let lines = self.0.lines().counts().into_iter().flat_map(|(outcome, counts)| {
+            [("written", counts.written), ("left_out", counts.left_out)]
+                .map(|(result, count)| ([("outcome", outcome), ("result", result)], count))
+        });
+        counter(
+            encoder,
+            "wellhead_log_lines",
+            "Lines of requests in the log, by the outcome of the request: written, or left \
+             out because there were more than `log.requests_per_second` or \
+             `log.failures_per_second`",
+            lines,
+        )
     }
 
     fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
@@ -248,6 +261,36 @@ impl Exposed {
             "wellhead_attempt_duration",
             "Time from sending a call to an upstream to the verdict on its reply",
             took.filter(|(_, took)| took.count() > 0),
+        )
+    }
+
+    /// Searches for logs whose empty answer was doubtful.
+    fn logs(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        let chains = || self.chains().map(|(chain, served)| (chain, &served.counts().chain));
+        let doubted = chains().map(|(chain, it)| (chain, it.doubted.load(Ordering::Relaxed)));
+        counter(
+            encoder,
+            "wellhead_logs_doubted",
+            "Doubtful empty answers to log searches, for which another upstream was called",
+            by("chain", doubted),
+        )?;
+        let unconfirmed =
+            chains().map(|(chain, it)| (chain, it.unconfirmed.load(Ordering::Relaxed)));
+        counter(
+            encoder,
+            "wellhead_logs_unconfirmed",
+            "Empty answers to searches for logs that were served though a header speaks \
+             against them, with a warning",
+            by("chain", unconfirmed),
+        )?;
+        let missed = self
+            .each_upstream()
+            .map(|it| (it.labels, it.served.counts().missed_logs_so_far(it.upstream.slot())));
+        counter(
+            encoder,
+            "wellhead_upstream_missed_logs",
+            "Empty answers to log searches for which another upstream found logs",
+            counted(missed),
         )
     }
 

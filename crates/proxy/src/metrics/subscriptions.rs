@@ -1,4 +1,4 @@
-//! What is subscribed to, what was announced, and what that cost in calls.
+//! What is subscribed to, the filters of clients, what was announced, and what that cost in calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -73,6 +73,30 @@ impl Exposed {
             "Times that blocks were missed and the connections of subscribers were closed",
             "reason",
             |counts| vec![("resync", &counts.resyncs)],
+        )
+    }
+
+    /// The filters of clients.
+    pub(super) fn filters(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+        // A chain on which no filter was ever made has no lines.
+        let counts = self.chains().map(|(chain, served)| (chain, served.filters.counts()));
+        let rows: Vec<_> = counts.filter(|(_, counts)| counts.made > 0).collect();
+        let open = rows.iter().map(|(chain, counts)| (*chain, counts.open as u64));
+        let help = "Filters of clients that are kept";
+        gauge(encoder, "wellhead_filters", help, by("chain", open))?;
+        let bytes = rows.iter().map(|(chain, counts)| (*chain, counts.bytes as u64));
+        let help = "Bytes that the filters of clients hold, about";
+        gauge(encoder, "wellhead_filters_bytes", help, by("chain", bytes))?;
+        let events = rows.iter().flat_map(|(chain, counts)| {
+            [("made", counts.made), ("polled", counts.polls), ("gone", counts.gone)]
+                .map(|(event, count)| ([("chain", *chain), ("event", event)], count))
+        });
+        counter(
+            encoder,
+            "wellhead_filter_events",
+            "Filters made, polls of filters answered, and filters that ended because what they told \
+             could not be taken back",
+            events,
         )
     }
 
