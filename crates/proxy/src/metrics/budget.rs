@@ -19,6 +19,27 @@ struct UpstreamRow<'a> {
     spending: Spending,
 }
 
+/// What an upstream may be charged in a day or month, and was so far.
+struct SpendingCap<'a> {
+    labels: [(&'static str, &'a str); 3],
+    period: SpendingPeriod,
+    spent: Option<u64>,
+    most: u64,
+}
+
+impl<'a> UpstreamRow<'a> {
+    fn caps(&self, unix: u64) -> impl Iterator<Item = SpendingCap<'a>> {
+        let ([chain, id], Spending { day, month, caps, .. }) = (self.labels, &self.spending);
+        let periods = [
+            ("day", SpendingPeriod::day(unix), *day, caps.day),
+            ("month", SpendingPeriod::month(unix), *month, caps.month),
+        ];
+        periods.into_iter().filter_map(move |(word, period, spent, most)| {
+            Some(SpendingCap { labels: [chain, id, ("period", word)], period, spent, most: most? })
+        })
+    }
+}
+
 impl Exposed {
     pub(super) fn budgets(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let now = now();
@@ -38,8 +59,8 @@ impl Exposed {
         )?;
         held(&rows, encoder)?;
         limits(&rows, encoder)?;
-        caps(&rows, encoder)?;
-        forecasts(&rows, clock::unix_seconds(), encoder)
+        let unix = clock::unix_seconds();
+        caps(&rows.iter().flat_map(|row| row.caps(unix)).collect::<Vec<_>>(), encoder)
     }
 }
 
@@ -60,42 +81,15 @@ fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Enco
     gauge(encoder, "wellhead_upstream_learnt_rate", help, rates)
 }
 
-fn caps(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-    let shares = rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
-        let row = |period, spent: Option<u64>, cap: Option<u64>| {
-            let share = spent? as f64 / cap?.max(1) as f64;
-            Some(([*chain, *id, ("period", period)], share))
-        };
-        let Spending { day, month, caps, .. } = spending;
-        [row("day", *day, caps.day), row("month", *month, caps.month)].into_iter().flatten()
-    });
+fn caps(caps: &[SpendingCap<'_>], encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let shares =
+        caps.iter().filter_map(|it| Some((it.labels, it.spent? as f64 / it.most.max(1) as f64)));
     let help = "Spent share of a cap, by period";
-    gauge(encoder, "wellhead_upstream_cap_spent_ratio", help, shares)
-}
-
-fn forecasts(
-    rows: &[UpstreamRow<'_>],
-    unix: u64,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> EncodeResult {
-    let caps = rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
-        let row = |period, cap: Option<u64>| Some(([*chain, *id, ("period", period)], cap?));
-        [row("day", spending.caps.day), row("month", spending.caps.month)].into_iter().flatten()
-    });
+    gauge(encoder, "wellhead_upstream_cap_spent_ratio", help, shares)?;
     let help = "Credits that the caps of an upstream allow in a day and a month";
-    gauge(encoder, "wellhead_upstream_credits_limit", help, caps)?;
-    let (today, this_month) = (SpendingPeriod::day(unix), SpendingPeriod::month(unix));
-    let forecasts =
-        rows.iter().flat_map(|UpstreamRow { labels: [chain, id], spending, .. }| {
-            let row = |word, period: SpendingPeriod, spent: Option<u64>, cap: Option<u64>| {
-                let (spent, _) = spent.zip(cap)?;
-                Some(([*chain, *id, ("period", word)], period.forecast(spent)))
-            };
-            let Spending { day, month, caps, .. } = spending;
-            let rows =
-                [row("day", today, *day, caps.day), row("month", this_month, *month, caps.month)];
-            rows.into_iter().flatten()
-        });
+    let limits = caps.iter().map(|it| (it.labels, it.most));
+    gauge(encoder, "wellhead_upstream_credits_limit", help, limits)?;
+    let forecasts = caps.iter().filter_map(|it| Some((it.labels, it.period.forecast(it.spent?))));
     let help = "Credits at the end of the day or month at the pace so far, where it has a cap";
     gauge(encoder, "wellhead_upstream_credits_forecast", help, forecasts)
 }
