@@ -62,3 +62,11 @@ pub const fn label(name: &'static str, from: &'static str) -> LabelFacts {
 pub const fn words(name: &'static str, all: fn() -> Vec<&'static str>) -> LabelFacts {
     LabelFacts { name, values: LabelValues::Words(all) }
 }
+
+/// A label of the words of all variants of an enum: [`words`] of its `ALL` and `word`.
+#[macro_export]
+macro_rules! label_of_words {
+    ($label:literal, $type:ty) => {
+        $crate::family::words($label, || <$type>::ALL.map(<$type>::word).to_vec())
+    };
+}

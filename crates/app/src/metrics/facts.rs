@@ -8,22 +8,16 @@ use wellhead_server::{ClientProtocol, HandshakeFailure, HttpRefusal, ProxyFailur
 use wellhead_telemetry::family::{
     CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
 };
+use wellhead_telemetry::label_of_words;
 
 use crate::renew::ListenerTls;
-
-/// A label of the words of all variants.
-macro_rules! each {
-    ($label:literal, $type:ty) => {
-        words($label, || <$type>::ALL.iter().map(|it| it.word()).collect())
-    };
-}
 
 const CLIENT_PROTOCOL: LabelFacts = words("protocol", || {
     [ClientProtocol::Http1, ClientProtocol::Http2, ClientProtocol::WebSocket]
         .map(ClientProtocol::word)
         .to_vec()
 });
-const PROTOCOL: LabelFacts = each!("protocol", Protocol);
+const PROTOCOL: LabelFacts = label_of_words!("protocol", Protocol);
 const SOCKET: LabelFacts = words("protocol", || vec![Protocol::Ws.word()]);
 const DROP_REASON: LabelFacts = words("reason", || {
     vec!["idle", "slow_head", "slow_reader", "hoarder", "flood", "displaced", "bad_http", "drain"]
@@ -42,20 +36,20 @@ const STUDIED: &str = "upstreams with `study`";
 pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_client_connections", &[CLIENT_PROTOCOL], "protocols"),
     family("wellhead_client_connections_opened", &[CLIENT_PROTOCOL], "protocols"),
-    family("wellhead_websocket_closed", &[each!("by", WsEnd)], "ends"),
+    family("wellhead_websocket_closed", &[label_of_words!("by", WsEnd)], "ends"),
     family("wellhead_client_connections_dropped", &[DROP_REASON], "reasons"),
     family(
         "wellhead_http_requests",
         &[label("status", "the HTTP statuses that wellhead sends, 499, and `other`")],
         "statuses",
     ),
+    family("wellhead_http_refused", &[label_of_words!("reason", HttpRefusal)], "reasons"),
     family(
-        "wellhead_http_refused",
-        &[words("reason", || HttpRefusal::ALL.map(HttpRefusal::word).to_vec())],
+        "wellhead_tls_handshakes_failed",
+        &[label_of_words!("reason", HandshakeFailure)],
         "reasons",
     ),
-    family("wellhead_tls_handshakes_failed", &[each!("reason", HandshakeFailure)], "reasons"),
-    family("wellhead_proxy_headers_failed", &[each!("reason", ProxyFailure)], "reasons"),
+    family("wellhead_proxy_headers_failed", &[label_of_words!("reason", ProxyFailure)], "reasons"),
     single("wellhead_tls_handshakes"),
     single("wellhead_accept_failures"),
     single("wellhead_answers_compressed"),
@@ -73,10 +67,10 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_state_writes", &[words("result", || vec!["written", "failed"])], "2"),
     single("wellhead_keys"),
     single("wellhead_keys_stale"),
-    family("wellhead_keys_returned", &[each!("reason", KeyReturn)], "3"),
+    family("wellhead_keys_returned", &[label_of_words!("reason", KeyReturn)], "3"),
     family(
         "wellhead_caller_refusals",
-        &[each!("subject", SubjectKind), each!("limit", QuotaLimit)],
+        &[label_of_words!("subject", SubjectKind), label_of_words!("limit", QuotaLimit)],
         "subjects × limits met",
     ),
     family("wellhead_tenant_credits", &[TENANT, PERIOD], "tenants with a quota × 2, at most 1,000"),
@@ -95,7 +89,7 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     ),
     family(
         "wellhead_upstream_connections_closed",
-        &[CHAIN, UPSTREAM, each!("reason", CloseReason)],
+        &[CHAIN, UPSTREAM, label_of_words!("reason", CloseReason)],
         "upstreams × reasons seen",
     ),
     family("wellhead_upstream_socket_calls", &[CHAIN, UPSTREAM, SOCKET], "upstreams"),
@@ -117,7 +111,7 @@ pub(super) const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_usage_rows_open"),
     single("wellhead_usage_folded_calls"),
     single("wellhead_traces_sent"),
-    family("wellhead_traces_dropped", &[each!("reason", TraceLoss)], "4"),
+    family("wellhead_traces_dropped", &[label_of_words!("reason", TraceLoss)], "4"),
     family(
         "wellhead_usage_outlets",
         &[

@@ -5,6 +5,7 @@ use wellhead_eth::CostClass;
 use wellhead_telemetry::family::{
     CHAIN, FamilyFacts, LabelFacts, PERIOD, UPSTREAM, family, label, single, words,
 };
+use wellhead_telemetry::label_of_words;
 use wellhead_transport::Shortage;
 use wellhead_upstream::{Bound, Condition, VerdictClass};
 use wellhead_watch::CallReason;
@@ -39,14 +40,10 @@ pub const FAMILIES: &[FamilyFacts] = &[
     single("wellhead_answers_held_bytes"),
     single("wellhead_answers_held_peak_bytes"),
     single("wellhead_answers_bytes_max"),
-    family(
-        "wellhead_answers_without_room",
-        &[words("became", || Shortage::ALL.iter().map(|it| it.word()).collect())],
-        "outcomes",
-    ),
+    family("wellhead_answers_without_room", &[label_of_words!("became", Shortage)], "outcomes"),
     family(
         "wellhead_cache_calls",
-        &[CHAIN, words("found", || CacheResult::ALL.iter().map(|it| it.word()).collect())],
+        &[CHAIN, label_of_words!("found", CacheResult)],
         "chains × results",
     ),
     of_chain("wellhead_cache_saved_credits"),
@@ -79,25 +76,17 @@ pub const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_cache_tier_bytes", &[TIER], "tiers"),
     family(
         "wellhead_calls",
-        &[
-            CHAIN,
-            METHOD,
-            words("outcome", || CallOutcome::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, METHOD, label_of_words!("outcome", CallOutcome)],
         "chains × methods called × outcomes",
     ),
     family(
         "wellhead_call_duration_seconds",
-        &[CHAIN, words("class", || CostClass::ALL.iter().map(|it| it.word()).collect())],
+        &[CHAIN, label_of_words!("class", CostClass)],
         "chains × classes called",
     ),
     family(
         "wellhead_attempts",
-        &[
-            CHAIN,
-            UPSTREAM,
-            words("verdict", || VerdictClass::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, UPSTREAM, label_of_words!("verdict", VerdictClass)],
         "upstreams × verdicts seen",
     ),
     of_upstream("wellhead_attempts_abandoned"),
@@ -110,11 +99,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
     of_upstream("wellhead_upstream_in_flight"),
     family(
         "wellhead_upstream_condition",
-        &[
-            CHAIN,
-            UPSTREAM,
-            words("condition", || Condition::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, UPSTREAM, label_of_words!("condition", Condition)],
         "upstreams",
     ),
     family(
@@ -144,11 +129,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
     ),
     family(
         "wellhead_verify",
-        &[
-            CHAIN,
-            METHOD,
-            words("finding", || InspectionOutcome::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, METHOD, label_of_words!("finding", InspectionOutcome)],
         "chains × methods checked × findings",
     ),
     family(
@@ -159,7 +140,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
     of_upstream("wellhead_upstream_credits"),
     family(
         "wellhead_upstream_held",
-        &[CHAIN, UPSTREAM, words("bound", || Bound::ALL.iter().map(|it| it.word()).collect())],
+        &[CHAIN, UPSTREAM, label_of_words!("bound", Bound)],
         "upstreams × bounds met",
     ),
     of_upstream("wellhead_upstream_in_flight_max"),
@@ -169,11 +150,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
     family("wellhead_upstream_credits_forecast", &[CHAIN, UPSTREAM, PERIOD], "caps"),
     family(
         "wellhead_self_calls",
-        &[
-            CHAIN,
-            UPSTREAM,
-            words("reason", || CallReason::ALL.iter().map(|it| it.word()).collect()),
-        ],
+        &[CHAIN, UPSTREAM, label_of_words!("reason", CallReason)],
         "upstreams × reasons",
     ),
     of_upstream("wellhead_feed_open"),
@@ -183,11 +160,7 @@ pub const FAMILIES: &[FamilyFacts] = &[
     of_upstream("wellhead_self_pushed_bytes"),
     of_upstream("wellhead_self_pushed_credits"),
     of_upstream("wellhead_self_credits"),
-    family(
-        "wellhead_subscriptions",
-        &[CHAIN, words("kind", || KindName::ALL.iter().map(|it| it.word()).collect())],
-        "chains × kinds",
-    ),
+    family("wellhead_subscriptions", &[CHAIN, label_of_words!("kind", KindName)], "chains × kinds"),
     of_chain("wellhead_subscribed_connections"),
     of_chain("wellhead_subscription_lag_events_max"),
     of_chain("wellhead_relay_missed"),
