@@ -9,14 +9,48 @@
 
 use wellhead_cache::Canon as _;
 use wellhead_chain::View;
-use wellhead_dispatch::AtHash;
-use wellhead_eth::{BlockHash, BlockNumber, BlockRef, BlockTag};
+use wellhead_dispatch::{AtHash, Job};
+use wellhead_eth::{BlockHash, BlockNumber, BlockRef, BlockTag, MethodRow};
+use wellhead_route::PlanRequest;
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::blocks::needed;
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
 use crate::state::cache::{ByHashMode, ViewCanon};
+
+/// A call, as far as its method decides what becomes of it: the method, and the parameters that go with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MethodCall<'a> {
+    pub(crate) row: &'a MethodRow,
+    pub(crate) params: Option<&'a [u8]>,
+}
+
+impl<'a> MethodCall<'a> {
+    pub(crate) fn of(job: &Job<'a>) -> Self {
+        Self { row: job.row, params: job.params }
+    }
+}
+
+/// A call on the one view that it sees: the block that it is answered at, and what it asks of upstreams.
+#[derive(Debug)]
+pub(crate) struct PinnedCall<'a> {
+    pub(crate) ask: PlanRequest<'a>,
+    pub(crate) pin: PinnedParams,
+}
+
+impl PinnedCall<'_> {
+    /// What it asks of upstreams, and of which block.
+    pub(crate) fn at_block(&self) -> BlockAsk<'_> {
+        BlockAsk { ask: &self.ask, block: &self.pin.block }
+    }
+}
+
+/// What is asked of upstreams, and the block that it is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockAsk<'a> {
+    pub(crate) ask: &'a PlanRequest<'a>,
+    pub(crate) block: &'a BlockRef,
+}
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]

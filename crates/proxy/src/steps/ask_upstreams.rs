@@ -7,7 +7,7 @@ use wellhead_eth::Effect;
 use wellhead_upstream::{Learnt, Payload, VerdictClass};
 
 use crate::request::context::RequestContext;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::BlockAsk;
 use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::steps::empty_logs::{self, SearchOutcome};

@@ -20,8 +20,7 @@ use wellhead_eth::MethodRow;
 use wellhead_upstream::{Slot, VerdictClass};
 
 use crate::request::context::RequestContext;
-use crate::request::pin::PinnedParams;
-use crate::request::pinned::PinnedCall;
+use crate::request::pin::{PinnedCall, PinnedParams};
 use crate::request::result::CallResult;
 use crate::state::by_hash::ByHash;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};

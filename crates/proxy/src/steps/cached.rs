@@ -24,8 +24,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::TryElsewhere;
 
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pin;
+use crate::request::pin::{MethodCall, PinnedParams};
 use crate::request::result::CallResult;
 use crate::state::cache::{SharedResult, Shares, ViewCanon};
 use crate::state::chain::ServedChain;
@@ -62,7 +61,7 @@ pub(crate) struct CacheTicket {
 pub(crate) fn look_up(
     request: &RequestContext<'_>,
     job: &Job<'_>,
-    pin: &pin::PinnedParams,
+    pin: &PinnedParams,
     view: &View,
 ) -> CacheLookup {
     let Some(shares) = &request.chain.shares else { return CacheLookup::Bypass };
@@ -102,7 +101,7 @@ pub(crate) fn look_up(
 pub(crate) fn look_up_item(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::PinnedParams,
+    pin: &PinnedParams,
     view: &View,
 ) -> Result<Bytes, Option<Box<CacheTicket>>> {
     let shares = request.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
@@ -121,7 +120,7 @@ pub(crate) fn look_up_item(
 pub(crate) fn missing_in_memory(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::PinnedParams,
+    pin: &PinnedParams,
     view: &View,
 ) -> Option<CacheTicket> {
     let ticket = kept_ticket(request, call, pin, view).ok()?;
@@ -133,7 +132,7 @@ pub(crate) fn missing_in_memory(
 fn depends_on(
     request: &RequestContext<'_>,
     row: &MethodRow,
-    pin: &pin::PinnedParams,
+    pin: &PinnedParams,
     view: &View,
 ) -> Result<Pin, Reason> {
     let (pulse, at) = (&request.chain.pulse, request.ctx.received_at);
@@ -163,7 +162,7 @@ fn depends_on(
 pub(crate) fn kept_ticket(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::PinnedParams,
+    pin: &PinnedParams,
     view: &View,
 ) -> Result<CacheTicket, Reason> {
     if request.chain.cache().is_none() {

@@ -20,7 +20,7 @@ use wellhead_route::PlanRequest;
 
 use crate::blocks::{highest, highest_fit};
 use crate::request::context::RequestContext;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::BlockAsk;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
 use crate::steps::planning::{Planned, try_plan};
 

@@ -39,8 +39,7 @@ use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::{Filter, Sieve};
 
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::{BlockAsk, MethodCall};
 use crate::state::chain::ServedChain;
 use crate::steps::observe::observe_reach;
 use crate::steps::proven::proven;

@@ -26,7 +26,7 @@ use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::beginning;
 use crate::request::context::RequestContext;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::BlockAsk;
 use crate::request::result::CallResult;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
 use crate::steps::planning::try_plan;

@@ -14,7 +14,7 @@ use wellhead_route::PlanRequest;
 use wellhead_upstream::VerdictClass;
 
 use crate::request::context::RequestContext;
-use crate::request::pinned::{BlockAsk, PinnedCall};
+use crate::request::pin::{BlockAsk, PinnedCall};
 use crate::request::result::CallResult;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
 use crate::steps::planning::try_plan;

@@ -11,9 +11,7 @@ use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::{is_ahead, is_there, named, needed};
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pin::PinnedParams;
-use crate::request::pinned::{BlockAsk, PinnedCall};
+use crate::request::pin::{BlockAsk, MethodCall, PinnedCall, PinnedParams};
 use crate::state::chain::ServedChain;
 use crate::steps::height::BLOCK_NUMBER;
 use crate::steps::startup;

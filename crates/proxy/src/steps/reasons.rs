@@ -10,9 +10,7 @@ use wellhead_route::{Fitness, assess};
 use wellhead_upstream::{Upstream, UpstreamSet};
 
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pin::PinnedParams;
-use crate::request::pinned::PinnedCall;
+use crate::request::pin::{MethodCall, PinnedCall, PinnedParams};
 use crate::steps::cached;
 
 /// What is said of a call whose answer is looked up.

@@ -10,7 +10,7 @@ use wellhead_upstream::Slot;
 
 use crate::blocks::{LOOK_INTO_MAX, beginning};
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
+use crate::request::pin::MethodCall;
 use crate::state::sent::address;
 use crate::steps::observe;
 

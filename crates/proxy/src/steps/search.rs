@@ -21,7 +21,7 @@ use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::BlockAsk;
 use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::state::hopeless::Subject;

@@ -10,8 +10,7 @@ use wellhead_route::PlanRequest;
 use wellhead_upstream::{Payload, Slot, VerdictClass};
 
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::{BlockAsk, MethodCall};
 use crate::request::result::CallResult;
 use crate::state::chain::ServedChain;
 use crate::state::sent;

@@ -18,8 +18,7 @@ use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
-use crate::request::method::MethodCall;
-use crate::request::pinned::BlockAsk;
+use crate::request::pin::{BlockAsk, MethodCall};
 use crate::state::chain::ServedChain;
 use crate::state::parts::{Cut, PartBounds, Parts, Stuck, Tile};
 use crate::steps::cached::{self, CacheWrite};
