@@ -18,7 +18,6 @@ pub(crate) mod planning;
 pub(crate) mod proven;
 pub(crate) mod reasons;
 pub(crate) mod recall;
-pub(crate) mod run_plan;
 pub(crate) mod search;
 pub(crate) mod startup;
 pub(crate) mod subscribe;

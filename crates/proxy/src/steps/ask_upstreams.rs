@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use wellhead_dispatch::{Bounds, Failure, Job, Outcome, Served, Trail};
+use wellhead_dispatch::{Bounds, Failure, Job, Outcome, Served, Trail, run};
 use wellhead_eth::Effect;
 use wellhead_upstream::{Learnt, Payload, VerdictClass};
 
@@ -12,7 +12,6 @@ use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::steps::empty_logs::{self, SearchOutcome};
 use crate::steps::planning::{Planned, make_plan};
-use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{self, Range};
 use crate::steps::transactions::{known_hash, maybe_there};
 use crate::steps::{height, observe, search};
@@ -54,7 +53,7 @@ pub(crate) async fn ask_upstreams(
         return Box::pin(search::in_parts(request, job, subject, division, before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
-    let outcome = run_plan(chain, worker, job, &plan, bounds).await;
+    let outcome = run(job, &plan, &chain.roster, worker, bounds).await;
     observe::observe_reach(chain, ask, &outcome.trail);
     let SearchOutcome { outcome, is_doubtful, .. } = match empty_logs::is_search(job) {
         true => empty_logs::looked_into(request, job, subject, outcome).await,

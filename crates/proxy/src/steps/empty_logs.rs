@@ -31,7 +31,9 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Bounds, Job, Outcome, Served, TierScope, Trail, WorkerUpstreams, now};
+use wellhead_dispatch::{
+    Bounds, Job, Outcome, Served, TierScope, Trail, WorkerUpstreams, now, run,
+};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Plan, PlanRequest, plan};
@@ -43,7 +45,6 @@ use crate::request::pin::{BlockAsk, MethodCall};
 use crate::state::chain::ServedChain;
 use crate::steps::observe::observe_reach;
 use crate::steps::proven::proven;
-use crate::steps::run_plan::run_plan;
 
 /// The method whose answers are held against blooms.
 const LOGS: &str = "eth_getLogs";
@@ -270,7 +271,7 @@ async fn second(
     }
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { deadline, is_first_paid: false, ..*job };
-    let second = run_plan(chain, worker, &job, &plan, &bounds).await;
+    let second = run(&job, &plan, &chain.roster, worker, &bounds).await;
     observe_reach(chain, &ask, &second.trail);
     first.trail.append(second.trail);
     let is_fit = |slot| plan.candidates()[..plan.fit()].contains(&slot);

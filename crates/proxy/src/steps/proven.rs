@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_dispatch::{Job, Outcome, Served, WorkerUpstreams, now};
+use wellhead_dispatch::{Job, Outcome, Served, WorkerUpstreams, now, run};
 use wellhead_eth::{BlockHash, BlockPoint, BlockRef, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{PlanRequest, plan};
@@ -21,7 +21,6 @@ use wellhead_verify::{Filter, LogProof, prove_logs};
 
 use crate::state::chain::ServedChain;
 use crate::state::verify::Verifier;
-use crate::steps::run_plan::run_plan;
 
 /// The method whose answers are proven.
 const LOGS: &str = "eth_getLogs";
@@ -157,7 +156,7 @@ impl Prover<'_> {
             flows_to: None,
             ..*job
         };
-        let found = run_plan(chain, worker, &job, &plan, &chain.bounds).await;
+        let found = run(&job, &plan, &chain.roster, worker, &chain.bounds).await;
         outcome.trail.append(found.trail);
         match found.result {
             Ok(Served {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use wellhead_dispatch::{Job, Served, now};
+use wellhead_dispatch::{Job, Served, now, run};
 use wellhead_eth::{BlockRef, Effect, MethodTable, raw_transaction_hash};
 use wellhead_jsonrpc::raw;
 use wellhead_route::PlanRequest;
@@ -16,7 +16,6 @@ use crate::state::chain::ServedChain;
 use crate::state::sent;
 use crate::steps::planning::{make_plan, try_plan};
 use crate::steps::recall::recall;
-use crate::steps::run_plan::run_plan;
 
 /// The method that asks for a transaction.
 pub(crate) const TRANSACTION: &str = "eth_getTransactionByHash";
@@ -58,7 +57,7 @@ pub(crate) async fn look_there(
         return call_result;
     }
     let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ballot: None, ..*job };
-    let found = run_plan(chain, worker, job, &plan, &chain.bounds).await;
+    let found = run(job, &plan, &chain.roster, worker, &chain.bounds).await;
     let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {
@@ -103,7 +102,7 @@ pub(crate) async fn maybe_there(
     let subject = BlockAsk { ask: &ask, block: &BlockRef::None };
     let planned = make_plan(chain, worker, subject, job.deadline, now()).await;
     let plan = planned.plan;
-    let found = run_plan(chain, worker, &look_up, &plan, &chain.bounds).await;
+    let found = run(&look_up, &plan, &chain.roster, worker, &chain.bounds).await;
     let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {

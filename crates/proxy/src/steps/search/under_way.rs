@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use wellhead_dispatch::{
-    Allowance, Failure, Job, Progress, Served, TraceSeed, Trail, WorkerUpstreams, now,
+    Allowance, Failure, Job, Progress, Served, TraceSeed, Trail, WorkerUpstreams, now, run,
 };
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
 use wellhead_route::PlanRequest;
@@ -25,7 +25,6 @@ use crate::steps::cached::{self, CacheWrite};
 use crate::steps::empty_logs::{self, SearchOutcome};
 use crate::steps::observe::observe_reach;
 use crate::steps::planning::{Planned, make_plan};
-use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
 use crate::steps::tiers;
 
@@ -352,7 +351,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         trace: errand.trace.as_ref(),
         ..Job::new(row, &errand.method, errand.received_at, deadline)
     };
-    let outcome = run_plan(chain, worker, &job, &plan, &chain.bounds).await;
+    let outcome = run(&job, &plan, &chain.roster, worker, &chain.bounds).await;
     if outcome.trail.exchanges() == 0 {
         errand.allowance().give_back(1);
     }
