@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Failure, Job, Trail, now};
-use wellhead_transport::{Ceiling, FREE_BYTES, Rest, Shortage};
+use wellhead_transport::{Ceiling, Rest};
 use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
@@ -27,6 +27,7 @@ use crate::state::counts::CallOutcome;
 use crate::state::hopeless::Subject;
 use crate::state::parts::Stuck;
 use crate::steps::search::division::{Division, Range};
+pub(crate) use crate::steps::search::under_way::hold;
 use crate::steps::search::under_way::{Ended, Search};
 
 /// A list in one piece, counted below the ceiling on answers; `None` when there is no room for it.
@@ -34,22 +35,6 @@ use crate::steps::search::under_way::{Ended, Search};
 fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
     let bytes = pieces.iter().map(Bytes::len).sum();
     hold(bytes, answers, || pieces.concat().into())
-}
-
-/// An answer that was made here, counted below the ceiling on answers; `None` when there is no room for it.
-pub(crate) fn counted(answer: Bytes, answers: &Arc<Ceiling>) -> Option<Bytes> {
-    hold(answer.len(), answers, || answer)
-}
-
-fn hold(bytes: usize, answers: &Arc<Ceiling>, make: impl FnOnce() -> Bytes) -> Option<Bytes> {
-    if bytes <= FREE_BYTES {
-        return Some(make());
-    }
-    let Some(share) = answers.try_hold(bytes) else {
-        answers.note(Shortage::Refused);
-        return None;
-    };
-    Some(share.around(make()))
 }
 
 /// A search in parts, and what it comes to.

@@ -30,7 +30,7 @@ use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
 use crate::state::virtual_filters::{FilterAbsence, PollRefusal};
 use crate::steps::charge;
-use crate::steps::search::counted;
+use crate::steps::search::hold;
 
 /// The answer to a poll that moves nothing.
 const NOTHING_YET: Bytes = Bytes::from_static(b"[]");
@@ -226,7 +226,7 @@ async fn changes(
         Err(PollRefusal::Absent(absence)) => return Err(absent(absence)),
     };
     request.show(tip.number);
-    counted(answer, request.answers())
+    hold(answer.len(), request.answers(), || answer)
         .map(Some)
         .ok_or_else(|| CallResult::refused(Refusal::no_room()))
 }

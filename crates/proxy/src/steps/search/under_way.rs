@@ -28,16 +28,20 @@ use crate::steps::planning::{Planned, make_plan};
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
 use crate::steps::tiers;
 
-/// What was put together of several lists, counted below the ceiling as well.
-fn hold(list: Vec<u8>, answers: &Arc<Ceiling>) -> Option<Bytes> {
-    if list.len() <= FREE_BYTES {
-        return Some(list.into());
+/// What was made here of so many bytes, counted below the ceiling on answers; `None` when there is no room for it.
+pub(crate) fn hold(
+    bytes: usize,
+    answers: &Arc<Ceiling>,
+    make: impl FnOnce() -> Bytes,
+) -> Option<Bytes> {
+    if bytes <= FREE_BYTES {
+        return Some(make());
     }
-    let Some(share) = answers.try_hold(list.len()) else {
+    let Some(share) = answers.try_hold(bytes) else {
         answers.note(Shortage::Refused);
         return None;
     };
-    Some(share.around(list.into()))
+    Some(share.around(make()))
 }
 
 /// Why a search cannot go on.
@@ -272,7 +276,7 @@ impl Search {
 
     fn found(&mut self, number: u64, list: Bytes) -> Result<(), Stuck> {
         let answers = self.errand.answers();
-        self.parts.found(number, list, |list| hold(list, answers))
+        self.parts.found(number, list, |list| hold(list.len(), answers, || list.into()))
     }
 
     fn take_in(&mut self, number: u64, result: Result<Served, Failure>) -> Result<(), Ended> {
