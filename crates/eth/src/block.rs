@@ -106,6 +106,21 @@ impl BlockRef {
             }
         }
     }
+
+    /// Both ends of a range, where both are heights.
+    pub const fn heights(self) -> Option<(BlockNumber, BlockNumber)> {
+        match self {
+            Self::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) } => {
+                Some((from, to))
+            }
+            Self::Range { .. }
+            | Self::None
+            | Self::Tag(_)
+            | Self::Number(_)
+            | Self::Hash(_)
+            | Self::Unreadable => None,
+        }
+    }
 }
 
 impl From<BlockPoint> for BlockRef {
@@ -158,7 +173,10 @@ mod tests {
         ];
         for (block, oldest, newest) in cases {
             assert_eq!((block.oldest(), block.newest()), (oldest, newest), "{block}");
+            assert_eq!(block.heights(), None, "{block}");
         }
+        let heights = BlockRef::Range { from: five, to: five };
+        assert_eq!(heights.heights(), Some((BlockNumber(5), BlockNumber(5))));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use wellhead_chain::{Tag, View};
 use wellhead_dispatch::{Ballot, Quorum};
-use wellhead_eth::{BlockPoint, BlockRef, Effect, Finality, MethodGlob, MethodRow, MethodTable};
+use wellhead_eth::{BlockRef, Effect, Finality, MethodGlob, MethodRow, MethodTable};
 
 /// The method whose largest answer is the truest while the block is open: each pool knows
 /// some of what was sent.
@@ -68,15 +68,10 @@ impl Quorums {
 /// Whether the blocks that a call speaks of can no longer be replaced.
 fn is_final(block: &BlockRef, view: &View) -> bool {
     let newest = match block {
-        BlockRef::Number(number)
-        | BlockRef::Range { from: BlockPoint::Number(_), to: BlockPoint::Number(number) } => number,
-        BlockRef::Range { .. }
-        | BlockRef::None
-        | BlockRef::Tag(_)
-        | BlockRef::Hash(_)
-        | BlockRef::Unreadable => return false,
+        BlockRef::Number(number) => Some(*number),
+        block => block.heights().map(|(_, to)| to),
     };
-    view.mark(Tag::Finalized).is_some_and(|mark| *newest <= mark.number)
+    newest.zip(view.mark(Tag::Finalized)).is_some_and(|(newest, mark)| newest <= mark.number)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{
     Bounds, Job, Outcome, Served, TierScope, Trail, WorkerUpstreams, now, run,
 };
-use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
+use wellhead_eth::{BlockNumber, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Plan, PlanRequest, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
@@ -211,15 +211,8 @@ fn is_empty(list: &[u8]) -> bool {
 /// The heights that are searched, as far as they are known.
 fn ends(block: &BlockRef, view: &View) -> Option<(BlockNumber, BlockNumber)> {
     match block {
-        BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) } => {
-            Some((*from, *to))
-        }
         BlockRef::Hash(hash) => view.height_of(hash).map(|height| (height, height)),
-        BlockRef::Range { .. }
-        | BlockRef::None
-        | BlockRef::Number(_)
-        | BlockRef::Tag(_)
-        | BlockRef::Unreadable => None,
+        block => block.heights(),
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use wellhead_chain::View;
 use wellhead_dispatch::{Ballot, WorkerUpstreams};
-use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, FilterShape, Finality, MethodRow};
+use wellhead_eth::{
+    BlockNumber, BlockPoint, BlockRef, BlockTag, CostClass, FilterShape, Finality, MethodRow,
+};
 use wellhead_jsonrpc::Call;
 use wellhead_route::{Plan, PlanRequest, plan};
 use wellhead_upstream::UpstreamSet;
@@ -57,17 +59,9 @@ fn ask<'a>(
         BlockPoint::Number(number) => Some(number),
         BlockPoint::Tag(_) => None,
     };
-    let span = match block {
-        BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) } => {
-            to.0.saturating_sub(from.0).saturating_add(1)
-        }
-        BlockRef::Range { .. }
-        | BlockRef::None
-        | BlockRef::Number(_)
-        | BlockRef::Tag(_)
-        | BlockRef::Hash(_)
-        | BlockRef::Unreadable => 0,
-    };
+    let blocks =
+        |(from, to): (BlockNumber, BlockNumber)| to.0.saturating_sub(from.0).saturating_add(1);
+    let span = block.heights().map_or(0, blocks);
     let oldest = block.oldest().and_then(number);
     let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
     let newest =

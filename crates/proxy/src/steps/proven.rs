@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Job, Outcome, Served, WorkerUpstreams, now, run};
-use wellhead_eth::{BlockHash, BlockPoint, BlockRef, MethodRow, MethodTable};
+use wellhead_eth::{BlockHash, BlockRef, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{PlanRequest, plan};
 use wellhead_upstream::{Payload, VerdictClass};
@@ -72,21 +72,13 @@ pub(crate) async fn proven(
 
 /// The one block that was searched: as it was named, as the answer names it, or at its height.
 fn searched(chain: &ServedChain, block: &BlockRef, list: &[u8]) -> Option<BlockHash> {
-    match block {
-        BlockRef::Hash(hash) => Some(*hash),
-        BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) }
-            if from == to =>
-        {
-            match raw::item(list, 0) {
-                Some(log) => raw::string(raw::field(log, "blockHash")?)?.parse().ok(),
-                None => chain.heads.look(|view| view.hash_at(*from)),
-            }
-        }
-        BlockRef::Range { .. }
-        | BlockRef::None
-        | BlockRef::Number(_)
-        | BlockRef::Tag(_)
-        | BlockRef::Unreadable => None,
+    if let BlockRef::Hash(hash) = block {
+        return Some(*hash);
+    }
+    let (number, _) = block.heights().filter(|(from, to)| from == to)?;
+    match raw::item(list, 0) {
+        Some(log) => raw::string(raw::field(log, "blockHash")?)?.parse().ok(),
+        None => chain.heads.look(|view| view.hash_at(number)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Served};
-use wellhead_eth::{BlockPoint, BlockRef, Data, FilterShape};
+use wellhead_eth::{BlockRef, Data, FilterShape};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Fitness, PlanRequest, assess};
 use wellhead_upstream::{Learnt, Payload, SizeLimit, Upstream, VerdictClass};
@@ -36,17 +36,11 @@ impl Range {
         filter: FilterShape,
     ) -> Option<Self> {
         let range = match block {
-            BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) }
-                if from <= to =>
-            {
+            BlockRef::Hash(_) => Self { from: 0, to: 0, is_hash: true },
+            block => {
+                let (from, to) = block.heights().filter(|(from, to)| from <= to)?;
                 Self { from: from.0, to: to.0, is_hash: false }
             }
-            BlockRef::Hash(_) => Self { from: 0, to: 0, is_hash: true },
-            BlockRef::Range { .. }
-            | BlockRef::None
-            | BlockRef::Number(_)
-            | BlockRef::Tag(_)
-            | BlockRef::Unreadable => return None,
         };
         let is_large = range.len() > 1 || filter.addresses > 1;
         let may_divide = is_large && chain.search.calls_max > 1 && job.row.is_divisible(job.params);
