@@ -96,7 +96,6 @@ struct ItemResult {
     place: usize,
     /// `None` for a malformed item, which is worded where the batch is written.
     reply: Option<Reply>,
-    is_failed: bool,
     /// What it is charged by.
     outcome: CallOutcome,
     /// It was answered from the cache.
@@ -110,13 +109,11 @@ struct ItemResult {
 }
 
 impl ItemResult {
-    /// An item that is answered without an attempt, or not at all.
-    fn unasked(place: usize, reply: Option<Reply>, outcome: CallOutcome) -> Self {
-        let is_failed = outcome != CallOutcome::Answered;
+    /// An item, as it is where no upstream was asked for it.
+    fn new(place: usize, reply: Option<Reply>, outcome: CallOutcome) -> Self {
         Self {
             place,
             reply,
-            is_failed,
             outcome,
             is_cached: false,
             credits_out: 0,
@@ -127,7 +124,12 @@ impl ItemResult {
     }
 
     fn refused(place: usize, refusal: Refusal) -> Self {
-        Self::unasked(place, Some(Reply::Refused(refusal)), CallOutcome::Refused)
+        Self::new(place, Some(Reply::Refused(refusal)), CallOutcome::Refused)
+    }
+
+    /// Whether its client has no answer: it may have come, and found no room.
+    fn is_failed(&self) -> bool {
+        self.outcome != CallOutcome::Answered || self.reply.as_ref().is_some_and(Reply::is_refused)
     }
 }
 
@@ -144,7 +146,7 @@ struct Sums {
 impl Sums {
     fn add(&mut self, item: &ItemResult) {
         item.slot.into_iter().for_each(|slot| self.upstreams.insert(slot));
-        self.failed += usize::from(item.is_failed);
+        self.failed += usize::from(item.is_failed());
         self.attempts += item.attempts;
         if !item.trail.is_empty() {
             self.trail.push_str(&item.trail);
@@ -303,7 +305,7 @@ pub(crate) async fn answer(
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(request, wanted)).await;
     }
-    let (work, kept, methods) = divide(request, items, &replies);
+    let (work, kept, methods) = request.look(|view| divide(request, items, &replies, view));
     for item in kept {
         replies.put(from_memory(request, item, &pile));
     }
@@ -412,14 +414,6 @@ fn divide<'a>(
     request: &RequestContext<'_>,
     items: &'a [Item],
     replies: &Replies<'_>,
-) -> (Vec<Work<'a>>, Vec<CachedItem>, Methods) {
-    request.look(|view| divide_by(request, items, replies, view))
-}
-
-fn divide_by<'a>(
-    request: &RequestContext<'_>,
-    items: &'a [Item],
-    replies: &Replies<'_>,
     view: &View,
 ) -> (Vec<Work<'a>>, Vec<CachedItem>, Methods) {
     let (chain, now, mut lead) = (request.chain, now(), None::<Group<'a>>);
@@ -519,7 +513,7 @@ async fn perform(
     match work {
         Work::One(place) => match &items[place] {
             Ok(call) => settled(vec![alone(request, place, call, pile, room).await]),
-            Err(_) => settled(vec![ItemResult::unasked(place, None, CallOutcome::Refused)]),
+            Err(_) => settled(vec![ItemResult::new(place, None, CallOutcome::Refused)]),
         },
         Work::Together(slot, members) => together(request, slot, members, pile, room).await,
     }
@@ -537,14 +531,11 @@ fn from_memory(
     let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     request.chain.note_found(row, CacheResult::Hit);
-    let item =
-        TracedItem { row, outcome: CallOutcome::Answered, found: Some(CacheResult::Hit), took };
-    trace_item(request, item, now());
+    trace_item(request, row, CallOutcome::Answered, Some(CacheResult::Hit), took, now());
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
-    let is_failed = reply.is_refused();
-    let answered = ItemResult::unasked(place, Some(reply), CallOutcome::Answered);
-    ItemResult { is_failed, is_cached: true, ..answered }
+    let answered = ItemResult::new(place, Some(reply), CallOutcome::Answered);
+    ItemResult { is_cached: true, ..answered }
 }
 
 async fn alone(
@@ -577,15 +568,12 @@ async fn alone(
         _ => pile.add(&mut reply, false),
     }
     ItemResult {
-        place,
-        is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
-        outcome: report.outcome,
         is_cached: report.noted.found == Some(CacheResult::Hit),
         credits_out,
         slot: report.slot,
         attempts,
         trail,
-        reply: Some(reply),
+        ..ItemResult::new(place, Some(reply), report.outcome)
     }
 }
 
@@ -593,27 +581,17 @@ fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
     ItemResult::refused(place, Refusal::batch_too_large(pile.bytes_max))
 }
 
-/// Notes an exchange for the trace.
-fn trace_exchange(request: &RequestContext<'_>, exchange: TracedExchange) {
-    if let Some(trace) = request.trace {
-        trace.note_exchange(exchange);
-    }
-}
-
-/// What an item came to that has no report.
-#[derive(Debug, Clone, Copy)]
-struct TracedItem {
+/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
+/// It `took` what was counted.
+fn trace_item(
+    request: &RequestContext<'_>,
     row: &'static MethodRow,
     outcome: CallOutcome,
     found: Option<CacheResult>,
-    /// As it was counted.
     took: Duration,
-}
-
-/// Notes an item for the trace that has no attempts of its own: of an exchange that `began` for several, or kept.
-fn trace_item(request: &RequestContext<'_>, item: TracedItem, began: Instant) {
+    began: Instant,
+) {
     if let Some(trace) = request.trace {
-        let TracedItem { row, outcome, found, took } = item;
         // No call of a method that the table lacks shares an exchange or is kept.
         let (method, ended, trail) = (row.name.into(), now(), Trail::default());
         trace.note_call(TracedCall { row, method, outcome, found, began, ended, took, trail });
@@ -713,27 +691,23 @@ fn settle(
             continue;
         };
         pile.add(&mut reply, is_held);
-        let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
-        let item = TracedItem { row: member.row, outcome, found: None, took: tally.took };
-        trace_item(request, item, began);
+        trace_item(request, member.row, outcome, None, tally.took, began);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
         performed.settled.push(ItemResult {
-            place: member.place,
-            reply: Some(reply),
-            is_failed,
-            outcome,
-            is_cached: false,
             credits_out: chain.roster.upstream(slot).price(member.row),
             slot: Some(slot),
             attempts,
-            trail: String::new(),
+            ..ItemResult::new(member.place, Some(reply), outcome)
         });
     }
     tally.flush();
     let settled = performed.settled.len() - unpaid;
-    trace_exchange(request, TracedExchange { slot, calls: members.len(), settled, began, took });
+    if let Some(trace) = request.trace {
+        let calls = members.len();
+        trace.note_exchange(TracedExchange { slot, calls, settled, began, took });
+    }
     if request.ctx.want_trail
         && let Some(first) = performed.settled.first_mut()
     {
@@ -753,9 +727,10 @@ fn member_reply(
     let block = &member.pin.block;
     // It may have been refused for the hash alone.
     let is_unsure = member.pin.is_by_hash_at(slot) && ByHash::must_repeat_alone(verdict.class);
+    let is_null = verdict.class == VerdictClass::Null;
     let is_settled = !is_unsure
-        && (is_final(&verdict)
-            || (is_null(&verdict) && request.look(|view| is_ahead(block, view))));
+        && (verdict.elsewhere == TryElsewhere::No
+            || (is_null && request.look(|view| is_ahead(block, view))));
     let is_below = |result: &Bytes| floor::missed(request, member.row, block, result).is_some();
     match (is_settled, verdict.payload) {
         (true, Payload::Result(result)) if !is_below(&result) => {
@@ -821,13 +796,4 @@ impl ItemTally<'_> {
             self.chain.counts().observe_alike(row, outcome, self.took, &attempt, times);
         }
     }
-}
-
-/// Whether no other upstream has to be tried.
-fn is_final(verdict: &Verdict) -> bool {
-    verdict.elsewhere == TryElsewhere::No
-}
-
-fn is_null(verdict: &Verdict) -> bool {
-    verdict.class == VerdictClass::Null
 }
