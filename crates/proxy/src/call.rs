@@ -349,49 +349,35 @@ async fn read_through(
         }
         return from_cache(request, job, &begun.call.pin.block, result, noted);
     }
+    let mut call_result;
     match begun.lookup {
-        CacheLookup::Bypass => {}
-        CacheLookup::Lead(_) => noted.found = missed(request),
         CacheLookup::Hit(result) => {
             return from_cache(request, job, &begun.call.pin.block, result, noted);
         }
         CacheLookup::Follow(follow, ticket) => {
-            let (call_result, found) =
-                Box::pin(follow_on(request, job, &begun.call, follow, ticket)).await;
-            noted.found = found;
-            return Box::pin(recalled(request, job, &begun.call.pin.block, call_result)).await;
+            let followed = follow_on(request, job, &begun.call, follow, ticket);
+            (call_result, noted.found) = Box::pin(followed).await;
         }
-    }
-    // 8 to 12. Attempts, until a verdict ends the call.
-    let planned = begun.planned.take();
-    let mut call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
-    if lost_block::is_lost(job, &begun.call, &call_result) {
-        // Boxed, as few calls should carry the state of asking again.
-        let asked = lost_block::ask_as_written(request, job, &begun.call, call_result);
-        call_result = Box::pin(asked).await;
-    }
-    // 13. What may be kept is kept.
-    if let CacheLookup::Lead(ticket) = begun.lookup {
-        ticket.settle(request.chain, CacheWrite::of(job, &call_result), &call_result);
+        CacheLookup::Bypass | CacheLookup::Lead(_) => {
+            if let CacheLookup::Lead(_) = begun.lookup {
+                noted.found = missed(request);
+            }
+            // 8 to 12. Attempts, until a verdict ends the call.
+            let planned = begun.planned.take();
+            call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
+            if lost_block::is_lost(job, &begun.call, &call_result) {
+                // Boxed, as few calls should carry the state of asking again.
+                let asked = lost_block::ask_as_written(request, job, &begun.call, call_result);
+                call_result = Box::pin(asked).await;
+            }
+            // 13. What may be kept is kept.
+            if let CacheLookup::Lead(ticket) = begun.lookup {
+                ticket.settle(request.chain, CacheWrite::of(job, &call_result), &call_result);
+            }
+        }
     }
     // What the client is told, by what it was shown.
-    match recall_result(request, job, &begun.call.pin.block, &mut call_result) {
-        Some(taker) => {
-            let block = &begun.call.pin.block;
-            Box::pin(transactions::look_there(request, job, block, taker, call_result)).await
-        }
-        None => call_result,
-    }
-}
-
-/// What the client is told, by what it was shown and sent before; see [`crate::state::sessions`]
-/// and [`crate::state::sent`]. Costs a comparison where tags are not pinned.
-async fn recalled(
-    request: &RequestContext<'_>,
-    job: &Job<'_>,
-    block: &BlockRef,
-    mut call_result: CallResult,
-) -> CallResult {
+    let block = &begun.call.pin.block;
     match recall_result(request, job, block, &mut call_result) {
         Some(taker) => {
             Box::pin(transactions::look_there(request, job, block, taker, call_result)).await
@@ -400,8 +386,9 @@ async fn recalled(
     }
 }
 
-/// Recalls what there is to recall without another call; for a transaction that the upstream does
-/// not have, returns the upstream that took it.
+/// Recalls what there is to recall without another call, by what the client was shown and sent before; see
+/// [`crate::state::sessions`] and [`crate::state::sent`]. For a transaction that the upstream does not have, returns
+/// the upstream that took it. Costs a comparison where tags are not pinned.
 fn recall_result(
     request: &RequestContext<'_>,
     job: &Job<'_>,
