@@ -82,19 +82,24 @@ pub(crate) enum StoredFilter {
 /// Whether no other replica polled the filter lately.
 pub(crate) type IsHome = bool;
 
-/// The store did not say what it has.
-#[derive(Debug)]
-pub(crate) struct StoreAway;
-
-/// Why a poll cannot end as it is.
+/// Why a filter that a call names cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreRefusal {
-    /// Another replica polled the filter.
+pub(crate) enum FilterAbsence {
+    /// There is none.
+    Unknown,
+    /// It may be, and the store that would know is away.
+    StoreAway,
+    /// Another replica made it, and there is no room for it here.
+    NoRoom,
+}
+
+/// Why the end of a poll was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PollRefusal {
+    /// Another poll of the filter ended first: this one has to be made again.
     Superseded,
-    /// It was removed.
-    Removed,
-    /// The store is away, and this copy may not be the newest.
-    Away,
+    /// The filter cannot be used.
+    Absent(FilterAbsence),
 }
 
 impl ChainFilterStore {
@@ -107,15 +112,12 @@ impl ChainFilterStore {
         &self,
         id: VirtualFilterId,
         known: &[FilterStamp],
-    ) -> Result<StoredFilter, StoreAway> {
+    ) -> Result<StoredFilter, FilterStoreError> {
         let (name, known) = (self.name(id), numbers(known));
-        let (stamp, is_home, value) = match self.store.look(&name, &known).await {
-            Ok(FilterLookup::Missing) => return Ok(StoredFilter::Missing),
-            Ok(FilterLookup::Removed) => return Ok(StoredFilter::Removed),
-            Ok(FilterLookup::Found { stamp, is_home, value }) => {
-                (FilterStamp(stamp), is_home, value)
-            }
-            Err(_) => return Err(StoreAway),
+        let (stamp, is_home, value) = match self.store.look(&name, &known).await? {
+            FilterLookup::Missing => return Ok(StoredFilter::Missing),
+            FilterLookup::Removed => return Ok(StoredFilter::Removed),
+            FilterLookup::Found { stamp, is_home, value } => (FilterStamp(stamp), is_home, value),
         };
         let Some(value) = value else { return Ok(StoredFilter::Known(stamp, is_home)) };
         // What cannot be read, as another version may have written it, is no filter to any copy.
@@ -140,7 +142,7 @@ impl ChainFilterStore {
         id: VirtualFilterId,
         poll: &CompletePoll,
         stamp: FilterStamp,
-    ) -> Result<StoreOutcome, StoreRefusal> {
+    ) -> Result<StoreOutcome, PollRefusal> {
         if !poll.is_news() {
             return Ok(StoreOutcome::Local);
         }
@@ -158,13 +160,14 @@ impl ChainFilterStore {
         }
         match written {
             Ok(FilterWrite::Written) => Ok(StoreOutcome::Stored(stamp)),
-            Ok(FilterWrite::Superseded) => Err(StoreRefusal::Superseded),
-            Ok(FilterWrite::Removed) => Err(StoreRefusal::Removed),
+            Ok(FilterWrite::Superseded) => Err(PollRefusal::Superseded),
+            Ok(FilterWrite::Removed) => Err(PollRefusal::Absent(FilterAbsence::Unknown)),
             // If it was written, no other poll tells what this one found.
             Err(FilterStoreError::Unanswered) => Ok(StoreOutcome::Sent(stamp)),
             Err(FilterStoreError::TooLarge) => Ok(StoreOutcome::Local),
             Err(FilterStoreError::Away) if mark.is_home() => Ok(StoreOutcome::Local),
-            Err(FilterStoreError::Away) => Err(StoreRefusal::Away),
+            // This copy may not be the newest.
+            Err(FilterStoreError::Away) => Err(PollRefusal::Absent(FilterAbsence::StoreAway)),
         }
     }
 
@@ -173,8 +176,8 @@ impl ChainFilterStore {
         &self,
         id: VirtualFilterId,
         was_here: bool,
-    ) -> Result<bool, StoreAway> {
-        self.store.remove(&self.name(id), was_here).await.map_err(|_| StoreAway)
+    ) -> Result<bool, FilterStoreError> {
+        self.store.remove(&self.name(id), was_here).await
     }
 
     fn name(&self, id: VirtualFilterId) -> String {

@@ -14,7 +14,7 @@ use wellhead_subscribe::{
     SavedFilter, SharedMark, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
 };
 
-use crate::state::filter_store::{ChainFilterStore, StoreAway, StoreRefusal, StoredFilter};
+use crate::state::filter_store::{ChainFilterStore, FilterAbsence, PollRefusal, StoredFilter};
 
 /// A copy that ended while the store was asked is asked for again; at most this many times it is asked.
 const LOOKS_MAX: usize = 2;
@@ -55,26 +55,6 @@ impl Default for ChainFilters {
             gone: AtomicU64::new(0),
         }
     }
-}
-
-/// Why a filter that a call names cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FilterAbsence {
-    /// There is none.
-    Unknown,
-    /// It may be, and the store that would know is away.
-    StoreAway,
-    /// Another replica made it, and there is no room for it here.
-    NoRoom,
-}
-
-/// Why the end of a poll was not taken in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PollRefusal {
-    /// Another poll of the filter ended first: this one has to be made again.
-    Superseded,
-    /// The filter cannot be used.
-    Absent(FilterAbsence),
 }
 
 impl ChainFilters {
@@ -124,7 +104,7 @@ impl ChainFilters {
                     self.filters.lock().remove(id);
                     return Err(FilterAbsence::Unknown);
                 }
-                Err(StoreAway) => {
+                Err(_) => {
                     let is_home = mark.is_some_and(|mark| mark.is_home());
                     return if is_home { Ok(()) } else { Err(FilterAbsence::StoreAway) };
                 }
@@ -176,15 +156,10 @@ impl ChainFilters {
             Some(store) => store.end_poll(id, &poll, stamp).await,
             None => Ok(StoreOutcome::Local),
         };
-        let outcome = outcome.map_err(|refusal| match refusal {
-            StoreRefusal::Superseded => PollRefusal::Superseded,
-            StoreRefusal::Away => PollRefusal::Absent(FilterAbsence::StoreAway),
-            StoreRefusal::Removed => {
-                self.filters.lock().remove(id);
-                PollRefusal::Absent(FilterAbsence::Unknown)
-            }
-        })?;
-        let answer = self.filters.lock().finish(poll, outcome, now());
+        if outcome == Err(PollRefusal::Absent(FilterAbsence::Unknown)) {
+            self.filters.lock().remove(id);
+        }
+        let answer = self.filters.lock().finish(poll, outcome?, now());
         let answer = answer.map_err(|error| match error {
             FinishError::Superseded => PollRefusal::Superseded,
             FinishError::Gone => PollRefusal::Absent(FilterAbsence::Unknown),
@@ -210,8 +185,8 @@ impl ChainFilters {
         match store.remove(id, was_here).await {
             Ok(is_removed) => Ok(is_removed),
             // The store forgets it when no replica polls it any more.
-            Err(StoreAway) if was_here => Ok(true),
-            Err(StoreAway) => Err(FilterAbsence::StoreAway),
+            Err(_) if was_here => Ok(true),
+            Err(_) => Err(FilterAbsence::StoreAway),
         }
     }
 

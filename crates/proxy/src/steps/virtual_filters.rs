@@ -28,7 +28,7 @@ use wellhead_upstream::{Slot, VerdictClass};
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
 use crate::request::result::CallResult;
-use crate::state::virtual_filters::{FilterAbsence, PollRefusal};
+use crate::state::filter_store::{FilterAbsence, PollRefusal};
 use crate::steps::charge;
 use crate::steps::search::hold;
 
