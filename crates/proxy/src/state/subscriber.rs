@@ -21,7 +21,7 @@ use crate::state::chain::ServedChain;
 use crate::state::relays::StreamStep;
 use crate::state::streams::StreamTicket;
 use crate::state::subscriptions::{
-    ChainSubscriptions, JoinedGroup, KindName, PartDemand, SubscriberHub, SubscriberMemory,
+    ChainSubscriptions, Demanded, HeldCriteria, KindName, SubscriberHub, SubscriberMemory,
 };
 
 /// The most subscriptions of one connection; geth has no bound, reth has this one.
@@ -75,6 +75,8 @@ struct Subscription {
     /// The id again, to be sent without a copy.
     text: Bytes,
     kind: SubscriptionKind,
+    /// The journal is written while this is held.
+    _demanded: Demanded,
     cursor: Cursor,
     /// Where it began: it was not told of a block that was added before.
     since: Cursor,
@@ -90,7 +92,8 @@ pub(crate) enum SubscriptionKind {
     /// `logs`.
     Logs {
         /// Those with equal criteria.
-        group: JoinedGroup,
+        group: GroupId,
+        _held: HeldCriteria,
         /// Logs of the event at the cursor that were told.
         told: usize,
     },
@@ -99,7 +102,7 @@ pub(crate) enum SubscriptionKind {
         /// Which of them.
         criteria: ReceiptCriteria,
         /// They are fetched while this is held.
-        _demand: PartDemand,
+        _held: HeldCriteria,
     },
     /// `alchemy_minedTransactions`.
     Mined {
@@ -108,7 +111,7 @@ pub(crate) enum SubscriptionKind {
         /// Transactions of the event at the cursor up to here were told, or are not.
         told: usize,
         /// They are fetched while this is held.
-        _demand: PartDemand,
+        _held: HeldCriteria,
     },
 }
 
@@ -169,27 +172,28 @@ impl<'a> SubscriberMessage<'a> {
         self.subscriber
     }
 
-    /// Adds a subscription that was counted. It is silent until it is
-    /// [activated](Subscriber::activate). Gives it back where the connection has as many as it may.
+    /// Adds a subscription, which is silent until it is [activated](Subscriber::activate); false where the
+    /// connection has as many as it may.
     pub(crate) fn add(
         &self,
         id: SubscriptionId,
         kind: SubscriptionKind,
+        demanded: Demanded,
         cursor: Cursor,
-    ) -> Result<(), SubscriptionKind> {
-        self.subscriber.add(id, kind, cursor)?;
-        self.subscribed.lock().push(id);
-        Ok(())
+    ) -> bool {
+        self.note(id, self.subscriber.add(id, kind, demanded, cursor))
     }
 
-    /// As [`SubscriberMessage::add`], of a subscription that reads a stream; false where the connection has
-    /// as many as it may.
+    /// As [`SubscriberMessage::add`], of a subscription that reads a stream.
     pub(crate) fn add_stream(&self, id: SubscriptionId, ticket: StreamTicket) -> bool {
-        let added = self.subscriber.add_stream(id, ticket);
-        if added {
+        self.note(id, self.subscriber.add_stream(id, ticket))
+    }
+
+    fn note(&self, id: SubscriptionId, is_added: bool) -> bool {
+        if is_added {
             self.subscribed.lock().push(id);
         }
-        added
+        is_added
     }
 
     /// The subscriptions that the answer tells the client the ids of: to be
@@ -230,12 +234,13 @@ impl Subscriber {
         &self,
         id: SubscriptionId,
         kind: SubscriptionKind,
+        demanded: Demanded,
         cursor: Cursor,
-    ) -> Result<(), SubscriptionKind> {
+    ) -> bool {
         let mut state = self.state.lock();
         // Asked again: many calls of a connection may have waited for the first block.
         if state.is_full() {
-            return Err(kind);
+            return false;
         }
         if state.place.is_none() {
             state.place = Some(self.hubs.blocks.enter(self.chain.subscriptions.published()));
@@ -251,11 +256,12 @@ impl Subscriber {
             id,
             text,
             kind,
+            _demanded: demanded,
             cursor,
             since: cursor,
             is_active: false,
         });
-        Ok(())
+        true
     }
 
     fn add_stream(&self, id: SubscriptionId, ticket: StreamTicket) -> bool {
@@ -299,7 +305,7 @@ impl Subscriber {
         if let Some(place) = state.subscriptions.iter().position(|known| known.id == *id) {
             state.round = None;
             let ended = state.subscriptions.remove(place);
-            self.end(&ended);
+            self.chain.subscriptions.counts.close(ended.kind.name());
         } else if let Some(place) = state.streams.all.iter().position(|known| known.id == *id) {
             let ended = state.streams.all.remove(place);
             self.chain.subscriptions.counts.close(ended.ticket.kind());
@@ -397,14 +403,6 @@ impl Subscriber {
         }
     }
 
-    fn end(&self, subscription: &Subscription) {
-        if let SubscriptionKind::Logs { group, .. } = &subscription.kind {
-            self.chain.subscriptions.leave(group);
-        }
-        self.chain.subscriptions.counts.close(subscription.kind.name());
-        self.chain.subscriptions.end();
-    }
-
     /// Gives back the places from which nothing is read any more.
     fn leave_unread(&self, state: &mut SubscriberState) {
         if state.subscriptions.is_empty()
@@ -429,7 +427,9 @@ impl SubscriberMemory {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         let mut state = std::mem::take(self.state.get_mut());
-        state.subscriptions.drain(..).for_each(|subscription| self.end(&subscription));
+        for ended in state.subscriptions.drain(..) {
+            self.chain.subscriptions.counts.close(ended.kind.name());
+        }
         for ended in state.streams.all.drain(..) {
             self.chain.subscriptions.counts.close(ended.ticket.kind());
         }
@@ -496,8 +496,8 @@ impl Subscription {
                 Some(block) => self.tell(block.header().notification(), 0),
                 None => SubscriptionStep::Passed,
             },
-            SubscriptionKind::Logs { group, told } => {
-                self.tell_log(event, group.id, *told, subscriptions)
+            SubscriptionKind::Logs { group, told, .. } => {
+                self.tell_log(event, *group, *told, subscriptions)
             }
             SubscriptionKind::Receipts { criteria, .. } => self.tell_receipts(event, criteria),
             SubscriptionKind::Mined { criteria, told, .. } => {

@@ -33,14 +33,6 @@ const CRITERIA_BYTES_MAX: usize = 64 << 20;
 /// Logs of the blocks that are kept, counted for each filter that they match: 32 MiB.
 const MATCHES_MAX: usize = 4 << 20;
 
-/// A place among the subscriptions with equal criteria. To be given back with
-/// [`ChainSubscriptions::leave`].
-#[derive(Debug)]
-pub(crate) struct JoinedGroup {
-    pub(crate) id: GroupId,
-    bytes: usize,
-}
-
 /// A part of blocks that is fetched while a subscription wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockPart {
@@ -54,29 +46,35 @@ impl BlockPart {
     const COUNT: usize = 2;
 }
 
-/// The bytes of one subscription's filter, counted until this is dropped.
+/// One subscription's filter, whose bytes are counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldCriteria {
     subscriptions: Arc<ChainSubscriptions>,
     bytes: usize,
+    of: CriteriaUse,
+}
+
+/// What else ends with a filter.
+#[derive(Debug)]
+enum CriteriaUse {
+    /// Nothing.
+    Alone,
+    /// A place among the subscriptions with equal criteria.
+    Group(GroupId),
+    /// A demand for a part of each block.
+    Part(BlockPart),
 }
 
 impl Drop for HeldCriteria {
     fn drop(&mut self) {
+        match self.of {
+            CriteriaUse::Alone => {}
+            CriteriaUse::Group(group) => self.subscriptions.groups.lock().leave(group),
+            CriteriaUse::Part(part) => {
+                self.subscriptions.parts[part as usize].fetch_sub(1, Relaxed);
+            }
+        }
         self.subscriptions.criteria_bytes.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
-/// A subscription for which a part of each block is fetched, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct PartDemand {
-    criteria: HeldCriteria,
-    part: BlockPart,
-}
-
-impl Drop for PartDemand {
-    fn drop(&mut self) {
-        self.criteria.subscriptions.parts[self.part as usize].fetch_sub(1, Relaxed);
     }
 }
 
@@ -268,23 +266,14 @@ impl ChainSubscriptions {
         &self.reader
     }
 
-    /// One more subscription, which needs the journal from now on.
-    pub(crate) fn begin(&self) -> Demanded<'_> {
+    /// One more subscription, which needs the journal from now on until the result is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Demanded {
         let mut demand = self.demand.lock();
         demand.subscriptions += 1;
         if demand.subscriptions == 1 {
             self.news.notify_one();
         }
-        Demanded(Some(self))
-    }
-
-    /// One subscription less.
-    pub(crate) fn end(&self) {
-        let mut demand = self.demand.lock();
-        demand.subscriptions -= 1;
-        if demand.subscriptions == 0 {
-            self.news.notify_one();
-        }
+        Demanded(Arc::clone(self))
     }
 
     /// Subscriptions now.
@@ -292,24 +281,18 @@ impl ChainSubscriptions {
         self.demand.lock().subscriptions
     }
 
-    /// One more subscription to the logs that these criteria match. To be called before the place
-    /// from which it reads is taken: what is added behind that place is matched for it. `None` where
-    /// the bounds on filters are reached.
-    pub(crate) fn join(&self, criteria: LogCriteria) -> Option<JoinedGroup> {
-        let bytes = CRITERIA_COPIES * criteria.bytes_held();
+    /// One more subscription to the logs that these criteria match, and its place among those with
+    /// equal criteria. To be called before the place from which it reads is taken: what is added behind
+    /// that place is matched for it. `None` where the bounds on filters are reached.
+    pub(crate) fn join(self: &Arc<Self>, criteria: LogCriteria) -> Option<(GroupId, HeldCriteria)> {
+        let mut held = self.hold(CRITERIA_COPIES * criteria.bytes_held())?;
         let mut groups = self.groups.lock();
-        let held = self.criteria_bytes.load(Relaxed);
-        if groups.len() >= GROUPS_MAX || held + bytes > CRITERIA_BYTES_MAX {
+        if groups.len() >= GROUPS_MAX {
             return None;
         }
-        self.criteria_bytes.fetch_add(bytes, Relaxed);
-        Some(JoinedGroup { id: groups.join(criteria), bytes })
-    }
-
-    /// One subscription to logs less.
-    pub(crate) fn leave(&self, group: &JoinedGroup) {
-        self.groups.lock().leave(group.id);
-        self.criteria_bytes.fetch_sub(group.bytes, Relaxed);
+        let group = groups.join(criteria);
+        held.of = CriteriaUse::Group(group);
+        Some((group, held))
     }
 
     /// Different filters of subscriptions to logs.
@@ -321,17 +304,19 @@ impl ChainSubscriptions {
     /// many bytes. To be called before the place from which it reads is taken, as
     /// [`ChainSubscriptions::join`].
     /// `None` where the bound on filters is reached.
-    pub(crate) fn want(self: &Arc<Self>, part: BlockPart, bytes: usize) -> Option<PartDemand> {
-        let criteria = self.hold(bytes)?;
+    pub(crate) fn want(self: &Arc<Self>, part: BlockPart, bytes: usize) -> Option<HeldCriteria> {
+        let mut held = self.hold(bytes)?;
         self.parts[part as usize].fetch_add(1, Relaxed);
-        Some(PartDemand { criteria, part })
+        held.of = CriteriaUse::Part(part);
+        Some(held)
     }
 
     /// Counts a filter of this many bytes until the result is dropped. `None` where the bound on
     /// filters is reached.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<HeldCriteria> {
         let before = self.criteria_bytes.fetch_add(bytes, Relaxed);
-        let held = HeldCriteria { subscriptions: Arc::clone(self), bytes };
+        let of = CriteriaUse::Alone;
+        let held = HeldCriteria { subscriptions: Arc::clone(self), bytes, of };
         (before + bytes <= CRITERIA_BYTES_MAX).then_some(held)
     }
 
@@ -489,21 +474,16 @@ impl PublicationReader {
     }
 }
 
-/// A subscription that was counted and may come to nothing yet.
+/// A subscription that needs the journal until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Demanded<'a>(Option<&'a ChainSubscriptions>);
+pub(crate) struct Demanded(Arc<ChainSubscriptions>);
 
-impl Demanded<'_> {
-    /// It is there: [`ChainSubscriptions::end`] will be called for it.
-    pub(crate) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Demanded<'_> {
+impl Drop for Demanded {
     fn drop(&mut self) {
-        if let Some(subscriptions) = self.0 {
-            subscriptions.end();
+        let mut demand = self.0.demand.lock();
+        demand.subscriptions -= 1;
+        if demand.subscriptions == 0 {
+            self.0.news.notify_one();
         }
     }
 }
@@ -682,14 +662,14 @@ mod tests {
 
     #[test]
     fn filters_are_bounded_in_number_and_bytes() {
-        let subscriptions = ChainSubscriptions::default();
+        let subscriptions = Arc::<ChainSubscriptions>::default();
         let mut joined = Vec::new();
         for number in 0..GROUPS_MAX {
             let gate = criteria(&format!(r#"{{"fromBlock":"{:#x}"}}"#, number + 1));
             joined.push(subscriptions.join(gate).expect("there is room"));
         }
         assert!(subscriptions.join(criteria("{}")).is_none());
-        joined.drain(..).for_each(|group| subscriptions.leave(&group));
+        joined.clear();
         assert!(!subscriptions.has_filters());
         let addresses: Vec<_> = (0..1000).map(|n| format!("\"0x{n:040x}\"")).collect();
         let large = format!(r#"{{"address":[{}]}}"#, addresses.join(","));
@@ -697,7 +677,7 @@ mod tests {
             joined.push(group);
         }
         assert!((500..2000).contains(&joined.len()), "{} of 64 MiB", joined.len());
-        joined.iter().for_each(|group| subscriptions.leave(group));
+        drop(joined);
         assert_eq!(subscriptions.criteria_bytes.load(Relaxed), 0);
     }
 
@@ -733,12 +713,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_journal_is_written_while_it_is_wanted() {
-        let subscriptions = ChainSubscriptions::default();
+        let subscriptions = Arc::<ChainSubscriptions>::default();
         let mut journal = subscriptions.take_journal().expect("once");
         assert!(subscriptions.take_journal().is_none());
         drop(subscriptions.begin());
         assert_eq!(subscriptions.count(), 0, "it came to nothing");
-        subscriptions.begin().keep();
+        let demanded = subscriptions.begin();
         subscriptions.news().await;
         let mut written = std::pin::pin!(subscriptions.written());
         assert!(futures_util::poll!(written.as_mut()).is_pending(), "nothing is written yet");
@@ -749,7 +729,7 @@ mod tests {
         subscriptions.note_written();
         written.await;
         assert!(!subscriptions.rest_if_unread(), "it is read");
-        subscriptions.end();
+        drop(demanded);
         assert!(subscriptions.rest_if_unread());
     }
 }

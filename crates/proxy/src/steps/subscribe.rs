@@ -98,7 +98,9 @@ async fn begin_blocks(
     message: &SubscriberMessage<'_>,
     kind: BlocksAsked,
 ) -> Result<SubscriptionId, Refusal> {
-    if let Some(method) = kind.needs() {
+    // There is a second way to the logs of a block, and without blocks there is nothing to follow.
+    if let BlocksAsked::Receipts(_) = kind {
+        let method = "eth_getBlockReceipts";
         let eligible = request.chain.eligible(MethodTable::standard().row(method), method);
         eligible.map_err(|why| Refusal::not_served(why, method, request.selected()))?;
     }
@@ -110,28 +112,25 @@ async fn begin_blocks(
     let kind = match kind {
         BlocksAsked::Heads => SubscriptionKind::Heads,
         BlocksAsked::Logs(criteria) => {
-            let group = subscriptions.join(criteria).ok_or_else(Refusal::too_many_filters)?;
-            SubscriptionKind::Logs { group, told: 0 }
+            let joined = subscriptions.join(criteria);
+            let (group, held) = joined.ok_or_else(Refusal::too_many_filters)?;
+            SubscriptionKind::Logs { group, _held: held, told: 0 }
         }
         BlocksAsked::Receipts(criteria) => {
-            let demand = subscriptions.want(BlockPart::Receipts, criteria.bytes_held());
-            let demand = demand.ok_or_else(Refusal::too_many_filters)?;
-            SubscriptionKind::Receipts { criteria, _demand: demand }
+            let held = subscriptions.want(BlockPart::Receipts, criteria.bytes_held());
+            let held = held.ok_or_else(Refusal::too_many_filters)?;
+            SubscriptionKind::Receipts { criteria, _held: held }
         }
         BlocksAsked::Mined(criteria) => {
-            let demand = subscriptions.want(BlockPart::Transactions, criteria.bytes_held());
-            let demand = demand.ok_or_else(Refusal::too_many_filters)?;
-            SubscriptionKind::Mined { criteria, told: 0, _demand: demand }
+            let held = subscriptions.want(BlockPart::Transactions, criteria.bytes_held());
+            let held = held.ok_or_else(Refusal::too_many_filters)?;
+            SubscriptionKind::Mined { criteria, told: 0, _held: held }
         }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
-    if let Err(kind) = message.add(id, kind, subscriptions.reader().tip()) {
-        if let SubscriptionKind::Logs { group, .. } = &kind {
-            subscriptions.leave(group);
-        }
+    if !message.add(id, kind, demanded, subscriptions.reader().tip()) {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
-    demanded.keep();
     Ok(id)
 }
 
@@ -165,18 +164,6 @@ enum BlocksAsked {
     Logs(LogCriteria),
     Receipts(ReceiptCriteria),
     Mined(MinedCriteria),
-}
-
-impl BlocksAsked {
-    /// The method without which it could not be told.
-    fn needs(&self) -> Option<&'static str> {
-        match self {
-            // There is a second way to the logs of a block.
-            // And without blocks there is nothing to follow.
-            Self::Heads | Self::Logs(_) | Self::Mined(_) => None,
-            Self::Receipts(_) => Some("eth_getBlockReceipts"),
-        }
-    }
 }
 
 /// What is subscribed to. An extra `{}` or `null`, which some clients send, says nothing.
