@@ -130,20 +130,16 @@ impl Announcer {
         Some(Self { chain, current, journal, receipts_news, receipts_failing })
     }
 
-    fn chain(&self) -> &Arc<ServedChain> {
-        &self.chain
-    }
-
     /// Announces for ever.
     pub async fn run(self) {
-        let followed = syncing::follow(self.chain());
+        let followed = syncing::follow(&self.chain);
         tokio::join!(self.announce_blocks(), followed, self.tend_relays());
     }
 
     async fn announce_blocks(&self) {
         loop {
             while !self.note_demand() {
-                self.chain().subscriptions.news().await;
+                self.chain.subscriptions.news().await;
             }
             if !self.begin().await {
                 continue;
@@ -165,7 +161,7 @@ impl Announcer {
         while self.note_demand() {
             if let Some((head, _)) = self.agreed().await {
                 self.begin_at(head).await;
-                self.chain().subscriptions.note_written();
+                self.chain.subscriptions.note_written();
                 return true;
             }
             self.wait(PAUSE_MAX).await;
@@ -175,8 +171,8 @@ impl Announcer {
 
     /// Whether something reads the journal, as upstreams' loops are told, too.
     fn note_demand(&self) -> bool {
-        self.chain().note_demand(now());
-        self.chain().subscriptions.count() > 0
+        self.chain.note_demand(now());
+        self.chain.subscriptions.count() > 0
     }
 
     /// Begins the journal anew, some blocks below this one.
@@ -188,7 +184,7 @@ impl Announcer {
         let published = journal.publish(Publication { removed: 0, added });
         debug_assert_eq!(published, Ok(()));
         // Each subscription begins behind them.
-        let written = self.chain().subscriptions.reader().load();
+        let written = self.chain.subscriptions.reader().load();
         for block in written.iter().filter_map(|(_, event)| event.added()) {
             journal.set_logs(block, LogsState::Unneeded);
             journal.set_receipts(block, PartState::Unneeded);
@@ -222,7 +218,7 @@ impl Announcer {
                 wanted_at = at;
             }
             let rests_in = LINGER.saturating_sub(at.saturating_duration_since(wanted_at));
-            if rests_in.is_zero() && self.chain().subscriptions.rest_if_unread() {
+            if rests_in.is_zero() && self.chain.subscriptions.rest_if_unread() {
                 return;
             }
             self.announce(&mut walk, &mut low_since, rests_in).await;
@@ -300,12 +296,12 @@ impl Announcer {
 
     async fn publish(&self, publication: Publication) {
         let tip = publication.added.last().map(|header| header.id);
-        let counts = &self.chain().subscriptions.counts;
+        let counts = &self.chain.subscriptions.counts;
         SubscriptionCounters::add(&counts.added, publication.added.len());
         SubscriptionCounters::add(&counts.removed, publication.removed);
         let published = self.journal.lock().publish(publication);
         match published {
-            Ok(()) => self.chain().subscriptions.tell(),
+            Ok(()) => self.chain.subscriptions.tell(),
             // The walk went down to this journal, which this loop alone extends.
             Err(error) => {
                 tracing::error!(%error, "the journal of blocks cannot be continued; it begins anew");
@@ -317,25 +313,25 @@ impl Announcer {
     }
 
     async fn resync(&self, block: NumberedBlock) {
-        let chain = &self.chain().name.name;
+        let chain = &self.chain.name.name;
         tracing::warn!(%chain, %block, "subscribers have missed blocks; their connections are closed");
         self.begin_at(block).await;
-        SubscriptionCounters::add(&self.chain().subscriptions.counts.resyncs, 1);
-        self.chain().subscriptions.tell();
+        SubscriptionCounters::add(&self.chain.subscriptions.counts.resyncs, 1);
+        self.chain.subscriptions.tell();
     }
 
     async fn wait(&self, most: Duration) {
         tokio::select! {
             // In this order, so that a simulated world has no chance but its own.
             biased;
-            () = self.chain().subscriptions.news() => {}
+            () = self.chain.subscriptions.news() => {}
             () = tokio::time::sleep(most) => {}
         }
     }
 
     /// The newest agreed block, and its header if it had to be fetched.
     async fn agreed(&self) -> Option<(NumberedBlock, Option<Header>)> {
-        let (head, known) = self.chain().heads.look(|view| {
+        let (head, known) = self.chain.heads.look(|view| {
             let head = view.latest?;
             Some((head, head.hash.or_else(|| view.hash_at(head.number))))
         })?;
@@ -366,7 +362,7 @@ impl Announcer {
             let (params, known) = (Some(params.as_bytes()), KnownFacts::default());
             verify(Level::Full, row, params, told, &known) == AnswerFinding::Sound
         };
-        let told = self.chain().pulse.told_headers(&block.hash);
+        let told = self.chain.pulse.told_headers(&block.hash);
         let header = Header::read(told.iter().find(|told| is_proven(told))?).ok();
         header.filter(|header| header.id == block).inspect(|header| self.learn(header))
     }
@@ -375,8 +371,8 @@ impl Announcer {
     fn learn(&self, header: &Header) {
         let (id, parent) = (header.id, Some(header.parent_id().hash));
         let seen = Observation { hash: Some(id.hash), parent, ..Observation::of_number(id.number) };
-        self.chain().heads.observe_header(&seen, now());
-        self.chain().heads.observe_bloom(&seen, header.bloom.as_deref());
+        self.chain.heads.observe_header(&seen, now());
+        self.chain.heads.observe_bloom(&seen, header.bloom.as_deref());
     }
 
     /// Asks for a block as clients do, and counts it for none of them.
@@ -388,7 +384,7 @@ impl Announcer {
         if let Some(header) = &header {
             self.learn(header);
         }
-        let counts = &self.chain().subscriptions.counts;
+        let counts = &self.chain.subscriptions.counts;
         let counter = if header.is_some() { &counts.headers } else { &counts.failed };
         SubscriptionCounters::add(counter, 1);
         header
@@ -403,10 +399,11 @@ impl Announcer {
     /// block whose part cannot be had is tried again until it is there or taken back.
     async fn follow_part<F: Future<Output = Result<(), PartUnread>>>(
         &self,
+        part: &str,
         is_settled: impl Fn(&AddedBlock) -> bool,
         settle: impl Fn(Arc<AddedBlock>, PartFailures) -> F,
     ) {
-        let mut publications = self.chain().subscriptions.publications();
+        let mut publications = self.chain.subscriptions.publications();
         let (mut begun, mut running) = (BTreeSet::new(), FuturesUnordered::new());
         loop {
             publications.mark_seen();
@@ -414,7 +411,7 @@ impl Announcer {
                 let lacks = |it: &AddedBlock| !is_settled(it) && !begun.contains(&it.sequence());
                 let Some(block) = self.next_without(lacks) else { break };
                 begun.insert(block.sequence());
-                running.push(self.settle_part(block, &is_settled, &settle));
+                running.push(self.settle_part(part, block, &is_settled, &settle));
             }
             tokio::select! {
                 // In this order, so that a simulated world has no chance but its own.
@@ -430,11 +427,12 @@ impl Announcer {
     /// Settles one part of a block, by its event.
     async fn settle_part<F: Future<Output = Result<(), PartUnread>>>(
         &self,
+        part: &str,
         block: Arc<AddedBlock>,
         is_settled: &impl Fn(&AddedBlock) -> bool,
         settle: &impl Fn(Arc<AddedBlock>, PartFailures) -> F,
     ) -> u64 {
-        let mut publications = self.chain().subscriptions.publications();
+        let mut publications = self.chain.subscriptions.publications();
         let mut failures = PartFailures::default();
         loop {
             let settled = tokio::select! {
@@ -443,9 +441,12 @@ impl Announcer {
                 () = until_settled(|| is_settled(&block), &mut publications) => Ok(()),
                 settled = settle(Arc::clone(&block), failures) => settled,
             };
-            let Err(unread) = settled else { return block.sequence() };
+            let Err(PartUnread { why, is_foreign }) = settled else { return block.sequence() };
+            SubscriptionCounters::add(&self.chain.subscriptions.counts.failed, 1);
+            let (chain, block) = (&self.chain.name.name, block.id());
+            tracing::debug!(%chain, %block, part, why, "a part of a block cannot be had");
             failures.all += 1;
-            failures.foreign += u32::from(unread.is_foreign);
+            failures.foreign += u32::from(is_foreign);
             tokio::time::sleep(pause_after(failures.all)).await;
         }
     }
@@ -455,12 +456,12 @@ impl Announcer {
         let settle = |block: Arc<AddedBlock>, failures| async move {
             self.settle_logs(&block, failures).await
         };
-        self.follow_part(|block| block.logs().is_some(), settle).await;
+        self.follow_part("logs", |block| block.logs().is_some(), settle).await;
     }
 
     /// The oldest block of the journal that lacks a part.
     fn next_without(&self, lacks: impl Fn(&AddedBlock) -> bool) -> Option<Arc<AddedBlock>> {
-        let journal = self.chain().subscriptions.reader().load();
+        let journal = self.chain.subscriptions.reader().load();
         let mut blocks = journal.iter().filter_map(|(_, event)| event.added());
         blocks.find(|block| lacks(block)).cloned()
     }
@@ -472,7 +473,7 @@ impl Announcer {
         failures: PartFailures,
     ) -> Result<(), PartUnread> {
         let logs = self.logs_of(block, failures).await?;
-        let subscriptions = &self.chain().subscriptions;
+        let subscriptions = &self.chain.subscriptions;
         // Where there is no subscription to logs nothing waits for them.
         if self.journal.lock().set_logs(block, logs) && subscriptions.has_filters() {
             subscriptions.tell();
@@ -485,7 +486,7 @@ impl Announcer {
         block: &AddedBlock,
         failures: PartFailures,
     ) -> Result<LogsState, PartUnread> {
-        let (subscriptions, id) = (&self.chain().subscriptions, block.id());
+        let (subscriptions, id) = (&self.chain.subscriptions, block.id());
         let bloom = block.telling_bloom();
         if !subscriptions.may_match(id.number, bloom) {
             if subscriptions.has_filters() {
@@ -500,13 +501,8 @@ impl Announcer {
         }
         // Where receipts are wanted, too, they bring the logs, and this ends while it waits.
         self.receipts_settled(block).await;
-        let logs = match self.read_logs(id, logs_scope(bloom, failures)).await {
-            Ok(logs) => {
-                SubscriptionCounters::add(&subscriptions.counts.log_blocks, 1);
-                logs
-            }
-            Err(unread) => return Err(self.note_unread("logs", id, unread)),
-        };
+        let logs = self.read_logs(id, logs_scope(bloom, failures)).await?;
+        SubscriptionCounters::add(&subscriptions.counts.log_blocks, 1);
         subscriptions.note_logs(block, &logs);
         Ok(LogsState::Known(Arc::new(logs)))
     }
@@ -517,7 +513,7 @@ impl Announcer {
         id: NumberedBlock,
         scope: LogsScope<'_>,
     ) -> Result<BlockLogs, PartUnread> {
-        let credits = |method| self.chain().least_credits(MethodTable::standard().row(method));
+        let credits = |method| self.chain.least_credits(MethodTable::standard().row(method));
         let receipts_first = credits(RECEIPTS) < credits(LOGS);
         let mut unread = PartUnread::unanswered();
         for method in if receipts_first { [RECEIPTS, LOGS] } else { [LOGS, RECEIPTS] } {
@@ -537,15 +533,6 @@ impl Announcer {
             }
         }
         Err(unread)
-    }
-
-    /// Counts and logs that a part of a block could not be had.
-    fn note_unread(&self, part: &str, block: NumberedBlock, unread: PartUnread) -> PartUnread {
-        let chain = self.chain();
-        SubscriptionCounters::add(&chain.subscriptions.counts.failed, 1);
-        let (chain, why) = (&chain.name.name, &unread.why);
-        tracing::debug!(%chain, %block, part, why, "a part of a block cannot be had");
-        unread
     }
 }
 
@@ -568,7 +555,7 @@ fn may_be_empty(block: &AddedBlock, failures: PartFailures) -> bool {
 
 /// Resolves when a part of a block is settled by others.
 async fn until_settled(is_settled: impl Fn() -> bool, publications: &mut PublicationReader) {
-    while !is_settled() {
+    loop {
         publications.mark_seen();
         if is_settled() {
             return;

@@ -23,11 +23,11 @@ impl Announcer {
             self.receipts_news.notify_waiters();
             settled
         };
-        self.follow_part(|block| block.receipts().is_some(), settle).await;
+        self.follow_part("receipts", |block| block.receipts().is_some(), settle).await;
     }
 
     fn note_receipts(&self, block: &AddedBlock, are_failing: bool) {
-        let oldest = self.chain().subscriptions.reader().load().oldest().sequence();
+        let oldest = self.chain.subscriptions.reader().load().oldest().sequence();
         let mut failing = self.receipts_failing.lock();
         *failing = failing.split_off(&oldest);
         match are_failing {
@@ -55,17 +55,13 @@ impl Announcer {
         block: &AddedBlock,
         failures: PartFailures,
     ) -> Result<(), PartUnread> {
-        let subscriptions = &self.chain().subscriptions;
+        let subscriptions = &self.chain.subscriptions;
         if !subscriptions.wants(BlockPart::Receipts) {
             self.journal.lock().set_receipts(block, PartState::Unneeded);
             return Ok(());
         }
-        let counts = &subscriptions.counts;
-        let (receipts, logs) = match self.read_receipts(block, failures).await {
-            Ok(found) => found,
-            Err(unread) => return Err(self.note_unread("receipts", block.id(), unread)),
-        };
-        SubscriptionCounters::add(&counts.receipt_blocks, 1);
+        let (receipts, logs) = self.read_receipts(block, failures).await?;
+        SubscriptionCounters::add(&subscriptions.counts.receipt_blocks, 1);
         let may_match = subscriptions.may_match(block.id().number, block.telling_bloom());
         let mut logs = Some(logs).filter(|_| may_match && block.logs().is_none());
         if let Some(logs) = &logs {

@@ -13,15 +13,14 @@ impl Announcer {
     /// Finds the transactions of each block.
     pub(super) async fn follow_transactions(&self) {
         let settle = |block: Arc<AddedBlock>, failures| async move {
-            let found = self.transactions_of(&block, failures).await;
-            let found = found.map_err(|it| self.note_unread("transactions", block.id(), it))?;
+            let found = self.transactions_of(&block, failures).await?;
             let is_told = matches!(found, PartState::Known(_));
             if self.journal.lock().set_transactions(&block, found) && is_told {
-                self.chain().subscriptions.tell();
+                self.chain.subscriptions.tell();
             }
             Ok(())
         };
-        self.follow_part(|block| block.transactions().is_some(), settle).await;
+        self.follow_part("transactions", |block| block.transactions().is_some(), settle).await;
     }
 
     /// The transactions of a block, if they are wanted.
@@ -30,7 +29,7 @@ impl Announcer {
         block: &AddedBlock,
         failures: PartFailures,
     ) -> Result<PartState<BlockTransactions>, PartUnread> {
-        let subscriptions = &self.chain().subscriptions;
+        let subscriptions = &self.chain.subscriptions;
         if !subscriptions.wants(BlockPart::Transactions) {
             return Ok(PartState::Unneeded);
         }
