@@ -95,8 +95,6 @@ pub(crate) struct Parts {
     calls_left: u64,
     was_refused: bool,
     bytes_max: usize,
-    /// What was found and not taken yet.
-    held: usize,
     cut: Cut,
     list: List,
 }
@@ -154,7 +152,6 @@ impl Parts {
             calls_left: bounds.calls_max as u64,
             was_refused: false,
             bytes_max: bounds.bytes_max,
-            held: 0,
             cut: bounds.cut,
             list: List::Unopened,
         };
@@ -169,12 +166,12 @@ impl Parts {
     /// while more than `behind_max` bytes wait behind the first that is not.
     pub(crate) fn next(&mut self, behind_max: usize) -> Result<Option<(u64, Tile)>, Stuck> {
         self.check_calls()?;
-        let first = self.parts.keys().next().copied();
+        let (first, held) = (self.parts.keys().next().copied(), self.held());
         let Some((from, part)) = self.parts.iter_mut().find(|(_, part)| part.is_waiting()) else {
             return Ok(None);
         };
         let from = *from;
-        if Some(from) != first && self.held > behind_max {
+        if Some(from) != first && held > behind_max {
             return Ok(None);
         }
         let mut behind = None;
@@ -208,7 +205,7 @@ impl Parts {
         if !(list.starts_with(b"[") && list.ends_with(b"]")) {
             return Err(Stuck::NoList);
         }
-        if self.held + list.len() > self.bytes_max {
+        if self.held() + list.len() > self.bytes_max {
             return Err(Stuck::TooManyBytes);
         }
         let found = State::Found(list);
@@ -220,7 +217,6 @@ impl Parts {
             leaf.state = found;
         }
         part.settle(&hold)?;
-        self.held = self.parts.values().map(SearchPart::held).sum();
         self.went_well += 1;
         if self.went_well >= self.grow_after {
             self.went_well = 0;
@@ -323,7 +319,7 @@ impl Parts {
 
     /// Bytes that were found and not taken yet.
     pub(crate) fn held(&self) -> usize {
-        self.held
+        self.parts.values().map(SearchPart::held).sum()
     }
 
     /// Whether there is something to take.
@@ -345,7 +341,6 @@ impl Parts {
             else {
                 break;
             };
-            self.held -= list.len();
             let inner = list.slice(1..list.len() - 1);
             if inner.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -421,21 +416,13 @@ impl SearchPart {
 
     /// What all that waits sums up to.
     fn waiting(&self, calls: &impl Fn(&Tile) -> u64) -> u64 {
-        match &self.state {
-            State::Waiting => calls(&self.tile),
-            State::Asked(_) | State::Found(_) => 0,
-            State::ByBlock(parts) | State::ByAddress(parts) => {
-                parts.iter().map(|part| part.waiting(calls)).fold(0, u64::saturating_add)
-            }
-        }
+        let own = if matches!(self.state, State::Waiting) { calls(&self.tile) } else { 0 };
+        self.parts().iter().map(|part| part.waiting(calls)).fold(own, u64::saturating_add)
     }
 
     fn held(&self) -> usize {
-        match &self.state {
-            State::Found(list) => list.len(),
-            State::Waiting | State::Asked(_) => 0,
-            State::ByBlock(parts) | State::ByAddress(parts) => parts.iter().map(Self::held).sum(),
-        }
+        let own = self.list().map_or(0, Bytes::len);
+        own + self.parts().iter().map(Self::held).sum::<usize>()
     }
 
     /// The first that waits, asked for under this number, for `addresses_max` at most.
@@ -452,13 +439,10 @@ impl SearchPart {
     }
 
     fn asked(&mut self, number: u64) -> Option<&mut Self> {
-        match &self.state {
-            State::Asked(own) if *own == number => Some(self),
-            State::Waiting | State::Asked(_) | State::Found(_) => None,
-            State::ByBlock(_) | State::ByAddress(_) => {
-                self.parts_mut().iter_mut().find_map(|part| part.asked(number))
-            }
+        if matches!(self.state, State::Asked(own) if own == number) {
+            return Some(self);
         }
+        self.parts_mut().iter_mut().find_map(|part| part.asked(number))
     }
 
     /// Divides it into groups of at most this number of addresses, about as large as each other.
