@@ -184,7 +184,7 @@ impl Announcer {
         let published = journal.publish(Publication { removed: 0, added });
         debug_assert_eq!(published, Ok(()));
         // Each subscription begins behind them.
-        let written = self.chain.subscriptions.reader().load();
+        let written = self.chain.subscriptions.reader.load();
         for block in written.iter().filter_map(|(_, event)| event.added()) {
             journal.set_logs(block, LogsState::Unneeded);
             journal.set_receipts(block, PartState::Unneeded);
@@ -461,7 +461,7 @@ impl Announcer {
 
     /// The oldest block of the journal that lacks a part.
     fn next_without(&self, lacks: impl Fn(&AddedBlock) -> bool) -> Option<Arc<AddedBlock>> {
-        let journal = self.chain.subscriptions.reader().load();
+        let journal = self.chain.subscriptions.reader.load();
         let mut blocks = journal.iter().filter_map(|(_, event)| event.added());
         blocks.find(|block| lacks(block)).cloned()
     }

@@ -147,7 +147,8 @@ impl Proxy {
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
-        let mut request = RequestContext::new(chain, &worker, &ctx, None, self.total(), &progress);
+        let mut request =
+            RequestContext::new(chain, &worker, &ctx, None, self.settings.total, &progress);
         request.selection = selection;
         let eligible = request
             .eligible_by_effect(row, method)

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -105,13 +105,14 @@ impl ProxyWorker {
 pub struct Proxy {
     chains: Vec<Arc<ServedChain>>,
     directory: Directory,
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// How long requests took, whatever chain they name. By status the listener counts them, which sees also
     /// those that never get here.
     pub(crate) requests: Arc<Histogram>,
-    answers: Arc<Ceiling>,
+    pub(crate) answers: Arc<Ceiling>,
     terms: AccessTerms,
-    lines: Arc<LineSampler>,
+    /// Decides which requests leave a line.
+    pub(crate) lines: Arc<LineSampler>,
     tracer: Option<Arc<Tracer>>,
     is_cut: Arc<AtomicBool>,
 }
@@ -167,11 +168,6 @@ impl Proxy {
         Self { tracer, ..self }
     }
 
-    /// What decides which requests leave a line.
-    pub(crate) fn lines(&self) -> &LineSampler {
-        &self.lines
-    }
-
     /// With the ceiling below which its workers hold answers, to tell of it.
     #[must_use]
     pub fn holding(self, answers: Arc<Ceiling>) -> Self {
@@ -187,10 +183,6 @@ impl Proxy {
     /// Counts a connection that a limit of its caller refused.
     pub fn note_denied(&self, denied: &LimitDenied) {
         self.terms.denied.count(denied);
-    }
-
-    pub(crate) fn answers(&self) -> &Ceiling {
-        &self.answers
     }
 
     /// The chains, in the order that [`WorkerChains`] must have.
@@ -313,11 +305,6 @@ impl Proxy {
     /// The chain that a client calls so.
     pub(crate) fn find(&self, named: Option<&str>) -> Result<&Arc<ServedChain>, Refusal> {
         self.index(named).map(|index| &self.chains[index.0])
-    }
-
-    /// How long a request may take.
-    pub(crate) fn total(&self) -> Duration {
-        self.settings.total
     }
 
     /// A connection that can be told things, to the chain that its path names; `None` for a path

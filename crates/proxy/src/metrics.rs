@@ -114,7 +114,7 @@ impl Exposed {
 
     /// Lines of requests in the log: written, and left out of a sample.
     fn lines(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        let lines = self.0.lines().counts().into_iter().flat_map(|(outcome, counts)| {
+        let lines = self.0.lines.counts().into_iter().flat_map(|(outcome, counts)| {
             [("written", counts.written), ("left_out", counts.left_out)]
                 .map(|(result, count)| ([("outcome", outcome), ("result", result)], count))
         });
@@ -129,7 +129,7 @@ impl Exposed {
     }
 
     fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        let answers = self.0.answers();
+        let answers = &self.0.answers;
         for (name, help, bytes) in [
             ("wellhead_answers_held_bytes", "Bytes of buffered answers", answers.held()),
             ("wellhead_answers_held_peak_bytes", "Peak bytes of buffered answers", answers.peak()),
@@ -174,7 +174,7 @@ impl Exposed {
 
     /// The cache of the process, and the slow tiers behind it.
     fn memory_tier(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        let cache = self.0.cache().map(|cache| (cache, cache.stats()));
+        let cache = self.0.cache().map(|cache| (cache, cache.memory.stats()));
         let stats = cache.as_ref().map(|(_, stats)| stats);
         let refused = stats.into_iter().flat_map(|stats| NotKept::ALL.iter().zip(stats.refused));
         let not_kept = refused.filter(|(reason, _)| !reason.is_kept());

@@ -484,10 +484,10 @@ impl Proxy {
                 p99_ms_at_most: quantile(0.99),
             },
             answers: AnswerStatus {
-                held_bytes: self.answers().held(),
-                peak_bytes: self.answers().peak(),
-                bytes_max: self.answers().bytes_max(),
-                refused: self.answers().shortages(Shortage::Refused),
+                held_bytes: self.answers.held(),
+                peak_bytes: self.answers.peak(),
+                bytes_max: self.answers.bytes_max(),
+                refused: self.answers.shortages(Shortage::Refused),
             },
             config: None,
             websocket: None,
@@ -509,7 +509,7 @@ fn whole_millis(duration: Duration) -> u64 {
 }
 
 fn cache_status(cache: &Cache) -> CacheStatus {
-    let stats = cache.stats();
+    let stats = cache.memory.stats();
     CacheStatus {
         entries: stats.entries,
         bytes: stats.bytes,
@@ -570,7 +570,7 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
 }
 
 fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
-    let shown = chain.verifier.as_ref().map(|verifier| verifier.findings().shown());
+    let shown = chain.verifier.as_ref().map(|verifier| verifier.findings.shown());
     let status = |evidence: Evidence| {
         // Of one that is gone nothing is told.
         let upstream = chain.roster.find(evidence.slot)?;

@@ -36,7 +36,7 @@ impl Sweeper {
     /// of requests that were left out of the log since the last time.
     pub fn sweep(&mut self) {
         let proxy = self.proxy.load();
-        proxy.lines().report();
+        proxy.lines.report();
         self.seen.retain(|name, _| proxy.chains().iter().any(|chain| chain.name.name == *name));
         for chain in proxy.chains() {
             let seen = self.seen.entry(Arc::clone(&chain.name.name)).or_default();

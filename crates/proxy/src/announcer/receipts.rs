@@ -27,7 +27,7 @@ impl Announcer {
     }
 
     fn note_receipts(&self, block: &AddedBlock, are_failing: bool) {
-        let oldest = self.chain.subscriptions.reader().load().oldest().sequence();
+        let oldest = self.chain.subscriptions.reader.load().oldest().sequence();
         let mut failing = self.receipts_failing.lock();
         *failing = failing.split_off(&oldest);
         match are_failing {

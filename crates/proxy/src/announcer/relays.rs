@@ -41,7 +41,7 @@ struct PoolPoll {
 impl Announcer {
     /// Looks after the relays of the chain for ever.
     pub(super) async fn tend_relays(&self) {
-        let relays = self.chain.streams.relays();
+        let relays = &self.chain.streams.relays;
         loop {
             while relays.is_empty() {
                 relays.opened().await;
@@ -59,7 +59,7 @@ impl Announcer {
     }
 
     async fn tend_pool(&self, poll: &mut PoolPoll) {
-        let relays = self.chain.streams.relays();
+        let relays = &self.chain.streams.relays;
         if !relays.is_pool_unpushed(poll.form, now()) {
             if let Some(filter) = poll.filter.take() {
                 self.call("eth_uninstallFilter", &filter).await;

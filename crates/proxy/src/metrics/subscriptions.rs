@@ -27,7 +27,7 @@ impl Exposed {
             encoder,
             "wellhead_relay_missed",
             "Pending transactions and other relayed notifications that slow clients missed",
-            by("chain", self.subscribed().map(|(chain, it)| (chain, it.streams.relays().missed()))),
+            by("chain", self.subscribed().map(|(chain, it)| (chain, it.streams.relays.missed()))),
         )?;
         let mut counter =
             |name,

@@ -13,7 +13,7 @@ impl Exposed {
         let looking = || {
             self.chains().filter_map(|(chain, served)| {
                 let verifier = served.verifier.as_ref()?;
-                Some((chain, served, verifier.findings()))
+                Some((chain, served, &verifier.findings))
             })
         };
         let found = looking().flat_map(|(chain, _, findings)| {

@@ -275,7 +275,7 @@ impl RequestContext<'_> {
 
     /// What the client selects upstreams by, in one way of writing it; empty for nothing.
     pub(crate) fn selected(&self) -> &str {
-        self.selection.as_ref().map_or("", |selection| selection.words())
+        self.selection.as_ref().map_or("", |selection| &*selection.words)
     }
 
     /// Where its answers are counted.

@@ -36,8 +36,8 @@ const YES: &str = "true";
 /// What a request selects upstreams by.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    /// As one would write it: `archive=true&region=eu`.
-    words: String,
+    /// As one would write it, the same for all that mean the same: `archive=true&region=eu`.
+    pub(crate) words: String,
     picked: UpstreamSet,
     /// Only those that are not known to lack old blocks.
     by_history: bool,
@@ -110,11 +110,6 @@ impl Selection {
         // Writing to a String cannot fail.
         let _ = write!(self.words, "{and}{key}={value}");
         Ok(())
-    }
-
-    /// As one would write it, the same for all that mean the same.
-    pub(crate) fn words(&self) -> &str {
-        &self.words
     }
 
     /// Those of `eligible` that are selected for calls of `row`, as far as is known now.

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_cache::{
-    Canon, Entry, FlightLimits, Flights, Key, Memory, MemoryStats, Reason, Times,
-};
+use wellhead_cache::{Canon, FlightLimits, Flights, Memory, Reason, Times};
 use wellhead_chain::{Tag, View};
 use wellhead_eth::{BlockHash, BlockNumber};
 use wellhead_upstream::Slot;
@@ -72,15 +70,6 @@ impl Cache {
     /// What stands behind the memory.
     pub fn tiers(&self) -> &Tiers {
         &self.tiers
-    }
-
-    /// Takes over what a tier had.
-    pub(crate) fn adopt(&self, key: &Key, entry: &Entry) {
-        self.memory.adopt(key, entry);
-    }
-
-    pub(crate) fn stats(&self) -> MemoryStats {
-        self.memory.stats()
     }
 
     pub(crate) fn bytes_max(&self) -> u64 {

@@ -197,7 +197,7 @@ impl ServedChain {
     /// Ends what clients are subscribed to, because the chain is no longer served: their connections are closed.
     pub fn end_subscriptions(&self) {
         self.subscriptions.close();
-        self.streams.published().tell();
+        self.streams.published.tell();
     }
 
     /// The calls made on our own behalf to the upstream in `slot`.

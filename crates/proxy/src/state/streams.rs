@@ -2,28 +2,26 @@
 //! writes while there is a reader.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_subscribe::{Cursor, Lagged, Notification, RingReader, SyncState, SyncingJournal};
 use wellhead_watch::Relays;
 
-use crate::state::relays::{
-    ChainRelays, RelayTicket, RelayTold, RelayTopic, RelayUnavailable, StreamStep,
-};
+use crate::state::relays::{ChainRelays, RelayTicket, StreamStep};
 use crate::state::subscriptions::{KindName, Publications};
 
 /// The streams of one chain, over all workers.
 #[derive(Debug)]
 pub(crate) struct ChainStreams {
-    /// Grows with each notification.
-    published: Arc<Publications>,
+    /// Grows with each notification of any stream.
+    pub(crate) published: Arc<Publications>,
     syncing: Mutex<SyncingStream>,
     syncing_reader: RingReader<Notification>,
     /// The first reader of `syncing` came.
     syncing_wanted: Notify,
-    relays: Arc<ChainRelays>,
+    /// What upstreams push.
+    pub(crate) relays: Arc<ChainRelays>,
 }
 
 #[derive(Debug, Default)]
@@ -58,21 +56,6 @@ impl ChainStreams {
         SyncingTicket { streams: Arc::clone(self), cursor }
     }
 
-    /// One more reader of what upstreams push, from now until the ticket is dropped.
-    pub(crate) fn join_relay(
-        &self,
-        topic: RelayTopic,
-        told: RelayTold,
-        now: Instant,
-    ) -> Result<RelayTicket, RelayUnavailable> {
-        self.relays.join(topic, told, now)
-    }
-
-    /// What upstreams push.
-    pub(crate) fn relays(&self) -> &Arc<ChainRelays> {
-        &self.relays
-    }
-
     /// Whether `syncing` has a reader.
     pub(crate) fn wants_syncing(&self) -> bool {
         self.syncing.lock().readers > 0
@@ -90,11 +73,6 @@ impl ChainStreams {
         if syncing.readers > 0 && syncing.journal.note(state) {
             self.published.tell();
         }
-    }
-
-    /// Grows with each notification of any stream.
-    pub(crate) fn published(&self) -> &Arc<Publications> {
-        &self.published
     }
 }
 
@@ -184,7 +162,7 @@ mod tests {
         streams.syncing_wanted().await;
         assert!(streams.wants_syncing());
         assert_eq!(told(&mut first), ["false"], "nothing was seen while it had no reader");
-        let mut published = streams.published().reader();
+        let mut published = streams.published.reader();
         streams.note_syncing(syncing());
         streams.note_syncing(syncing());
         published.changed().await;

@@ -157,7 +157,8 @@ pub enum SubscriberEvent {
 /// One message of a connection, and what it subscribes to.
 #[derive(Debug)]
 pub struct SubscriberMessage<'a> {
-    subscriber: &'a Subscriber,
+    /// The connection.
+    pub(crate) subscriber: &'a Subscriber,
     subscribed: Mutex<Vec<SubscriptionId>>,
 }
 
@@ -165,11 +166,6 @@ impl<'a> SubscriberMessage<'a> {
     /// A message that came on the connection of `subscriber`.
     pub fn new(subscriber: &'a Subscriber) -> Self {
         Self { subscriber, subscribed: Mutex::default() }
-    }
-
-    /// The connection.
-    pub(crate) fn subscriber(&self) -> &Subscriber {
-        self.subscriber
     }
 
     /// Adds a subscription, which is silent until it is [activated](Subscriber::activate); false where the
@@ -243,7 +239,7 @@ impl Subscriber {
             return false;
         }
         if state.place.is_none() {
-            state.place = Some(self.hubs.blocks.enter(self.chain.subscriptions.published()));
+            state.place = Some(self.hubs.blocks.enter(&self.chain.subscriptions.published));
             state.position = Some(self.chain.subscriptions.enter());
         }
         self.chain.subscriptions.counts.open(kind.name());
@@ -271,7 +267,7 @@ impl Subscriber {
         }
         let streams = &mut state.streams;
         if streams.place.is_none() {
-            streams.place = Some(self.hubs.streams.enter(self.chain.streams.published()));
+            streams.place = Some(self.hubs.streams.enter(&self.chain.streams.published));
         }
         self.chain.subscriptions.counts.open(ticket.kind());
         let text = Bytes::copy_from_slice(id.as_str().as_bytes());
@@ -339,7 +335,7 @@ impl Subscriber {
         if subscriptions.is_closed() {
             return Some(SubscriberEvent::Resync);
         }
-        let journal = subscriptions.reader().load();
+        let journal = subscriptions.reader.load();
         let mut round = state.round.take().or_else(|| state.next_round(None, journal.tip()))?;
         loop {
             while let Some(next) = state.subscriptions.get_mut(round.at) {

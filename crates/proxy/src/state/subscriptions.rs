@@ -81,7 +81,7 @@ impl Drop for HeldCriteria {
 /// The subscriptions to one chain, over all workers.
 #[derive(Debug)]
 pub(crate) struct ChainSubscriptions {
-    reader: RingReader<ChainEvent>,
+    pub(crate) reader: RingReader<ChainEvent>,
     /// Until the announcer takes it.
     journal: Mutex<Option<ChainJournal>>,
     demand: Mutex<JournalDemand>,
@@ -96,7 +96,8 @@ pub(crate) struct ChainSubscriptions {
     matches: Mutex<BTreeMap<u64, Arc<BlockMatches>>>,
     /// The demand began or ended, or the agreed head changed.
     news: Notify,
-    published: Arc<Publications>,
+    /// Grows with each publication.
+    pub(crate) published: Arc<Publications>,
     pub(crate) counts: SubscriptionCounters,
     is_closed: AtomicBool,
     positions: ReaderPositions,
@@ -262,10 +263,6 @@ impl ChainSubscriptions {
         self.positions.lag(self.reader.tip().sequence())
     }
 
-    pub(crate) fn reader(&self) -> &RingReader<ChainEvent> {
-        &self.reader
-    }
-
     /// One more subscription, which needs the journal from now on until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Demanded {
         let mut demand = self.demand.lock();
@@ -355,11 +352,6 @@ impl ChainSubscriptions {
     /// Whose the logs of a block are; `None` where that is no longer known.
     pub(crate) fn matches_of(&self, block: &AddedBlock) -> Option<Arc<BlockMatches>> {
         self.matches.lock().get(&block.sequence()).cloned()
-    }
-
-    /// Grows with each publication.
-    pub(crate) fn published(&self) -> &Arc<Publications> {
-        &self.published
     }
 
     /// Hears of each publication from now on.
@@ -621,7 +613,7 @@ mod tests {
         let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
         let woken = Arc::<Woken>::default();
         for _ in 0..100 {
-            let place = hub.enter(subscriptions.published());
+            let place = hub.enter(&subscriptions.published);
             hub.wake_at(place, &Arc::clone(&woken).into(), memory());
         }
         tokio::task::yield_now().await;
@@ -639,8 +631,8 @@ mod tests {
         let (hub, subscriptions) = (Arc::<SubscriberHub>::default(), ChainSubscriptions::default());
         let woken = Arc::<Woken>::default();
         for round in 1..=3 {
-            let first = hub.enter(subscriptions.published());
-            let second = hub.enter(subscriptions.published());
+            let first = hub.enter(&subscriptions.published);
+            let second = hub.enter(&subscriptions.published);
             hub.wake_at(second, &Arc::clone(&woken).into(), memory());
             hub.leave(first);
             tokio::task::yield_now().await;

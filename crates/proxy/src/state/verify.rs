@@ -106,7 +106,7 @@ pub(crate) struct Verifier {
     pulse: Arc<Pulse>,
     pool: Arc<VerifyPool>,
     headers: Arc<Headers>,
-    findings: Arc<Findings>,
+    pub(crate) findings: Arc<Findings>,
 }
 
 /// What is known of the chain.
@@ -198,10 +198,6 @@ impl Verifier {
         let answers = trail.attempts.iter().filter(|it| it.class == VerdictClass::Answer);
         let made = answers.map(|it| self.made_of(row, it.slot, it.rule));
         made.min().unwrap_or_default()
-    }
-
-    pub(crate) fn findings(&self) -> &Findings {
-        &self.findings
     }
 
     fn terms(&self) -> Terms {

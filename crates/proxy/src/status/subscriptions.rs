@@ -93,8 +93,8 @@ pub(super) fn subscriptions(chain: &ServedChain) -> Option<SubscriptionStatus> {
         logs_avoided: counts.logs_avoided.load(Relaxed),
         fetches_failed: counts.failed.load(Relaxed),
         gaps: counts.resyncs.load(Relaxed),
-        relays: chain.streams.relays().len(),
-        relay_missed: chain.streams.relays().missed(),
+        relays: chain.streams.relays.len(),
+        relay_missed: chain.streams.relays.missed(),
     })
 }
 

@@ -47,11 +47,11 @@ pub(crate) enum CacheLookup {
 #[derive(Debug)]
 pub(crate) struct CacheTicket {
     chain: ChainId,
-    key: Key,
-    pin: Pin,
+    pub(crate) key: Key,
+    pub(crate) pin: Pin,
     head: Option<BlockNumber>,
     /// What has to stand behind an answer that was kept.
-    required: Assurance,
+    pub(crate) required: Assurance,
     /// Where others may wait for it.
     lead: Option<Lead<SharedResult>>,
 }
@@ -264,18 +264,6 @@ impl<'a> CacheWrite<'a> {
 }
 
 impl CacheTicket {
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(crate) fn pin(&self) -> Pin {
-        self.pin
-    }
-
-    pub(crate) fn required(&self) -> Assurance {
-        self.required
-    }
-
     /// Passes an answer from a slow tier to the followers.
     pub(crate) fn found(self, result: &Bytes) {
         if let Some(lead) = self.lead {

@@ -33,7 +33,7 @@ async fn begin(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Re
     let message = request.subscriber.ok_or_else(Refusal::notifications_unsupported)?;
     let place = charge::hold_subscription(request)?;
     let id = begin_kind(request, job, message).await?;
-    message.subscriber().hold(id, place);
+    message.subscriber.hold(id, place);
     Ok(format!("\"{id}\""))
 }
 
@@ -43,10 +43,10 @@ async fn begin_kind(
     message: &SubscriberMessage<'_>,
 ) -> Result<SubscriptionId, Refusal> {
     let kind = kind_of(job.params.unwrap_or(b"[]"))?;
-    if !message.subscriber().is_of(request.chain) {
+    if !message.subscriber.is_of(request.chain) {
         return Err(Refusal::chain_replaced());
     }
-    if message.subscriber().is_full() {
+    if message.subscriber.is_full() {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
     let ticket = match kind {
@@ -82,7 +82,7 @@ async fn relay(
         RelayUnavailable::TooMany => Refusal::too_many_filters(),
         RelayUnavailable::NotOffered => Refusal::not_offered(name),
     };
-    let ticket = request.chain.streams.join_relay(topic, told, now()).map_err(refused)?;
+    let ticket = request.chain.streams.relays.join(topic, told, now()).map_err(refused)?;
     let confirmed = tokio::time::timeout_at(job.deadline.into(), ticket.confirmed()).await;
     match confirmed {
         Ok(confirmed) => confirmed.map_err(refused)?,
@@ -128,7 +128,7 @@ async fn begin_blocks(
         }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
-    if !message.add(id, kind, demanded, subscriptions.reader().tip()) {
+    if !message.add(id, kind, demanded, subscriptions.reader.tip()) {
         return Err(Refusal::too_many_subscriptions(SUBSCRIPTIONS_MAX));
     }
     Ok(id)
@@ -139,7 +139,7 @@ fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
     let id = id.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
     let id = raw::string(id).and_then(|text| SubscriptionId::parse(&text));
     let was_there = match (request.subscriber, id) {
-        (Some(message), Some(id)) => message.subscriber().remove(&id),
+        (Some(message), Some(id)) => message.subscriber.remove(&id),
         (None, _) => return Err(Refusal::notifications_unsupported()),
         (Some(_), None) => false,
     };

@@ -38,7 +38,7 @@ pub(crate) fn may_have(
     ticket: &CacheTicket,
     row: &MethodRow,
 ) -> bool {
-    are_there(request) && ticket.pin() != Pin::Head && may_be_kept(row, ticket.pin()).is_ok()
+    are_there(request) && ticket.pin != Pin::Head && may_be_kept(row, ticket.pin).is_ok()
 }
 
 /// Fetches what the items of a batch ask for into memory, side by side and within
@@ -86,7 +86,7 @@ async fn look(
 ) -> Option<Bytes> {
     let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
     let origin = origin(chain)?;
-    let mut entry = cache.tiers().get(ticket.key(), &origin, ticket.required()).await?;
+    let mut entry = cache.tiers().get(&ticket.key, &origin, ticket.required).await?;
     let at = now();
     chain.heads.look(|view| {
         let seen = client.map_or(ViewCanon::at(view, at), |request| request.canon(view, at));
@@ -101,7 +101,7 @@ async fn look(
         if !is_true || !is_told {
             return None;
         }
-        cache.adopt(ticket.key(), &entry);
+        cache.memory.adopt(&ticket.key, &entry);
         Some(entry.value.clone())
     })
 }

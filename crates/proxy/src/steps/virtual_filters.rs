@@ -393,7 +393,7 @@ impl<'a> FilterReads<'a> {
         hash_at: impl Fn(BlockNumber) -> Option<BlockHash>,
     ) -> Option<Vec<Arc<BlockLogs>>> {
         let bits = open.poll.criteria().map(LogCriteria::bits)?;
-        let journal = self.request.chain.subscriptions.reader().load();
+        let journal = self.request.chain.subscriptions.reader.load();
         let mut known = BTreeMap::new();
         for block in journal.iter().filter_map(|(_, event)| event.added()) {
             let id = block.id();
