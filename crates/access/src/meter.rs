@@ -105,6 +105,20 @@ pub struct LimitDenied {
     pub is_unanswered: bool,
 }
 
+impl LimitDenied {
+    /// The fields `RateLimit-Policy` and `RateLimit`, which tell a client of the limit, as
+    /// draft-ietf-httpapi-ratelimit-headers (10) writes them: the quota with its window in seconds; that nothing is
+    /// left of it, and when more is there.
+    pub fn rate_limit_fields(&self) -> [String; 2] {
+        let (name, window) = (self.limit.word(), self.limit.window());
+        let window = window.map_or_else(String::new, |window| format!(";w={}", window.as_secs()));
+        [
+            format!("\"{name}\";q={:.0}{window}", self.most.ceil()),
+            format!("\"{name}\";r=0;t={:.0}", self.retry_after.as_secs_f64().ceil()),
+        ]
+    }
+}
+
 /// The moment of a call, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeterTime {

@@ -10,7 +10,7 @@ use wellhead_dispatch::now;
 use wellhead_proxy::{Answer, Ctx, ProxyWorker, SubscriberMessage, Target};
 use wellhead_server::{
     AnswerBody, ClientHead, Drained, Handler, HeldUntilSent, HttpAnswer, HttpRefusal, HttpRequest,
-    Identified, Listener, OnQueued, RateLimitValues, Server, SessionHead, Shutdown,
+    Identified, Listener, OnQueued, Server, SessionHead, Shutdown,
 };
 
 use crate::control::{CallerControl, certificate_name};
@@ -141,9 +141,7 @@ fn http_answer(answer: Answer) -> HttpAnswer {
         attempts: answer.attempts,
         cache: answer.cache,
         retry_after: answer.retry_after,
-        rate_limit: answer
-            .rate_limit
-            .map(|fields| RateLimitValues { policy: fields.policy, state: fields.state }),
+        rate_limit: answer.rate_limit,
         block: answer.block,
         warning: answer.warning,
         trail: answer.trail,

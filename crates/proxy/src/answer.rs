@@ -37,36 +37,14 @@ pub struct Answer {
     pub cache: Option<&'static str>,
     /// For `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// What of a quota refused it, for the fields `RateLimit` and `RateLimit-Policy`.
-    pub rate_limit: Option<Box<RateLimitFields>>,
+    /// The limit that refused it, for the fields `RateLimit` and `RateLimit-Policy`.
+    pub rate_limit: Option<Box<LimitDenied>>,
     /// Why a client should not rely on it: `logs-doubted`.
     pub warning: Option<&'static str>,
     /// The newest block that the client was told of by now, if it said which one it knew before.
     pub block: Option<u64>,
     /// What was tried, when the client asked.
     pub trail: Option<String>,
-}
-
-/// The fields that tell a client of its limits, as draft-ietf-httpapi-ratelimit-headers (10) writes them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RateLimitFields {
-    /// `RateLimit-Policy`: the quota and its window in seconds.
-    pub policy: String,
-    /// `RateLimit`: what is left of it, and when more is there.
-    pub state: String,
-}
-
-impl RateLimitFields {
-    /// Of a limit that refused: nothing is left of it.
-    pub(crate) fn of(denied: &LimitDenied) -> Box<Self> {
-        let LimitDenied { limit, most, retry_after, .. } = denied;
-        let (name, window) = (limit.word(), limit.window().map(|window| window.as_secs()));
-        let window = window.map_or_else(String::new, |seconds| format!(";w={seconds}"));
-        Box::new(Self {
-            policy: format!("\"{name}\";q={:.0}{window}", most.ceil()),
-            state: format!("\"{name}\";r=0;t={:.0}", retry_after.as_secs_f64().ceil()),
-        })
-    }
 }
 
 /// Why a path leads to no chain.

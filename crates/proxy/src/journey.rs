@@ -14,7 +14,7 @@ use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_i
 use wellhead_telemetry::Histogram;
 use wellhead_transport::Ceiling;
 
-use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, RateLimitFields, Refusal};
+use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, RequestLog, method_of};
@@ -459,7 +459,7 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: ParseLimits) -> Answer {
         status: refusal.status,
         body: vec![out.into()],
         retry_after: refusal.retry_after,
-        rate_limit: refusal.limit.as_deref().map(RateLimitFields::of),
+        rate_limit: refusal.limit.clone(),
         ..Answer::default()
     }
 }

@@ -36,7 +36,7 @@ mod syncing;
 mod trace;
 
 pub use announcer::Announcer;
-pub use answer::{Answer, RateLimitFields};
+pub use answer::Answer;
 pub use explain::{
     BlockExplained, CacheExplained, Explanation, HeadsExplained, QuorumExplained, Thought,
     UpstreamExplained, VerifyExplained,

@@ -23,7 +23,7 @@ use crate::frames::Frames;
 use crate::headers::ResponseHeaders;
 use crate::refusal::refusal_body;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, HttpAnswer, HttpRefusal, RateLimitValues};
+use crate::{AnswerBody, HttpAnswer, HttpRefusal};
 
 /// One answer, complete but for what flows, and the place that its request takes.
 pub(crate) struct HttpResponse {
@@ -144,8 +144,8 @@ pub(crate) fn word(
     {
         fields.push((WARNING.clone(), value));
     }
-    if let Some(values) = answer.rate_limit {
-        push_rate_limit(&mut fields, values);
+    if let Some(denied) = answer.rate_limit {
+        push_rate_limit(&mut fields, denied.rate_limit_fields());
     }
     if let Some(retry_after) = answer.retry_after {
         fields.push((RETRY_AFTER, seconds(retry_after)));
@@ -156,9 +156,8 @@ pub(crate) fn word(
     HttpResponse { rest, ..respond(status, fields, body, ticket) }
 }
 
-fn push_rate_limit(fields: &mut ResponseHeaders, values: RateLimitValues) {
-    let RateLimitValues { policy, state } = values;
-    for (name, value) in [(&RATE_LIMIT_POLICY, policy), (&RATE_LIMIT, state)] {
+fn push_rate_limit(fields: &mut ResponseHeaders, values: [String; 2]) {
+    for (name, value) in [&RATE_LIMIT_POLICY, &RATE_LIMIT].into_iter().zip(values) {
         if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
             fields.push((name.clone(), value));
         }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_access::LimitDenied;
 use wellhead_transport::{Rest, TraceContext};
 
 use crate::head::RequestHead;
@@ -202,15 +203,6 @@ impl fmt::Debug for HeldUntilSent {
     }
 }
 
-/// The fields of draft-ietf-httpapi-ratelimit-headers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RateLimitValues {
-    /// `RateLimit-Policy`.
-    pub policy: String,
-    /// `RateLimit`.
-    pub state: String,
-}
-
 /// What goes back to the client.
 #[derive(Debug, Default)]
 pub struct HttpAnswer {
@@ -234,7 +226,7 @@ pub struct HttpAnswer {
     /// Goes out as `Retry-After`, in whole seconds, rounded up, at least 1.
     pub retry_after: Option<Duration>,
     /// Goes out as `RateLimit-Policy` and `RateLimit`. Each is left out if it is not a legal header value.
-    pub rate_limit: Option<RateLimitValues>,
+    pub rate_limit: Option<Box<LimitDenied>>,
     /// Goes out as `x-wellhead-block`.
     pub block: Option<u64>,
     /// Goes out as `x-wellhead-warning`.

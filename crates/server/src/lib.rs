@@ -72,7 +72,7 @@ pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
 pub use handler::{
     ClientHead, ClientSession, Handler, HeldUntilSent, HttpAnswer, HttpRequest, Identified,
-    OnQueued, RateLimitValues, SessionClose, SessionEvent, SessionHead,
+    OnQueued, SessionClose, SessionEvent, SessionHead,
 };
 pub use host::Hosts;
 pub use listen::Listener;

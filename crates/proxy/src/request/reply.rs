@@ -1,10 +1,11 @@
 //! What a call is answered with, and how that becomes bytes under the client's id.
 
 use bytes::Bytes;
+use wellhead_access::LimitDenied;
 use wellhead_jsonrpc::{Malformed, write};
 use wellhead_transport::Rest;
 
-use crate::answer::{INVALID_REQUEST, RateLimitFields, Refusal};
+use crate::answer::{INVALID_REQUEST, Refusal};
 
 /// Larger results are not copied behind their envelope's head but follow it as a
 /// piece of their own: a copy of 16 KiB costs less than handling a second piece.
@@ -62,10 +63,10 @@ impl Reply {
         }
     }
 
-    /// What tells the client of the limit that refused the call, if one did.
-    pub(crate) fn rate_limit(&self) -> Option<Box<RateLimitFields>> {
+    /// The limit that refused the call, if one did.
+    pub(crate) fn rate_limit(&self) -> Option<Box<LimitDenied>> {
         match self {
-            Self::Refused(refusal) => refusal.limit.as_deref().map(RateLimitFields::of),
+            Self::Refused(refusal) => refusal.limit.clone(),
             Self::Result(_) | Self::Flowing(..) | Self::Error(_) => None,
         }
     }
