@@ -236,6 +236,11 @@ impl Refusal {
         Self::new(200, INVALID_PARAMS, message.to_owned())
     }
 
+    /// In geth's words, too.
+    pub(crate) fn missing_argument() -> Self {
+        Self::invalid_params("missing value for required argument 0")
+    }
+
     pub(crate) fn range_too_large(message: String) -> Self {
         Self::new(200, VerdictClass::RangeTooLarge.client_code(), message)
     }

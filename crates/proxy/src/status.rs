@@ -489,12 +489,10 @@ impl Proxy {
                 bytes_max: self.answers.bytes_max(),
                 refused: self.answers.shortages(Shortage::Refused),
             },
-            config: None,
-            websocket: None,
-            shared: None,
             cache: self.cache().map(cache_status),
-            issuers: Vec::new(),
             chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
+            // Of these others are the owners.
+            ..Status::default()
         }
     }
 }
@@ -630,9 +628,6 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         credits_per_month: spending.caps.month,
         learnt_rate: spending.learnt_rate,
         in_flight_max: spending.limit,
-        connections: None,
-        limits: Vec::new(),
-        study: None,
         held: held
             .into_iter()
             .filter(|(_, count)| *count > 0)
@@ -645,6 +640,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
             .as_ref()
             .map(|problem| whole_millis(now.saturating_duration_since(problem.at))),
         last_problem: problem.map(|problem| problem.text),
+        ..UpstreamStatus::default()
     }
 }
 

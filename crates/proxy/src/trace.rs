@@ -254,13 +254,6 @@ pub(crate) struct EndedCalls {
     is_hedged: bool,
 }
 
-impl EndedCalls {
-    /// Nothing was noted of any.
-    fn untold(calls: usize) -> Self {
-        Self { left_out: calls, ..Self::default() }
-    }
-}
-
 /// A call that has ended.
 #[derive(Debug)]
 pub(crate) struct TracedCall {
@@ -363,8 +356,9 @@ impl<'a> RequestTrace<'a> {
             tracer.counts().count_dropped(TraceLoss::Rate, 1);
             return None;
         }
-        let ended = ended.into_inner();
-        let ended = ended.map_or_else(|| EndedCalls::untold(facts.calls), |ended| *ended);
+        // Where nothing was noted of any.
+        let untold = || EndedCalls { left_out: facts.calls, ..EndedCalls::default() };
+        let ended = ended.into_inner().map_or_else(untold, |ended| *ended);
         let spans = spans(&seed, cause, facts, &ended, name);
         if !tracer.record(spans) {
             return None;

@@ -70,8 +70,7 @@ pub(crate) fn place(
     job: &Job<'_>,
     began: Instant,
 ) -> Result<FilterPlace, Refusal> {
-    let missing = || Refusal::invalid_params("missing value for required argument 0");
-    let params = job.params.ok_or_else(missing)?;
+    let params = job.params.ok_or_else(Refusal::missing_argument)?;
     let (slot, params) = take_back(&chain.roster, params).ok_or_else(Refusal::filter_not_found)?;
     // The filter's id says where it lives, whatever is selected by now.
     let served = chain.eligible(job.row, job.method).unwrap_or_default();

@@ -136,7 +136,7 @@ async fn begin_blocks(
 
 fn end(request: &RequestContext<'_>, job: &Job<'_>) -> Result<String, Refusal> {
     let id = job.params.and_then(|params| raw::item(params, 0));
-    let id = id.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
+    let id = id.ok_or_else(Refusal::missing_argument)?;
     let id = raw::string(id).and_then(|text| SubscriptionId::parse(&text));
     let was_there = match (request.subscriber, id) {
         (Some(message), Some(id)) => message.subscriber.remove(&id),
@@ -168,9 +168,7 @@ enum BlocksAsked {
 
 /// What is subscribed to. An extra `{}` or `null`, which some clients send, says nothing.
 fn kind_of(params: &[u8]) -> Result<KindAsked, Refusal> {
-    let name = raw::item(params, 0);
-    let name =
-        name.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
+    let name = raw::item(params, 0).ok_or_else(Refusal::missing_argument)?;
     let name = raw::string(name).ok_or_else(|| {
         Refusal::invalid_params("invalid argument 0: the name of a subscription is a string")
     })?;

@@ -105,8 +105,7 @@ fn kind_of(job: &Job<'_>) -> Result<VirtualFilterKind, Refusal> {
         return Ok(VirtualFilterKind::Blocks);
     }
     let object = job.params.and_then(|params| raw::item(params, 0));
-    let object =
-        object.ok_or_else(|| Refusal::invalid_params("missing value for required argument 0"))?;
+    let object = object.ok_or_else(Refusal::missing_argument)?;
     let filter = FilterQuery::read(Some(object));
     let filter = filter.map_err(|error| Refusal::invalid_params(&error.message(0)))?;
     Ok(VirtualFilterKind::Logs(Arc::new(filter)))

@@ -127,12 +127,6 @@ pub(crate) struct RequestFacts<'a> {
     pub(crate) cut: Option<&'static str>,
 }
 
-impl RequestFacts<'_> {
-    fn is_error(&self) -> bool {
-        is_failure(self.status)
-    }
-}
-
 /// Whether wellhead had no answer. What a client does wrong is no error here, and neither is a client that goes away:
 /// both are up to clients.
 pub(crate) fn is_failure(status: u16) -> bool {
@@ -224,7 +218,7 @@ pub(super) fn spans(
         _ => None,
     };
     if let Some(call) = alone {
-        let is_told = facts.is_error();
+        let is_told = is_failure(facts.status);
         let of_call = call_attributes(call).into_iter();
         // The status says more than that the call failed.
         let of_call = of_call.filter(|(name, _)| !(is_told && *name == "error.type"));
@@ -313,7 +307,7 @@ impl SpanTree<'_> {
         let caller = caller.into_iter().filter_map(|(name, value)| Some((name, value?)));
         attributes.extend(caller.map(|(name, value)| (name, value.to_owned().into())));
         attributes.extend(facts.cut.map(|why| ("wellhead.cut", why.into())));
-        if facts.is_error() {
+        if is_failure(facts.status) {
             attributes.push(("error.type", facts.status.to_string().into()));
         }
         let name = if method == "-" { "request".into() } else { facts.method.clone() };
@@ -324,7 +318,7 @@ impl SpanTree<'_> {
             name,
             ended: facts.ended,
             attributes,
-            is_error: facts.is_error(),
+            is_error: is_failure(facts.status),
             ..self.blank(self.context.span_id, SpanKind::Server)
         });
     }
