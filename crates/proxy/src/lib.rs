@@ -50,7 +50,8 @@ pub use state::cache::{ByHashMode, Cache, CacheSettings};
 pub use state::chain::{ChainName, ClientVersion, SearchBounds, ServedChain};
 pub use state::filter_store::{FilterStore, StoreAnswer};
 pub use state::quorums::QuorumRule;
-pub use state::subscriber::{Subscriber, SubscriberEvent, SubscriberMessage};
+pub use state::subscriber::{Subscriber, SubscriberMessage};
+pub use state::subscriptions::SubscriberEvent;
 pub use state::tiers::Tiers;
 pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_jsonrpc::raw;
@@ -18,7 +19,7 @@ use wellhead_subscribe::{
 };
 use wellhead_watch::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
 
-use crate::state::subscriptions::{HeldCriteria, KindName, Publications};
+use crate::state::subscriptions::{HeldCriteria, KindName, Publications, SubscriberEvent};
 
 /// Different relays of a chain. Each holds at most [`STREAM_BOUNDS`]: 128 MiB in all.
 const RELAYS_MAX: usize = 32;
@@ -367,16 +368,6 @@ pub(crate) enum RelayTold {
     Matching { criteria: PendingCriteria, _held: HeldCriteria },
 }
 
-/// What a reader is told next.
-#[derive(Debug)]
-pub(crate) enum StreamStep {
-    Tell(Notification),
-    /// It read too slowly, and missed what it must not miss.
-    TooSlow,
-    /// Its upstream ended, and what it told meanwhile is not known.
-    Resync,
-}
-
 /// A place in a relay, which is kept open while the place is held.
 #[derive(Debug)]
 pub(crate) struct RelayTicket {
@@ -435,12 +426,12 @@ impl RelayTicket {
         if is_old { PolledPool::Untried } else { record.last }
     }
 
-    /// What is told next, if it is there. What the reader missed is counted and passed over where the
-    /// kind permits it.
-    pub(crate) fn next(&mut self) -> Option<StreamStep> {
+    /// What the subscription with this id is told next, if it is there. What the reader missed is counted and passed
+    /// over where the kind permits it.
+    pub(crate) fn next(&mut self, id: &Bytes) -> Option<SubscriberEvent> {
         if self.topic.gap() == GapPolicy::Close && self.source.gaps.load(Acquire) != self.gaps_seen
         {
-            return Some(StreamStep::Resync);
+            return Some(SubscriberEvent::Resync);
         }
         loop {
             let (found, tip) = match &self.reader {
@@ -467,13 +458,13 @@ impl RelayTicket {
                 Ok(Some(told)) => {
                     self.cursor = self.cursor.next();
                     if let Some(notification) = told {
-                        return Some(StreamStep::Tell(notification));
+                        return Some(SubscriberEvent::of(id, &notification));
                     }
                 }
                 Err(lagged) => {
                     self.relays.missed.fetch_add(lagged.missed.unwrap_or(1), Relaxed);
                     if self.topic.gap() == GapPolicy::Close {
-                        return Some(StreamStep::TooSlow);
+                        return Some(SubscriberEvent::TooSlow);
                     }
                     self.cursor = tip;
                 }
@@ -559,11 +550,12 @@ mod tests {
             lossy.source.push(number.to_string().as_bytes());
             strict.source.push(number.to_string().as_bytes());
         }
-        assert!(matches!(strict.next(), Some(StreamStep::TooSlow)));
-        assert!(lossy.next().is_none());
+        let id = Bytes::new();
+        assert!(matches!(strict.next(&id), Some(SubscriberEvent::TooSlow)));
+        assert!(lossy.next(&id).is_none());
         assert_eq!(relays.missed(), 2 * (1100 - 1024));
         lossy.source.push(b"new");
-        let told = lossy.next();
-        assert!(matches!(told, Some(StreamStep::Tell(ref it)) if it.result() == "new"), "{told:?}");
+        let Some(SubscriberEvent::Notification(told)) = lossy.next(&id) else { panic!("no news") };
+        assert!(told.concat().ends_with(b"\"result\":new}}"), "{told:?}");
     }
 }

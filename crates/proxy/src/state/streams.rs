@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_subscribe::{Cursor, Lagged, Notification, RingReader, SyncState, SyncingJournal};
 use wellhead_watch::Relays;
 
-use crate::state::relays::{ChainRelays, RelayTicket, StreamStep};
-use crate::state::subscriptions::{KindName, Publications};
+use crate::state::relays::{ChainRelays, RelayTicket};
+use crate::state::subscriptions::{KindName, Publications, SubscriberEvent};
 
 /// The streams of one chain, over all workers.
 #[derive(Debug)]
@@ -94,11 +95,11 @@ impl StreamTicket {
         }
     }
 
-    /// What is told next, if it is there.
-    pub(crate) fn next(&mut self) -> Option<StreamStep> {
+    /// What the subscription with this id is told next, if it is there.
+    pub(crate) fn next(&mut self, id: &Bytes) -> Option<SubscriberEvent> {
         match self {
-            Self::Syncing(ticket) => ticket.next().map(StreamStep::Tell),
-            Self::Relay(ticket) => ticket.next(),
+            Self::Syncing(ticket) => ticket.next().map(|told| SubscriberEvent::of(id, &told)),
+            Self::Relay(ticket) => ticket.next(id),
         }
     }
 }

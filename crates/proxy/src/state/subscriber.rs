@@ -18,10 +18,10 @@ use wellhead_subscribe::{
 };
 
 use crate::state::chain::ServedChain;
-use crate::state::relays::StreamStep;
 use crate::state::streams::StreamTicket;
 use crate::state::subscriptions::{
-    ChainSubscriptions, Demanded, HeldCriteria, KindName, SubscriberHub, SubscriberMemory,
+    ChainSubscriptions, Demanded, HeldCriteria, KindName, SubscriberEvent, SubscriberHub,
+    SubscriberMemory,
 };
 
 /// The most subscriptions of one connection; geth has no bound, reth has this one.
@@ -141,17 +141,6 @@ enum SubscriptionStep {
     Passed,
     /// The part of the block that is told is not known yet.
     Awaits,
-}
-
-/// What a connection is told next.
-#[derive(Debug)]
-pub enum SubscriberEvent {
-    /// A notification, in pieces that follow each other.
-    Notification([Bytes; 3]),
-    /// The client reads so slowly that the journal has dropped what it would be told next.
-    TooSlow,
-    /// The journal began anew: what was between is not known.
-    Resync,
 }
 
 /// One message of a connection, and what it subscribes to.
@@ -379,14 +368,10 @@ impl Subscriber {
             let at = (streams.first + turn) % count;
             let next = &mut streams.all[at];
             if next.is_active
-                && let Some(step) = next.ticket.next()
+                && let Some(event) = next.ticket.next(&next.text)
             {
                 streams.first = (at + 1) % count;
-                return Some(match step {
-                    StreamStep::Tell(notification) => notified(&next.text, &notification),
-                    StreamStep::TooSlow => SubscriberEvent::TooSlow,
-                    StreamStep::Resync => SubscriberEvent::Resync,
-                });
+                return Some(event);
             }
         }
         None
@@ -592,12 +577,6 @@ impl Subscription {
     }
 
     fn tell(&self, notification: &Notification, told: usize) -> SubscriptionStep {
-        SubscriptionStep::Tell { event: notified(&self.text, notification), told }
+        SubscriptionStep::Tell { event: SubscriberEvent::of(&self.text, notification), told }
     }
-}
-
-/// A notification for the subscription with this id.
-fn notified(id: &Bytes, notification: &Notification) -> SubscriberEvent {
-    let prefix = Bytes::from_static(Notification::prefix());
-    SubscriberEvent::Notification([prefix, id.clone(), notification.suffix().clone()])
 }

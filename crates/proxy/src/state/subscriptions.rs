@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -17,7 +18,7 @@ use wellhead_eth::{BlockNumber, Bloom};
 use wellhead_prefetch::FetchAddress;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, BlockMatches, ChainEvent, ChainJournal, FilterGroups, GroupId,
-    JournalBounds, LogCriteria, RingReader,
+    JournalBounds, LogCriteria, Notification, RingReader,
 };
 
 /// Subscribers that are woken before the other tasks of their worker have their turn: each
@@ -101,6 +102,25 @@ pub(crate) struct ChainSubscriptions {
     pub(crate) counts: SubscriptionCounters,
     is_closed: AtomicBool,
     positions: ReaderPositions,
+}
+
+/// What a connection is told next.
+#[derive(Debug)]
+pub enum SubscriberEvent {
+    /// A notification, in pieces that follow each other.
+    Notification([Bytes; 3]),
+    /// The client reads so slowly that what it would be told next has been dropped.
+    TooSlow,
+    /// The journal began anew, or the upstream of a stream ended: what was between is not known.
+    Resync,
+}
+
+impl SubscriberEvent {
+    /// A notification for the subscription with this id.
+    pub(crate) fn of(id: &Bytes, notification: &Notification) -> Self {
+        let prefix = Bytes::from_static(Notification::prefix());
+        Self::Notification([prefix, id.clone(), notification.suffix().clone()])
+    }
 }
 
 /// Where the connections read in the journal, for the metrics.
