@@ -278,7 +278,7 @@ impl Assembly {
     pub(crate) fn worker_chains(&self, rng: &mut impl Rng) -> Result<WorkerChains, AssembleError> {
         let chains = self.chains.iter();
         let chains = chains.map(|chain| chain.worker_chain(None, &self.answers, rng));
-        Ok(WorkerChains::from(chains.collect::<Result<Vec<_>, _>>()?))
+        Ok(WorkerChains(chains.collect::<Result<_, _>>()?))
     }
 
     /// The counters of the connections to each upstream.
@@ -332,12 +332,12 @@ impl NextAssembly {
             let is_it = |parts: &ChainParts| Arc::ptr_eq(&parts.served.heads, &chain.served.heads);
             let place = old.chains.iter().position(is_it);
             let old = place.and_then(|place| {
-                let (parts, worker) = (old.chains.get(place)?, worker.chains().get(place)?);
+                let (parts, worker) = (old.chains.get(place)?, worker.0.get(place)?);
                 Some(OldWorkerChain { parts, worker })
             });
             chains.push(chain.worker_chain(old, &self.assembly.answers, rng)?);
         }
-        Ok(WorkerChains::from(chains))
+        Ok(WorkerChains(chains))
     }
 
     /// Takes what chains and callers share with `old` into use. From now on it is the assembly.

@@ -37,7 +37,7 @@ const OWN_CALLS_MAX: u32 = 16;
 
 /// What one worker reaches the upstreams of all chains with, in the order of the proxy's chains.
 #[derive(Debug)]
-pub struct WorkerChains(Vec<WorkerChain>);
+pub struct WorkerChains(pub Vec<WorkerChain>);
 
 /// One chain, as one worker reaches it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -70,17 +70,6 @@ impl WorkerChains {
     /// One for each chain, in the order of the chains.
     pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
         Self(chains.into_iter().map(WorkerChain::new).collect())
-    }
-
-    /// The chains, in their order.
-    pub fn chains(&self) -> &[WorkerChain] {
-        &self.0
-    }
-}
-
-impl From<Vec<WorkerChain>> for WorkerChains {
-    fn from(chains: Vec<WorkerChain>) -> Self {
-        Self(chains)
     }
 }
 

@@ -233,16 +233,9 @@ pub struct VoidStatus {
     pub ms_ago: u64,
     /// The upstream that gave it.
     pub upstream: String,
-    /// The method of the call.
-    pub method: &'static str,
-    /// The params as they were sent, cut short.
-    pub params: String,
-    /// What is wrong with it, as `docs/verify.md` calls it.
-    pub check: &'static str,
-    /// And in words.
-    pub detail: String,
-    /// The beginning of the result.
-    pub answer: String,
+    /// The call, what is wrong with its answer, and the beginning of that.
+    #[serde(flatten)]
+    evidence: Evidence,
 }
 
 /// A head that was taken back.
@@ -575,11 +568,7 @@ fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
         Some(VoidStatus {
             ms_ago: whole_millis(now.saturating_duration_since(evidence.at)),
             upstream: upstream.identity().id.to_string(),
-            method: evidence.method,
-            params: evidence.params,
-            check: evidence.check,
-            detail: evidence.detail,
-            answer: evidence.answer,
+            evidence,
         })
     };
     shown.unwrap_or_default().into_iter().rev().filter_map(status).collect()

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_upstream::{Slot, Upstream};
 
@@ -41,15 +42,22 @@ pub(crate) enum InspectionOutcome {
 wellhead_word::words!(InspectionOutcome);
 
 /// A void answer, as an operator sees it: without secrets, cut short.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Evidence {
+    #[serde(skip)]
     pub(crate) at: Instant,
+    #[serde(skip)]
     pub(crate) slot: Slot,
-    pub(crate) method: &'static str,
-    pub(crate) params: String,
-    pub(crate) check: &'static str,
-    pub(crate) detail: String,
-    pub(crate) answer: String,
+    /// The method of the call.
+    method: &'static str,
+    /// The params as they were sent.
+    params: String,
+    /// What is wrong with it, as `docs/verify.md` calls it.
+    check: &'static str,
+    /// And in words.
+    detail: String,
+    /// The beginning of the result.
+    answer: String,
 }
 
 /// Void answers by upstream, method and check.
