@@ -30,6 +30,11 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    /// How many blocks are searched.
+    pub(crate) fn blocks(&self) -> u64 {
+        (self.to - self.from).saturating_add(1)
+    }
+
     /// Whether a search for `other` takes at least as many calls.
     fn is_within(&self, other: &Self) -> bool {
         self.digest == other.digest

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Failure, Job, Trail, now};
-use wellhead_transport::{Ceiling, Rest};
-use wellhead_upstream::Slot;
+use wellhead_transport::Ceiling;
+use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
@@ -26,7 +26,7 @@ use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::state::hopeless::Subject;
 use crate::state::parts::Stuck;
-use crate::steps::search::division::{Division, Range};
+use crate::steps::search::division::Division;
 pub(crate) use crate::steps::search::under_way::hold;
 use crate::steps::search::under_way::{Ended, Search};
 
@@ -37,91 +37,43 @@ fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
     hold(bytes, answers, || pieces.concat().into())
 }
 
-/// A search in parts, and what it comes to.
+/// A search in parts that is divided like this at first, and what it comes to.
 pub(crate) async fn in_parts(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
-    division: Division,
+    Division { range, size }: Division,
     mut trail: Trail,
 ) -> CallResult {
-    match search(request, job, subject, division, &mut trail).await {
-        Searched::Found { list, slot, is_doubtful, warns } => {
-            if warns {
-                request.warn_of_logs();
-            }
-            CallResult::Result { result: list, rest: None, slot, trail, is_doubtful }
-        }
-        Searched::Flows(rest, slot) => {
-            let (result, rest) = (Bytes::new(), Some(rest));
-            CallResult::Result { result, rest, slot, trail, is_doubtful: false }
-        }
-        Searched::Error(error, slot) => CallResult::Error { error, slot, trail },
-        Searched::Failed(failure) => {
-            CallResult::failed(request.chain, failure, trail, subject.ask.eligible)
-        }
-        Searched::Refused(refusal) => {
-            CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail }
-        }
-    }
-}
-
-/// How a search in parts ended.
-enum Searched {
-    /// The list; this upstream gave the last part, if one was asked.
-    Found {
-        list: Bytes,
-        slot: Option<Slot>,
-        /// See [`crate::steps::empty_logs::SearchOutcome`]; of any part.
-        is_doubtful: bool,
-        warns: bool,
-    },
-    /// The list as it is found, and the end of its envelope.
-    Flows(Box<dyn Rest>, Option<Slot>),
-    /// An upstream's error about the search itself.
-    Error(Bytes, Slot),
-    /// A part could not be had.
-    Failed(Failure),
-    /// It cannot be made in parts.
-    Refused(Refusal),
-}
-
-/// Searches in parts that are divided like this at first. Adds what was tried to `trail`.
-async fn search(
-    request: &RequestContext<'_>,
-    job: &Job<'_>,
-    subject: BlockAsk<'_>,
-    Division { range, size }: Division,
-    trail: &mut Trail,
-) -> Searched {
-    let range = request.chain.heads.look(|view| range.up_to_head(view));
-    let calls_max = u32::try_from(request.chain.search.calls_max).unwrap_or(u32::MAX);
+    let (chain, eligible) = (request.chain, subject.ask.eligible);
+    let range = chain.heads.look(|view| range.up_to_head(view));
+    let calls_max = u32::try_from(chain.search.calls_max).unwrap_or(u32::MAX);
     let made = u32::try_from(trail.exchanges()).unwrap_or(u32::MAX);
     let allowance = request.allowance().part(calls_max, made);
     let what = Subject {
         digest: if range.is_hash { 0 } else { subject.ask.filter.digest },
         from: range.from,
         to: range.to,
-        eligible: subject.ask.eligible,
+        eligible,
     };
-    if let Some(why) = request.chain.hopeless.find(&what, now()) {
-        return stuck(request, range, why, false);
+    if let Some(why) = chain.hopeless.find(&what, now()) {
+        return stuck(request, what, why, false, trail);
     }
     let is_of_request = allowance.is_bound_by_whole();
     let mut search = match Search::new(request, job, subject, Division { range, size }, allowance) {
         Ok(search) => search,
-        Err(why) => return stuck(request, range, why, is_of_request),
+        Err(why) => return stuck(request, what, why, is_of_request, trail),
     };
-    let whole_max = request.chain.bounds.whole_bytes_max;
     let ended = loop {
-        let is_long = search.parts.held() > whole_max && search.parts.is_begun();
+        let is_long = search.parts.held() > chain.bounds.whole_bytes_max && search.parts.is_begun();
         if let Some(client) = job.flows_to.filter(|_| is_long)
             // Where no place is left it is held, as long as it may be.
             && let Some(place) = request.worker.search_flows().enter(client, now())
         {
             trail.append(std::mem::take(&mut search.trail));
-            let last = search.last;
-            return Searched::Flows(stream::flowing(search, place), last);
+            let (result, slot) = (Bytes::new(), search.last);
+            let rest = Some(stream::flowing(search, place));
+            return CallResult::Result { result, rest, slot, trail, is_doubtful: false };
         }
         match search.step().await {
             Ok(true) => {}
@@ -131,49 +83,66 @@ async fn search(
     };
     trail.append(std::mem::take(&mut search.trail));
     match ended {
-        None => complete(request, search),
-        Some(Ended::Error(error, slot)) => Searched::Error(error, slot),
-        Some(Ended::Failed(failure)) => Searched::Failed(failure),
-        Some(Ended::Filter(refusal)) => Searched::Refused(refusal),
-        Some(Ended::Stuck(Stuck::NoRoom)) => Searched::Failed(Failure::NoRoom),
-        Some(Ended::Stuck(why)) => give_up(request, range, what, &search, why),
+        None => complete(request, search, eligible, trail),
+        Some(Ended::Error(error, slot)) => CallResult::Error { error, slot, trail },
+        Some(Ended::Failed(failure)) => CallResult::failed(chain, failure, trail, eligible),
+        Some(Ended::Refused(refusal)) => {
+            CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail }
+        }
+        Some(Ended::Stuck(Stuck::NoRoom)) => {
+            CallResult::failed(chain, Failure::NoRoom, trail, eligible)
+        }
+        Some(Ended::Stuck(why)) => give_up(request, what, &search, why, trail),
     }
 }
 
 /// A search that got stuck under way. Where that is for its size, it is remembered as hopeless.
 fn give_up(
     request: &RequestContext<'_>,
-    range: Range,
     what: Subject,
     search: &Search,
     why: Stuck,
-) -> Searched {
+    trail: Trail,
+) -> CallResult {
     let is_of_request = search.allowance().is_bound_by_whole();
     if matches!(why, Stuck::TooManyCalls { .. }) && search.parts.was_refused() && !is_of_request {
         request.chain.hopeless.note(what, why, now());
     }
-    stuck(request, range, why, is_of_request)
+    stuck(request, what, why, is_of_request, trail)
 }
 
-/// A search over `range` that cannot be made in parts; where too many calls are what it would
-/// need, they may be those of the whole request.
-fn stuck(request: &RequestContext<'_>, range: Range, why: Stuck, is_of_request: bool) -> Searched {
-    match (why, is_of_request) {
-        (Stuck::TooManyCalls { .. }, true) => {
-            Searched::Failed(Failure::CallsSpent { max: request.allowance().max() })
-        }
-        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, request.chain.search)),
+/// A search that cannot be made in parts; where too many calls are what it would need, they may be
+/// those of the whole request.
+fn stuck(
+    request: &RequestContext<'_>,
+    what: Subject,
+    why: Stuck,
+    is_of_request: bool,
+    trail: Trail,
+) -> CallResult {
+    let chain = request.chain;
+    if let (Stuck::TooManyCalls { .. }, true) = (why, is_of_request) {
+        let failure = Failure::CallsSpent { max: request.allowance().max() };
+        return CallResult::failed(chain, failure, trail, what.eligible);
     }
+    let refusal = Refusal::too_wide(what.blocks(), why, chain.search);
+    CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail }
 }
 
 /// The list of a search all of whose parts were found.
-fn complete(request: &RequestContext<'_>, mut search: Search) -> Searched {
+fn complete(
+    request: &RequestContext<'_>,
+    mut search: Search,
+    eligible: UpstreamSet,
+    trail: Trail,
+) -> CallResult {
     debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
-    match whole(&search.parts.take(), request.answers()) {
-        Some(list) => {
-            let Search { last: slot, is_doubtful, warns, .. } = search;
-            Searched::Found { list, slot, is_doubtful, warns }
-        }
-        None => Searched::Failed(Failure::NoRoom),
+    let Some(result) = whole(&search.parts.take(), request.answers()) else {
+        return CallResult::failed(request.chain, Failure::NoRoom, trail, eligible);
+    };
+    let Search { last: slot, is_doubtful, warns, .. } = search;
+    if warns {
+        request.warn_of_logs();
     }
+    CallResult::Result { result, rest: None, slot, trail, is_doubtful }
 }

@@ -86,7 +86,7 @@ async fn cut(search: Search, ended: Ended, client: &Sender<Piece>) {
             format!("{} refused a part", chain.roster.upstream(slot).identity().id)
         }
         Ended::Failed(failure) => format!("{failure:?}"),
-        Ended::Filter(refusal) => refusal.message,
+        Ended::Refused(refusal) => refusal.message,
         Ended::Stuck(stuck) => format!("{stuck:?}"),
     };
     tracing::warn!(

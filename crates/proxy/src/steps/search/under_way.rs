@@ -50,7 +50,7 @@ pub(crate) enum Ended {
     Error(Bytes, Slot),
     Failed(Failure),
     /// A filter that has no two addresses is refused for its size.
-    Filter(Refusal),
+    Refused(Refusal),
     Stuck(Stuck),
 }
 
@@ -287,7 +287,7 @@ impl Search {
                     Err(Stuck::OneAddress) if let Ok(served) = &result => {
                         let Errand { chain, filter, .. } = &*self.errand;
                         let refusal = Refusal::filter_too_large(chain, served, *filter);
-                        return Err(Ended::Filter(refusal));
+                        return Err(Ended::Refused(refusal));
                     }
                     settled => settled,
                 }
