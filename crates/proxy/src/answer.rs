@@ -11,7 +11,7 @@ use bytes::Bytes;
 use wellhead_access::{LimitDenied, RightDenied, SendingPlaces, mask_keys};
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_eth::Access;
-use wellhead_jsonrpc::write;
+use wellhead_jsonrpc::{ParseError, write};
 use wellhead_route::{NotServed, Roster};
 use wellhead_transport::Rest;
 use wellhead_upstream::{Condition, Upstream, UpstreamSet, VerdictClass};
@@ -152,6 +152,22 @@ impl Refusal {
             }
         };
         Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    /// The body holds no calls.
+    pub(crate) fn unreadable(error: &ParseError) -> Self {
+        debug_assert!(matches!(error.code(), PARSE_ERROR | INVALID_REQUEST));
+        let which = match error {
+            ParseError::BatchTooLarge { .. } => {
+                ", the most that the setting `limits.batch_items` allows"
+            }
+            ParseError::Empty
+            | ParseError::NotJson { .. }
+            | ParseError::TooDeep { .. }
+            | ParseError::EmptyBatch
+            | ParseError::TooLarge => "",
+        };
+        Self::new(200, error.code(), format!("{error}{which}"))
     }
 
     /// The query of the request selects upstreams in a way that is not understood.

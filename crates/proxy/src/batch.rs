@@ -37,7 +37,7 @@ use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, Verdi
 
 use crate::answer::{Answer, Refusal};
 use crate::blocks::is_ahead;
-use crate::call::handle_and_count;
+use crate::call::{Report, handle_and_count, refuse_and_count};
 use crate::line::{InBatch, Line, Methods};
 use crate::request::context::RequestContext;
 use crate::request::pin::{MethodCall, PinnedCall, PinnedParams};
@@ -198,10 +198,7 @@ impl<'a> Pile<'a> {
     /// Counts the reply; a refusal takes its place when there is no room for it. Those of one exchange
     /// may be counted already, together.
     fn add(&self, reply: &mut Reply, is_counted: bool) {
-        let more = match reply {
-            Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
-            Reply::Refused(_) => 0,
-        };
+        let more = reply.bytes();
         let mut state = self.state.lock();
         let bytes = state.bytes + more;
         // What is longer than a step was read below the ceiling of the batch.
@@ -256,7 +253,7 @@ impl<'a> Replies<'a> {
                 found: item.is_cached.then_some(CacheResult::Hit),
                 slot: item.slot,
                 credits_out: item.credits_out,
-                bytes_out: item.reply.as_ref().map_or(0, charge::reply_bytes),
+                bytes_out: item.reply.as_ref().map_or(0, Reply::bytes),
             });
         }
         self.sums.add(&item);
@@ -275,9 +272,8 @@ impl<'a> Replies<'a> {
             };
             let row = MethodTable::standard().row(call.method());
             let charge = charge::charge(request, row, call).await.unwrap_or_else(|refusal| {
-                let took = now().saturating_duration_since(request.ctx.received_at);
-                request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
-                self.put(ItemResult::refused(place, refusal));
+                let (Report { reply, outcome, .. }, _) = refuse_and_count(request, row, refusal);
+                self.put(ItemResult::new(place, Some(reply), outcome));
                 ChargedCall::default()
             });
             self.charges.push(charge);

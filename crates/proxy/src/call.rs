@@ -52,6 +52,36 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// What came of a call, and what else was noted of it.
+    fn of(row: &'static MethodRow, call_result: CallResult, noted: Noted) -> Self {
+        let report = move |reply, outcome, slot, trail| Self {
+            noted,
+            row,
+            reply,
+            outcome,
+            slot,
+            trail,
+            status: 200,
+            retry_after: None,
+        };
+        match call_result {
+            CallResult::Result { result, rest: None, slot, trail, .. } => {
+                report(Reply::Result(result), CallOutcome::Answered, slot, trail)
+            }
+            CallResult::Result { result, rest: Some(rest), slot, trail, .. } => {
+                report(Reply::Flowing(result, rest), CallOutcome::Answered, slot, trail)
+            }
+            CallResult::Error { error, slot, trail } => {
+                report(Reply::Error(error), CallOutcome::UpstreamError, Some(slot), trail)
+            }
+            CallResult::Refused { refusal, outcome, trail } => {
+                let (status, retry_after) = (refusal.status, refusal.retry_after);
+                let reply = Reply::Refused(refusal);
+                Self { status, retry_after, ..report(reply, outcome, None, trail) }
+            }
+        }
+    }
+
     /// What its trace is told of it, which ran from `began` to `ended`. Takes the trail with it.
     pub(crate) fn take_traced(
         &mut self,
@@ -128,17 +158,7 @@ pub(crate) fn refuse_and_count(
 ) -> (Report, Duration) {
     let took = now().saturating_duration_since(request.ctx.received_at);
     request.chain.counts().observe(row, CallOutcome::Refused, took, &[]);
-    let report = Report {
-        row,
-        outcome: CallOutcome::Refused,
-        slot: None,
-        trail: Trail::default(),
-        noted: Noted::default(),
-        status: refusal.status,
-        retry_after: refusal.retry_after,
-        reply: Reply::Refused(refusal),
-    };
-    (report, took)
+    (Report::of(row, CallResult::refused(refusal), Noted::default()), took)
 }
 
 /// Answers one call.
@@ -160,32 +180,7 @@ async fn report_call(
     } else {
         handle_call(request, job, began, &mut noted).await
     };
-    let report = move |reply, outcome, slot, trail| Report {
-        noted,
-        row,
-        reply,
-        outcome,
-        slot,
-        trail,
-        status: 200,
-        retry_after: None,
-    };
-    match call_result {
-        CallResult::Result { result, rest: None, slot, trail, .. } => {
-            report(Reply::Result(result), CallOutcome::Answered, slot, trail)
-        }
-        CallResult::Result { result, rest: Some(rest), slot, trail, .. } => {
-            report(Reply::Flowing(result, rest), CallOutcome::Answered, slot, trail)
-        }
-        CallResult::Error { error, slot, trail } => {
-            report(Reply::Error(error), CallOutcome::UpstreamError, Some(slot), trail)
-        }
-        CallResult::Refused { refusal, outcome, trail } => {
-            let (status, retry_after) = (refusal.status, refusal.retry_after);
-            let reply = Reply::Refused(refusal);
-            Report { status, retry_after, ..report(reply, outcome, None, trail) }
-        }
-    }
+    Report::of(row, call_result, noted)
 }
 
 /// The result of a read that no client asked for; `None` when there is none.

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use wellhead_access::{LimitDenied, SendingPlaces};
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodTable};
-use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse, write};
+use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse};
 use wellhead_telemetry::Histogram;
 use wellhead_transport::Ceiling;
 
-use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
+use crate::answer::{Answer, Refusal};
 use crate::batch;
 use crate::call::{Report, handle_and_count, read_for_itself, refuse_and_count};
 use crate::line::{Closing, Line, RequestLog, method_of};
@@ -205,8 +205,8 @@ impl Proxy {
         // Made here, so that the future does not hold what it is made of beside it.
         let log =
             RequestLog { lines: &self.lines, tracer: self.tracer.as_deref(), is_cut: &self.is_cut };
-        let mut closing = Closing::new(ctx, target, &body, self.settings, log)
-            .over_websocket(subscriber.is_some());
+        let is_websocket = subscriber.is_some();
+        let mut closing = Closing::new(ctx, target, &body, self.settings, log, is_websocket);
         async move {
             let (answer, line) =
                 self.journey(worker, subscriber, target, &body, &mut closing).await;
@@ -217,7 +217,8 @@ impl Proxy {
     }
 
     fn reject(&self, refusal: &Refusal, body: &Bytes, received_at: Instant) -> (Answer, Line) {
-        (refused(refusal, body, self.settings.limits), Line::rejected(received_at))
+        let limits = self.settings.limits;
+        (refused(refusal, &parse(body, limits), body, limits), Line::rejected(received_at))
     }
 
     async fn journey<'a>(
@@ -230,18 +231,20 @@ impl Proxy {
     ) -> (Answer, Line) {
         let (received_at, Settings { limits, total, .. }) =
             (closing.ctx.received_at, self.settings);
-        let index = match self.index(target.chain) {
-            Ok(index) => index,
+        let (chain, WorkerChain { upstreams, .. }) = match self.reach(worker, target.chain) {
+            Ok(reached) => reached,
             Err(refusal) => return self.reject(&refusal, body, received_at),
         };
-        let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
         closing.leads_to(chain, upstreams);
         if let Err(refusal) = admit(chain, target, &mut closing.ctx) {
             return self.reject(&refusal, body, received_at);
         }
         let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => return (unreadable(&error, body, limits), Line::rejected(received_at)),
+            Err(error) => {
+                let (refusal, packet) = (Refusal::unreadable(&error), Err(error));
+                return (refused(&refusal, &packet, body, limits), Line::rejected(received_at));
+            }
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
@@ -286,6 +289,16 @@ impl Proxy {
         })
     }
 
+    /// The chain that a client calls so, and how this worker reaches it.
+    fn reach<'a>(
+        &'a self,
+        worker: &'a WorkerChains,
+        named: Option<&str>,
+    ) -> Result<(&'a Arc<ServedChain>, &'a WorkerChain), Refusal> {
+        let ChainIndex(place) = self.index(named)?;
+        Ok((&self.chains[place], &worker.0[place]))
+    }
+
     /// The answers that are kept; all chains that keep any keep them in one place.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.chains().iter().find_map(|chain| Some(&**chain.cache()?))
@@ -303,9 +316,8 @@ impl Proxy {
         worker: &WorkerChains,
         chain: Option<&str>,
     ) -> Option<Subscriber> {
-        let index = self.index(chain).ok()?;
-        let hubs = worker.0[index.0].hubs.clone();
-        Some(Subscriber::new(Arc::clone(&self.chains[index.0]), hubs))
+        let (chain, WorkerChain { hubs, .. }) = self.reach(worker, chain).ok()?;
+        Some(Subscriber::new(Arc::clone(chain), hubs.clone()))
     }
 
     /// Makes a read that no client asked for, as if one did; `None` when it fails, or when the chain is no longer
@@ -317,11 +329,10 @@ impl Proxy {
         method: &'static str,
         params: &[u8],
     ) -> Option<Bytes> {
-        let index = self.index(Some(chain)).ok()?;
+        let (chain, WorkerChain { upstreams, .. }) = self.reach(worker, Some(chain)).ok()?;
         // No client has this address, so that no client is taken to have seen what is read here.
         let ctx = Ctx::of_address(Ipv4Addr::UNSPECIFIED.into(), now());
         let progress = Progress::new(Allowance::new(OWN_CALLS_MAX));
-        let (chain, upstreams) = (&self.chains[index.0], &worker.0[index.0].upstreams);
         let total = self.settings.total;
         let request = RequestContext::new(chain, upstreams, &ctx, None, total, &progress);
         read_for_itself(&request, method, params).await
@@ -374,7 +385,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
                 found: report.noted.found,
                 slot: report.slot,
                 credits_out: charge::credits_out(request.chain, row, &report.trail),
-                bytes_out: charge::reply_bytes(&report.reply),
+                bytes_out: report.reply.bytes(),
             });
             (report, took, charge)
         }
@@ -431,9 +442,14 @@ fn source(report: &Report) -> Option<Arc<str>> {
 
 /// Refuses the whole body, under the caller's id where it has one. To a batch with a list, as a
 /// program that sent one looks for its answers there.
-fn refused(refusal: &Refusal, body: &Bytes, limits: ParseLimits) -> Answer {
+fn refused(
+    refusal: &Refusal,
+    packet: &Result<Packet, ParseError>,
+    body: &Bytes,
+    limits: ParseLimits,
+) -> Answer {
     let mut out = Vec::new();
-    match parse(body, limits) {
+    match packet {
         Ok(Packet::Single(Ok(call))) => refusal.write(&mut out, call.id()),
         Ok(Packet::Single(Err(malformed))) => refusal.write(&mut out, malformed.id.as_deref()),
         Ok(Packet::Batch(_)) | Err(ParseError::BatchTooLarge { .. }) => {
@@ -451,26 +467,4 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: ParseLimits) -> Answer {
         rate_limit: refusal.limit.clone(),
         ..Answer::default()
     }
-}
-
-fn unreadable(error: &ParseError, body: &Bytes, limits: ParseLimits) -> Answer {
-    let code = error.code();
-    debug_assert!(code == PARSE_ERROR || code == INVALID_REQUEST);
-    let mut out = Vec::new();
-    match error {
-        // As geth does.
-        ParseError::BatchTooLarge { .. } => {
-            let message = format!("{error}, the most that the setting `limits.batch_items` allows");
-            let id = first_id(body, limits);
-            out.push(b'[');
-            write::error(&mut out, id.as_deref(), code, &message, None);
-            out.push(b']');
-        }
-        ParseError::Empty
-        | ParseError::NotJson { .. }
-        | ParseError::TooDeep { .. }
-        | ParseError::EmptyBatch
-        | ParseError::TooLarge => write::error(&mut out, None, code, &error.to_string(), None),
-    }
-    Answer { status: 200, body: vec![out.into()], ..Answer::default() }
 }

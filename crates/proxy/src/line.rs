@@ -153,6 +153,7 @@ impl<'a> Closing<'a> {
         body: &Bytes,
         Settings { log_requests: is_told, upstream_calls, .. }: Settings,
         log: RequestLog<'a>,
+        is_websocket: bool,
     ) -> Self {
         let progress =
             Progress::new(Allowance::new(upstream_calls)).from_client(Some(ctx.tenant()));
@@ -162,19 +163,13 @@ impl<'a> Closing<'a> {
             bytes_in: body.len(),
             chain: None,
             trace: None,
-            is_websocket: false,
+            is_websocket,
             method: None,
             progress,
             is_told,
             is_done: false,
             log,
         }
-    }
-
-    /// As a message over WebSocket, if it is one.
-    pub(crate) fn over_websocket(mut self, is_websocket: bool) -> Self {
-        self.is_websocket = is_websocket;
-        self
     }
 
     /// Notes which chain the path led to, and begins the trace.

@@ -55,6 +55,14 @@ impl Reply {
         }
     }
 
+    /// Bytes of an upstream, its envelope and what flows apart.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Result(bytes) | Self::Error(bytes) | Self::Flowing(bytes, _) => bytes.len(),
+            Self::Refused(_) => 0,
+        }
+    }
+
     /// Whether these are our own words.
     pub(crate) fn is_refused(&self) -> bool {
         match self {

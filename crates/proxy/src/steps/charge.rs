@@ -20,7 +20,6 @@ use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
-use crate::request::reply::Reply;
 use crate::state::access::AccessTerms;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome};
@@ -333,13 +332,5 @@ impl Payer<'_> {
         let (grant, chain, method) = (&*self.caller.grant, &self.chain.name.name, row.name);
         let record = UsageRecord { grant, chain, method, source, outcome, amounts };
         usage.record(&record, self.terms.minute());
-    }
-}
-
-/// Bytes of a reply, its envelope and what flows apart.
-pub(crate) fn reply_bytes(reply: &Reply) -> usize {
-    match reply {
-        Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
-        Reply::Refused(_) => 0,
     }
 }
