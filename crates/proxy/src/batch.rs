@@ -594,11 +594,6 @@ fn trace_item(
     }
 }
 
-/// The request may make no more upstream calls.
-fn unpaid_for(request: &RequestContext<'_>, place: usize) -> ItemResult {
-    ItemResult::refused(place, Refusal::calls_spent(request.allowance().max()))
-}
-
 /// One exchange for all members; those that it does not settle go alone.
 async fn together(
     request: &RequestContext<'_>,
@@ -613,7 +608,8 @@ async fn together(
     }
     let paid = request.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
     let unpaid = members.split_off(paid as usize);
-    let settled = unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
+    let refusal = || Refusal::calls_spent(request.allowance().max());
+    let settled = unpaid.iter().map(|it| ItemResult::refused(it.place, refusal())).collect();
     let mut performed = Performed { settled, alone: Vec::new() };
     if members.is_empty() {
         return performed;

@@ -376,24 +376,20 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     // The client of a notification reads no answer, so none is streamed.
     let may_stream = request.ctx.may_stream && !silent;
     let row = MethodTable::standard().row(call.method());
-    let (mut report, took, mut charge) = match charge::charge(request, row, call).await {
-        Ok(mut charge) => {
-            let (report, took) =
-                handle_and_count(request, call, request.ctx.received_at, may_stream).await;
-            charge.settle(CallEnd {
-                outcome: report.outcome,
-                found: report.noted.found,
-                slot: report.slot,
-                credits_out: charge::credits_out(request.chain, row, &report.trail),
-                bytes_out: report.reply.bytes(),
-            });
-            (report, took, charge)
+    let (mut charge, (mut report, took)) = match charge::charge(request, row, call).await {
+        Ok(charge) => {
+            let began = request.ctx.received_at;
+            (charge, handle_and_count(request, call, began, may_stream).await)
         }
-        Err(refusal) => {
-            let (report, took) = refuse_and_count(request, row, refusal);
-            (report, took, ChargedCall::default())
-        }
+        Err(refusal) => (ChargedCall::default(), refuse_and_count(request, row, refusal)),
     };
+    charge.settle(CallEnd {
+        outcome: report.outcome,
+        found: report.noted.found,
+        slot: report.slot,
+        credits_out: charge::credits_out(request.chain, row, &report.trail),
+        bytes_out: report.reply.bytes(),
+    });
     let attempts = u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX);
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);

@@ -273,15 +273,16 @@ async fn second(
         .ok()
         .filter(|served| served.class == VerdictClass::Answer && is_fit(served.slot));
     match heard {
-        // One that says nothing twice is still one.
-        Some(Served { slot, payload: Payload::Result(ref result), .. })
-            if is_empty(result) && slot != doubt.slot =>
+        Some(found)
+            if let Payload::Result(list) = &found.payload
+                && !is_empty(list) =>
         {
-            SearchOutcome::certain(first)
-        }
-        Some(found @ Served { payload: Payload::Result(_), .. }) if !found_nothing(&found) => {
             note(chain, doubt.slot, found.slot);
             first.result = Ok(found);
+            SearchOutcome::certain(first)
+        }
+        // One that says nothing twice is still one.
+        Some(Served { slot, payload: Payload::Result(_), .. }) if slot != doubt.slot => {
             SearchOutcome::certain(first)
         }
         Some(_) | None => SearchOutcome::unconfirmed(chain, first, doubt),
@@ -336,10 +337,6 @@ async fn plan_second<'a>(
     let itself = PlanRequest { eligible: itself, ..*ask };
     let plan = plan_now(chain, worker, &itself);
     Some(SecondOpinion { ask: itself, plan, bounds })
-}
-
-fn found_nothing(served: &Served) -> bool {
-    matches!(&served.payload, Payload::Result(result) if is_empty(result))
 }
 
 fn plan_now(chain: &ServedChain, worker: &WorkerUpstreams, ask: &PlanRequest<'_>) -> Plan {
