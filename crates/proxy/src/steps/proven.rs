@@ -22,8 +22,6 @@ use wellhead_verify::{Filter, LogProof, prove_logs};
 use crate::state::chain::ServedChain;
 use crate::state::verify::Verifier;
 
-/// The method whose answers are proven.
-const LOGS: &str = "eth_getLogs";
 const HEADER: &str = "eth_getBlockByHash";
 const RECEIPTS: &str = "eth_getBlockReceipts";
 /// The answer waits this long for its proof.
@@ -31,8 +29,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// A filter with more names fits nearly every bloom: its receipts are asked for at once.
 const NAMES_MAX: usize = 256;
 
-/// The outcome of a search for logs, with those of the block's receipts where it lacked some.
-/// Costs a comparison for all other calls. Cancel-safe.
+/// The outcome of a search for logs, with those of the block's receipts where it lacked some. Cancel-safe.
 pub(crate) async fn proven(
     chain: &ServedChain,
     worker: &WorkerUpstreams,
@@ -40,9 +37,6 @@ pub(crate) async fn proven(
     block: &BlockRef,
     mut outcome: Outcome,
 ) -> Outcome {
-    if job.row.name != LOGS {
-        return outcome;
-    }
     let Some(verifier) = chain.verifier.as_ref().filter(|it| it.proves_logs(job.row)) else {
         return outcome;
     };
