@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use wellhead_subscribe::{Cursor, Lagged, Notification, RingReader, SyncState, SyncingJournal};
+use wellhead_subscribe::{Cursor, Notification, RingReader, SyncState, SyncingJournal};
 use wellhead_watch::Relays;
 
 use crate::state::relays::{ChainRelays, RelayTicket};
@@ -115,17 +115,12 @@ impl SyncingTicket {
     /// The next notification. What the reader missed is passed over: only the newest state counts.
     fn next(&mut self) -> Option<Notification> {
         let view = self.streams.syncing_reader.load();
-        let next = |cursor| match view.since(cursor) {
-            Ok(mut events) => Ok(events.next().map(|(_, notification)| notification.clone())),
-            Err(lagged) => Err(lagged),
-        };
-        let found = next(self.cursor).or_else(|_lagged: Lagged| {
+        if view.since(self.cursor).is_err() {
             self.cursor = view.newest();
-            next(self.cursor)
-        });
-        let found = found.ok().flatten()?;
+        }
+        let (_, found) = view.since(self.cursor).ok()?.next()?;
         self.cursor = self.cursor.next();
-        Some(found)
+        Some(found.clone())
     }
 }
 

@@ -78,6 +78,8 @@ struct Subscription {
     /// The journal is written while this is held.
     _demanded: Demanded,
     cursor: Cursor,
+    /// What belongs to the event at the cursor was told up to here, or is not told: logs, or transactions.
+    told: usize,
     /// Where it began: it was not told of a block that was added before.
     since: Cursor,
     /// The client was told the id, so that it can be told what the id stands for.
@@ -94,8 +96,6 @@ pub(crate) enum SubscriptionKind {
         /// Those with equal criteria.
         group: GroupId,
         _held: HeldCriteria,
-        /// Logs of the event at the cursor that were told.
-        told: usize,
     },
     /// `transactionReceipts`.
     Receipts {
@@ -108,8 +108,6 @@ pub(crate) enum SubscriptionKind {
     Mined {
         /// Which of them, and how.
         criteria: MinedCriteria,
-        /// Transactions of the event at the cursor up to here were told, or are not.
-        told: usize,
         /// They are fetched while this is held.
         _held: HeldCriteria,
     },
@@ -135,7 +133,7 @@ struct StreamSubscription {
 
 /// A step over one event of the journal.
 enum SubscriptionStep {
-    /// This, which is the part of the block before the place `told`.
+    /// This, which belongs to the event before the place `told`; zero where nothing of the event can follow.
     Tell { event: SubscriberEvent, told: usize },
     /// The event means nothing here, and is passed.
     Passed,
@@ -243,6 +241,7 @@ impl Subscriber {
             kind,
             _demanded: demanded,
             cursor,
+            told: 0,
             since: cursor,
             is_active: false,
         });
@@ -477,40 +476,26 @@ impl Subscription {
                 Some(block) => self.tell(block.header().notification(), 0),
                 None => SubscriptionStep::Passed,
             },
-            SubscriptionKind::Logs { group, told, .. } => {
-                self.tell_log(event, *group, *told, subscriptions)
-            }
+            SubscriptionKind::Logs { group, .. } => self.tell_log(event, *group, subscriptions),
             SubscriptionKind::Receipts { criteria, .. } => self.tell_receipts(event, criteria),
-            SubscriptionKind::Mined { criteria, told, .. } => {
-                self.tell_transaction(event, criteria, *told)
-            }
+            SubscriptionKind::Mined { criteria, .. } => self.tell_transaction(event, criteria),
         });
-        match (&step, &mut self.kind) {
-            (SubscriptionStep::Awaits, _) => {}
-            (
-                SubscriptionStep::Tell { told: next, .. },
-                SubscriptionKind::Logs { told, .. } | SubscriptionKind::Mined { told, .. },
-            ) => *told = *next,
-            (
-                SubscriptionStep::Passed,
-                SubscriptionKind::Logs { told, .. } | SubscriptionKind::Mined { told, .. },
-            ) => {
-                *told = 0;
-                self.cursor = self.cursor.next();
-            }
-            (_, SubscriptionKind::Heads | SubscriptionKind::Receipts { .. }) => {
+        match &step {
+            SubscriptionStep::Awaits => {}
+            SubscriptionStep::Tell { told: told @ 1.., .. } => self.told = *told,
+            SubscriptionStep::Tell { .. } | SubscriptionStep::Passed => {
+                self.told = 0;
                 self.cursor = self.cursor.next();
             }
         }
         step
     }
 
-    /// The log behind the first `told` ones of an event.
+    /// The log of an event behind those that were told.
     fn tell_log(
         &self,
         event: &ChainEvent,
         group: GroupId,
-        told: usize,
         subscriptions: &ChainSubscriptions,
     ) -> SubscriptionStep {
         let (block, is_removed) = match event {
@@ -527,12 +512,14 @@ impl Subscription {
         }
         // Nothing may be passed over in silence.
         let Some(matches) = subscriptions.matches_of(block) else {
-            return SubscriptionStep::Tell { event: SubscriberEvent::TooSlow, told };
+            return SubscriptionStep::Tell { event: SubscriberEvent::TooSlow, told: self.told + 1 };
         };
-        match matches.of(group).nth(told) {
+        match matches.of(group).nth(self.told) {
             None => SubscriptionStep::Passed,
-            Some(place) if is_removed => self.tell(&logs.removed_notification(place), told + 1),
-            Some(place) => self.tell(&logs.notification(place), told + 1),
+            Some(place) if is_removed => {
+                self.tell(&logs.removed_notification(place), self.told + 1)
+            }
+            Some(place) => self.tell(&logs.notification(place), self.told + 1),
         }
     }
 
@@ -549,14 +536,9 @@ impl Subscription {
         }
     }
 
-    /// The transaction of an event that matches next, from the place `told` on. Those of a block that was
+    /// The transaction of an event that matches next, behind those that were told. Those of a block that was
     /// taken back are told again where the client wants that and was told them.
-    fn tell_transaction(
-        &self,
-        event: &ChainEvent,
-        criteria: &MinedCriteria,
-        told: usize,
-    ) -> SubscriptionStep {
+    fn tell_transaction(&self, event: &ChainEvent, criteria: &MinedCriteria) -> SubscriptionStep {
         let (block, is_removed) = match event {
             ChainEvent::Began(_) => return SubscriptionStep::Passed,
             ChainEvent::Added(block) => (block, false),
@@ -569,7 +551,7 @@ impl Subscription {
         match block.transactions() {
             None => SubscriptionStep::Awaits,
             Some(PartState::Unneeded) => SubscriptionStep::Passed,
-            Some(PartState::Known(all)) => match all.next_match(criteria, told) {
+            Some(PartState::Known(all)) => match all.next_match(criteria, self.told) {
                 Some(place) => self.tell(&all.notification(criteria, place, is_removed), place + 1),
                 None => SubscriptionStep::Passed,
             },

@@ -114,7 +114,7 @@ async fn begin_blocks(
         BlocksAsked::Logs(criteria) => {
             let joined = subscriptions.join(criteria);
             let (group, held) = joined.ok_or_else(Refusal::too_many_filters)?;
-            SubscriptionKind::Logs { group, _held: held, told: 0 }
+            SubscriptionKind::Logs { group, _held: held }
         }
         BlocksAsked::Receipts(criteria) => {
             let held = subscriptions.want(BlockPart::Receipts, criteria.bytes_held());
@@ -124,7 +124,7 @@ async fn begin_blocks(
         BlocksAsked::Mined(criteria) => {
             let held = subscriptions.want(BlockPart::Transactions, criteria.bytes_held());
             let held = held.ok_or_else(Refusal::too_many_filters)?;
-            SubscriptionKind::Mined { criteria, told: 0, _held: held }
+            SubscriptionKind::Mined { criteria, _held: held }
         }
     };
     let id = request.worker.with_rng(SubscriptionId::draw);
