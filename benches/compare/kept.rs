@@ -189,7 +189,7 @@ fn through(contender: &Contender, node: &SimNode, bodies: &[String], tells: bool
         false => 0.0,
     };
     let (hits, joined) = (count("\"hit\""), count("\"joined\""));
-    let (calls, cpu) = (node.counts().calls, cpu_seconds(contender.pid));
+    let (calls, cpu) = (node.calls(), cpu_seconds(contender.pid));
     let next = AtomicUsize::new(0);
     let answers: Mutex<Vec<(usize, io::Result<Vec<u8>>)>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -214,7 +214,7 @@ fn through(contender: &Contender, node: &SimNode, bodies: &[String], tells: bool
         errors,
         answers: answers.into_iter().map(|(_, answer)| answer.unwrap_or_default()).collect(),
         cpu_micros: (after.0 + after.1 - cpu.0 - cpu.1) * 1e6 / bodies.len() as f64,
-        upstream_calls: node.counts().calls - calls,
+        upstream_calls: node.calls() - calls,
         hits: count("\"hit\"") - hits,
         joined: count("\"joined\"") - joined,
     }

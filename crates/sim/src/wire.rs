@@ -38,7 +38,7 @@ impl Transport for SimTransport {
             let started = Instant::now();
             // The node answers what is true when the request arrives, not when
             // the answer does: an answer may be old when it is read, as in life.
-            let reply = self.node.answer(started.into_std(), &exchange.body);
+            let reply = self.node.answer(&exchange.body);
             let failed = |kind, sent| Err(TransportError::new(kind, sent, "simulated"));
             match reply.ending {
                 WireEnding::Refused => return failed(TransportErrorKind::Connect, Sent::No),

@@ -103,7 +103,7 @@ async fn calls_share_a_connection_over_http1() {
         serde_json::from_str(&within(post(&mut client, upstream.addr(), &batch)).await.unwrap())
             .unwrap();
     assert_eq!(answer.as_array().unwrap().len(), 2);
-    assert_eq!(upstream.node().counts().requests, 4);
+    assert_eq!(upstream.node().calls(), 5);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_slow_call_does_not_hold_up_others_over_h2c() {
     upstream.node().turn(|dials| dials.latency = slow);
     let waiting = tokio::spawn(client.clone().send_request(request(addr, BLOCK_NUMBER)));
     within(async {
-        while upstream.node().counts().requests == 0 {
+        while upstream.node().calls() == 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -295,7 +295,7 @@ async fn heads_and_logs_are_announced_over_websocket() {
     upstream.node().freeze();
     let hidden = world.mine();
     assert_eq!(say(&mut socket, 3, "eth_blockNumber", json!([])).await["result"], "0x12");
-    upstream.node().thaw();
+    upstream.node().turn(|dials| dials.stuck_at = None);
     assert_eq!(hear(&mut socket).await["params"]["result"]["hash"], json!(hidden.hash));
 
     assert_eq!(say(&mut socket, 4, "eth_unsubscribe", json!([heads])).await["result"], true);

@@ -196,7 +196,7 @@ async fn play(seed: u64, keeps: bool) -> Run {
         run.hits += usize::from(is_hit);
         run.answers.push(answer);
     }
-    run.calls = stage.nodes.iter().map(|node| node.counts().calls).sum();
+    run.calls = stage.nodes.iter().map(|node| node.calls()).sum();
     run
 }
 

@@ -26,7 +26,6 @@ use wellhead_analyze::record::{Cell, Record, RunRecord};
 use wellhead_eth::canonical;
 use wellhead_sim::node::SimNode;
 use wellhead_sim::provider::{CreditBucket, Matter, RefusalForm};
-use wellhead_sim::rpc::Lie;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -521,7 +520,7 @@ async fn the_history_the_widest_search_the_largest_batch_and_the_methods_are_fou
 #[tokio::test(start_paused = true)]
 async fn logs_that_are_denied_are_gone() {
     let providers = start(busy(), vec![ProviderDials::default()]);
-    providers[0].node().turn(|dials| dials.facts.lie = Some(Lie::EmptyLogs));
+    providers[0].node().turn(|dials| dials.facts.hides_logs = true);
     let played = play(&providers, Inquiry::Reach(reach::ReachTerms::default())).await;
     let gone =
         Finding::Reach { what: Extent::Logs, up_to: None, refused_at: Some(3), whole: false };

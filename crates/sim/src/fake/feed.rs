@@ -106,7 +106,7 @@ pub(super) async fn serve(stream: Upgraded, node: Arc<SimNode>, open: Cancellati
 }
 
 async fn ready(node: Arc<SimNode>, body: Bytes) -> NodeReply {
-    let reply = node.answer(tokio::time::Instant::now().into_std(), &body);
+    let reply = node.answer(&body);
     if reply.ending == WireEnding::Silence {
         // Ends with the socket.
         std::future::pending::<()>().await;
@@ -131,7 +131,7 @@ impl Subscriptions {
             "eth_unsubscribe" if healthy => self.unsubscribe(first()),
             _ => return None,
         };
-        self.node.count(call.method());
+        self.node.count(1);
         let mut out = Vec::new();
         write_answer(&mut out, call.told_id(), answer);
         String::from_utf8(out).ok()

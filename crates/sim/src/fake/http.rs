@@ -70,8 +70,7 @@ impl HttpDesk {
     }
 
     async fn answer(self, body: &[u8]) -> io::Result<Response<PartedBody>> {
-        let now = tokio::time::Instant::now().into_std();
-        let reply = self.node.answer(now, body);
+        let reply = self.node.answer(body);
         if reply.ending == WireEnding::Silence {
             tokio::time::sleep(HANG_MAX).await;
         }

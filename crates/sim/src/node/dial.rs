@@ -31,10 +31,6 @@ pub enum Fault {
     Internal,
     /// A proxy's HTML error page with this status.
     Html(u16),
-    /// A complete HTTP answer whose JSON stops in the middle.
-    CutJson,
-    /// HTTP 200 and nothing in it.
-    Empty,
 }
 
 /// How long answers take.
@@ -69,17 +65,6 @@ impl LatencyDial {
     }
 }
 
-/// A token bucket in front of the node, counted in calls.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RateLimit {
-    /// Calls a second in the long run.
-    pub per_second: f64,
-    /// Calls at once.
-    pub burst: f64,
-    /// What those above it get: usually [`Fault::TooMany`] or [`Fault::TooManyIn200`].
-    pub refusal: Fault,
-}
-
 /// Everything about one upstream that is not the chain itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dials {
@@ -97,8 +82,6 @@ pub struct Dials {
     pub error_percent: f64,
     /// How those go wrong: one of these, by chance.
     pub errors: Vec<Fault>,
-    /// How many calls it allows.
-    pub rate_limit: Option<RateLimit>,
 }
 
 impl Dials {
@@ -112,11 +95,10 @@ impl Dials {
                 history: History::default(),
                 log_range_max: None,
                 log_results_max: 10_000,
-                strict_log_range: false,
                 heights_only: false,
                 hash_means: HashMeans::default(),
                 unsupported: Vec::new(),
-                lie: None,
+                hides_logs: false,
             },
             latency: LatencyDial::NONE,
             lag_blocks: 0,
@@ -124,7 +106,6 @@ impl Dials {
             fault: None,
             error_percent: 0.0,
             errors: vec![Fault::Status(502), Fault::Internal, Fault::Reset],
-            rate_limit: None,
         }
     }
 }

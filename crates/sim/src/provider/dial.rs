@@ -320,11 +320,6 @@ impl RefusalForm {
         Self::status(403, -32600, "Monthly capacity limit exceeded.")
     }
 
-    /// The credits are spent, said in the body alone.
-    pub fn spent_in_body() -> Self {
-        Self::in_body(-32003, "daily request count exceeded, request rate limited")
-    }
-
     /// With this status and error.
     pub fn status(status: u16, code: i64, message: &str) -> Self {
         Self::Status { status, code, message: message.to_owned(), retry_after: None }

@@ -156,10 +156,6 @@ pub fn get_logs(asked: &CallContext<'_>, criteria: &Criteria) -> Result<Vec<Valu
     if from > to {
         return Err(RpcError::invalid_params("invalid block range params"));
     }
-    if asked.facts.strict_log_range && to > head {
-        let words = "block range extends beyond current head block";
-        return Err(RpcError::invalid_params(words));
-    }
     if let Some(most) = asked.facts.log_range_max
         && to - from >= most
     {

@@ -2,7 +2,7 @@
 //!
 //! Hashes, trie roots, blooms, signatures and base fees verify, so that a
 //! checker can tell a true answer from a lie without asking the world. There is
-//! no EVM, no gossip and no clock: see `contract`, `pool`, and [`World::advance`].
+//! no EVM, no gossip and no clock: see `contract`, `pool`, and [`World::mine`].
 //! What a node makes of it over JSON-RPC is in [`crate::rpc`].
 
 pub mod abi;
@@ -38,8 +38,6 @@ use self::pool::{PoolAdmission, TransactionPool};
 
 /// The base fee of the first block, in wei: around 10 gwei, as on a quiet day.
 pub const GENESIS_BASE_FEE: u64 = 10_000_000_000;
-/// Blocks that one [`World::advance`] makes; a longer absence is caught up in several calls.
-pub const ADVANCE_BLOCKS_MAX: u64 = 1024;
 /// Of the transactions a reorg drops, the share in percent that never comes back.
 const REORG_LOST_PERCENT: u32 = 25;
 /// Recent blocks whose hashes and transactions [`World::known`] tells.
@@ -247,18 +245,6 @@ impl World {
         block
     }
 
-    /// Mines every block due at `now_ms` (unix), at most [`ADVANCE_BLOCKS_MAX`]; returns how many.
-    pub fn advance(&self, now_ms: u64) -> u64 {
-        let elapsed = now_ms.saturating_sub(self.config.genesis_time_secs * 1000);
-        let due = u128::from(elapsed) / self.config.block_time.as_millis().max(1);
-        let missing = u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(self.head().number());
-        let count = missing.min(ADVANCE_BLOCKS_MAX);
-        for _ in 0..count {
-            self.mine();
-        }
-        count
-    }
-
     /// Builds a branch of `length` blocks that leaves the canonical chain `depth`
     /// blocks below its head, and returns the branch's head. No node follows it yet.
     pub fn fork(&self, depth: u64, length: u64) -> Result<Arc<SimBlock>, ForkError> {
@@ -285,15 +271,6 @@ impl World {
             parent = chain.push_side(block);
         }
         Ok(parent)
-    }
-
-    /// Adds a block to a side branch.
-    pub fn extend(&self, head: &B256) -> Result<Arc<SimBlock>, ForkError> {
-        let mut chain = self.chain.write();
-        let parent = Arc::clone(chain.by_hash(head).ok_or(ForkError::UnknownBlock)?);
-        let salt = *self.forks.lock();
-        let block = self.build(&parent, Vec::new(), salt).ok_or(ForkError::TooDeep)?;
-        Ok(chain.push_side(block))
     }
 
     /// Makes `head` the canonical head. What the old branch had and the new one

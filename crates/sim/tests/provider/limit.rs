@@ -97,7 +97,7 @@ async fn a_barred_account_gets_nothing() {
         (RefusalForm::no_key(), 401, -32600),
         (RefusalForm::payment_required(), 402, -33000),
         (RefusalForm::month_spent(), 403, -32600),
-        (RefusalForm::spent_in_body(), 200, -32003),
+        (RefusalForm::in_body(-32003, "daily request count exceeded"), 200, -32003),
     ] {
         provider.turn(|dials| dials.barred = Some(refusal));
         let told = client.ask(&block_number()).await;
