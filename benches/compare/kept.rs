@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wellhead_sim::traffic::{Mix, Traffic};
+use wellhead_sim::traffic::Traffic;
 use wellhead_sim::{FakeUpstream, SimNode, World, WorldConfig};
 
 use crate::Bench;
@@ -178,7 +178,7 @@ fn start_node() -> (std::sync::Arc<SimNode>, Behind) {
 }
 
 fn bodies(node: &SimNode) -> Vec<String> {
-    let traffic = Traffic::new(SEED, Mix::default(), node.world().known());
+    let traffic = Traffic::new(SEED, node.world().known());
     let bodies = (0..).zip(traffic).take(CALLS).map(|(id, call)| call.body(id));
     bodies.map(|body| String::from_utf8(body).expect("it is JSON")).collect()
 }

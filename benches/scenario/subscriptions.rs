@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, interval, sleep, timeout};
 use wellhead_e2e::{WsClient, mix, until, wall_clock};
-use wellhead_sim::fleet::{Fleet, FleetConfig};
+use wellhead_sim::fleet::Fleet;
 
 use crate::claim::Claims;
 use crate::proxy::{Log, Wellhead};
@@ -168,9 +168,8 @@ async fn play(time: Duration, seed: u64, claims: &mut Claims) -> Value {
         "\nsubscriptions: {} minutes; {STEADY} clients stay, {RESTLESS} come and go, {STALLING} stop reading, {STORMING} storm",
         time.as_secs() / 60
     );
-    let config = FleetConfig { now_unix: wall_clock(), ..FleetConfig::default() };
-    let chain_id = config.world.chain_id;
-    let fleet = Fleet::start(config).expect("ports are free");
+    let fleet = Fleet::start(2026, wall_clock()).expect("ports are free");
+    let chain_id = fleet.world().config().chain_id;
     let upstreams: Vec<_> = fleet
         .upstreams()
         .iter()

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use wellhead_proxy::Proxy;
-use wellhead_sim::fleet::{Fleet, FleetConfig};
-use wellhead_sim::world::WorldConfig;
+use wellhead_sim::fleet::Fleet;
 use wellhead_telemetry::{clock, log};
 
 use crate::cli;
@@ -88,7 +87,7 @@ fn start_fleet(
             Err(error) => return drop(ready.send(Err(error))),
         };
         runtime.block_on(async {
-            let fleet = match Fleet::start(fleet_config(seed)) {
+            let fleet = match Fleet::start(seed, Duration::from_secs(clock::unix_seconds())) {
                 Ok(fleet) => fleet,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -116,15 +115,6 @@ fn start_fleet(
             Err(CommandError::System(format!("the simulation could not start: {error}")))
         }
         Err(_) => Err(CommandError::System("the simulation ended before it began".to_owned())),
-    }
-}
-
-fn fleet_config(seed: u64) -> FleetConfig {
-    let usual = FleetConfig::default();
-    FleetConfig {
-        world: WorldConfig { seed, ..usual.world },
-        now_unix: Duration::from_secs(clock::unix_seconds()),
-        ..usual
     }
 }
 

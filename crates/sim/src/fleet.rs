@@ -23,26 +23,13 @@ pub const CYCLE: Duration = Duration::from_secs(90);
 /// Blocks made in one tick; a machine that slept catches up slowly.
 const BLOCKS_PER_TICK_MAX: u64 = 8;
 
-/// What a demo is made from.
-#[derive(Debug, Clone)]
-pub struct FleetConfig {
-    /// The chain. Its genesis time is set so that the head is of `now_unix`.
-    pub world: WorldConfig,
-    /// The wall clock at the start, since 1970.
-    pub now_unix: Duration,
-    /// Whether the script plays; without it the upstreams only have their characters.
-    pub weather: bool,
-}
-
-impl Default for FleetConfig {
-    fn default() -> Self {
-        let world = WorldConfig {
-            block_time: Duration::from_secs(2),
-            history_blocks: 96,
-            txs_per_block: 8,
-            ..WorldConfig::seeded(2026)
-        };
-        Self { world, now_unix: Duration::from_secs(1_790_000_000), weather: true }
+/// The chain of a demo.
+fn chain(seed: u64) -> WorldConfig {
+    WorldConfig {
+        block_time: Duration::from_secs(2),
+        history_blocks: 96,
+        txs_per_block: 8,
+        ..WorldConfig::seeded(seed)
     }
 }
 
@@ -163,10 +150,13 @@ pub struct Fleet {
 pub type Sky = BTreeMap<&'static str, &'static str>;
 
 impl Fleet {
-    /// Builds the world, opens the ports and starts the weather. Must be called
-    /// inside a tokio runtime.
-    pub fn start(config: FleetConfig) -> io::Result<Self> {
-        let FleetConfig { mut world, now_unix, weather } = config;
+    /// Builds the world, which has its head at `now_unix`, opens the ports and starts the weather.
+    /// Must be called inside a tokio runtime.
+    pub fn start(seed: u64, now_unix: Duration) -> io::Result<Self> {
+        Self::start_with(chain(seed), now_unix)
+    }
+
+    fn start_with(mut world: WorldConfig, now_unix: Duration) -> io::Result<Self> {
         let history = world.block_time * u32::try_from(world.history_blocks).unwrap_or(u32::MAX);
         world.genesis_time_secs = now_unix.saturating_sub(history).as_secs();
         let world = World::new(world);
@@ -181,7 +171,7 @@ impl Fleet {
         let stop = CancellationToken::new();
         let (sky_sender, sky) = watch::channel(Sky::new());
         let nodes = upstreams.iter().map(|upstream| Arc::clone(upstream.node())).collect();
-        let days = Days { world: Arc::clone(&world), nodes, sky: sky_sender, weather };
+        let days = Days { world: Arc::clone(&world), nodes, sky: sky_sender };
         tokio::spawn(days.pass(stop.clone()));
         Ok(Self { world, upstreams, sky, _stop: stop.drop_guard() })
     }
@@ -207,7 +197,6 @@ struct Days {
     world: Arc<World>,
     nodes: Vec<Arc<SimNode>>,
     sky: watch::Sender<Sky>,
-    weather: bool,
 }
 
 impl Days {
@@ -229,9 +218,7 @@ impl Days {
             for _ in 0..due.saturating_sub(self.world.head().number()).min(BLOCKS_PER_TICK_MAX) {
                 self.world.mine();
             }
-            if self.weather {
-                self.play(before, elapsed);
-            }
+            self.play(before, elapsed);
             before = elapsed;
         }
     }
@@ -299,13 +286,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn blocks_come_and_the_weather_plays() {
-        let config = FleetConfig {
-            world: WorldConfig { txs_per_block: 1, ..FleetConfig::default().world },
-            ..FleetConfig::default()
-        };
-        let fleet = Fleet::start(config.clone()).unwrap();
+        let (world, now) = (WorldConfig { txs_per_block: 1, ..chain(2026) }, 1_790_000_000);
+        let fleet = Fleet::start_with(world, Duration::from_secs(now)).unwrap();
         let first = fleet.world().head();
-        assert_eq!(first.header.timestamp, config.now_unix.as_secs());
+        assert_eq!(first.header.timestamp, now);
         let (shaky, steady) = (fleet.upstreams()[1].node(), fleet.upstreams()[2].node());
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(shaky.dials().fault, Some(Fault::Down));

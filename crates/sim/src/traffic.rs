@@ -12,23 +12,6 @@ use serde_json::{Value, json};
 use crate::world::KnownWorld;
 use crate::world::abi::{self, selector};
 
-/// The kinds of calls, as weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
-    /// Balances, nonces, fees, receipts.
-    pub wallet: u32,
-    /// Contract calls and logs at the head.
-    pub dapp: u32,
-    /// Whole blocks, receipts and logs of the past.
-    pub indexer: u32,
-}
-
-impl Default for Mix {
-    fn default() -> Self {
-        Self { wallet: 35, dapp: 50, indexer: 15 }
-    }
-}
-
 /// One call to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficCall {
@@ -51,7 +34,6 @@ impl TrafficCall {
 #[derive(Debug)]
 pub struct Traffic {
     rng: SmallRng,
-    mix: Mix,
     known: KnownWorld,
     /// Where the indexer is.
     cursor: u64,
@@ -59,9 +41,9 @@ pub struct Traffic {
 
 impl Traffic {
     /// The stream of this seed.
-    pub fn new(seed: u64, mix: Mix, known: KnownWorld) -> Self {
+    pub fn new(seed: u64, known: KnownWorld) -> Self {
         let cursor = known.head.saturating_sub(32);
-        Self { rng: SmallRng::seed_from_u64(seed), mix, known, cursor }
+        Self { rng: SmallRng::seed_from_u64(seed), known, cursor }
     }
 
     /// Tells what is new in the world.
@@ -166,14 +148,10 @@ impl Iterator for Traffic {
 
     /// Never ends.
     fn next(&mut self) -> Option<TrafficCall> {
-        let Mix { wallet, dapp, indexer } = self.mix;
-        let draw = self.rng.random_range(0..(wallet + dapp + indexer).max(1));
-        Some(if draw < wallet {
-            self.wallet()
-        } else if draw < wallet + dapp {
-            self.dapp()
-        } else {
-            self.indexer()
+        Some(match self.rng.random_range(0..100_u32) {
+            0..=34 => self.wallet(),
+            35..=84 => self.dapp(),
+            _ => self.indexer(),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use wellhead_sim::node::{LatencyDial, NodeReply, WireEnding};
-use wellhead_sim::traffic::{Mix, Traffic};
+use wellhead_sim::traffic::Traffic;
 use wellhead_sim::{Fault, SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::{Exchange, Sent, Transport, TransportErrorKind};
 
@@ -126,8 +126,7 @@ fn calls_are_counted() {
 fn traffic_is_seeded_and_almost_always_answered() {
     let world = World::new(WorldConfig { history_blocks: 80, ..WorldConfig::seeded(7) });
     let node = SimNode::new("node", Arc::clone(&world));
-    let calls =
-        |seed| Traffic::new(seed, Mix::default(), world.known()).take(1000).collect::<Vec<_>>();
+    let calls = |seed| Traffic::new(seed, world.known()).take(1000).collect::<Vec<_>>();
     assert_eq!(calls(1), calls(1));
     assert_ne!(calls(1), calls(2));
     let mut reverted = 0;

@@ -22,7 +22,7 @@ use wellhead_proxy::{
     WorkerChains,
 };
 use wellhead_route::Roster;
-use wellhead_sim::traffic::{Mix, Traffic};
+use wellhead_sim::traffic::Traffic;
 use wellhead_sim::{SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream, UpstreamList};
@@ -178,7 +178,7 @@ fn upstream(name: &str, slot: Slot, now: std::time::Instant) -> Arc<Upstream> {
 async fn play(seed: u64, keeps: bool) -> Run {
     let mut stage = Stage::new(seed, keeps);
     stage.pass().await;
-    let mut traffic = Traffic::new(seed, Mix::default(), stage.world.known());
+    let mut traffic = Traffic::new(seed, stage.world.known());
     let mut run = Run::default();
     for number in 0..CALLS {
         if number % CALLS_A_BLOCK == 0 {

@@ -18,7 +18,7 @@ use wellhead_net::{
     ClientSettings, Endpoint, HttpTransport, HttpVersion, Resolver, TlsClient, TransportResources,
     TrustedRoots,
 };
-use wellhead_sim::traffic::{Mix, Traffic};
+use wellhead_sim::traffic::Traffic;
 use wellhead_sim::world::KnownWorld;
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
@@ -79,7 +79,7 @@ impl Client {
 
     /// Calls for ever.
     pub(crate) async fn call(self: Arc<Self>, known: watch::Receiver<KnownWorld>) {
-        let mut traffic = Traffic::new(self.seed, Mix::default(), known.borrow().clone());
+        let mut traffic = Traffic::new(self.seed, known.borrow().clone());
         let mut known = known;
         let began = tokio::time::Instant::now();
         let mut ticks = tokio::time::interval(TICK);
