@@ -8,10 +8,6 @@ use std::fmt;
 use alloy_primitives::{Address, B256, Signature, keccak256};
 use k256::ecdsa::SigningKey;
 
-/// Re-hashing until the bytes are a valid scalar: the first try fails with a
-/// chance of 2^-127, so the bound is never met.
-const DERIVE_TRIES_MAX: u32 = 8;
-
 /// A secp256k1 key and its address.
 pub struct AccountKey {
     signing: SigningKey,
@@ -21,15 +17,10 @@ pub struct AccountKey {
 impl AccountKey {
     /// The key number `index` of the world with this `seed`.
     pub fn derive(seed: u64, index: u32) -> Self {
-        let mut material = keccak256([&seed.to_be_bytes()[..], &index.to_be_bytes()[..]].concat());
-        for _ in 0..DERIVE_TRIES_MAX {
-            if let Ok(signing) = SigningKey::from_slice(material.as_slice()) {
-                let address = Address::from_public_key(signing.verifying_key());
-                return Self { signing, address };
-            }
-            material = keccak256(material);
-        }
-        unreachable!("eight hashes in a row were not scalars of the curve")
+        let hash = keccak256([&seed.to_be_bytes()[..], &index.to_be_bytes()[..]].concat());
+        let signing = SigningKey::from_slice(hash.as_slice())
+            .expect("a hash is a scalar of the curve, but for a chance of 2^-127");
+        Self { address: Address::from_private_key(&signing), signing }
     }
 
     /// The account's address.
@@ -79,7 +70,7 @@ mod tests {
         one[31] = 1;
         let signing = SigningKey::from_slice(&one).unwrap();
         assert_eq!(
-            Address::from_public_key(signing.verifying_key()).to_checksum(None),
+            Address::from_private_key(&signing).to_checksum(None),
             "0x7E5F4552091A69125d5DfCb7b8C2659029395Bdf"
         );
     }
