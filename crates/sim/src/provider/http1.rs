@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -14,12 +14,9 @@ use super::meter::pieces;
 use super::wire::ProviderSocket;
 use crate::fast::{Heading, next_request};
 
-/// Free room before each read.
-const READ_BYTES: usize = 16 * 1024;
-
 /// Serves until either side closes.
 pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<()> {
-    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut input = BytesMut::with_capacity(super::READ_BYTES);
     let mut turns = desk.turns();
     let place = ConnectionState::default();
     let (mut taken, mut quiet_since) = (0u64, Instant::now());
@@ -76,18 +73,8 @@ async fn next(
         if let Some(heading) = next_request(input)? {
             return Ok(Some(heading));
         }
-        input.reserve(READ_BYTES);
-        let idle_at = desk.read(|dials| dials.idle_close).map(|idle| quiet_since + idle);
-        tokio::select! {
-            biased;
-            read = wire.read_buf(input) => if read? == 0 {
-                return Ok(None);
-            },
-            () = super::at(idle_at) => {
-                count(&desk.counters.idle_closed);
-                return Ok(None);
-            }
-            _ = turns.changed() => {}
+        if !super::read_more(wire, input, desk, turns, quiet_since).await? {
+            return Ok(None);
         }
     }
 }

@@ -26,8 +26,6 @@ use super::dial::StreamCap;
 use super::meter::pieces;
 use super::wire::ProviderSocket;
 
-/// Until the client has sent its preface.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Until a client that was told GOAWAY, and has nothing under way, has to be gone.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// Largest request.
@@ -50,7 +48,9 @@ pub(super) async fn serve(wire: ProviderSocket, desk: &Desk) -> Result<(), h2::E
     count(&desk.counters.http2);
     let announced = desk.read(|dials| dials.stream_cap.and_then(|cap: StreamCap| cap.announced()));
     let handshake = builder(announced).handshake::<_, Bytes>(wire);
-    let Ok(session) = tokio::time::timeout(HANDSHAKE_MAX, handshake).await else { return Ok(()) };
+    let Ok(session) = tokio::time::timeout(super::HANDSHAKE_MAX, handshake).await else {
+        return Ok(());
+    };
     let mut session = session?;
     let mut turns = desk.turns();
     let (place, roll, turn) = (ConnectionState::default(), Roll::default(), SendTurn::default());

@@ -39,7 +39,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -64,6 +64,8 @@ use crate::world::World;
 const BACKLOG: u32 = 4096;
 /// For a handshake, and for the first bytes, which tell the protocol.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Free room before each read.
+const READ_BYTES: usize = 16 * 1024;
 /// How HTTP/2 begins, as far as no method does.
 const PREFACE: &[u8; 3] = b"PRI";
 
@@ -194,25 +196,40 @@ async fn serve(stream: TcpStream, desk: &Desk, tls: Option<&ProviderTls>) -> io:
 
 /// Whether the first bytes are those of HTTP/2; `None` when none came in time.
 async fn begins_http2(wire: &mut ProviderSocket, desk: &Desk) -> io::Result<Option<bool>> {
-    let mut front = BytesMut::with_capacity(1024);
+    let mut front = BytesMut::new();
     let (mut turns, opened) = (desk.turns(), Instant::now());
     while front.len() < PREFACE.len() && PREFACE.starts_with(&front) {
-        let idle_at = desk.read(|dials| dials.idle_close).map(|idle| opened + idle);
-        tokio::select! {
-            biased;
-            read = wire.read_buf(&mut front) => if read? == 0 {
-                return Ok(None);
-            },
-            () = at(idle_at) => {
-                count(&desk.counters.idle_closed);
-                return Ok(None);
-            }
-            _ = turns.changed() => {}
+        if !read_more(wire, &mut front, desk, &mut turns, opened).await? {
+            return Ok(None);
         }
     }
     let begins = front.starts_with(PREFACE);
     wire.put_back(front.freeze());
     Ok(Some(begins))
+}
+
+/// Reads more of what a connection says; `false` when it is to be closed: the client has closed it, or it was
+/// quiet for too long.
+async fn read_more(
+    wire: &mut ProviderSocket,
+    into: &mut BytesMut,
+    desk: &Desk,
+    turns: &mut watch::Receiver<u64>,
+    quiet_since: Instant,
+) -> io::Result<bool> {
+    into.reserve(READ_BYTES);
+    loop {
+        let idle_at = desk.read(|dials| dials.idle_close).map(|idle| quiet_since + idle);
+        tokio::select! {
+            biased;
+            read = wire.read_buf(into) => return Ok(read? > 0),
+            () = at(idle_at) => {
+                count(&desk.counters.idle_closed);
+                return Ok(false);
+            }
+            _ = turns.changed() => {}
+        }
+    }
 }
 
 /// Until then, if ever.
