@@ -19,14 +19,11 @@ use wellhead_analyze::conclude::verdict::{
     IdleClose, NoBodyPace, NoDifference, NoIdleClose, NoRecycle, PacedFlow, Recycle, SmallWait,
     verdicts,
 };
-use wellhead_analyze::measure::plan::{
-    BodiesPlan, ConnectionPlan, ExperimentPlan, ProtocolPlan, Sweep,
-};
+use wellhead_analyze::measure::plan::{ConnectionPlan, ExperimentPlan, FixedPlan, Sweep};
 use wellhead_analyze::measure::run::CallBudget;
 use wellhead_analyze::record::{CallRecord, Record, RunRecord, WireEvent};
 use wellhead_analyze::report::report;
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
 use wellhead_sim::provider::RefusalForm;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -73,7 +70,7 @@ async fn how_connections_end_is_found() {
         let dials = ProviderDials::draw_ends(&mut SmallRng::seed_from_u64(seed));
         let truth = (dials.recycle_after, !dials.recycle_abruptly, dials.idle_close);
         let (requests, gently, idle) = truth;
-        let plan = ConnectionPlan::new(1_200, SECOND * 6, HttpVersion::Auto, SECOND);
+        let plan = ConnectionPlan::new(1_200, SECOND * 6, SECOND);
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:?}");
@@ -133,7 +130,7 @@ async fn the_quicker_protocol_is_found_and_none_where_none_is() {
             calls: 60,
             repeats: 3,
         };
-        let plan = ProtocolPlan::new(sweep, SECOND, &mut SmallRng::seed_from_u64(seed));
+        let plan = FixedPlan::protocol(&sweep, SECOND, &mut SmallRng::seed_from_u64(seed));
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:#?}");
@@ -161,7 +158,7 @@ async fn how_bodies_flow_is_found() {
         let truth = (dials.body_bytes_per_second, dials.bodies_in_turn);
         let (per_second, in_turn) = truth;
         let mut rng = SmallRng::seed_from_u64(seed);
-        let plan = BodiesPlan::new(5, 4, 3, HttpVersion::Auto, SECOND, &mut rng);
+        let plan = FixedPlan::bodies(5, 4, 3, SECOND, &mut rng);
         let played = play(&world, dials, plan).await;
         let found = played.findings();
         let what = format!("seed {seed}, {truth:?}: {found:?}");
@@ -211,7 +208,7 @@ async fn the_report_draws_phases_ends_and_bodies() {
         repeats: 1,
     };
     let mut rng = SmallRng::seed_from_u64(1);
-    let protocol = ProtocolPlan::new(sweep, SECOND, &mut rng);
+    let protocol = FixedPlan::protocol(&sweep, SECOND, &mut rng);
     let drawn = charts(&play(&world, dials.clone(), protocol).await);
     let waterfalls: Vec<_> =
         drawn.iter().filter(|(_, chart)| chart["kind"] == "waterfall").collect();
@@ -229,15 +226,14 @@ async fn the_report_draws_phases_ends_and_bodies() {
         let word = chart["word"][0].as_str().unwrap();
         assert!(word.contains(", connection "), "{word}");
     }
-    let plan = ConnectionPlan::new(50, SECOND, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(50, SECOND, SECOND);
     let drawn = charts(&play(&world, dials.clone(), plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     assert_eq!(titles, ["requests served by a connection", "connections found closed on reuse"]);
     let bars = drawn[0].1["bars"].as_array().unwrap();
     let last = serde_json::json!(["connection 3", [30.0, 0.0]]);
     assert_eq!((bars.len(), bars.last()), (3, Some(&last)));
-    let auto = HttpVersion::Auto;
-    let plan = BodiesPlan::new(2, 2, 1, auto, SECOND, &mut SmallRng::seed_from_u64(1));
+    let plan = FixedPlan::bodies(2, 2, 1, SECOND, &mut SmallRng::seed_from_u64(1));
     let drawn = charts(&play(&world, dials, plan).await);
     let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
     let phases = "phases of a small call, medians";
@@ -253,7 +249,7 @@ fn dials() -> ProviderDials {
 async fn records_tell_the_connection_the_stream_and_the_farewell() {
     let world = world(1);
     let dials = ProviderDials { recycle_after: Some(40), ..dials() };
-    let plan = ConnectionPlan::new(100, Duration::ZERO, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(100, Duration::ZERO, SECOND);
     let played = play(&world, dials, plan).await;
     let mut last = None;
     for call in played.calls() {
@@ -294,7 +290,7 @@ async fn records_tell_what_headers_say_of_limits() {
     for http2 in [true, false] {
         let refusal = RefusalForm::too_many(Some(SECOND * 7));
         let barred = ProviderDials { barred: Some(refusal), http2, ..dials() };
-        let plan = ConnectionPlan::new(3, Duration::ZERO, HttpVersion::Auto, SECOND);
+        let plan = ConnectionPlan::new(3, Duration::ZERO, SECOND);
         let played = play(&world, barred, plan).await;
         let mut calls = 0;
         for call in played.calls() {

@@ -20,13 +20,12 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::ending::SendingEnd;
 use wellhead_analyze::measure::plan::{
-    CellOutcome, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage,
-    StreamsPlan, ThrottlePlan, WindowPlan,
+    CellOutcome, ExperimentPlan, FixedPlan, LoadTerms, RatePlan, SoakPlan, Stage, StreamsPlan,
+    WindowPlan,
 };
 use wellhead_analyze::measure::run::{CallBudget, Player, StopSignal, Watch};
 use wellhead_analyze::record::{CallRecord, Cell, Record, RunRecord, WireEvent};
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::node::LatencyDial as Pace;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -238,8 +237,7 @@ async fn a_rate_is_kept_to_by_the_clock() {
 #[tokio::test(start_paused = true)]
 async fn connections_of_throttle_are_as_many_as_it_says() {
     let mut rng = SmallRng::seed_from_u64(1);
-    let auto = HttpVersion::Auto;
-    let plan = ThrottlePlan::new(&[2, 12], &[2, 4], 40, auto, SECOND, &mut rng);
+    let plan = FixedPlan::throttle(&[2, 12], &[2, 4], 40, SECOND, &mut rng);
     let played = play(dials(), plan).await;
     for cell in played.cells() {
         let mut used: Vec<Option<u64>> = played
@@ -256,9 +254,9 @@ async fn connections_of_throttle_are_as_many_as_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mix_is_answered() {
-    let plan =
-        LoadPlan::new(vec![Stage::Rate(50.0), Stage::Users(3)], SECOND * 2, WorkKind::Mix, 2);
-    let played = play(dials(), plan).await;
+    let stages = vec![Stage::Rate(50.0), Stage::Users(3)];
+    let terms = LoadTerms::new(stages, SECOND * 2, WorkKind::Mix, 2);
+    let played = play(dials(), FixedPlan::load(&terms)).await;
     let odd: Vec<&CallRecord> = played.calls().filter(|call| call.class != "answer").collect();
     assert!(odd.is_empty(), "{odd:?}");
     assert!(played.calls().count() > 100);
@@ -299,7 +297,7 @@ async fn a_run_that_is_stopped_keeps_what_was_played() {
 
 #[tokio::test(start_paused = true)]
 async fn no_file_tells_a_key() {
-    let played = play(dials(), LatencyPlan::new(5)).await;
+    let played = play(dials(), FixedPlan::latency(5)).await;
     let mut files = 0;
     for file in fs::read_dir(played.dir.path()).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -311,7 +309,7 @@ async fn no_file_tells_a_key() {
 
 #[tokio::test(start_paused = true)]
 async fn records_of_another_run_are_left_alone() {
-    let played = play(dials(), LatencyPlan::new(1)).await;
+    let played = play(dials(), FixedPlan::latency(1)).await;
     let (budget, stop) = (CallBudget::new(1), StopSignal::default());
     let again = Player::begin(played.dir.path(), terms(), &[], &budget, &stop);
     assert!(again.is_err());
@@ -329,8 +327,7 @@ async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
     let mut watch = Hangs(&provider, Vec::new());
     let plan = |calls| -> Box<dyn ExperimentPlan> {
         let mut rng = SmallRng::seed_from_u64(1);
-        let auto = HttpVersion::Auto;
-        Box::new(ThrottlePlan::new(&[1, 2], &[2, 4], calls, auto, SECOND, &mut rng))
+        Box::new(FixedPlan::throttle(&[1, 2], &[2, 4], calls, SECOND, &mut rng))
     };
     let dir = played(&provider, vec![plan(600), plan(50)], &budget, &stop, &mut watch).await;
     assert_eq!(watch.1, ["throttle 0"]);
@@ -356,11 +353,10 @@ impl Watch for Endings {
 /// `rate`, `window` and `throttle`, one after the other, as `limits` has them.
 fn limits() -> Vec<Box<dyn ExperimentPlan>> {
     let mut rng = SmallRng::seed_from_u64(1);
-    let auto = HttpVersion::Auto;
     vec![
         Box::new(RatePlan::new(10.0, 40.0, 2.0, SECOND * 5, SECOND)),
         Box::new(WindowPlan::new(160.0, 2_000, SECOND * 150, SECOND)),
-        Box::new(ThrottlePlan::new(&[1, 5, 20, 40, 80], &[2, 4], 300, auto, SECOND, &mut rng)),
+        Box::new(FixedPlan::throttle(&[1, 5, 20, 40, 80], &[2, 4], 300, SECOND, &mut rng)),
     ]
 }
 
@@ -416,7 +412,7 @@ async fn a_target_that_serves_nothing_for_long_is_asked_no_more() {
 async fn a_soak_ends_where_a_long_pause_is_asked_for() {
     let hour = SECOND * 3_600;
     let bucket = CreditBucket::fixed(300.0, hour, RefusalForm::too_many(Some(hour)));
-    let soak = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 600, SECOND * 20, WorkKind::Cheap, 1);
+    let soak = SoakPlan::new(Stage::Rate(5.0), SECOND * 600, SECOND * 20, WorkKind::Cheap, 1);
     closing((bucket, "throttled with a Retry-After of 60 min", 320), vec![Box::new(soak)]).await;
 }
 

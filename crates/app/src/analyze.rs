@@ -27,7 +27,7 @@ use wellhead_analyze::conclude::profile::plain;
 use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::gate::DOCUMENT_SCHEMA;
 use wellhead_analyze::measure::budget::Forecast;
-use wellhead_analyze::measure::plan::{self, ExperimentPlan, Stage};
+use wellhead_analyze::measure::plan::{self, ExperimentPlan, FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
 };
@@ -147,8 +147,8 @@ fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
 
 fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
-    let (auto, calls) = (HttpVersion::Auto, it.calls.max(1));
-    Box::new(plan::ThrottlePlan::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng))
+    let calls = it.calls.max(1);
+    Box::new(FixedPlan::throttle(&it.at_once, &it.connections, calls, REST, &mut rng))
 }
 
 fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
@@ -163,12 +163,12 @@ fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
         repeats: it.repeats,
     };
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
-    Box::new(plan::ProtocolPlan::new(sweep, REST, &mut rng))
+    Box::new(FixedPlan::protocol(&sweep, REST, &mut rng))
 }
 
 fn quick(_: &Goal) -> Plans {
     vec![
-        Box::new(plan::LatencyPlan::new(QUICK_LATENCY_CALLS)),
+        Box::new(FixedPlan::latency(QUICK_LATENCY_CALLS)),
         Box::new(plan::StreamsPlan::new(32, QUICK_STREAMS, REST)),
         Box::new(plan::RatePlan::new(10.0, 40.0, 2.0, Duration::from_secs(3), RATE_REST)),
     ]
@@ -206,12 +206,13 @@ fn load(it: &LoadArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
         Http::H1 => HttpVersion::H1,
         Http::H2 => HttpVersion::H2,
     };
-    let plan = match it.spike[..] {
-        [usual, peak] => plan::LoadPlan::spike((usual, peak), lasting, work, connections),
-        _ => plan::LoadPlan::new(stages, lasting, work, connections),
+    let terms = match it.spike[..] {
+        [usual, peak] => LoadTerms::spike((usual, peak), lasting, work, connections),
+        _ => LoadTerms::new(stages, lasting, work, connections),
     };
-    let think = Duration::from_millis(it.think);
-    Box::new(plan.with_users(think, it.per_user).over(version).in_batches(it.batch))
+    let (think, per_user) = (Duration::from_millis(it.think), it.per_user);
+    let terms = LoadTerms { think, per_user, version, batch: it.batch, ..terms };
+    Box::new(FixedPlan::load(&terms))
 }
 
 fn work(kind: WorkChoice) -> WorkKind {
@@ -225,13 +226,13 @@ fn work(kind: WorkChoice) -> WorkKind {
 
 fn connection(it: &ConnectionArgs) -> Box<dyn ExperimentPlan> {
     let idle = Duration::from_secs(it.idle);
-    Box::new(plan::ConnectionPlan::new(it.requests, idle, HttpVersion::Auto, REST))
+    Box::new(plan::ConnectionPlan::new(it.requests, idle, REST))
 }
 
 fn bodies(it: &BodiesArgs) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
-    let (at_once, auto) = (it.at_once.into(), HttpVersion::Auto);
-    Box::new(plan::BodiesPlan::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
+    let at_once = it.at_once.into();
+    Box::new(FixedPlan::bodies(it.calls, at_once, it.repeats, REST, &mut rng))
 }
 
 /// What lines call them.

@@ -2,7 +2,7 @@
 //!
 //! A plan decides and nothing else: it sends nothing, reads no clock, and with the same seed and
 //! the same outcomes it asks for the same cells. One factor varies in a plan; the others are held.
-//! What the cells mean is `verdict`'s business.
+//! What the cells mean is `verdict`'s business. A plan that needs no outcome is a [`FixedPlan`].
 
 mod bodies;
 mod connection;
@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use rand::Rng;
+use rand::seq::SliceRandom as _;
 use wellhead_upstream::VerdictClass;
 
 use crate::measure::schedule::Schedule;
@@ -31,18 +33,13 @@ use crate::record::{CallRecord, factors};
 use crate::stat::bucket::TimedCall;
 use crate::work::WorkKind;
 
-pub use bodies::BodiesPlan;
 pub use connection::ConnectionPlan;
-pub use cost::CostPlan;
-pub use latency::LatencyPlan;
-pub use load::{LoadPlan, PER_USER, Stage};
+pub use load::{LoadTerms, PER_USER, Stage};
 pub use probe::{ProbeCell, ProbePlan};
-pub use protocol::{ProtocolPlan, Sweep};
+pub use protocol::Sweep;
 pub use rate::RatePlan;
-pub use replay::ReplayPlan;
-pub use soak::{SoakLoad, SoakPlan};
+pub use soak::SoakPlan;
 pub use streams::StreamsPlan;
-pub use throttle::ThrottlePlan;
 pub use window::WindowPlan;
 
 /// One cell to be played.
@@ -184,14 +181,10 @@ pub trait ExperimentPlan: Debug {
     /// Calls that it may send at most, those that warm up included, for one target.
     fn calls_max(&self) -> u64;
 
-    /// What is asked, for a prediction of what it costs: the cheapest, where it says nothing else.
-    fn work(&self) -> WorkKind {
-        WorkKind::Cheap
-    }
-
-    /// Methods that it asks and their shares, likewise.
+    /// Methods that it asks and their shares, for a prediction of what it costs: the cheapest, where it says nothing
+    /// else.
     fn methods(&self) -> Vec<(&'static str, f64)> {
-        self.work().methods()
+        WorkKind::Cheap.methods()
     }
 
     /// How long it lasts at least, pauses included.
@@ -212,4 +205,69 @@ pub trait ExperimentPlan: Debug {
 
     /// For this long it was played before the run was cut, where calls are rolled up.
     fn watched(&mut self, _: Duration) {}
+}
+
+/// An experiment that asks for the same cells whatever comes of them.
+#[derive(Debug, Clone)]
+pub struct FixedPlan {
+    name: &'static str,
+    version: u32,
+    /// The next one last.
+    cells: Vec<Ordered>,
+    methods: Vec<(&'static str, f64)>,
+    /// How long it lasts at least beside the rests.
+    lasting: Duration,
+}
+
+impl FixedPlan {
+    /// One cell.
+    fn one(name: &'static str, cell: Ordered) -> Self {
+        let methods = cell.work.methods();
+        Self { name, version: 1, cells: vec![cell], methods, lasting: Duration::ZERO }
+    }
+
+    /// All cells of a `round`, and all of them again until there were `repeats` rounds, each in an order drawn from
+    /// `rng`: what changes with time is spread over all alike. It costs what `work` does.
+    fn rounds(
+        name: &'static str,
+        round: &[Ordered],
+        repeats: u32,
+        work: WorkKind,
+        rng: &mut impl Rng,
+    ) -> Self {
+        let mut cells = Vec::new();
+        for repeat in (0..repeats).rev() {
+            let again = |cell: &Ordered| Ordered { repeat, ..cell.clone() };
+            let mut round: Vec<Ordered> = round.iter().map(again).collect();
+            round.shuffle(rng);
+            cells.append(&mut round);
+        }
+        Self { name, version: 1, cells, methods: work.methods(), lasting: Duration::ZERO }
+    }
+}
+
+impl ExperimentPlan for FixedPlan {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn calls_max(&self) -> u64 {
+        self.cells.iter().map(Ordered::calls_max).sum()
+    }
+
+    fn methods(&self) -> Vec<(&'static str, f64)> {
+        self.methods.clone()
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasting + self.cells.iter().map(|cell| cell.rest).sum::<Duration>()
+    }
+
+    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
+        self.cells.pop()
+    }
 }

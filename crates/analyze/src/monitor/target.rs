@@ -6,7 +6,7 @@ use super::limit::{ProbeSign, StudyRange, TrackedLimit};
 use super::spend::{SpendBounds, SpendLedger};
 use super::terms::MonitorTerms;
 use crate::conclude::verdict::ExperimentVerdict;
-use crate::measure::plan::{ExperimentPlan as _, LatencyPlan, RatePlan};
+use crate::measure::plan::{ExperimentPlan as _, FixedPlan, RatePlan};
 use crate::record::MeasuredTarget;
 use crate::work::GREETING;
 
@@ -269,8 +269,8 @@ impl MonitoredTarget {
 }
 
 /// One call at a time.
-pub(super) fn latency_plan() -> LatencyPlan {
-    LatencyPlan::new(LATENCY_CALLS)
+pub(super) fn latency_plan() -> FixedPlan {
+    FixedPlan::latency(LATENCY_CALLS)
 }
 
 fn study_pause(in_a_row: u32) -> u64 {

@@ -2,7 +2,7 @@
 
 use wellhead_analyze::conclude::verdict::{Confidence, Finding};
 use wellhead_analyze::measure::knock::Knocking;
-use wellhead_analyze::measure::plan::CostPlan;
+use wellhead_analyze::measure::plan::FixedPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill};
 
 use crate::harness::{SECOND, concluded, drawn, near, rng};
@@ -10,9 +10,9 @@ use crate::harness::{SECOND, concluded, drawn, near, rng};
 const METHODS: [&str; 5] =
     ["eth_blockNumber", "eth_chainId", "eth_getBalance", "eth_call", "eth_getLogs"];
 
-fn plan(seed: u64) -> CostPlan {
+fn plan(seed: u64) -> FixedPlan {
     let terms = Knocking { settle: SECOND, per_second: 300.0, calls: 900, within: SECOND * 60 };
-    CostPlan::new(&METHODS, terms, SECOND, &mut rng(seed))
+    FixedPlan::cost(&METHODS, terms, SECOND, &mut rng(seed))
 }
 
 /// Calls of a method that fit: of a window, what is left of the last is lost.

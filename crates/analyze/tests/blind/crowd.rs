@@ -8,7 +8,7 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
-    CostPlan, ExperimentPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage, WindowPlan,
+    ExperimentPlan, FixedPlan, LoadTerms, RatePlan, SoakPlan, Stage, WindowPlan,
 };
 use wellhead_analyze::record::{CellDoubt, Record};
 use wellhead_analyze::work::WorkKind;
@@ -30,8 +30,8 @@ fn narrow() -> ProviderDials {
     ProviderDials { stream_cap, http2: true, ..far() }
 }
 
-fn load(rate: f64) -> LoadPlan {
-    LoadPlan::new(vec![Stage::Rate(rate)], SECOND * 5, WorkKind::Cheap, 4)
+fn load(rate: f64) -> FixedPlan {
+    FixedPlan::load(&LoadTerms::new(vec![Stage::Rate(rate)], SECOND * 5, WorkKind::Cheap, 4))
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,8 +53,8 @@ async fn where_ours_are_full_nothing_is_said() {
         Box::new(load(100.0)),
         Box::new(RatePlan::new(100.0, 100.0, 2.0, SECOND * 5, SECOND)),
         Box::new(WindowPlan::new(100.0, 300, SECOND * 20, SECOND)),
-        Box::new(CostPlan::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
-        Box::new(SoakPlan::new(SoakLoad::Rate(100.0), SECOND * 20, SECOND * 5, WorkKind::Cheap, 4)),
+        Box::new(FixedPlan::cost(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
+        Box::new(SoakPlan::new(Stage::Rate(100.0), SECOND * 20, SECOND * 5, WorkKind::Cheap, 4)),
     ];
     for mut plan in plans {
         let provider = provider(narrow());
@@ -80,7 +80,8 @@ async fn where_ours_are_full_nothing_is_said() {
 async fn who_grows_slow_is_the_bound() {
     let shaping = Some(Shaping { per_second: 50.0, scope: LimitScope::Account });
     let stages = vec![Stage::Rate(40.0), Stage::Rate(100.0)];
-    let plan = LoadPlan::new(stages, SECOND * 10, WorkKind::Cheap, 4).with_rest(SECOND * 5);
+    let terms = LoadTerms::new(stages, SECOND * 10, WorkKind::Cheap, 4);
+    let plan = FixedPlan::load(&LoadTerms { rest: SECOND * 5, ..terms });
     let stream_cap = Some(StreamCap { max: 16, way: StreamWay::Announced });
     let dials = ProviderDials { shaping, stream_cap, ..far() };
     let provider = provider(dials);

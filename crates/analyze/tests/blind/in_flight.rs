@@ -8,8 +8,7 @@ use wellhead_analyze::conclude::profile::profile;
 use wellhead_analyze::conclude::verdict::{
     Confidence, Finding, FindingBound::Found, RefusalWay, RefusedRate, verdicts,
 };
-use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan, ThrottlePlan, WindowPlan};
-use wellhead_net::HttpVersion;
+use wellhead_analyze::measure::plan::{ExperimentPlan, FixedPlan, RatePlan, WindowPlan};
 use wellhead_sim::ProviderDials;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::provider::{AtOnce, DrawnDial, RefusalForm};
@@ -37,11 +36,10 @@ fn plans(calls: u64, takes: Duration) -> Vec<Box<dyn ExperimentPlan>> {
     // What it serves, calls a second.
     let served = calls as f64 / takes.as_secs_f64();
     let sizes = [1, 5, 10, 20, 40, 80];
-    let auto = HttpVersion::Auto;
     vec![
         Box::new(RatePlan::new(served / 2.0, served * 4.0, 1.5, SECOND * 4, SECOND)),
         Box::new(WindowPlan::new(served * 2.0, 2_000, SECOND * 60, SECOND)),
-        Box::new(ThrottlePlan::new(&sizes, &[2, 4], 300, auto, SECOND, &mut rng(calls))),
+        Box::new(FixedPlan::throttle(&sizes, &[2, 4], 300, SECOND, &mut rng(calls))),
     ]
 }
 

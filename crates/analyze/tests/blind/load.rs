@@ -8,7 +8,7 @@ use wellhead_analyze::conclude::verdict::{
     FindingBound::{Found, NotUpTo},
     LoadCapacity, NoLoadCapacity,
 };
-use wellhead_analyze::measure::plan::{LoadPlan, Stage};
+use wellhead_analyze::measure::plan::{FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::provider::{DrawnDial, LimitScope, Refill};
@@ -19,10 +19,11 @@ use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 const STEP: f64 = 1.1;
 
 /// From about half of `limit` to about one and a half, from where chance has it.
-fn plan(seed: u64, limit: f64, lasting: Duration) -> LoadPlan {
+fn plan(seed: u64, limit: f64, lasting: Duration) -> FixedPlan {
     let first = limit * rng(seed).random_range(0.5..0.6);
     let stages = (0..11).map(|nth| Stage::Rate(first * STEP.powi(nth)));
-    LoadPlan::new(stages.collect(), lasting, WorkKind::Cheap, 2).with_rest(SECOND * 10)
+    let terms = LoadTerms::new(stages.collect(), lasting, WorkKind::Cheap, 2);
+    FixedPlan::load(&LoadTerms { rest: SECOND * 10, ..terms })
 }
 
 async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
@@ -75,7 +76,7 @@ async fn no_limit_where_there_is_none() {
         let mut dials = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
-        let load = LoadPlan::new(stages, SECOND * 10, WorkKind::Mix, 2);
+        let load = FixedPlan::load(&LoadTerms::new(stages, SECOND * 10, WorkKind::Mix, 2));
         let told = only(concluded(dials, load).await);
         let Finding::Capacity(NotUpTo(NoLoadCapacity { up_to_per_second, .. })) = told.finding
         else {

@@ -10,13 +10,12 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{
-    BodiesPlan, ConnectionPlan, CostPlan, ExperimentPlan, LatencyPlan, LoadPlan, ProtocolPlan,
-    RatePlan, SoakLoad, SoakPlan, Stage, Sweep, ThrottlePlan, WindowPlan,
+    ConnectionPlan, ExperimentPlan, FixedPlan, LoadTerms, RatePlan, SoakPlan, Stage, Sweep,
+    WindowPlan,
 };
 use wellhead_analyze::measure::run::{CpuClock, CpuTime};
 use wellhead_analyze::record::Record;
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::provider::DrawnDial;
 
 use crate::harness::{SECOND, drawn, idle, played, provider, rng};
@@ -60,17 +59,17 @@ fn at(subject: DrawnDial, plan: impl ExperimentPlan + 'static) -> Played {
     (Box::new(plan), subject)
 }
 
-fn soak(load: SoakLoad) -> SoakPlan {
+fn soak(load: Stage) -> SoakPlan {
     SoakPlan::new(load, SECOND * 60, SECOND * 5, WorkKind::Cheap, 1)
 }
 
-fn load(stage: Stage, lasting: Duration) -> LoadPlan {
-    LoadPlan::new(vec![stage], lasting, WorkKind::Cheap, 2)
+fn load(stage: Stage, lasting: Duration) -> LoadTerms {
+    LoadTerms::new(vec![stage], lasting, WorkKind::Cheap, 2)
 }
 
-fn throttle() -> ThrottlePlan {
+fn throttle() -> FixedPlan {
     let sizes = [5, 20, 60, 100];
-    ThrottlePlan::new(&sizes, &[2, 4], 120, HttpVersion::Auto, SECOND, &mut rng(1))
+    FixedPlan::throttle(&sizes, &[2, 4], 120, SECOND, &mut rng(1))
 }
 
 fn plans() -> Vec<Played> {
@@ -80,15 +79,14 @@ fn plans() -> Vec<Played> {
         at(DrawnDial::Bucket, RatePlan::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)),
         at(DrawnDial::Shaping, throttle()),
         at(DrawnDial::Window, WindowPlan::new(100.0, 300, SECOND * 20, SECOND)),
-        at(DrawnDial::Costs, CostPlan::new(&methods, knock, SECOND, &mut rng(1))),
-        at(DrawnDial::Nothing, load(Stage::Rate(50.0), SECOND * 5)),
-        at(DrawnDial::Nothing, soak(SoakLoad::Rate(5.0))),
+        at(DrawnDial::Costs, FixedPlan::cost(&methods, knock, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, FixedPlan::load(&load(Stage::Rate(50.0), SECOND * 5))),
+        at(DrawnDial::Nothing, soak(Stage::Rate(5.0))),
     ]
 }
 
 /// No clock says when their calls begin.
 fn closed_plans() -> Vec<Played> {
-    let auto = HttpVersion::Auto;
     let sweep = Sweep {
         connections: vec![2],
         http1_own: false,
@@ -97,15 +95,15 @@ fn closed_plans() -> Vec<Played> {
         calls: 20,
         repeats: 2,
     };
-    let users = || load(Stage::Users(4), SECOND * 3);
+    let users = load(Stage::Users(4), SECOND * 3);
     vec![
         at(DrawnDial::Shaping, throttle()),
-        at(DrawnDial::Nothing, ProtocolPlan::new(sweep, SECOND, &mut rng(1))),
-        at(DrawnDial::Nothing, BodiesPlan::new(4, 2, 2, auto, SECOND, &mut rng(1))),
-        at(DrawnDial::Nothing, users()),
-        at(DrawnDial::Nothing, users().with_users(SECOND / 2, 20)),
-        at(DrawnDial::Nothing, LatencyPlan::new(30)),
-        at(DrawnDial::Nothing, soak(SoakLoad::Users(3))),
+        at(DrawnDial::Nothing, FixedPlan::protocol(&sweep, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, FixedPlan::bodies(4, 2, 2, SECOND, &mut rng(1))),
+        at(DrawnDial::Nothing, FixedPlan::load(&users)),
+        at(DrawnDial::Nothing, FixedPlan::load(&LoadTerms { think: SECOND / 2, ..users })),
+        at(DrawnDial::Nothing, FixedPlan::latency(30)),
+        at(DrawnDial::Nothing, soak(Stage::Users(3))),
     ]
 }
 
@@ -177,7 +175,7 @@ async fn a_closed_loop_that_lags_says_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn a_short_silence_that_was_not_timed_says_nothing_else() {
     let plans = || -> Vec<Played> {
-        let plan = ConnectionPlan::new(0, SECOND, HttpVersion::Auto, SECOND);
+        let plan = ConnectionPlan::new(0, SECOND, SECOND);
         vec![at(DrawnDial::Nothing, plan)]
     };
     says_nothing_else(plans, idle, hog).await;

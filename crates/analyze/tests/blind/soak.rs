@@ -9,7 +9,7 @@ use wellhead_analyze::conclude::verdict::{
     FindingBound::{Found, NotUpTo},
     NoDrift, verdicts,
 };
-use wellhead_analyze::measure::plan::{SoakLoad, SoakPlan};
+use wellhead_analyze::measure::plan::{SoakPlan, Stage};
 use wellhead_analyze::record::Record;
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::FakeProvider;
@@ -71,7 +71,7 @@ async fn live(provider: &FakeProvider, life: Life) {
     std::future::pending::<()>().await;
 }
 
-async fn soaked(seed: u64, life: Life, pace: SoakLoad) -> (Vec<ExperimentVerdict>, Vec<Record>) {
+async fn soaked(seed: u64, life: Life, pace: Stage) -> (Vec<ExperimentVerdict>, Vec<Record>) {
     let dials = drawn(seed, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = SoakPlan::new(pace, PART * PARTS, PART, WorkKind::Cheap, 2);
@@ -93,7 +93,7 @@ fn drifts(told: &[ExperimentVerdict]) -> Vec<(Drifting, f64, f64)> {
 async fn found(seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let life = life(seed);
-        let (told, _) = soaked(seed, life, SoakLoad::Rate(3.0)).await;
+        let (told, _) = soaked(seed, life, Stage::Rate(3.0)).await;
         assert!(matches!(told[0].finding, Finding::Held { .. }), "seed {seed}: {told:#?}");
         match (life, drifts(&told).as_slice()) {
             (Life::Even, []) => {
@@ -132,7 +132,7 @@ async fn steps() {
     for seed in 0..6 {
         let mut rng = rng(100 + seed);
         let (at, by) = (rng.random_range(7..23_u32), rng.random_range(1.5..3.0));
-        let (told, _) = soaked(seed, Life::Steps(at, by), SoakLoad::Rate(3.0)).await;
+        let (told, _) = soaked(seed, Life::Steps(at, by), Stage::Rate(3.0)).await;
         assert_eq!(drifts(&told), [], "seed {seed}: {told:#?}");
         let step = |it: &ExperimentVerdict| match it.finding {
             Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {
@@ -153,7 +153,7 @@ async fn steps() {
 #[tokio::test(start_paused = true)]
 async fn records_do_not_grow_with_the_calls() {
     for rate in [1.0, 10.0] {
-        let (_, records) = soaked(1, Life::Even, SoakLoad::Rate(rate)).await;
+        let (_, records) = soaked(1, Life::Even, Stage::Rate(rate)).await;
         let calls = records.iter().filter_map(Record::call).count();
         let rollups = records.iter().filter_map(Record::rollup);
         let rollups: Vec<u64> = rollups.map(|rollup| rollup.calls).collect();
@@ -168,7 +168,7 @@ async fn records_do_not_grow_with_the_calls() {
 async fn users_who_ask_again_at_once_are_told_as_well() {
     let dials = drawn(2, DrawnDial::Nothing);
     let provider = provider(dials);
-    let mut plan = SoakPlan::new(SoakLoad::Users(2), SECOND * 24, SECOND, WorkKind::Cheap, 1);
+    let mut plan = SoakPlan::new(Stage::Users(2), SECOND * 24, SECOND, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
     let told = verdicts(&run, &records);
     assert!(
@@ -182,7 +182,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
 async fn a_short_soak_does_not_judge_a_drift() {
     let dials = drawn(1, DrawnDial::Nothing);
     let provider = provider(dials);
-    let mut plan = SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 30, SECOND * 10, WorkKind::Cheap, 1);
+    let mut plan = SoakPlan::new(Stage::Rate(5.0), SECOND * 30, SECOND * 10, WorkKind::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
     let told = verdicts(&run, &records);
     assert!(matches!(told[1].finding, Finding::CannotTell { .. }), "{told:#?}");

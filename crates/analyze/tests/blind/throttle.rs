@@ -5,16 +5,15 @@ use wellhead_analyze::conclude::verdict::{
     FindingBound::{Found, NotUpTo},
     Shaped, ShapingScope as Whose,
 };
-use wellhead_analyze::measure::plan::ThrottlePlan;
-use wellhead_net::HttpVersion;
+use wellhead_analyze::measure::plan::FixedPlan;
 use wellhead_sim::provider::{DrawnDial, LimitScope};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
 /// As the command has it, but for fewer cells and calls.
-fn plan(seed: u64) -> ThrottlePlan {
+fn plan(seed: u64) -> FixedPlan {
     let sizes = [2, 10, 20, 40, 80, 100, 120];
-    ThrottlePlan::new(&sizes, &[2, 4], 250, HttpVersion::Auto, SECOND, &mut rng(seed))
+    FixedPlan::throttle(&sizes, &[2, 4], 250, SECOND, &mut rng(seed))
 }
 
 async fn shaped(seeds: std::ops::Range<u64>) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
-use wellhead_analyze::measure::plan::{CellOutcome, LoadPlan, Stage};
+use wellhead_analyze::measure::plan::{CellOutcome, FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{CallBudget, PlacedPlan, Player, StopSignal, Watch};
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{Cell, Record};
@@ -58,8 +58,8 @@ async fn play(
     let mut parts: Vec<PlacedPlan<'_>> = (0..)
         .zip(goals.iter().zip(&greetings))
         .map(|(target, (goal, greeting))| {
-            let plan =
-                LoadPlan::new(stages(), SECOND * 5, WorkKind::Cheap, 2).with_users(SECOND / 2, 20);
+            let terms = LoadTerms::new(stages(), SECOND * 5, WorkKind::Cheap, 2);
+            let plan = FixedPlan::load(&LoadTerms { think: SECOND / 2, ..terms });
             PlacedPlan { plan: Box::new(plan), target, goal, greeting }
         })
         .collect();

@@ -11,12 +11,11 @@ use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{Finding, verdicts};
 use wellhead_analyze::measure::plan::{
-    ConnectionPlan, ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan,
+    ConnectionPlan, ExperimentPlan, FixedPlan, RatePlan, SoakPlan, Stage, StreamsPlan,
 };
 use wellhead_analyze::measure::run::{CallBudget, EarlierRun, Player, RunError, StopSignal};
 use wellhead_analyze::record::{Cell, Record, RunRecord, trials};
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
@@ -38,12 +37,11 @@ fn provider() -> FakeProvider {
 
 fn plans() -> Vec<Box<dyn ExperimentPlan>> {
     let mut rng = SmallRng::seed_from_u64(7);
-    let auto = HttpVersion::Auto;
     vec![
         Box::new(StreamsPlan::new(8, 16, SECOND)),
-        Box::new(ThrottlePlan::new(&[2, 4, 8], &[2], 20, auto, SECOND, &mut rng)),
+        Box::new(FixedPlan::throttle(&[2, 4, 8], &[2], 20, SECOND, &mut rng)),
         Box::new(RatePlan::new(30.0, 90.0, 1.3, SECOND, SECOND)),
-        Box::new(ConnectionPlan::new(100, Duration::ZERO, auto, SECOND * 2)),
+        Box::new(ConnectionPlan::new(100, Duration::ZERO, SECOND * 2)),
     ]
 }
 
@@ -180,7 +178,7 @@ async fn a_soak_goes_on_for_the_time_that_is_left() {
     let provider = provider();
     let dir = TempDir::new().expect("a directory");
     let soak = || -> Vec<Box<dyn ExperimentPlan>> {
-        let (pace, lasting) = (SoakLoad::Rate(2.0), SECOND * 600);
+        let (pace, lasting) = (Stage::Rate(2.0), SECOND * 600);
         vec![Box::new(SoakPlan::new(pace, lasting, SECOND * 20, WorkKind::Cheap, 1))]
     };
     // Stopped after 250 s and after 150 s more.

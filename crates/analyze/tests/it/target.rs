@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::conclude::verdict::{Finding, verdicts};
 use wellhead_analyze::measure::inquiry::agree;
-use wellhead_analyze::measure::plan::{LoadPlan, Stage};
+use wellhead_analyze::measure::plan::{FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{
     CallBudget, Finished, Greeting, PanelMember, Player, RunError, StopSignal, Unwatched,
 };
@@ -85,7 +85,8 @@ pub(super) async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
     let (budget, stop, goals) = (CallBudget::new(100), StopSignal::default(), [goal.clone()]);
     let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
     let mut player = player.stamping("00ff".to_owned(), 1_000 * SECOND).expect("it is written");
-    let mut plan = LoadPlan::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
+    let terms = LoadTerms::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
+    let mut plan = FixedPlan::load(&terms);
     let greeting = Greeting::default();
     player.play(&mut plan, 0, goal, &greeting, &mut Unwatched).await.expect("it is written");
     let file = |name: &str| fs::read_to_string(dir.path().join(name)).expect("a file");

@@ -19,7 +19,7 @@ use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::measure::plan::{
-    ExperimentPlan, RatePlan, SoakLoad, SoakPlan, StreamsPlan, ThrottlePlan, WindowPlan,
+    ExperimentPlan, FixedPlan, RatePlan, SoakPlan, Stage, StreamsPlan, WindowPlan,
 };
 use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
 use wellhead_analyze::measure::way::Goal;
@@ -27,7 +27,6 @@ use wellhead_analyze::record::Machine;
 use wellhead_analyze::report::report;
 use wellhead_analyze::stored::StoredRun;
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::provider::Preset;
 use wellhead_sim::{FakeProvider, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
@@ -37,14 +36,13 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What `wellhead analyze limits` plays, with fewer calls, and a soak.
 fn plans() -> Vec<Box<dyn ExperimentPlan>> {
     let mut rng = SmallRng::seed_from_u64(1);
-    let auto = HttpVersion::Auto;
     let sizes = [1, 5, 10, 20, 40, 80, 100, 120];
     vec![
         Box::new(StreamsPlan::new(8, 128, SECOND)),
         Box::new(RatePlan::new(20.0, 160.0, 2.0, SECOND * 6, SECOND * 2)),
         Box::new(WindowPlan::new(600.0, 800, SECOND * 60, SECOND * 2)),
-        Box::new(ThrottlePlan::new(&sizes, &[2, 4], 250, auto, SECOND, &mut rng)),
-        Box::new(SoakPlan::new(SoakLoad::Rate(5.0), SECOND * 120, SECOND * 10, WorkKind::Mix, 2)),
+        Box::new(FixedPlan::throttle(&sizes, &[2, 4], 250, SECOND, &mut rng)),
+        Box::new(SoakPlan::new(Stage::Rate(5.0), SECOND * 120, SECOND * 10, WorkKind::Mix, 2)),
     ]
 }
 

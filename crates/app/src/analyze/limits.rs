@@ -5,10 +5,9 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use wellhead_analyze::measure::knock::Knocking;
-use wellhead_analyze::measure::plan::{self, ExperimentPlan, SoakLoad};
+use wellhead_analyze::measure::plan::{self, ExperimentPlan, FixedPlan, Stage};
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::work::{METHODS, WorkKind};
-use wellhead_net::HttpVersion;
 
 use super::{Plans, REST, rest_between_rates};
 use crate::cli::analyze::limits::{CostArgs, LimitsArgs, SoakArgs, WindowArgs};
@@ -31,11 +30,10 @@ pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
     let rest = rest_between_rates(goal);
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
-    let auto = HttpVersion::Auto;
     vec![
         Box::new(plan::RatePlan::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
         Box::new(plan::StreamsPlan::new(8, STREAMS_MAX, REST)),
-        Box::new(plan::ThrottlePlan::new(&AT_ONCE, &[2, 4], THROTTLE_CALLS, auto, REST, &mut rng)),
+        Box::new(FixedPlan::throttle(&AT_ONCE, &[2, 4], THROTTLE_CALLS, REST, &mut rng)),
         Box::new(plan::WindowPlan::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
     ]
 }
@@ -60,13 +58,13 @@ pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn ExperimentPlan>, CommandErro
         within: Duration::from_secs(it.seconds),
     };
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
-    Ok(Box::new(plan::CostPlan::new(&methods, terms, REST, &mut rng)))
+    Ok(Box::new(FixedPlan::cost(&methods, terms, REST, &mut rng)))
 }
 
 pub(super) fn soak(it: &SoakArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
     let pace = match it.users {
-        Some(users) => SoakLoad::Users(users),
-        None => SoakLoad::Rate(it.rate),
+        Some(users) => Stage::Users(users),
+        None => Stage::Rate(it.rate),
     };
     let lasting = Duration::from_secs(it.minutes * 60);
     let every = Duration::from_secs(it.every);

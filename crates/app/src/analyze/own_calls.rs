@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use wellhead_analyze::call_list::CallList;
-use wellhead_analyze::measure::plan::{ExperimentPlan, ReplayPlan};
+use wellhead_analyze::measure::plan::{ExperimentPlan, FixedPlan};
 use wellhead_analyze::work::{METHODS, WorkKind};
 
 use super::{Plans, measure, work};
@@ -26,7 +26,7 @@ pub(super) fn own_or(kind: WorkChoice, own: &OwnCallsArgs) -> Result<WorkKind, C
 /// Replays a file.
 pub(super) fn replay(it: &ReplayArgs) -> Result<(), CommandError> {
     let list = read(&it.from)?;
-    let Some(plan) = ReplayPlan::new(list, it.speed, it.connections.into()) else {
+    let Some(plan) = FixedPlan::replay(list, it.speed, it.connections.into()) else {
         let text = format!("`{}`: each call needs a `timestamp`", it.from.display());
         return Err(CommandError::Config(text));
     };

@@ -10,8 +10,6 @@
 
 use std::time::Duration;
 
-use wellhead_net::HttpVersion;
-
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
 use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
@@ -38,7 +36,6 @@ const TIMED_MAX: Duration = Duration::from_secs(5);
 pub struct ConnectionPlan {
     requests: u64,
     idle: Duration,
-    version: HttpVersion,
     rest: Duration,
     phase: ConnectionPhase,
 }
@@ -68,13 +65,13 @@ enum ConnectionPhase {
 impl ConnectionPlan {
     /// Up to `requests` calls on a connection, and a silence of up to `idle`; where one is zero
     /// that half is left out.
-    pub fn new(requests: u64, idle: Duration, version: HttpVersion, rest: Duration) -> Self {
+    pub fn new(requests: u64, idle: Duration, rest: Duration) -> Self {
         let phase = match (requests, idle.is_zero()) {
             (0, true) => ConnectionPhase::Over,
             (0, false) => ConnectionPhase::Longest,
             (_, _) => ConnectionPhase::Requests { nth: 0, alone_from: u64::MAX },
         };
-        Self { requests, idle, version, rest, phase }
+        Self { requests, idle, rest, phase }
     }
 
     fn after_requests(&self) -> ConnectionPhase {
@@ -135,7 +132,7 @@ impl ConnectionPlan {
         Ordered {
             factors: factors(held),
             repeat,
-            means: Means { version: self.version, streams_max: AT_ONCE, ..Means::ONE },
+            means: Means { streams_max: AT_ONCE, ..Means::ONE },
             // All requests of the connection are to be counted.
             warmed: false,
             timed: false,
@@ -205,7 +202,7 @@ mod tests {
         ends: Option<u64>,
         silence: Option<(u64, bool)>,
     ) -> String {
-        let mut plan = ConnectionPlan::new(requests, MS * idle_ms as u32, HttpVersion::Auto, MS);
+        let mut plan = ConnectionPlan::new(requests, MS * idle_ms as u32, MS);
         let (mut cells, mut calls, mut last) = (Vec::new(), 0, None);
         while let Some(cell) = plan.next(last.as_ref()) {
             let mut outcome = CellOutcome::default();

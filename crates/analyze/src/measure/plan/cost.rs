@@ -6,10 +6,9 @@
 use std::time::Duration;
 
 use rand::Rng;
-use rand::seq::SliceRandom as _;
 
 use super::window::CONNECTIONS;
-use super::{CellOutcome, ExperimentPlan, Ordered, factors};
+use super::{FixedPlan, Ordered, factors};
 use crate::measure::knock::Knocking;
 use crate::measure::schedule::Schedule;
 use crate::work::WorkKind;
@@ -17,64 +16,25 @@ use crate::work::WorkKind;
 /// How often each method is played.
 const REPEATS: u32 = 2;
 
-/// See the module.
-#[derive(Debug, Clone)]
-pub struct CostPlan {
-    /// Methods and repeats, the next one last.
-    cells: Vec<(&'static str, u32)>,
-    terms: Knocking,
-    rest: Duration,
-}
-
-impl CostPlan {
-    /// Floods each of `methods`, of [`crate::work::METHODS`], on these `terms`, with `rest` between
-    /// cells, in an order drawn from `rng`.
-    pub fn new(
+impl FixedPlan {
+    /// `cost`: floods each of `methods`, of [`crate::work::METHODS`], on these `terms`, with `rest`
+    /// between cells, in an order drawn from `rng`.
+    pub fn cost(
         methods: &[&'static str],
         terms: Knocking,
         rest: Duration,
         rng: &mut impl Rng,
     ) -> Self {
-        let mut cells = Vec::new();
-        for repeat in (0..REPEATS).rev() {
-            let mut round: Vec<_> = methods.iter().map(|method| (*method, repeat)).collect();
-            round.shuffle(rng);
-            cells.extend(round);
-        }
-        Self { cells, terms, rest }
-    }
-}
-
-impl ExperimentPlan for CostPlan {
-    fn name(&self) -> &'static str {
-        "cost"
-    }
-
-    fn calls_max(&self) -> u64 {
-        self.cells.len() as u64 * (self.terms.calls + 3 * CONNECTIONS as u64)
-    }
-
-    fn work(&self) -> WorkKind {
-        self.cells.last().map_or(WorkKind::Cheap, |(method, _)| WorkKind::Only(method))
-    }
-
-    fn methods(&self) -> Vec<(&'static str, f64)> {
-        let share = 1.0 / self.cells.len().max(1) as f64;
-        self.cells.iter().map(|(method, _)| (*method, share)).collect()
-    }
-
-    fn lasts(&self) -> Duration {
-        self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
-    }
-
-    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
-        let (method, repeat) = self.cells.pop()?;
-        Some(Ordered {
-            factors: factors([("method", method.to_owned())]),
-            repeat,
-            rest: self.rest,
-            ..Ordered::timed(WorkKind::Only(method), Schedule::Knock(self.terms)).over(CONNECTIONS)
-        })
+        let cell = |method: &&'static str| Ordered {
+            factors: factors([("method", (*method).to_owned())]),
+            rest,
+            ..Ordered::timed(WorkKind::Only(method), Schedule::Knock(terms)).over(CONNECTIONS)
+        };
+        let round: Vec<Ordered> = methods.iter().map(cell).collect();
+        let plan = Self::rounds("cost", &round, REPEATS, WorkKind::Cheap, rng);
+        let share = 1.0 / plan.cells.len().max(1) as f64;
+        let methods = plan.cells.iter().map(|cell| (cell.work.word(), share)).collect();
+        Self { methods, ..plan }
     }
 }
 
@@ -84,13 +44,14 @@ mod tests {
     use rand::rngs::SmallRng;
 
     use super::*;
+    use crate::measure::plan::ExperimentPlan as _;
 
     fn play(seed: u64) -> Vec<(String, u32)> {
         let second = Duration::from_secs(1);
         let terms = Knocking { settle: second, per_second: 50.0, calls: 100, within: second * 60 };
         let mut rng = SmallRng::seed_from_u64(seed);
         let methods = ["eth_call", "eth_getLogs", "eth_chainId"];
-        let mut plan = CostPlan::new(&methods, terms, second, &mut rng);
+        let mut plan = FixedPlan::cost(&methods, terms, second, &mut rng);
         assert_eq!(plan.calls_max(), 6 * 112);
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {

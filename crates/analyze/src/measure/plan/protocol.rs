@@ -7,10 +7,9 @@
 use std::time::Duration;
 
 use rand::Rng;
-use rand::seq::SliceRandom as _;
 use wellhead_net::HttpVersion;
 
-use super::{CellOutcome, ExperimentPlan, Ordered, factors};
+use super::{FixedPlan, Ordered, factors};
 use crate::measure::schedule::Schedule;
 use crate::measure::way::Means;
 use crate::work::WorkKind;
@@ -33,56 +32,54 @@ pub struct Sweep {
     pub repeats: u32,
 }
 
-/// See the module.
-#[derive(Debug, Clone)]
-pub struct ProtocolPlan {
-    sweep: Sweep,
-    /// The next one last.
-    cells: Vec<ProtocolSetting>,
-    rest: Duration,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct ProtocolSetting {
-    version: HttpVersion,
-    connections: usize,
-    at_once: usize,
-    body: WorkKind,
-    repeat: u32,
-}
-
-impl ProtocolPlan {
-    /// All of `sweep` over both protocols, in an order drawn from `rng`.
-    pub fn new(sweep: Sweep, rest: Duration, rng: &mut impl Rng) -> Self {
-        let mut cells = Vec::new();
-        for repeat in (0..sweep.repeats).rev() {
-            let mut round = Vec::new();
-            for body in &sweep.bodies {
-                for (version, connections, at_once) in sweep.ways() {
-                    let body = *body;
-                    round.push(ProtocolSetting { version, connections, at_once, body, repeat });
+impl FixedPlan {
+    /// `protocol`: all of `sweep` over both protocols, in an order drawn from `rng`.
+    pub fn protocol(sweep: &Sweep, rest: Duration, rng: &mut impl Rng) -> Self {
+        let ways = sweep.ways();
+        let mut round = Vec::new();
+        for work in &sweep.bodies {
+            let cell = |(means, at_once): &(Means, usize)| {
+                let schedule =
+                    Schedule::Closed { at_once: *at_once, calls: sweep.calls, within: None };
+                let protocol = if means.version == HttpVersion::H1 { "http/1.1" } else { "h2" };
+                Ordered {
+                    factors: factors([
+                        ("protocol", protocol.to_owned()),
+                        ("connections", means.connections.to_string()),
+                        ("concurrency", at_once.to_string()),
+                        ("body", body(*work).to_owned()),
+                    ]),
+                    means: *means,
+                    warmed: false,
+                    rest,
+                    ..Ordered::timed(*work, schedule)
                 }
-            }
-            round.shuffle(rng);
-            cells.append(&mut round);
+            };
+            round.extend(ways.iter().map(cell));
         }
-        Self { sweep, cells, rest }
+        let costly = sweep.bodies.iter().find(|work| **work != WorkKind::Cheap);
+        let costly = costly.copied().unwrap_or(WorkKind::Cheap);
+        Self::rounds("protocol", &round, sweep.repeats, costly, rng)
     }
 }
 
 impl Sweep {
-    /// Protocols, connections and calls at a time.
-    fn ways(&self) -> Vec<(HttpVersion, usize, usize)> {
+    /// Protocols and connections, and calls at a time.
+    fn ways(&self) -> Vec<(Means, usize)> {
         let mut ways = Vec::new();
         for (nth, connections) in self.connections.iter().enumerate() {
             for at_once in &self.at_once {
                 let (connections, at_once) = ((*connections).max(1), (*at_once).max(1));
+                let mut add = |version, connections| {
+                    let streams_max = at_once.div_ceil(connections);
+                    ways.push((Means { version, connections, streams_max }, at_once));
+                };
                 match (self.http1_own, nth) {
-                    (false, _) => ways.push((HttpVersion::H1, connections, at_once)),
-                    (true, 0) => ways.push((HttpVersion::H1, at_once, at_once)),
+                    (false, _) => add(HttpVersion::H1, connections),
+                    (true, 0) => add(HttpVersion::H1, at_once),
                     (true, _) => {}
                 }
-                ways.push((HttpVersion::H2, connections, at_once));
+                add(HttpVersion::H2, connections);
             }
         }
         ways
@@ -101,46 +98,6 @@ fn body(work: WorkKind) -> &'static str {
     }
 }
 
-impl ExperimentPlan for ProtocolPlan {
-    fn name(&self) -> &'static str {
-        "protocol"
-    }
-
-    fn calls_max(&self) -> u64 {
-        let Sweep { bodies, calls, repeats, .. } = &self.sweep;
-        calls * u64::from(*repeats) * (self.sweep.ways().len() * bodies.len()) as u64
-    }
-
-    fn work(&self) -> WorkKind {
-        let costly = self.sweep.bodies.iter().find(|work| **work != WorkKind::Cheap);
-        costly.copied().unwrap_or(WorkKind::Cheap)
-    }
-
-    fn lasts(&self) -> Duration {
-        self.rest * u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
-    }
-
-    fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
-        let ProtocolSetting { version, connections, at_once, body: work, repeat } =
-            self.cells.pop()?;
-        let protocol = if version == HttpVersion::H1 { "http/1.1" } else { "h2" };
-        let schedule = Schedule::Closed { at_once, calls: self.sweep.calls, within: None };
-        Some(Ordered {
-            factors: factors([
-                ("protocol", protocol.to_owned()),
-                ("connections", connections.to_string()),
-                ("concurrency", at_once.to_string()),
-                ("body", body(work).to_owned()),
-            ]),
-            repeat,
-            means: Means { version, connections, streams_max: at_once.div_ceil(connections) },
-            warmed: false,
-            rest: self.rest,
-            ..Ordered::timed(work, schedule)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -149,6 +106,7 @@ mod tests {
     use rand::rngs::SmallRng;
 
     use super::*;
+    use crate::measure::plan::ExperimentPlan as _;
 
     fn play(seed: u64) -> Vec<String> {
         let sweep = Sweep {
@@ -160,8 +118,9 @@ mod tests {
             repeats: 3,
         };
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut plan = ProtocolPlan::new(sweep, Duration::ZERO, &mut rng);
-        assert_eq!((plan.calls_max(), plan.work()), (4_800, WorkKind::LargeBlocks));
+        let mut plan = FixedPlan::protocol(&sweep, Duration::ZERO, &mut rng);
+        assert_eq!(plan.calls_max(), 4_800);
+        assert_eq!(plan.methods(), WorkKind::LargeBlocks.methods());
         let mut cells = Vec::new();
         while let Some(cell) = plan.next(None) {
             cells.push(format!("{} {:?}", cell.repeat, cell.factors));
@@ -185,7 +144,7 @@ mod tests {
         let (connections, at_once) = (vec![1, 4], vec![10, 50]);
         let bodies = vec![WorkKind::Cheap];
         let sweep = Sweep { connections, http1_own: true, at_once, bodies, calls: 100, repeats: 1 };
-        let mut plan = ProtocolPlan::new(sweep, Duration::ZERO, &mut SmallRng::seed_from_u64(1));
+        let mut plan = FixedPlan::protocol(&sweep, Duration::ZERO, &mut SmallRng::seed_from_u64(1));
         assert_eq!(plan.calls_max(), 600);
         let mut cells = BTreeSet::new();
         while let Some(cell) = plan.next(None) {

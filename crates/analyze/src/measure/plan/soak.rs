@@ -6,26 +6,13 @@
 
 use std::time::Duration;
 
-use super::{CellOutcome, ExperimentPlan, Ordered, factors};
-use crate::measure::schedule::Schedule;
+use super::{CellOutcome, ExperimentPlan, Ordered, PER_USER, Stage, factors};
 use crate::work::WorkKind;
-
-/// Calls that all users may make in a second, for a bound.
-const USERS_PER_SECOND: u64 = 20;
-
-/// The load.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum SoakLoad {
-    /// Calls a second, open loop.
-    Rate(f64),
-    /// This many users, each of which asks again when it has an answer, closed loop.
-    Users(usize),
-}
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct SoakPlan {
-    pace: SoakLoad,
+    pace: Stage,
     lasting: Duration,
     every: Duration,
     work: WorkKind,
@@ -37,7 +24,7 @@ impl SoakPlan {
     /// Keeps up `pace` for `lasting` over `connections` connections, and writes a line at each
     /// interval of `every`.
     pub fn new(
-        pace: SoakLoad,
+        pace: Stage,
         lasting: Duration,
         every: Duration,
         work: WorkKind,
@@ -46,14 +33,11 @@ impl SoakPlan {
         Self { pace, lasting, every, work, connections, over: false }
     }
 
-    fn schedule(&self) -> Schedule {
-        match self.pace {
-            SoakLoad::Rate(rate) => Schedule::rate(rate, self.lasting),
-            SoakLoad::Users(users) => {
-                let users = users.max(1);
-                let calls = users as u64 * USERS_PER_SECOND * self.lasting.as_secs().max(1);
-                Schedule::Closed { at_once: users, calls, within: Some(self.lasting) }
-            }
+    fn cell(&self) -> Ordered {
+        let schedule = self.pace.schedule(self.lasting, Duration::ZERO, PER_USER);
+        Ordered {
+            factors: factors([self.pace.factor(), ("work", self.work.word().to_owned())]),
+            ..Ordered::timed(self.work, schedule).over(self.connections)
         }
     }
 }
@@ -64,11 +48,11 @@ impl ExperimentPlan for SoakPlan {
     }
 
     fn calls_max(&self) -> u64 {
-        self.schedule().calls() + 3 * self.connections as u64
+        self.cell().calls_max()
     }
 
-    fn work(&self) -> WorkKind {
-        self.work
+    fn methods(&self) -> Vec<(&'static str, f64)> {
+        self.work.methods()
     }
 
     fn lasts(&self) -> Duration {
@@ -85,17 +69,7 @@ impl ExperimentPlan for SoakPlan {
     }
 
     fn next(&mut self, _: Option<&CellOutcome>) -> Option<Ordered> {
-        if std::mem::replace(&mut self.over, true) {
-            return None;
-        }
-        let load = match self.pace {
-            SoakLoad::Rate(rate) => ("rate", rate.to_string()),
-            SoakLoad::Users(users) => ("users", users.to_string()),
-        };
-        Some(Ordered {
-            factors: factors([load, ("work", self.work.word().to_owned())]),
-            ..Ordered::timed(self.work, self.schedule()).over(self.connections)
-        })
+        (!std::mem::replace(&mut self.over, true)).then(|| self.cell())
     }
 }
 
@@ -106,7 +80,7 @@ mod tests {
     #[test]
     fn one_cell_that_is_bounded() {
         let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
-        for (pace, calls) in [(SoakLoad::Rate(5.0), 300), (SoakLoad::Users(3), 3_600)] {
+        for (pace, calls) in [(Stage::Rate(5.0), 300), (Stage::Users(3), 3_600)] {
             let mut plan = SoakPlan::new(pace, minute, second * 10, WorkKind::Mix, 2);
             assert_eq!(plan.calls_max(), calls + 6);
             let cell = plan.next(None).expect("one cell");

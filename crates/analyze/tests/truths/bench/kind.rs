@@ -8,11 +8,10 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use wellhead_analyze::measure::plan::{
-    ConnectionPlan, ExperimentPlan, LatencyPlan, LoadPlan, RatePlan, SoakLoad, SoakPlan, Stage,
-    StreamsPlan, ThrottlePlan, WindowPlan,
+    ConnectionPlan, ExperimentPlan, FixedPlan, LoadTerms, RatePlan, SoakPlan, Stage, StreamsPlan,
+    WindowPlan,
 };
 use wellhead_analyze::work::WorkKind;
-use wellhead_net::HttpVersion;
 use wellhead_sim::ProviderDials;
 use wellhead_sim::node::LatencyDial;
 use wellhead_sim::provider::{
@@ -160,7 +159,7 @@ fn limits() -> Vec<Box<dyn ExperimentPlan>> {
     let (to, sizes) = (160.0, [1, 5, 10, 20, 40, 80, 100, 120]);
     let mut rng = SmallRng::seed_from_u64(7);
     let rest = SECOND * 2;
-    let throttle = ThrottlePlan::new(&sizes, &[2, 4], 300, HttpVersion::Auto, SECOND, &mut rng);
+    let throttle = FixedPlan::throttle(&sizes, &[2, 4], 300, SECOND, &mut rng);
     vec![
         Box::new(RatePlan::new(10.0, to, 2.0, SECOND * 10, rest)),
         Box::new(StreamsPlan::new(8, 256, SECOND)),
@@ -191,7 +190,7 @@ fn brief_throttle() -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(7);
     let sizes = [1, 5, 10, 20, 40, 80];
     let rest = SECOND / 2;
-    Box::new(ThrottlePlan::new(&sizes, &[2, 4], 200, HttpVersion::Auto, rest, &mut rng))
+    Box::new(FixedPlan::throttle(&sizes, &[2, 4], 200, rest, &mut rng))
 }
 
 /// The case, played in less than a minute of real time.
@@ -199,7 +198,8 @@ fn short(mut case: Case) -> Case {
     let of = |case: &Case, name: &str| case.truths.iter().any(|truth| truth.experiment == name);
     let is_brief = of(&case, "window") || of(&case, "rate");
     case.plans = if of(&case, "load") {
-        vec![Box::new(LoadPlan::new(rates(&[40.0, 80.0]), SECOND * 10, WorkKind::Cheap, 2))]
+        let terms = LoadTerms::new(rates(&[40.0, 80.0]), SECOND * 10, WorkKind::Cheap, 2);
+        vec![Box::new(FixedPlan::load(&terms))]
     } else if is_brief {
         brief()
     } else {
@@ -367,7 +367,7 @@ fn recycle(rng: &mut SmallRng) -> Case {
     let (mut dials, abruptly) = (fake(rng), rng.random());
     dials.recycle_after = Some(after);
     dials.recycle_abruptly = abruptly;
-    let plan = ConnectionPlan::new(1_000, Duration::ZERO, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(1_000, Duration::ZERO, SECOND);
     let cap = after as f64;
     let truth = Truth::new("connection", vec![between("recycle", cap - 1.5, cap + 1.5)]);
     Case { plans: vec![Box::new(plan)], ..faked(dials, vec![truth]) }
@@ -376,7 +376,7 @@ fn recycle(rng: &mut SmallRng) -> Case {
 fn idle_close(rng: &mut SmallRng) -> Case {
     let after_ms = rng.random_range(1_000..8_000_u64);
     let dials = ProviderDials { idle_close: Some(Duration::from_millis(after_ms)), ..fake(rng) };
-    let plan = ConnectionPlan::new(0, SECOND * 10, HttpVersion::Auto, SECOND);
+    let plan = ConnectionPlan::new(0, SECOND * 10, SECOND);
     let truth = Truth::new("connection", vec![about("idle", after_ms as f64)]);
     Case { plans: vec![Box::new(plan)], ..faked(dials, vec![truth]) }
 }
@@ -499,7 +499,8 @@ fn spared() -> Truth {
 fn mm1(rng: &mut SmallRng) -> Case {
     let per_second = rng.random_range(40.0..90.0_f64);
     let stages = rates(&[0.25, 0.5, 0.7, 1.25, 1.6].map(|share| share * per_second));
-    let plan = LoadPlan::new(stages, SECOND * 30, WorkKind::Cheap, 2).with_rest(SECOND * 20);
+    let terms = LoadTerms::new(stages, SECOND * 30, WorkKind::Cheap, 2);
+    let plan = FixedPlan::load(&LoadTerms { rest: SECOND * 20, ..terms });
     let truth = Truth::new("load", vec![between("capacity", 0.45 * per_second, 1.05 * per_second)]);
     own(own::mm1(per_second, rng.random()), vec![Box::new(plan)], vec![truth])
 }
@@ -511,7 +512,7 @@ fn failing(rng: &mut SmallRng) -> Case {
     // The share of as many calls as are sent is off by chance.
     let fails = between("failures", 0.7 * percent, 1.4 * percent);
     let stages = rates(&[20.0, 40.0, 80.0]);
-    let load = LoadPlan::new(stages, SECOND * 20, WorkKind::Cheap, 2);
+    let load = FixedPlan::load(&LoadTerms::new(stages, SECOND * 20, WorkKind::Cheap, 2));
     let mut plans = limits_h1();
     plans.truncate(1);
     plans.push(Box::new(load));
@@ -524,7 +525,7 @@ fn failing(rng: &mut SmallRng) -> Case {
 
 fn soak() -> Vec<Box<dyn ExperimentPlan>> {
     let (lasting, part) = (SECOND * 600, SECOND * 20);
-    vec![Box::new(SoakPlan::new(SoakLoad::Rate(5.0), lasting, part, WorkKind::Cheap, 2))]
+    vec![Box::new(SoakPlan::new(Stage::Rate(5.0), lasting, part, WorkKind::Cheap, 2))]
 }
 
 fn moving(rng: &mut SmallRng, steps: bool) -> Case {
@@ -555,7 +556,7 @@ fn bimodal(rng: &mut SmallRng) -> Case {
     let share = rng.random_range(0.1..0.3_f64);
     let latency = own_latency(rng);
     let script = own::bimodal(share, 20.0 * latency.base_ms, latency, rng.random());
-    let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(LatencyPlan::new(200))];
+    let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(FixedPlan::latency(200))];
     plans.extend(rate_and_window());
     plans.extend(soak());
     let truths = vec![
@@ -570,7 +571,7 @@ fn bimodal(rng: &mut SmallRng) -> Case {
 fn warming(rng: &mut SmallRng) -> Case {
     let latency = own_latency(rng);
     let script = own::warming(rng.random_range(30..80), 8.0, latency, rng.random());
-    let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(LatencyPlan::new(200))];
+    let mut plans: Vec<Box<dyn ExperimentPlan>> = vec![Box::new(FixedPlan::latency(200))];
     plans.extend(limits_h1());
     let mut truths = vec![usual(latency)];
     truths.extend(no_limits());
@@ -622,7 +623,7 @@ fn nginx_conn(rng: &mut SmallRng) -> Case {
 }
 
 fn connection_case(server: CaseServer, requests: u64, idle: Duration, told: TrueReading) -> Case {
-    let plan = ConnectionPlan::new(requests, idle, HttpVersion::Auto, SECOND / 2);
+    let plan = ConnectionPlan::new(requests, idle, SECOND / 2);
     let beside = vec![any("no recycle"), any("no idle close"), any("recycle")];
     let truth = Truth::new("connection", vec![told]).beside(beside);
     Case { server, plans: vec![Box::new(plan)], truths: vec![truth] }
