@@ -536,22 +536,15 @@ impl<'a> Monitor<'a> {
         if asked.len() < 2 {
             return Ok(());
         }
-        let mut greetings = Vec::new();
+        let mut members = Vec::new();
         for index in asked {
             self.begin(budget, index, each)?;
-            let greeting = self.greet(player, index).await?;
+            let is_answering = self.greet(player, index).await?.is_some();
             // Polls are not counted one by one: all of them may be sent.
             self.targets[index].settle(each, each);
-            greetings.extend(greeting.map(|greeting| (index, greeting)));
+            let goal = &self.goals[index];
+            members.extend(is_answering.then(|| PanelMember { target: number(index), goal }));
         }
-        let members: Vec<PanelMember<'_>> = greetings
-            .iter()
-            .map(|(index, greeting)| PanelMember {
-                target: number(*index),
-                goal: &self.goals[*index],
-                greeting,
-            })
-            .collect();
         let mut gather = RoundRecords::default();
         if members.len() > 1 {
             budget.allow(terms.calls_max() * members.len() as u64);

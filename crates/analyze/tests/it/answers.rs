@@ -106,16 +106,11 @@ pub(crate) async fn play_watched(
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
-    let mut greetings = Vec::new();
-    for (target, goal) in goals.iter().enumerate() {
-        greetings.push(player.greet(target as u32, goal).await.unwrap());
+    let mut members = Vec::new();
+    for (target, goal) in (0..).zip(&goals) {
+        player.greet(target, goal).await.unwrap();
+        members.push(PanelMember { target, goal });
     }
-    let members: Vec<PanelMember<'_>> = goals
-        .iter()
-        .zip(&greetings)
-        .enumerate()
-        .map(|(n, (goal, greeting))| PanelMember { target: n as u32, goal, greeting })
-        .collect();
     let gap = Duration::from_millis(20);
     let (name, version) = inquiry.named();
     let mut panel = player.panel(name, version, &members, gap, watch).unwrap();

@@ -19,7 +19,7 @@ use wellhead_analyze::conclude::verdict::{
 };
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
-    CallBudget, EarlierRun, Greeting, PanelMember, Player, RunError, StopSignal,
+    CallBudget, EarlierRun, PanelMember, Player, RunError, StopSignal,
 };
 use wellhead_analyze::record::{Cell, Record};
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
@@ -62,19 +62,13 @@ impl<'a> Play<'a> {
             Some(earlier) => Player::resume(self.dir, earlier, 5_000, &budget, &stop)?,
             None => Player::begin(self.dir, terms(), &goals, &budget, &stop)?,
         };
-        let mut greetings: Vec<Greeting> = Vec::new();
-        for (target, goal) in goals.iter().enumerate() {
-            greetings.push(match self.absent == Some(target) {
-                true => Greeting::default(),
-                false => player.greet(target as u32, goal).await?,
-            });
+        let mut members = Vec::new();
+        for (target, goal) in
+            (0..).zip(&goals).filter(|(target, _)| self.absent != Some(*target as usize))
+        {
+            player.greet(target, goal).await?;
+            members.push(PanelMember { target, goal });
         }
-        let member = |target: usize| {
-            let (goal, greeting) = (&goals[target], &greetings[target]);
-            PanelMember { target: target as u32, goal, greeting }
-        };
-        let seated = (0..goals.len()).filter(|target| self.absent != Some(*target));
-        let members: Vec<PanelMember<'_>> = seated.map(member).collect();
         let mut watch = Cut { cells: 0, calls, stop: &stop };
         let (name, version) = self.inquiry.named();
         let gap = Duration::from_millis(20);

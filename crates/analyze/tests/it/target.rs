@@ -141,12 +141,11 @@ async fn a_value_that_holds_a_key_is_not_kept() {
     let dir = TempDir::new().expect("a directory");
     let (budget, stop) = (CallBudget::new(100), StopSignal::default());
     let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
-    let mut greetings = Vec::new();
-    for (n, goal) in (0..).zip(&goals) {
-        greetings.push(player.greet(n, goal).await.expect("it is written"));
+    let mut members = Vec::new();
+    for (target, goal) in (0..).zip(&goals) {
+        player.greet(target, goal).await.expect("it is written");
+        members.push(PanelMember { target, goal });
     }
-    let member = |(n, goal)| PanelMember { target: n, goal, greeting: &greetings[n as usize] };
-    let members: Vec<PanelMember<'_>> = (0..).zip(&goals).map(member).collect();
     let mut watch = Unwatched;
     let mut panel = player
         .panel(agree::NAME, agree::VERSION, &members, Duration::ZERO, &mut watch)

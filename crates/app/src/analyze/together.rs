@@ -220,11 +220,11 @@ async fn play(
 }
 
 /// The targets that answered a call.
-fn members<'a>(goals: &'a [Goal], greetings: &'a [Greeting]) -> Vec<PanelMember<'a>> {
+fn members<'a>(goals: &'a [Goal], greetings: &[Greeting]) -> Vec<PanelMember<'a>> {
     let members: Vec<PanelMember<'_>> = (0_u32..)
         .zip(goals.iter().zip(greetings))
         .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
-        .map(|(target, (goal, greeting))| PanelMember { target, goal, greeting })
+        .map(|(target, (goal, _))| PanelMember { target, goal })
         .collect();
     if members.len() < goals.len() {
         complain("targets that answer no call are not measured");

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_upstream::VerdictClass;
 
-use super::{Greeting, Player, RunError, StopSignal, Watch};
+use super::{Player, RunError, StopSignal, Watch};
 use crate::measure::plan::CellOutcome;
 use crate::measure::way::{FinishedCall, Goal, Means, Way};
 use crate::record::{Cell, Record};
@@ -64,8 +64,6 @@ pub struct PanelMember<'a> {
     pub target: u32,
     /// The target itself.
     pub goal: &'a Goal,
-    /// What it said of itself.
-    pub greeting: &'a Greeting,
 }
 
 #[derive(Debug)]
@@ -325,7 +323,7 @@ impl<'p> Panel<'p, '_> {
         let first = calls.iter().map(|done| done.begun).min().unwrap_or(now);
         let last = calls.iter().map(|done| done.ended).max().unwrap_or(now);
         let (from, to) = within.unwrap_or((first, last));
-        let PanelMember { target, goal, .. } = self.seats[who].member;
+        let PanelMember { target, goal } = self.seats[who].member;
         let origin = self.player.origin;
         let mut outcome = CellOutcome::default();
         let number = self.player.cells;
