@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_net::{
@@ -33,7 +33,7 @@ mod line;
 mod socket;
 
 pub use access::TargetAccess;
-pub use socket::{SocketError, WsSession};
+pub use socket::WsSession;
 
 /// A call without an answer for this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -430,43 +430,48 @@ impl WayPool {
 
     /// Sends a body; its answer is judged as one to a call of `method`.
     async fn carry(self: Arc<Self>, method: &'static str, body: Bytes) -> FinishedCall {
-        let mut call = CallRecord {
-            method: method.to_owned(),
-            bytes_out: body.len() as u64,
-            ..CallRecord::default()
-        };
-        let begun = Instant::now();
-        let deadline = begun + PATIENCE;
-        let exchange = Exchange {
-            body,
-            deadline: deadline.into_std(),
-            whole_max: usize::MAX,
-            bulky: false,
-            trace: None,
-        };
+        let (bytes_out, deadline) = (body.len(), (Instant::now() + PATIENCE).into_std());
+        let whole_max = usize::MAX;
+        let exchange = Exchange { body, deadline, whole_max, bulky: false, trace: None };
         let mut passage = ExchangeTimeline::default();
-        let sent = self.transport.exchange(exchange, &mut passage);
-        let reply = timeout_at(deadline, sent).await;
-        let ended = Instant::now();
-        let reply = reply.unwrap_or_else(|_| {
-            Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
-        });
-        travelled(&mut call, passage, &self.secrets);
-        // Connections of WebSocket are not noted; the reply tells the times.
-        if let (LineTransport::Ws(_), Ok(reply)) = (&self.transport, &reply) {
-            call.queue = Some(micros(reply.timing.queued));
-            call.first_byte = Some(micros(reply.timing.first_byte));
+        let reply = self.transport.exchange(exchange, &mut passage);
+        let mut done = finished(method, bytes_out, reply).await;
+        match &self.transport {
+            LineTransport::Http(_) => travelled(&mut done.call, passage, &self.secrets),
+            // Connections of WebSocket are not noted; the reply tells the times.
+            LineTransport::Ws(_) => over_websocket(&mut done.call),
         }
-        let body = match reply {
-            Ok(reply) => answered(&mut call, method, reply),
-            Err(error) => failed(&mut call, &error),
-        };
-        if matches!(self.transport, LineTransport::Ws(_)) {
-            // Those are HTTP's.
-            (call.status, call.transfer) = (None, None);
-        }
-        FinishedCall { call, begun, ended, body, under_way: 0, places: usize::MAX }
+        done
     }
+}
+
+/// Waits for the reply to a call of `method`, and writes down what came of it.
+async fn finished(
+    method: &'static str,
+    bytes_out: usize,
+    reply: impl Future<Output = Result<WireReply, TransportError>>,
+) -> FinishedCall {
+    let begun = Instant::now();
+    let reply = timeout(PATIENCE, reply).await;
+    let ended = Instant::now();
+    let reply = reply
+        .unwrap_or_else(|_| Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, "")));
+    let mut call = CallRecord {
+        method: method.to_owned(),
+        bytes_out: bytes_out as u64,
+        ..CallRecord::default()
+    };
+    let body = match reply {
+        Ok(reply) => answered(&mut call, method, reply),
+        Err(error) => failed(&mut call, &error),
+    };
+    FinishedCall { call, begun, ended, body, under_way: 0, places: usize::MAX }
+}
+
+/// Says so, and leaves out what is HTTP's alone.
+fn over_websocket(call: &mut CallRecord) {
+    call.protocol = Some(word(Protocol::Ws));
+    (call.status, call.transfer) = (None, None);
 }
 
 fn word(protocol: Protocol) -> String {
@@ -501,6 +506,8 @@ fn travelled(call: &mut CallRecord, passage: ExchangeTimeline, secrets: &Secrets
 fn answered(call: &mut CallRecord, method: &str, reply: WireReply) -> Bytes {
     let verdict = Judge::standard().reply(MethodTable::standard().row(method), &reply);
     let timing = reply.timing;
+    call.queue = Some(micros(timing.queued));
+    call.first_byte = Some(micros(timing.first_byte));
     call.class = verdict.class.word().to_owned();
     call.rule = verdict.rule.to_owned();
     call.status = Some(reply.status);

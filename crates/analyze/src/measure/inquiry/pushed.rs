@@ -199,7 +199,7 @@ async fn listen(
         if nth > 0 {
             sleep(PAUSE).await;
         }
-        if let Ok(mut session) = WsSession::open(goal, url).await {
+        if let Some(mut session) = WsSession::open(goal, url).await {
             let params = r#"["newHeads"]"#.to_owned();
             let ask = WorkCall { method: "eth_subscribe", params };
             let done = session.ask(&ask).await;

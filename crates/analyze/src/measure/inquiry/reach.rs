@@ -404,7 +404,7 @@ impl Visit<'_, '_, '_> {
         let mut open = tokio::select! {
             biased;
             () = self.panel.stop().wait() => return Err(PanelEnd::Stopped),
-            open = WsSession::open(goal, url) => open.ok(),
+            open = WsSession::open(goal, url) => open,
         };
         for (tried, ask) in left {
             if open.is_some() && !self.panel.pay(1)? {

@@ -1,7 +1,6 @@
 //! How a target is reached: what goes along with each call, whose certificates are trusted, and
 //! which way connections take.
 
-use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -13,7 +12,7 @@ use wellhead_net::{
 use wellhead_telemetry::{Secret, SecretUrl};
 
 /// See the module. Prints no value of a header and no credential.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct TargetAccess {
     /// Sent with every request, over wellhead's own ones of the same name.
     pub headers: Vec<(String, Secret)>,
@@ -71,18 +70,6 @@ impl TargetAccess {
             Auth::Bearer(token) => values.push(token.expose().to_owned()),
         }
         values
-    }
-}
-
-impl fmt::Debug for TargetAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("TargetAccess")
-            .field("headers", &headers)
-            .field("own_authorities", &self.authorities.is_some())
-            .field("proxy", &self.proxy)
-            .field("resolve", &self.resolve)
-            .finish_non_exhaustive()
     }
 }
 

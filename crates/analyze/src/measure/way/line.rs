@@ -54,10 +54,7 @@ impl LineTransport {
     ) -> Result<WireReply, TransportError> {
         match self {
             Self::Http(http) => http.exchange_told(exchange, passage).await,
-            Self::Ws(ws) => {
-                passage.protocol = Some(Protocol::Ws);
-                ws.exchange(exchange).await
-            }
+            Self::Ws(ws) => ws.exchange(exchange).await,
         }
     }
 }
