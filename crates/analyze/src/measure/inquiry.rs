@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::measure::run::Finished;
 use crate::record::factors;
+use crate::work::WorkCall;
 
 type Factors = BTreeMap<String, String>;
 
@@ -38,6 +39,16 @@ fn is_hex(text: &str, length: usize) -> bool {
     let digits = text.strip_prefix("0x");
     text.len() == length
         && digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// A search for the logs of one contract; with this first topic, where there is one.
+fn logs_of(from: u64, to: u64, address: &str, topic: Option<&str>) -> WorkCall {
+    let mut filter =
+        format!(r#""fromBlock":"0x{from:x}","toBlock":"0x{to:x}","address":"{address}""#);
+    if let Some(topic) = topic {
+        filter.push_str(&format!(r#","topics":["{topic}"]"#));
+    }
+    WorkCall { method: "eth_getLogs", params: format!("[{{{filter}}}]") }
 }
 
 /// A text from outside, fit for a record: short, on one line, and without what moves a cursor.

@@ -13,7 +13,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng, RngCore};
 use serde_json::Value;
 
-use super::is_hex;
+use super::{is_hex, logs_of};
 use crate::work::WorkCall;
 
 /// Transactions of one block that are looked at.
@@ -277,14 +277,7 @@ impl Material {
 
     fn log_calls(&self, calls: &mut CallsByMethod) {
         for (number, address, topic) in &self.logs {
-            let from = number.saturating_sub(3);
-            let mut filter = format!(
-                r#""fromBlock":"0x{from:x}","toBlock":"0x{number:x}","address":"{address}""#
-            );
-            if let Some(topic) = topic {
-                filter.push_str(&format!(r#","topics":["{topic}"]"#));
-            }
-            calls.add("eth_getLogs", format!("[{{{filter}}}]"));
+            calls.push(logs_of(number.saturating_sub(3), *number, address, topic.as_deref()));
         }
     }
 }
@@ -294,7 +287,11 @@ struct CallsByMethod(BTreeMap<&'static str, Vec<WorkCall>>);
 
 impl CallsByMethod {
     fn add(&mut self, method: &'static str, params: String) {
-        self.0.entry(method).or_default().push(WorkCall { method, params });
+        self.push(WorkCall { method, params });
+    }
+
+    fn push(&mut self, call: WorkCall) {
+        self.0.entry(call.method).or_default().push(call);
     }
 }
 

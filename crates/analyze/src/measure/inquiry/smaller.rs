@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::compare::{JsonStep, Parting};
-use super::is_hex;
+use super::{is_hex, logs_of};
 use crate::work::WorkCall;
 
 /// Calls to try instead of `ask`, the smallest first; `values` are the two answers that part.
@@ -81,13 +81,8 @@ fn is_within(parting: &Parting, list: &str) -> bool {
 fn one_log(log: &Value) -> Option<WorkCall> {
     let number = super::quantity(log.get("blockNumber")?)?;
     let address = hex(log, "address", 42)?;
-    let mut filter =
-        format!(r#""fromBlock":"0x{number:x}","toBlock":"0x{number:x}","address":"{address}""#);
     let topic = log.get("topics").and_then(|topics| topics.get(0)).and_then(Value::as_str);
-    if let Some(topic) = topic.filter(|topic| is_hex(topic, 66)) {
-        filter.push_str(&format!(r#","topics":["{topic}"]"#));
-    }
-    Some(WorkCall { method: "eth_getLogs", params: format!("[{{{filter}}}]") })
+    Some(logs_of(number, number, &address, topic.filter(|topic| is_hex(topic, 66))))
 }
 
 fn hex(value: &Value, name: &str, length: usize) -> Option<String> {
