@@ -10,7 +10,7 @@ pub(crate) mod trial;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufWriter, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -663,28 +663,20 @@ impl<W: Write> Writer<W> {
     }
 }
 
-impl Writer<File> {
-    /// Gathers this many bytes before it writes.
-    pub fn buffered(self, bytes: usize) -> Writer<BufWriter<File>> {
-        let to = BufWriter::with_capacity(bytes, self.to);
-        Writer { to, line: self.line, stamp: self.stamp }
-    }
-
-    /// Goes on with the file at `path`, or begins it. A torn last line is cut off first, so
-    /// that the next record does not grow onto it; tells the bytes that were cut.
-    ///
-    /// # Errors
-    ///
-    /// Where the file cannot be opened, read or cut.
-    pub fn append(path: &Path) -> io::Result<(Self, u64)> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let length = file.metadata()?.len();
-        let whole = end_of_last_line(&mut file, length)?;
-        file.set_len(whole)?;
-        file.seek(SeekFrom::End(0))?;
-        Ok((Self::new(file), length - whole))
-    }
+/// The file at `path`, or a new one, to be gone on with. A torn last line is cut off, so that the
+/// next record does not grow onto it.
+///
+/// # Errors
+///
+/// Where the file cannot be opened, read or cut.
+pub(crate) fn append(path: &Path) -> io::Result<File> {
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let length = file.metadata()?.len();
+    let whole = end_of_last_line(&mut file, length)?;
+    file.set_len(whole)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(file)
 }
 
 /// Where the last line that is whole ends, searched backwards.

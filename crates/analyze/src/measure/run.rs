@@ -41,7 +41,7 @@ use crate::measure::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::measure::schedule::Schedule;
 use crate::measure::way::{Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::record::{
-    CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireEvent, WireRecord, Writer,
+    CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireEvent, WireRecord, Writer, append,
 };
 use crate::stat::bucket::TimedCall;
 use crate::stored::{self, PACKED_RECORDS, RECORDS, REPORT_FILES};
@@ -244,7 +244,7 @@ impl<'a> Player<'a> {
             machine: terms.machine,
             ..RunRecord::default()
         };
-        let mut player = Self::new(dir, run, Writer::new(file), budget, stop);
+        let mut player = Self::new(dir, run, file, budget, stop);
         player.save()?;
         Ok(player)
     }
@@ -253,14 +253,14 @@ impl<'a> Player<'a> {
     fn new(
         dir: &Path,
         run: RunRecord,
-        records: Writer<File>,
+        records: File,
         budget: &'a CallBudget,
         stop: &'a StopSignal,
     ) -> Self {
         Self {
             dir: dir.to_owned(),
             run,
-            records: records.buffered(RECORDS_BYTES),
+            records: Writer::new(BufWriter::with_capacity(RECORDS_BYTES, records)),
             budget,
             stop,
             numbers: Numbers::default(),
@@ -299,7 +299,7 @@ impl<'a> Player<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         stored::unpack(dir).map_err(write)?;
-        let (records, _) = Writer::append(&dir.join(RECORDS)).map_err(write)?;
+        let records = append(&dir.join(RECORDS)).map_err(write)?;
         let (cells, connection, part) = earlier.numbers();
         let run = earlier.run().clone();
         let mut player = Self {

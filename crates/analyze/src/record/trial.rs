@@ -41,27 +41,21 @@ type CellKey<'a> = (&'a str, u32, u32);
 /// the cell went over it.
 pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
     let mut cells: BTreeMap<CellKey<'_>, PlayedCell<'_>> = BTreeMap::new();
-    for record in records {
-        if let Record::Cell(cell) = record {
-            let played = PlayedCell { cell, calls: Vec::new(), wires: Vec::new() };
-            cells.insert((&cell.experiment, cell.target, cell.cell), played);
+    for cell in records.iter().filter_map(Record::cell) {
+        let played = PlayedCell { cell, calls: Vec::new(), wires: Vec::new() };
+        cells.insert((&cell.experiment, cell.target, cell.cell), played);
+    }
+    for call in records.iter().filter_map(Record::call) {
+        let key = (call.experiment.as_str(), call.target, call.cell);
+        let within = |cell: &Cell| (cell.begun_at..=cell.ended_at).contains(&call.begun_at);
+        if let Some(played) = cells.get_mut(&key).filter(|played| within(played.cell)) {
+            played.calls.push(call);
         }
     }
-    for record in records {
-        if let Record::Call(call) = record {
-            let key = (call.experiment.as_str(), call.target, call.cell);
-            let within = |cell: &Cell| (cell.begun_at..=cell.ended_at).contains(&call.begun_at);
-            if let Some(played) = cells.get_mut(&key).filter(|played| within(played.cell)) {
-                played.calls.push(call);
-            }
-        }
-    }
-    for record in records {
-        if let Record::Wire(wire) = record {
-            let key = (wire.experiment.as_str(), wire.target, wire.cell);
-            if let Some(played) = cells.get_mut(&key).filter(|played| played.saw(wire)) {
-                played.wires.push(wire);
-            }
+    for wire in records.iter().filter_map(Record::wire) {
+        let key = (wire.experiment.as_str(), wire.target, wire.cell);
+        if let Some(played) = cells.get_mut(&key).filter(|played| played.saw(wire)) {
+            played.wires.push(wire);
         }
     }
     let mut trials: Vec<Trial<'_>> = Vec::new();
@@ -78,8 +72,7 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
             }
         }
     }
-    for record in records {
-        let Record::Rollup(rollup) = record else { continue };
+    for rollup in records.iter().filter_map(Record::rollup) {
         let (experiment, target) = (rollup.experiment.as_str(), rollup.target);
         let own = |trial: &&mut Trial<'_>| (trial.experiment, trial.target) == (experiment, target);
         match trials.iter_mut().find(own) {
