@@ -22,13 +22,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
@@ -80,32 +79,22 @@ pub enum RunError {
 
 /// Asks a run to end. What was played to the end is kept and concluded from.
 #[derive(Debug, Default)]
-pub struct StopSignal {
-    set: AtomicBool,
-    told: Notify,
-}
+pub struct StopSignal(CancellationToken);
 
 impl StopSignal {
     /// Ends the run.
     pub fn set(&self) {
-        self.set.store(true, Relaxed);
-        self.told.notify_waiters();
+        self.0.cancel();
     }
 
     /// Whether the run is to end.
     pub fn is_set(&self) -> bool {
-        self.set.load(Relaxed)
+        self.0.is_cancelled()
     }
 
     /// Waits for that.
     pub async fn wait(&self) {
-        loop {
-            let told = self.told.notified();
-            if self.is_set() {
-                return;
-            }
-            told.await;
-        }
+        self.0.cancelled().await;
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use wellhead_net::{Event, Happening, SetUp};
 use wellhead_telemetry::SecretUrl;
@@ -97,22 +98,7 @@ impl Secrets {
 
 /// What stands for itself where `%` begins no escape.
 fn meant(part: &str) -> String {
-    let mut out = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            (_, _, _) => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 /// One event, and when and where it was.
