@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use alloy_primitives::{B256, keccak256};
 use bytes::Bytes;
+use hyper::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -196,7 +197,8 @@ impl SimNode {
             Some(Fault::Hang) => return NodeReply::broken(WireEnding::Silence, delay),
             Some(Fault::Reset) => return NodeReply::broken(WireEnding::Reset, delay),
             Some(Fault::Status(status)) => {
-                return NodeReply::new(status, "text/plain; charset=utf-8", words(status), delay);
+                let words = format!("{}\n", reason(status));
+                return NodeReply::new(status, "text/plain; charset=utf-8", words, delay);
             }
             Some(Fault::TooMany { retry_after }) => return too_many(retry_after, delay),
             Some(Fault::Html(status)) => {
@@ -282,26 +284,14 @@ fn too_many(retry_after: Option<Duration>, delay: Duration) -> NodeReply {
     reply
 }
 
-fn words(status: u16) -> String {
-    let reason = match status {
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        413 => "Request Entity Too Large",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Error",
-    };
-    format!("{reason}\n")
+/// What HTTP calls a status.
+pub(crate) fn reason(status: u16) -> &'static str {
+    let status = StatusCode::from_u16(status).ok();
+    status.and_then(|status| status.canonical_reason()).unwrap_or("Error")
 }
 
 fn page(status: u16) -> String {
-    let reason = words(status);
-    let title = format!("{status} {}", reason.trim_end());
+    let title = format!("{status} {}", reason(status));
     format!(
         "<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n<center><h1>{title}</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n"
     )

@@ -168,6 +168,14 @@ impl Desk {
         look(&self.setup.read().dials)
     }
 
+    /// Whether a connection with this many requests is to end: abruptly with the next one, or with
+    /// the answer to the last.
+    pub(super) fn has_its_share(&self, taken: u64, abruptly: bool) -> bool {
+        self.read(|dials| {
+            dials.recycle_abruptly == abruptly && dials.recycle_after.is_some_and(|it| taken >= it)
+        })
+    }
+
     /// Whether a connection with this many streams has its share.
     pub(super) fn is_full(&self, streams: usize) -> bool {
         streams >= self.streams_max()

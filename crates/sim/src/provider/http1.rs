@@ -13,6 +13,7 @@ use super::desk::{ConnectionState, Desk, ProviderAnswer};
 use super::meter::pieces;
 use super::wire::ProviderSocket;
 use crate::fast::{Heading, next_request};
+use crate::node::reason;
 
 /// Serves until either side closes.
 pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<()> {
@@ -21,7 +22,7 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
     let place = ConnectionState::default();
     let (mut taken, mut quiet_since) = (0u64, Instant::now());
     while let Some(heading) = next(&mut wire, &mut input, desk, &mut turns, quiet_since).await? {
-        if has_its_share(desk, taken, true) {
+        if desk.has_its_share(taken, true) {
             count(&desk.counters.recycled);
             return wire.shutdown().await;
         }
@@ -39,7 +40,7 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let recycles = has_its_share(desk, taken, false);
+        let recycles = desk.has_its_share(taken, false);
         if recycles {
             count(&desk.counters.recycled);
         }
@@ -51,14 +52,6 @@ pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<(
         quiet_since = Instant::now();
     }
     wire.shutdown().await
-}
-
-/// Whether a connection with this many requests is to end: abruptly with the next one, or with the
-/// answer to the last.
-fn has_its_share(desk: &Desk, taken: u64, abruptly: bool) -> bool {
-    desk.read(|dials| {
-        dials.recycle_abruptly == abruptly && dials.recycle_after.is_some_and(|it| taken >= it)
-    })
 }
 
 /// The next request, or `None` when the connection is to be closed.
@@ -86,10 +79,9 @@ async fn write(
     closes: bool,
 ) -> io::Result<()> {
     let ProviderAnswer { status, retry_after, body } = answer;
-    let reason = hyper::StatusCode::from_u16(status).ok();
-    let reason = reason.and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
     let mut head = format!(
-        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        "HTTP/1.1 {status} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        reason(status),
         body.len()
     );
     if let Some(seconds) = retry_after {

@@ -66,8 +66,7 @@ pub(super) async fn serve(wire: ProviderSocket, desk: &Desk) -> Result<(), h2::E
             stream = session.accept() => {
                 let Some(stream) = stream else { return Ok(()) };
                 let (request, mut respond) = stream?;
-                let (after, cuts) = desk.read(|dials| (dials.recycle_after, dials.recycle_abruptly));
-                if cuts && after.is_some_and(|after| taken >= after) {
+                if desk.has_its_share(taken, true) {
                     count(&desk.counters.recycled);
                     return Ok(());
                 }
@@ -84,7 +83,7 @@ pub(super) async fn serve(wire: ProviderSocket, desk: &Desk) -> Result<(), h2::E
                 }
                 work.push(exchange(desk, (&place, &turn), &roll, request, respond));
                 taken += 1;
-                if !leaving && !cuts && after.is_some_and(|after| taken >= after) {
+                if !leaving && desk.has_its_share(taken, false) {
                     leaving = true;
                     count(&desk.counters.recycled);
                     leave(&mut session, desk);
