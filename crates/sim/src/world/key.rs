@@ -3,12 +3,11 @@
 //! Not for real money: every key follows from a small number. What a signature
 //! covers is decided in `tx`.
 
-use std::fmt;
-
 use alloy_primitives::{Address, B256, Signature, keccak256};
 use k256::ecdsa::SigningKey;
 
 /// A secp256k1 key and its address.
+#[derive(Debug)]
 pub struct AccountKey {
     signing: SigningKey,
     address: Address,
@@ -32,12 +31,6 @@ impl AccountKey {
     pub(crate) fn sign(&self, digest: B256) -> Signature {
         let signed = self.signing.sign_prehash_recoverable(digest.as_slice());
         signed.expect("a 32-byte digest can always be signed").into()
-    }
-}
-
-impl fmt::Debug for AccountKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
