@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 const TEXT: &str = include_str!("../data/differences.txt");
 
-/// How two answers may differ in a member and mean the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How two answers may differ in a member and mean the same. Its words stand in the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum DifferenceKind {
     /// One has it, another has not.
     Absent,
@@ -16,6 +17,8 @@ pub enum DifferenceKind {
     /// To six digits.
     Digits,
 }
+
+wellhead_word::words!(DifferenceKind);
 
 /// One line of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +68,7 @@ fn read(line: &'static str) -> Option<Difference> {
         rest = after.trim_start();
         Some(word)
     };
-    let kind = match word()? {
-        "absent" => DifferenceKind::Absent,
-        "apart" => DifferenceKind::Apart,
-        "padded" => DifferenceKind::Padded,
-        "digits" => DifferenceKind::Digits,
-        _ => return None,
-    };
+    let kind = DifferenceKind::from_word(word()?)?;
     let (methods, member) = (word()?, word()?);
     (!rest.is_empty()).then_some(Difference { kind, methods, member, why: rest })
 }

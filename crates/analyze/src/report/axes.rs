@@ -40,15 +40,9 @@ pub(super) fn fit<'a>(charts: impl IntoIterator<Item = &'a mut Chart>) {
 
 /// What charts that are alike have in common.
 fn kin(chart: &Chart) -> String {
-    let kind = match chart {
-        // All waterfalls of an experiment stand beside each other.
-        Chart::Waterfall(_) => return "waterfall".to_owned(),
-        Chart::Plot(_) => "plot",
-        Chart::Stack(_) => "stack",
-        Chart::Matrix(_) => "matrix",
-        Chart::Heat(_) => "heat",
-    };
-    let title = chart.title();
+    let kind: &str = chart.into();
+    // All waterfalls of an experiment stand beside each other.
+    let title = if matches!(chart, Chart::Waterfall(_)) { "" } else { chart.title() };
     format!("{kind} {}", title.split_once(':').map_or(title, |(before, _)| before))
 }
 

@@ -27,32 +27,23 @@ const FIRST_OF_SOUND: [&str; 4] = ["rate", "load", "throttle", "window"];
 const GENTLE: [(&str, &str); 4] =
     [("latency", ""), ("load", "rate"), ("rate", "rate"), ("throttle", "concurrency")];
 
-/// Whether a target is fit for use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether a target is fit for use. Its word is its class as well: a colour never stands alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum TargetSeverity {
-    /// Nothing was found that limits it.
-    Sound,
-    /// It can be used within limits: the settings keep to them.
-    Limited,
     /// Calls fail or are answered wrongly, and no setting helps.
     Unfit,
+    /// It can be used within limits: the settings keep to them.
+    Limited,
+    /// Nothing was found that limits it.
+    Sound,
     /// Too little was concluded.
     Inconclusive,
 }
 
+wellhead_word::words!(TargetSeverity);
+
 impl TargetSeverity {
-    const ALL: [Self; 4] = [Self::Unfit, Self::Limited, Self::Sound, Self::Inconclusive];
-
-    /// Its name, which is its class as well: a colour never stands alone.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Sound => "sound",
-            Self::Limited => "limited",
-            Self::Unfit => "unfit",
-            Self::Inconclusive => "inconclusive",
-        }
-    }
-
     /// A form of its own, for those who do not tell colours apart.
     fn sign(self) -> char {
         match self {

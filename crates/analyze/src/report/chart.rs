@@ -134,7 +134,7 @@ pub(super) struct Heat {
 }
 
 /// One of them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum Chart {
     Plot(Plot),

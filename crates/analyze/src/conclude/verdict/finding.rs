@@ -140,8 +140,10 @@ pub enum PacedFlow {
     Together,
 }
 
-/// How far something reaches that is tried at growing sizes.
+/// How far something reaches that is tried at growing sizes. Its words stand in cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
     /// States of this many newest blocks.
@@ -158,22 +160,7 @@ pub enum Extent {
     Batch,
 }
 
-impl Extent {
-    /// All of them, as cells name them.
-    pub const ALL: [(&'static str, Self); 6] = [
-        ("state", Self::State),
-        ("blocks", Self::Blocks),
-        ("logs", Self::Logs),
-        ("traces", Self::Traces),
-        ("range", Self::Range),
-        ("batch", Self::Batch),
-    ];
-
-    /// As a cell names it.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, extent)| extent)
-    }
-}
+wellhead_word::words!(Extent);
 
 /// What the provider served to this many users, each of which sends its next call when it has an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -487,8 +474,9 @@ pub struct NoDrift {
 }
 
 /// What was found: its kind, by its figures and its words.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(tag = "finding", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Finding {
     /// A call takes this long when nothing else is asked.
     Takes {

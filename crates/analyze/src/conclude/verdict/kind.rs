@@ -278,37 +278,9 @@ pub fn figures(finding: &Finding) -> Vec<VerdictFigure> {
 }
 
 impl Finding {
-    /// Its row in the table; none where nothing was found out.
+    /// Its row in the table, by its word in JSON; none where nothing was found out.
     pub fn kind(&self) -> Option<&'static FindingKind> {
-        let word = match self {
-            Self::Takes { .. } => "takes",
-            Self::StreamCap(_) => "stream_cap",
-            Self::Recycle(_) => "recycle",
-            Self::IdleClose(_) => "idle_close",
-            Self::Rate(_) => "rate",
-            Self::InFlight { .. } => "in_flight",
-            Self::ConnectionCap { .. } => "connection_cap",
-            Self::Bucket(_) => "bucket",
-            Self::Shaping(_) => "shaping",
-            Self::Comparison(_) => "comparison",
-            Self::BodyPace(_) => "body_pace",
-            Self::SmallWait(_) => "small_wait",
-            Self::Cost { .. } => "cost",
-            Self::Lag(_) => "lag",
-            Self::Answers(_) => "answers",
-            Self::Reach { .. } => "reach",
-            Self::Methods { .. } => "methods",
-            Self::WebSocket { .. } => "web_socket",
-            Self::Capacity(_) => "capacity",
-            Self::Users { .. } => "users",
-            Self::Adds { .. } => "adds",
-            Self::Held { .. } => "held",
-            Self::Drift(_) => "drift",
-            Self::Step { .. } => "step",
-            Self::Fails { .. } => "fails",
-            Self::Ended { .. } => "ended",
-            Self::CannotTell { .. } => return None,
-        };
+        let word: &str = self.into();
         FINDING_KINDS.iter().find(|kind| kind.word == word)
     }
 
@@ -384,7 +356,7 @@ fn values_of_answers(finding: &Finding) -> Vec<Option<f64>> {
         Finding::Answers(NotUpTo(_)) => vec![count(0)],
         Finding::Reach { what, up_to, .. } => {
             let value = count(up_to.unwrap_or(0));
-            Extent::ALL.iter().map(|(_, extent)| value.filter(|_| extent == what)).collect()
+            Extent::ALL.map(|extent| value.filter(|_| extent == *what)).to_vec()
         }
         Finding::Methods { served, missing } => vec![count(*served), count(missing.len() as u64)],
         Finding::Users { stages } => {
