@@ -1,5 +1,5 @@
-//! The table of the kinds of findings: what each is about, the figures that it holds with the words that
-//! a condition can name, and the settings of the proxy that follow from it.
+//! The table of the kinds of findings: what each is about, and the figures that it holds with the words that
+//! a condition can name.
 //!
 //! A finding that no limit was found has the same figures as one that found it; the table says what
 //! such a figure bounds.
@@ -15,10 +15,6 @@ use self::Unit::{BytesPerSecond, Count, Milliseconds, PerSecond, Percent};
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{ALIKE, Drift, Drifting, Extent, Finding};
 use super::sentence::figure;
-use crate::conclude::setting::ProfileKey::{
-    self, Blocks, CallsBurst, CallsPerSecond, CallsWindow, ConnectionsMax, CreditsPerSecond, Deny,
-    Http, Idle, InFlight, Logs, RangeMax, RequestsMax, State, StreamsMax, Traces,
-};
 
 /// In what a figure is given. Its words stand in conditions; that of a count is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::VariantArray, strum::VariantNames)]
@@ -136,8 +132,6 @@ pub struct FindingKind {
     pub subject: &'static str,
     /// Its figures; a finding may lack some.
     pub figures: &'static [FigureTerms],
-    /// The settings that may follow from it.
-    pub settings: &'static [ProfileKey],
 }
 
 const fn terms(word: &'static str, unit: Unit, better: Better, unmet: FigureBound) -> FigureTerms {
@@ -166,67 +160,42 @@ const fn kind(
     word: &'static str,
     subject: &'static str,
     figures: &'static [FigureTerms],
-    settings: &'static [ProfileKey],
 ) -> FindingKind {
-    FindingKind { word, subject, figures, settings }
+    FindingKind { word, subject, figures }
 }
 
 /// All kinds.
 pub const FINDING_KINDS: [FindingKind; 26] = [
-    kind("takes", "latency of one call at a time", &[time("p50"), time("p95")], &[]),
-    kind("stream_cap", "concurrent streams per connection", &[most("cap", Count)], &[StreamsMax]),
-    kind("recycle", "requests per connection", &[most("requests", Count)], &[RequestsMax]),
-    kind("idle_close", "idle connections", &[most("idle", Milliseconds)], &[Idle]),
-    kind(
-        "rate",
-        "sustained rate",
-        &[most("limit", PerSecond)],
-        &[CallsPerSecond, CreditsPerSecond],
-    ),
-    kind("in_flight", "concurrent calls", &[most("in_flight", Count)], &[InFlight]),
-    kind(
-        "connection_cap",
-        "connections per address",
-        &[most("connections", Count)],
-        &[ConnectionsMax],
-    ),
+    kind("takes", "latency of one call at a time", &[time("p50"), time("p95")]),
+    kind("stream_cap", "concurrent streams per connection", &[most("cap", Count)]),
+    kind("recycle", "requests per connection", &[most("requests", Count)]),
+    kind("idle_close", "idle connections", &[most("idle", Milliseconds)]),
+    kind("rate", "sustained rate", &[most("limit", PerSecond)]),
+    kind("in_flight", "concurrent calls", &[most("in_flight", Count)]),
+    kind("connection_cap", "connections per address", &[most("connections", Count)]),
     kind(
         "bucket",
         "burst and refill",
         &[most("burst", Count), most("refill", PerSecond), time("window")],
-        &[CallsPerSecond, CreditsPerSecond, CallsWindow, CallsBurst],
     ),
-    kind(
-        "shaping",
-        "shaping without refusals",
-        &[most("shaping", PerSecond)],
-        &[InFlight, StreamsMax],
-    ),
-    kind(
-        "comparison",
-        "comparison of two protocols",
-        &[terms("faster", Percent, Neither, AtMost)],
-        &[Http],
-    ),
-    kind("body_pace", "throughput of large responses", &[most("pace", BytesPerSecond)], &[]),
+    kind("shaping", "shaping without refusals", &[most("shaping", PerSecond)]),
+    kind("comparison", "comparison of two protocols", &[terms("faster", Percent, Neither, AtMost)]),
+    kind("body_pace", "throughput of large responses", &[most("pace", BytesPerSecond)]),
     kind(
         "small_wait",
         "small calls beside large responses",
         &[terms("wait", Milliseconds, Lower, AtMost)],
-        &[],
     ),
-    kind("cost", "cost of a method", &[terms("ratio", Count, Neither, Exactly)], &[]),
+    kind("cost", "cost of a method", &[terms("ratio", Count, Neither, Exactly)]),
     kind(
         "lag",
         "lag behind the other targets",
         &[terms("lag", Milliseconds, Lower, AtMost), terms("lag_blocks", Count, Neither, Exactly)],
-        &[],
     ),
     kind(
         "answers",
         "agreement with the other targets",
         &[terms("differences", Count, Lower, Exactly)],
-        &[],
     ),
     kind(
         "reach",
@@ -239,23 +208,21 @@ pub const FINDING_KINDS: [FindingKind; 26] = [
             most("range", Count),
             most("batch", Count),
         ],
-        &[State, Blocks, Logs, Traces, RangeMax],
     ),
     kind(
         "methods",
         "methods that are served",
         &[terms("served", Count, Higher, Exactly), terms("missing", Count, Lower, Exactly)],
-        &[Deny],
     ),
-    kind("web_socket", "calls over WebSocket", &[], &[]),
-    kind("capacity", "capacity under load", &[most("capacity", PerSecond), time("p99")], &[]),
-    kind("users", "load by users", &[terms("served", PerSecond, Neither, Exactly)], &[]),
-    kind("adds", "latency against another target", &[time("added")], &[]),
-    kind("held", "a long run", &[time("p50"), time("p99")], &[]),
-    kind("drift", "drift in a long run", DRIFTS, &[]),
-    kind("step", "steps in a long run", DRIFTS, &[]),
-    kind("fails", "failed calls", &[terms("failures", Percent, Lower, Exactly)], &[]),
-    kind("ended", "end of sending", &[terms("ended_after", Count, Neither, Exactly)], &[]),
+    kind("web_socket", "calls over WebSocket", &[]),
+    kind("capacity", "capacity under load", &[most("capacity", PerSecond), time("p99")]),
+    kind("users", "load by users", &[terms("served", PerSecond, Neither, Exactly)]),
+    kind("adds", "latency against another target", &[time("added")]),
+    kind("held", "a long run", &[time("p50"), time("p99")]),
+    kind("drift", "drift in a long run", DRIFTS),
+    kind("step", "steps in a long run", DRIFTS),
+    kind("fails", "failed calls", &[terms("failures", Percent, Lower, Exactly)]),
+    kind("ended", "end of sending", &[terms("ended_after", Count, Neither, Exactly)]),
 ];
 
 /// All words that [`figures`] gives.
