@@ -16,7 +16,7 @@ use support::near;
 use wellhead_analyze::conclude::verdict::{
     BodyPace, Faster, Finding,
     FindingBound::{Found, NotUpTo},
-    IdleClose, NoBodyPace, NoDifference, NoIdleClose, NoRecycle, PacedFlow, Recycle, SmallWait,
+    IdleClose, NoBodyPace, NoCountLimit, NoDifference, NoIdleClose, PacedFlow, Recycle, SmallWait,
     verdicts,
 };
 use wellhead_analyze::measure::plan::{ConnectionPlan, ExperimentPlan, FixedPlan, Sweep};
@@ -79,7 +79,7 @@ async fn how_connections_end_is_found() {
             (Some(truth), Finding::Recycle(Found(Recycle { after_calls, orderly }))) => {
                 assert_eq!((*after_calls, *orderly), (truth, gently), "{what}");
             }
-            (None, Finding::Recycle(NotUpTo(NoRecycle { up_to: 1_200 }))) => {}
+            (None, Finding::Recycle(NotUpTo(NoCountLimit { up_to: 1_200 }))) => {}
             (_, _) => panic!("{what}"),
         }
         match (idle, second) {

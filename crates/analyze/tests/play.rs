@@ -15,9 +15,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use support::{Cut, goal, read, terms};
 use tempfile::TempDir;
-use wellhead_analyze::conclude::verdict::{
-    Finding, FindingBound::NotUpTo, NoStreamLimit, verdicts,
-};
+use wellhead_analyze::conclude::verdict::{Finding, FindingBound::NotUpTo, NoCountLimit, verdicts};
 use wellhead_analyze::ending::SendingEnd;
 use wellhead_analyze::measure::plan::{
     CellOutcome, ExperimentPlan, FixedPlan, LoadTerms, RatePlan, SoakPlan, Stage, StreamsPlan,
@@ -281,7 +279,7 @@ async fn a_cell_that_the_budget_cuts_is_none() {
     let sizes: Vec<&str> = played.cells().iter().map(|cell| &cell.factors["streams"][..]).collect();
     assert_eq!(sizes, ["64"]);
     let found = finding(&played);
-    assert!(matches!(found, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 64 }))), "{found:?}");
+    assert!(matches!(found, Finding::StreamCap(NotUpTo(NoCountLimit { up_to: 64 }))), "{found:?}");
     let played =
         play_within(dials(), StreamsPlan::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
     assert!(verdicts(&played.run, &played.records).is_empty());

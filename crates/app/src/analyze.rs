@@ -671,7 +671,7 @@ fn concluded(run: &record::RunRecord, verdicts: &[ExperimentVerdict]) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use wellhead_analyze::conclude::verdict::{Confidence, Finding, FindingBound, NoStreamLimit};
+    use wellhead_analyze::conclude::verdict::{Confidence, Finding, FindingBound, NoCountLimit};
 
     use super::*;
 
@@ -734,7 +734,7 @@ mod tests {
         assert!(told.starts_with("h.example: "), "{told}");
         let targets = goals.into_iter().map(|goal| goal.target).collect();
         let run = record::RunRecord { targets, ..record::RunRecord::default() };
-        let finding = Finding::StreamCap(FindingBound::NotUpTo(NoStreamLimit { up_to: 128 }));
+        let finding = Finding::StreamCap(FindingBound::NotUpTo(NoCountLimit { up_to: 128 }));
         let verdict = ExperimentVerdict {
             experiment: "streams".to_owned(),
             target: 0,

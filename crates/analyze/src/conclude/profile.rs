@@ -233,7 +233,7 @@ impl Settings<'_> {
         }
     }
 
-    fn streams(&mut self, streams: u32, way: CapWay, why: String) {
+    fn streams(&mut self, streams: u64, way: CapWay, why: String) {
         let (value, why) = match way {
             // The proxy keeps to what a connection announces, on each of them.
             CapWay::Announced => return self.comments.push(why),
@@ -248,18 +248,16 @@ impl Settings<'_> {
     }
 
     /// Calls at once on one connection: the fewest that anything asks for.
-    fn at_once(&mut self, calls: u32, why: String) {
-        self.least(ProfileKey::StreamsMax, u64::from(calls).clamp(1, 1_000), why);
+    fn at_once(&mut self, calls: u64, why: String) {
+        self.least(ProfileKey::StreamsMax, calls.clamp(1, 1_000), why);
     }
 
     fn knee(&mut self, scope: ShapingScope, knee: f64, why: &str) {
-        let at_once = (knee * BEYOND_KNEE).ceil().max(1.0);
+        let at_once = (knee * BEYOND_KNEE).ceil().max(1.0) as u64;
         let why = format!("25 % above the knee, beyond which only latency grows; {why}");
         match scope {
-            ShapingScope::Account | ShapingScope::Open => {
-                self.in_flight(at_once as u64, why);
-            }
-            ShapingScope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
+            ShapingScope::Account | ShapingScope::Open => self.in_flight(at_once, why),
+            ShapingScope::Connection => self.at_once(at_once, why),
         }
     }
 

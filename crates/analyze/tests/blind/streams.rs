@@ -3,7 +3,7 @@
 use wellhead_analyze::conclude::verdict::{
     CapWay, ExperimentVerdict, Finding,
     FindingBound::{Found, NotUpTo},
-    NoStreamLimit, StreamLimit,
+    NoCountLimit, StreamLimit,
 };
 use wellhead_analyze::measure::plan::StreamsPlan;
 use wellhead_sim::ProviderDials;
@@ -26,7 +26,7 @@ fn is_told(seed: u64, cap: StreamCap, told: &ExperimentVerdict) {
         StreamWay::Refused { .. } => CapWay::Refused,
         StreamWay::Fatal { .. } => CapWay::Fatal,
     };
-    assert_eq!((streams, way), (cap.max, planted), "seed {seed}, {cap:?}: {told:#?}");
+    assert_eq!((streams, way), (u64::from(cap.max), planted), "seed {seed}, {cap:?}: {told:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +43,7 @@ async fn no_cap_where_there_is_none() {
         let dials = drawn(seed, DrawnDial::Nothing);
         let told = told(dials).await;
         assert!(
-            matches!(told.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 }))),
+            matches!(told.finding, Finding::StreamCap(NotUpTo(NoCountLimit { up_to: 256 }))),
             "{told:#?}"
         );
     }
@@ -65,7 +65,7 @@ async fn caps_of_providers_that_meter() {
     dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
     assert!(
-        matches!(told.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 }))),
+        matches!(told.finding, Finding::StreamCap(NotUpTo(NoCountLimit { up_to: 256 }))),
         "{told:#?}"
     );
     assert!(told.evidence.iter().any(|line| line.contains("calls were throttled in")));

@@ -3,7 +3,7 @@
 use wellhead_analyze::conclude::verdict::{
     Finding,
     FindingBound::{Found, NotUpTo},
-    NoTokenLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
+    NoCountLimit, Refilled, RefusalWay, RetryAfterWorth, TokenLimit,
 };
 use wellhead_analyze::measure::plan::WindowPlan;
 use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm};
@@ -83,7 +83,7 @@ async fn none_where_there_is_none() {
         let plan = WindowPlan::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
         assert!(
-            matches!(told.finding, Finding::Bucket(NotUpTo(NoTokenLimit { up_to: 800 }))),
+            matches!(told.finding, Finding::Bucket(NotUpTo(NoCountLimit { up_to: 800 }))),
             "{told:#?}"
         );
     }

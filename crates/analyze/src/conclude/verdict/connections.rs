@@ -7,9 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::finding::FindingBound::{Found, NotUpTo};
-use super::finding::{
-    CapWay, Finding, IdleClose, NoIdleClose, NoRecycle, NoStreamLimit, Recycle, StreamLimit,
-};
+use super::finding::{CapWay, Finding, IdleClose, NoCountLimit, NoIdleClose, Recycle, StreamLimit};
 use super::trial::{PlayedCell, sent_at, throttled};
 use super::{Confidence, DraftVerdict};
 use crate::record::{CellDoubt, WireEvent, WireRecord};
@@ -79,15 +77,14 @@ pub(super) fn streams(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         (true, 2) => Confidence::Medium,
         (true, _) | (false, _) => Confidence::Low,
     };
-    let streams = u32::try_from(holds).unwrap_or(u32::MAX);
     let seen = format!("{repeats} of {repeats}");
-    let finding = Finding::StreamCap(Found(StreamLimit { streams, way, seen }));
+    let finding = Finding::StreamCap(Found(StreamLimit { streams: holds, way, seen }));
     DraftVerdict::new(finding, confidence, evidence)
 }
 
 /// What the settings announce, and which cells were metered or left out, for people.
 fn circumstances(
-    announced: Option<u32>,
+    announced: Option<u64>,
     sized: &[(u64, &PlayedCell<'_>)],
     thin: usize,
 ) -> Vec<String> {
@@ -108,8 +105,8 @@ fn circumstances(
 }
 
 /// Whether there were as many streams at once as the cell says, or as are announced.
-fn was_borne(size: u64, cell: &PlayedCell<'_>, announced: Option<u32>) -> bool {
-    let meant = announced.map_or(size, |announced| size.min(announced.into()));
+fn was_borne(size: u64, cell: &PlayedCell<'_>, announced: Option<u64>) -> bool {
+    let meant = announced.map_or(size, |announced| size.min(announced));
     at_once(cell) >= meant
 }
 
@@ -133,8 +130,8 @@ fn at_once(cell: &PlayedCell<'_>) -> u64 {
     most
 }
 
-fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String>) -> DraftVerdict {
-    let up_to = u32::try_from(found.holds.unwrap_or(0)).unwrap_or(u32::MAX);
+fn without_failure(found: &Tipping, announced: Option<u64>, evidence: Vec<String>) -> DraftVerdict {
+    let up_to = found.holds.unwrap_or(0);
     if up_to == 0 {
         return DraftVerdict::cannot_tell("at every size some repeats failed and others did not");
     }
@@ -146,15 +143,15 @@ fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String
             let seen = format!("{repeats} of {repeats}");
             Finding::StreamCap(Found(StreamLimit { streams, way: CapWay::Announced, seen }))
         }
-        Some(_) | None => Finding::StreamCap(NotUpTo(NoStreamLimit { up_to })),
+        Some(_) | None => Finding::StreamCap(NotUpTo(NoCountLimit { up_to })),
     };
     DraftVerdict::new(finding, confidence, evidence)
 }
 
 /// The smallest number that any connection announced.
-fn announced(sized: &[(u64, &PlayedCell<'_>)]) -> Option<u32> {
+fn announced(sized: &[(u64, &PlayedCell<'_>)]) -> Option<u64> {
     let said = |wire: &&WireRecord| match wire.event {
-        WireEvent::Settings { max_streams, .. } => max_streams,
+        WireEvent::Settings { max_streams, .. } => max_streams.map(u64::from),
         WireEvent::Opened { .. }
         | WireEvent::Goaway { .. }
         | WireEvent::Reset { .. }
@@ -163,8 +160,8 @@ fn announced(sized: &[(u64, &PlayedCell<'_>)]) -> Option<u32> {
     sized.iter().flat_map(|(_, cell)| cell.wires.iter().filter_map(said)).min()
 }
 
-fn way(failing: &[&PlayedCell<'_>], announced: Option<u32>, holds: u64) -> CapWay {
-    if announced.map(u64::from) == Some(holds) {
+fn way(failing: &[&PlayedCell<'_>], announced: Option<u64>, holds: u64) -> CapWay {
+    if announced == Some(holds) {
         return CapWay::Announced;
     }
     let (mut refused, mut fatal) = (0, 0);
@@ -256,7 +253,7 @@ fn recycled(cells: &[(u64, &PlayedCell<'_>)]) -> DraftVerdict {
             (Found(Recycle { after_calls, orderly }), seen(ended.len(), 3))
         }
         Recycling::Once(after_calls) => (Found(Recycle { after_calls, orderly }), Confidence::Low),
-        Recycling::Never(up_to) => (NotUpTo(NoRecycle { up_to }), seen(held.len(), 2)),
+        Recycling::Never(up_to) => (NotUpTo(NoCountLimit { up_to }), seen(held.len(), 2)),
         Recycling::Irregular(ended) => {
             let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
             let ended = ended.join(", ");
@@ -402,7 +399,7 @@ mod tests {
     #[test]
     fn refused_calls_are_streams_where_they_were_at_once() {
         let found = told(0, 10);
-        assert_eq!(found.finding, Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 64 })));
+        assert_eq!(found.finding, Finding::StreamCap(NotUpTo(NoCountLimit { up_to: 64 })));
         assert!(found.evidence.iter().any(|line| line.starts_with("calls were throttled in ")));
     }
 

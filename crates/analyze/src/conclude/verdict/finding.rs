@@ -197,22 +197,22 @@ pub enum FindingBound<F, N> {
     NotUpTo(N),
 }
 
+/// All pass that were tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoCountLimit {
+    /// As many: streams at once, requests on one connection, or calls at once.
+    pub up_to: u64,
+}
+
 /// One connection bears this many streams at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamLimit {
     /// Streams.
-    pub streams: u32,
+    pub streams: u64,
     /// What happens above.
     pub way: CapWay,
     /// How often of how often, such as `3 of 3`.
     pub seen: String,
-}
-
-/// It bears all that were tried.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct NoStreamLimit {
-    /// Streams.
-    pub up_to: u32,
 }
 
 /// A connection ends after this many requests.
@@ -222,13 +222,6 @@ pub struct Recycle {
     pub after_calls: u64,
     /// Whether nothing that it carried is lost.
     pub orderly: bool,
-}
-
-/// It bears all that were tried.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct NoRecycle {
-    /// Requests.
-    pub up_to: u64,
 }
 
 /// A connection that carries nothing is closed.
@@ -278,13 +271,6 @@ pub struct TokenLimit {
     pub way: RefusalWay,
     /// Whether they are told when to come again.
     pub retry_after: RetryAfterWorth,
-}
-
-/// A burst passes whole.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct NoTokenLimit {
-    /// As many calls as were tried.
-    pub up_to: u64,
 }
 
 /// More at a time only takes longer, and nothing says so.
@@ -486,9 +472,9 @@ pub enum Finding {
         p95_ms: f64,
     },
     /// Streams that one connection bears at once.
-    StreamCap(FindingBound<StreamLimit, NoStreamLimit>),
+    StreamCap(FindingBound<StreamLimit, NoCountLimit>),
     /// Requests after which a connection ends.
-    Recycle(FindingBound<Recycle, NoRecycle>),
+    Recycle(FindingBound<Recycle, NoCountLimit>),
     /// How long a connection that carries nothing stays open.
     IdleClose(FindingBound<IdleClose, NoIdleClose>),
     /// Calls a second that pass for long.
@@ -508,7 +494,7 @@ pub enum Finding {
         way: RefusalWay,
     },
     /// Calls that pass at once, and how they pass again.
-    Bucket(FindingBound<TokenLimit, NoTokenLimit>),
+    Bucket(FindingBound<TokenLimit, NoCountLimit>),
     /// Calls a second above which more at a time only takes longer, and nothing says so.
     Shaping(FindingBound<Shaped, NotShaped>),
     /// Which of two ways takes less time.

@@ -278,8 +278,8 @@ fn values(finding: &Finding) -> Vec<Option<f64>> {
     let count = |n: u64| vec![Some(n as f64)];
     match finding {
         Finding::Takes { p50_ms, p95_ms } => vec![Some(*p50_ms), Some(*p95_ms)],
-        Finding::StreamCap(Found(it)) => count(it.streams.into()),
-        Finding::StreamCap(NotUpTo(it)) => count(it.up_to.into()),
+        Finding::StreamCap(Found(it)) => count(it.streams),
+        Finding::StreamCap(NotUpTo(it)) => count(it.up_to),
         Finding::Recycle(Found(it)) => count(it.after_calls),
         Finding::Recycle(NotUpTo(it)) => count(it.up_to),
         Finding::IdleClose(Found(it)) => count(it.after_ms),

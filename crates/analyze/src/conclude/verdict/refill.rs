@@ -12,7 +12,7 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
 use super::finding::FindingBound::{Found, NotUpTo};
-use super::finding::{Finding, NoTokenLimit, Refilled, RetryAfterWorth, TokenLimit};
+use super::finding::{Finding, NoCountLimit, Refilled, RetryAfterWorth, TokenLimit};
 use super::limits::{failed_otherwise, lasted, order, order_by, refusal_way};
 use super::sentence::figure;
 use super::trial::{PlayedCell, denied, seconds, sent_at, sent_per_second, served, throttled};
@@ -56,7 +56,7 @@ pub(super) fn window(cells: &[&PlayedCell<'_>]) -> DraftVerdict {
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, none throttled", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        let finding = Finding::Bucket(NotUpTo(NoTokenLimit { up_to: most as u64 }));
+        let finding = Finding::Bucket(NotUpTo(NoCountLimit { up_to: most as u64 }));
         return DraftVerdict::new(finding, sure, evidence);
     }
     let silent = |cell: &PlayedCell<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;

@@ -6,10 +6,9 @@ use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{
     AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, EndReason, Extent,
     FailedCalls, FailureSpan, FailureWay, Faster, Finding, IdleClose, LoadCapacity, NoBlockLag,
-    NoBodyPace, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit, NoRecycle,
-    NoStreamLimit, NoTokenLimit, NotShaped, PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate,
-    RetryAfterWorth, ServedUsers, Shaped, ShapingScope, SmallFlow, SmallWait, StreamLimit,
-    TokenLimit,
+    NoBodyPace, NoCountLimit, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit,
+    NotShaped, PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate, RetryAfterWorth, ServedUsers,
+    Shaped, ShapingScope, SmallFlow, SmallWait, StreamLimit, TokenLimit,
 };
 use super::kind::FINDING_KINDS;
 
@@ -37,10 +36,10 @@ fn connections() -> Vec<Finding> {
         cap(CapWay::Announced),
         cap(CapWay::Refused),
         cap(CapWay::Fatal),
-        Finding::StreamCap(NotUpTo(NoStreamLimit { up_to: 256 })),
+        Finding::StreamCap(NotUpTo(NoCountLimit { up_to: 256 })),
         Finding::Recycle(Found(Recycle { after_calls: 1_000, orderly: true })),
         Finding::Recycle(Found(Recycle { after_calls: 1_000, orderly: false })),
-        Finding::Recycle(NotUpTo(NoRecycle { up_to: 1_200 })),
+        Finding::Recycle(NotUpTo(NoCountLimit { up_to: 1_200 })),
         Finding::IdleClose(Found(IdleClose { after_ms: 60_000 })),
         Finding::IdleClose(NotUpTo(NoIdleClose { up_to_ms: 300_000 })),
     ]
@@ -70,7 +69,7 @@ fn limits() -> Vec<Finding> {
         bucket(TokenLimit { retry_after: RetryAfterWorth::Holds, ..window(Refilled::Sliding) }),
         bucket(TokenLimit { retry_after: RetryAfterWorth::Untried, ..window(Refilled::AtOnce) }),
         bucket(TokenLimit { way: RefusalWay::Unanswered, ..limit }),
-        Finding::Bucket(NotUpTo(NoTokenLimit { up_to: 800 })),
+        Finding::Bucket(NotUpTo(NoCountLimit { up_to: 800 })),
         shaped(ShapingScope::Connection),
         shaped(ShapingScope::Account),
         shaped(ShapingScope::Open),

@@ -57,7 +57,7 @@ impl Finding {
         match self {
             Self::StreamCap(Found(it)) => it.sentence(),
             Self::StreamCap(NotUpTo(it)) => {
-                format!("No limit up to {} per connection", streams(it.up_to.into()))
+                format!("No limit up to {} per connection", streams(it.up_to))
             }
             Self::Recycle(Found(it)) => {
                 let lost = if it.orderly { "" } else { "; requests in flight are lost" };
@@ -224,7 +224,7 @@ fn streams(n: u64) -> String {
 
 impl StreamLimit {
     fn sentence(&self) -> String {
-        let (most, seen) = (u64::from(self.streams), &self.seen);
+        let (most, seen) = (self.streams, &self.seen);
         match self.way {
             CapWay::Announced => {
                 format!("At most {} per connection (announced; {seen})", streams(most))

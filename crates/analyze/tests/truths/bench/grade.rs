@@ -28,7 +28,7 @@ pub(crate) fn read(finding: &Finding) -> Reading {
                 CapWay::Refused => "streams refused",
                 CapWay::Fatal => "streams fatal",
             },
-            f64::from(*streams),
+            *streams as f64,
         ),
         Finding::StreamCap(NotUpTo(_)) => bare("no stream cap"),
         Finding::Recycle(Found(Recycle { after_calls, .. })) => of("recycle", *after_calls as f64),
