@@ -5,6 +5,7 @@
 //! is refused, tells nothing, and may prolong it. The run ends the sending by this, call by call, and the
 //! verdicts read it from the records in the same way.
 
+use serde::{Deserialize, Serialize};
 use wellhead_upstream::VerdictClass;
 
 use crate::record::CallRecord;
@@ -23,14 +24,21 @@ const REFUSED_US: u64 = 90_000_000;
 const REFUSED_MIN: u64 = 20;
 
 /// Why a target is asked no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SendingEnd {
     /// It asks for a pause that is longer than any experiment waits.
-    LongPause,
+    LongPause {
+        /// Its length.
+        seconds: u64,
+    },
     /// It says that what was paid for is spent.
     Spent,
     /// It has refused all calls for a long time.
-    Refused,
+    Refused {
+        /// How long.
+        seconds: u64,
+    },
 }
 
 /// Refusals of one target in a row, in the order in which calls ended.
@@ -43,7 +51,7 @@ pub struct RefusalRun {
     /// When the first and the last of them were told, microseconds.
     pub(crate) span: (u64, u64),
     /// The longest pause that they ask for, milliseconds.
-    pub(crate) pause_ms: u64,
+    pause_ms: u64,
     /// The last of them, in a row, that ask for a long pause, or say that nothing is left.
     paused: u64,
     spent: u64,
@@ -83,11 +91,11 @@ impl RefusalRun {
     pub fn end(&self) -> Option<SendingEnd> {
         let refused_us = self.span.1.saturating_sub(self.span.0);
         if self.paused >= TOLD {
-            Some(SendingEnd::LongPause)
+            Some(SendingEnd::LongPause { seconds: self.pause_ms / 1_000 })
         } else if self.spent >= TOLD {
             Some(SendingEnd::Spent)
         } else if self.refused >= REFUSED_MIN && refused_us >= REFUSED_US {
-            Some(SendingEnd::Refused)
+            Some(SendingEnd::Refused { seconds: refused_us / 1_000_000 })
         } else {
             None
         }
@@ -122,7 +130,7 @@ mod tests {
     fn what_ends_the_sending() {
         let (served, hour) = (("answer", 1, None), ("throttled", 1, Some(3_600)));
         check(&[served, hour, hour], None);
-        check(&[served, hour, hour, hour], Some(SendingEnd::LongPause));
+        check(&[served, hour, hour, hour], Some(SendingEnd::LongPause { seconds: 3_600 }));
         check(&[hour, served, hour, hour], None);
         let minute = ("throttled", 1, Some(60));
         check(&[hour, hour, minute, hour], None);
@@ -137,9 +145,9 @@ mod tests {
         for (every, calls, expected) in [
             (1, 60, None),
             (1, 89, None),
-            (1, 92, Some(SendingEnd::Refused)),
+            (1, 92, Some(SendingEnd::Refused { seconds: 91 })),
             (5, 19, None),
-            (5, 20, Some(SendingEnd::Refused)),
+            (5, 20, Some(SendingEnd::Refused { seconds: 95 })),
         ] {
             check(&vec![("throttled", every, None); calls], expected);
             check(&vec![("auth", every, None); calls], expected);

@@ -32,11 +32,11 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, EndReason, Extent,
-    FailedCalls, FailureSpan, FailureWay, Faster, Finding, FindingBound, IdleClose, LoadCapacity,
-    NoBlockLag, NoBodyPace, NoCountLimit, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity,
-    NoRateLimit, NotShaped, PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate, RetryAfterWorth,
-    ServedUsers, Shaped, ShapingScope, SmallFlow, SmallWait, StreamLimit, TokenLimit,
+    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, Extent, FailedCalls,
+    FailureSpan, FailureWay, Faster, Finding, FindingBound, IdleClose, LoadCapacity, NoBlockLag,
+    NoBodyPace, NoCountLimit, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit,
+    NotShaped, PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate, RetryAfterWorth, ServedUsers,
+    Shaped, ShapingScope, SmallFlow, SmallWait, StreamLimit, TokenLimit,
 };
 pub use kind::{
     Better, FINDING_KINDS, FigureBound, FigureTerms, FindingKind, Unit, VerdictFigure,

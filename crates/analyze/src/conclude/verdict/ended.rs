@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::{EndReason, Finding};
+use super::finding::Finding;
 use super::{Confidence, DraftVerdict};
 use crate::ending::{RefusalRun, SendingEnd};
 use crate::record::{CallRecord, Record};
@@ -40,15 +40,11 @@ fn last_run(mut calls: Vec<&CallRecord>) -> Option<(&str, RefusalRun)> {
 fn told(run: &RefusalRun) -> Option<DraftVerdict> {
     let after_calls = run.served;
     let refused_s = run.span.1.saturating_sub(run.span.0) as f64 / 1e6;
-    let (reason, sure) = match run.end()? {
-        SendingEnd::LongPause => {
-            (EndReason::LongPause { seconds: run.pause_ms / 1_000 }, Confidence::High)
-        }
-        SendingEnd::Spent => (EndReason::Spent, Confidence::High),
+    let reason = run.end()?;
+    let sure = match reason {
+        SendingEnd::LongPause { .. } | SendingEnd::Spent => Confidence::High,
         // A window of that length, a quota and a ban look alike.
-        SendingEnd::Refused => {
-            (EndReason::Refused { seconds: refused_s as u64 }, Confidence::Medium)
-        }
+        SendingEnd::Refused { .. } => Confidence::Medium,
     };
     let mut evidence = vec![format!(
         "{after_calls} calls were served, then {} in a row were throttled or unauthorized, over {} s",

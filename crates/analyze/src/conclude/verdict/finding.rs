@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::FindingBound::{Found, NotUpTo};
+use crate::ending::SendingEnd;
 
 /// How a connection bears no more streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,24 +99,6 @@ pub enum FailureSpan {
     AnyConcurrency,
     /// From the begin to the end.
     AnyTime,
-}
-
-/// Why a target was asked no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndReason {
-    /// Refusals ask for a pause.
-    LongPause {
-        /// Its length in seconds.
-        seconds: u64,
-    },
-    /// Refusals say that a quota is spent.
-    Spent,
-    /// All calls were refused.
-    Refused {
-        /// How long, in seconds.
-        seconds: u64,
-    },
 }
 
 /// What shaping counts.
@@ -613,7 +596,7 @@ pub enum Finding {
         /// Calls that were served before.
         after_calls: u64,
         /// Because.
-        reason: EndReason,
+        reason: SendingEnd,
     },
     /// Nothing can be concluded.
     CannotTell {

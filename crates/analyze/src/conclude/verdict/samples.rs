@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{
-    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, EndReason, Extent,
-    FailedCalls, FailureSpan, FailureWay, Faster, Finding, IdleClose, LoadCapacity, NoBlockLag,
-    NoBodyPace, NoCountLimit, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit,
-    NotShaped, PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate, RetryAfterWorth, ServedUsers,
-    Shaped, ShapingScope, SmallFlow, SmallWait, StreamLimit, TokenLimit,
+    AnswersAgree, AnswersDiffer, BlockLag, BodyPace, CapWay, Drift, Drifting, Extent, FailedCalls,
+    FailureSpan, FailureWay, Faster, Finding, IdleClose, LoadCapacity, NoBlockLag, NoBodyPace,
+    NoCountLimit, NoDifference, NoDrift, NoIdleClose, NoLoadCapacity, NoRateLimit, NotShaped,
+    PacedFlow, Recycle, Refilled, RefusalWay, RefusedRate, RetryAfterWorth, ServedUsers, Shaped,
+    ShapingScope, SmallFlow, SmallWait, StreamLimit, TokenLimit,
 };
 use super::kind::FINDING_KINDS;
+use crate::ending::SendingEnd;
 
 /// The refusals that sentences tell apart.
 const REFUSALS: [RefusalWay; 5] = [
@@ -224,9 +225,9 @@ fn long_runs() -> Vec<Finding> {
         stepped(Drifting::Tail, 40.0, 92.0),
         stepped(Drifting::Errors, 0.0, 4.0),
         stepped(Drifting::Throughput, 100.0, 80.0),
-        ended(EndReason::LongPause { seconds: 3_600 }),
-        ended(EndReason::Spent),
-        ended(EndReason::Refused { seconds: 90 }),
+        ended(SendingEnd::LongPause { seconds: 3_600 }),
+        ended(SendingEnd::Spent),
+        ended(SendingEnd::Refused { seconds: 90 }),
         Finding::CannotTell {
             why: "too few sound samples (the generator fell behind in 4 of 7 cells)".to_owned(),
         },

@@ -8,10 +8,11 @@ use std::fmt;
 
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{
-    AnswersDiffer, BlockLag, BodyPace, CapWay, Drifting, EndReason, Extent, FailedCalls,
-    FailureSpan, FailureWay, Faster, Finding, NoDifference, NoLoadCapacity, PacedFlow, Refilled,
-    RefusalWay, RetryAfterWorth, ServedUsers, ShapingScope, SmallWait, StreamLimit, TokenLimit,
+    AnswersDiffer, BlockLag, BodyPace, CapWay, Drifting, Extent, FailedCalls, FailureSpan,
+    FailureWay, Faster, Finding, NoDifference, NoLoadCapacity, PacedFlow, Refilled, RefusalWay,
+    RetryAfterWorth, ServedUsers, ShapingScope, SmallWait, StreamLimit, TokenLimit,
 };
+use crate::ending::SendingEnd;
 use crate::text::{class_words, transport_words};
 
 impl fmt::Display for Finding {
@@ -475,7 +476,7 @@ fn users(stages: &[ServedUsers]) -> String {
     parts.join("; ")
 }
 
-impl EndReason {
+impl SendingEnd {
     fn words(self) -> String {
         let long = |seconds: u64| time(seconds as f64 * 1_000.0);
         match self {

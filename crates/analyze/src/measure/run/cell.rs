@@ -487,7 +487,7 @@ impl CellTally {
         // What leans on a limit waits for its end, and asks ever more rarely; a long watch may see it end.
         let waits = self.knocker.is_some() || self.roll.is_some();
         let end = hand.refusals.add(&call);
-        self.ends = end.filter(|end| !(waits && *end == SendingEnd::Refused));
+        self.ends = end.filter(|end| !(waits && matches!(end, SendingEnd::Refused { .. })));
         let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
         if self.keeps_served {
             let served = TimedCall::of(&call, hand.origin.micros(origin));

@@ -1,11 +1,12 @@
 //! What a verdict says, in a word and a figure, and whether that is so.
 
 use wellhead_analyze::conclude::verdict::{
-    CapWay, Confidence, Drift, Drifting, EndReason, ExperimentVerdict, Finding,
+    CapWay, Confidence, Drift, Drifting, ExperimentVerdict, Finding,
     FindingBound::{Found, NotUpTo},
     IdleClose, LoadCapacity, NoLoadCapacity, NoRateLimit, Recycle, Refilled, RefusedRate, Shaped,
     ShapingScope, StreamLimit, TokenLimit,
 };
+use wellhead_analyze::ending::SendingEnd;
 
 /// What a finding says.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,9 +73,9 @@ pub(crate) fn read(finding: &Finding) -> Reading {
         Finding::Drift(NotUpTo(_)) => bare("no drift"),
         Finding::Fails { percent, .. } => of("failures", *percent),
         Finding::Ended { reason, .. } => bare(match reason {
-            EndReason::LongPause { .. } => "ended: long pause",
-            EndReason::Spent => "ended: spent",
-            EndReason::Refused { .. } => "ended: refused",
+            SendingEnd::LongPause { .. } => "ended: long pause",
+            SendingEnd::Spent => "ended: spent",
+            SendingEnd::Refused { .. } => "ended: refused",
         }),
         Finding::CannotTell { .. } => bare(INCONCLUSIVE),
         Finding::Users { .. }
