@@ -51,22 +51,13 @@ pub(crate) fn worst_difference(
     of: usize,
     rng: &mut impl Rng,
 ) -> Option<Interval> {
-    interval(a, b, |a, b| a - b, 0.025 / of.max(1) as f64, rng)
-}
-
-fn interval(
-    a: &[Vec<f64>],
-    b: &[Vec<f64>],
-    figure: impl Fn(f64, f64) -> f64,
-    tail: f64,
-    rng: &mut impl Rng,
-) -> Option<Interval> {
-    let point = figure(median(&a.concat())?, median(&b.concat())?);
+    let tail = 0.025 / of.max(1) as f64;
+    let point = median(&a.concat())? - median(&b.concat())?;
     let (a, b) = (thinned(a), thinned(b));
     let mut drawn = Vec::with_capacity(RESAMPLES);
     let mut room = Vec::new();
     for _ in 0..RESAMPLES {
-        drawn.push(figure(draw(&a, &mut room, rng), draw(&b, &mut room, rng)));
+        drawn.push(draw(&a, &mut room, rng) - draw(&b, &mut room, rng));
     }
     drawn.sort_by(f64::total_cmp);
     Some(Interval {

@@ -71,11 +71,7 @@ pub struct FlightCeiling {
     pub slows: f64,
 }
 
-/// Calls of one cell, each with the number of others that were in flight on the server when it arrived.
-struct CountedCell {
-    calls: Vec<CountedCall>,
-}
-
+/// A call with the number of others that were in flight on the server when it arrived.
 struct CountedCall {
     refused: bool,
     /// Microseconds until its answer was whole.
@@ -104,9 +100,9 @@ fn found(cells: &[Vec<HeldCall>], more: f64) -> Option<FlightCeiling> {
         return None;
     }
     counted(cells).into_iter().find_map(|cells| {
-        let all = || cells.iter().flat_map(|cell| &cell.calls);
+        let all = || cells.iter().flatten();
         let calls = most_common(all().filter(|call| call.refused).map(|call| call.seen))?;
-        let fills = cells.iter().map(|cell| cell.fills(calls)).sum();
+        let fills = cells.iter().map(|cell| fills(cell, calls)).sum();
         (calls > 0 && agrees(&cells, calls, more)).then_some(FlightCeiling {
             calls,
             refused,
@@ -117,9 +113,9 @@ fn found(cells: &[Vec<HeldCall>], more: f64) -> Option<FlightCeiling> {
 }
 
 /// See [`FlightCeiling::slows`]; 1 where that was not seen.
-fn slows(cells: &[CountedCell], calls: u64) -> f64 {
+fn slows(cells: &[Vec<CountedCall>], calls: u64) -> f64 {
     let took = |is_there: &dyn Fn(u64) -> bool| {
-        let passed = cells.iter().flat_map(|cell| &cell.calls).filter(|call| !call.refused);
+        let passed = cells.iter().flatten().filter(|call| !call.refused);
         let there = passed.filter(|call| is_there(call.seen));
         super::median(&there.map(|call| call.took as f64).collect::<Vec<_>>())
     };
@@ -149,8 +145,8 @@ pub(crate) fn exceeded(
     passed: &[Vec<HeldCall>],
 ) -> Option<ExceededCeiling> {
     let path = paths(shown).into_iter().find(|path| agrees(&path.count(shown), calls, 1.0))?;
-    let met = |cell: &CountedCell| {
-        let mut met: Vec<u64> = cell.calls.iter().map(|call| call.lenient).collect();
+    let met = |cell: &Vec<CountedCall>| {
+        let mut met: Vec<u64> = cell.iter().map(|call| call.lenient).collect();
         met.sort_unstable_by_key(|calls| Reverse(*calls));
         let least = EXCEEDED_MIN.max((AGAINST_MAX * met.len() as f64).ceil() as usize);
         met.get(least - 1).copied()
@@ -172,14 +168,29 @@ struct CountedPath {
 }
 
 impl CountedPath {
-    fn count(self, cells: &[Vec<HeldCall>]) -> Vec<CountedCell> {
-        cells.iter().map(|calls| CountedCell::of(calls, self.way, self.unsure)).collect()
+    fn count(self, cells: &[Vec<HeldCall>]) -> Vec<Vec<CountedCall>> {
+        cells.iter().map(|calls| self.count_cell(calls)).collect()
+    }
+
+    fn count_cell(self, calls: &[HeldCall]) -> Vec<CountedCall> {
+        let Self { way, unsure } = self;
+        let mut calls = calls.to_vec();
+        calls.sort_by_key(|call| (call.sent, call.ended));
+        let count = |begin: i64, end: i64| in_flight(&calls, begin, way + end);
+        let (seen, most, fewest) = (count(0, 0), count(unsure, -unsure), count(-unsure, unsure));
+        let one = |(at, call): (usize, &HeldCall)| CountedCall {
+            refused: call.refused,
+            took: call.ended.saturating_sub(call.sent),
+            seen: seen[at],
+            lenient: if call.refused { most[at] } else { fewest[at] },
+        };
+        calls.iter().enumerate().map(one).collect()
     }
 }
 
 /// The calls of the cells, counted for each length that the way may have. Empty if none was refused or
 /// none passed.
-fn counted(cells: &[Vec<HeldCall>]) -> Vec<Vec<CountedCell>> {
+fn counted(cells: &[Vec<HeldCall>]) -> Vec<Vec<Vec<CountedCall>>> {
     paths(cells).into_iter().map(|path| path.count(cells)).collect()
 }
 
@@ -202,9 +213,9 @@ fn paths(cells: &[Vec<HeldCall>]) -> Vec<CountedPath> {
 
 /// Whether calls are refused if and only if `calls` are in flight; `more` times as much as is usual may
 /// contradict that.
-fn agrees(cells: &[CountedCell], calls: u64, more: f64) -> bool {
+fn agrees(cells: &[Vec<CountedCall>], calls: u64, more: f64) -> bool {
     let (against, far_off) = (more * AGAINST_MAX, more * FAR_OFF_MAX);
-    let all = || cells.iter().flat_map(|cell| &cell.calls);
+    let all = || cells.iter().flatten();
     let refused = all().filter(|it| it.refused).count() as f64;
     let early = |most: u64| all().filter(|it| it.refused && it.lenient <= most).count() as f64;
     let met = calls + slack(calls);
@@ -231,32 +242,16 @@ fn most_common(values: impl Iterator<Item = u64>) -> Option<u64> {
         .map(|(value, _)| value)
 }
 
-impl CountedCell {
-    /// `way` and `unsure` in microseconds.
-    fn of(calls: &[HeldCall], way: i64, unsure: i64) -> Self {
-        let mut calls = calls.to_vec();
-        calls.sort_by_key(|call| (call.sent, call.ended));
-        let count = |begin: i64, end: i64| in_flight(&calls, begin, way + end);
-        let (seen, most, fewest) = (count(0, 0), count(unsure, -unsure), count(-unsure, unsure));
-        let one = |(at, call): (usize, &HeldCall)| CountedCall {
-            refused: call.refused,
-            took: call.ended.saturating_sub(call.sent),
-            seen: seen[at],
-            lenient: if call.refused { most[at] } else { fewest[at] },
-        };
-        Self { calls: calls.iter().enumerate().map(one).collect() }
-    }
-
-    fn fills(&self, bound: u64) -> usize {
-        let (mut is_low, mut fills) = (true, 0);
-        for call in &self.calls {
-            if call.refused && is_low {
-                fills += 1;
-            }
-            is_low = !call.refused && (is_low || call.seen * 2 <= bound);
+/// How often the bound was met after at most half of it was.
+fn fills(cell: &[CountedCall], bound: u64) -> usize {
+    let (mut is_low, mut fills) = (true, 0);
+    for call in cell {
+        if call.refused && is_low {
+            fills += 1;
         }
-        fills
+        is_low = !call.refused && (is_low || call.seen * 2 <= bound);
     }
+    fills
 }
 
 /// For each of `calls`, which are in the order in which they were sent, the others that passed and were

@@ -50,8 +50,6 @@ pub struct OfferedLevel {
     pub offered: f64,
     /// Calls a second that were served.
     pub achieved: f64,
-    /// The share that was served.
-    pub success: f64,
     /// Calls in all.
     pub calls: u64,
     /// Of these, those that were not served.
@@ -107,8 +105,7 @@ pub fn level(offered: f64, calls: &[OfferedCall]) -> Option<OfferedLevel> {
     let behind = good().filter(|call| call.ended > last + usual).count() as u64;
     let (n, served) = (calls.len() as u64, all.len() as u64);
     let success = served as f64 / n as f64;
-    let mut level =
-        OfferedLevel { offered, achieved: 0.0, success, calls: n, failed: n - served, behind };
+    let mut level = OfferedLevel { offered, achieved: 0.0, calls: n, failed: n - served, behind };
     let share = if level.is_behind(BEHIND_MAX) { by(last + quick) / n as f64 } else { success };
     level.achieved = offered * share;
     Some(level)

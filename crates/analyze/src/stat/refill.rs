@@ -153,15 +153,16 @@ const ALIKE: f64 = 0.1;
 /// Reads a window from floods of which each saw one wait and no more, if all passed as many calls at first.
 fn read_once(floods: &[Vec<TimedCall>]) -> Option<RefillLimit> {
     let seen: Vec<Flood> = floods.iter().filter_map(|calls| flood(calls)).collect();
-    let (firsts, waits): (Vec<f64>, Vec<f64>) =
+    let (firsts, untils): (Vec<f64>, Vec<f64>) =
         seen.iter().filter_map(|it| Some((it.first, it.until_again?))).unzip();
-    let (size, window) = (median(&firsts)?, waits.iter().copied().fold(0.0, f64::max));
+    let (size, window) = (median(&firsts)?, untils.iter().copied().fold(0.0, f64::max));
     // Windows that begin by a clock end at any time after the first call.
     let is_alike = firsts.iter().all(|first| (first / size - 1.0).abs() < ALIKE)
-        && waits.iter().all(|wait| *wait > (1.0 - ALIKE) * window);
-    let ends_at_once = floods
-        .iter()
-        .all(|calls| waits_of(calls).is_some_and(|end| stretch(&calls[end..]) >= LONG_RUN * size));
+        && untils.iter().all(|wait| *wait > (1.0 - ALIKE) * window);
+    let ends_at_once = floods.iter().all(|calls| {
+        let first = waits(calls).first().copied();
+        first.is_some_and(|end| stretch(&calls[end..]) >= LONG_RUN * size)
+    });
     (firsts.len() >= 2 && is_alike && ends_at_once && window > 0.0).then(|| RefillLimit {
         kind: RefillKind::Reset,
         size,
@@ -169,11 +170,6 @@ fn read_once(floods: &[Vec<TimedCall>]) -> Option<RefillLimit> {
         window,
         waits: firsts.len(),
     })
-}
-
-/// Where the first wait ended.
-fn waits_of(calls: &[TimedCall]) -> Option<usize> {
-    waits(calls).first().copied()
 }
 
 /// The middle one of `values`, each counted as often as it is large.

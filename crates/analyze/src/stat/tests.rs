@@ -332,7 +332,7 @@ fn errors_are_no_throughput() {
     calls.iter_mut().step_by(4).for_each(|call| call.good = false);
     let found = level(100.0, &calls).expect("calls");
     near(found.achieved, 75.0, 1.0);
-    assert_eq!((found.success, found.holds()), (0.75, false));
+    assert_eq!((found.failed * 4, found.holds()), (found.calls, false));
 }
 
 /// What becomes of 100 calls/s for 5 s, of which some fail and some take longer by so much.
@@ -391,7 +391,7 @@ fn a_tenth_too_much_is_seen_however_long_it_is_offered() {
 fn where_load_is_no_longer_borne() {
     let at = |offered: f64, achieved: f64| {
         let behind = (1_000.0 * (1.0 - achieved / offered)) as u64;
-        OfferedLevel { offered, achieved, success: 1.0, calls: 1_000, failed: 0, behind }
+        OfferedLevel { offered, achieved, calls: 1_000, failed: 0, behind }
     };
     let levels = [at(100.0, 100.0), at(400.0, 220.0), at(200.0, 199.0), at(800.0, 210.0)];
     assert_eq!(saturation(&levels), Saturation { holds: Some(200.0), breaks: Some(400.0) });
