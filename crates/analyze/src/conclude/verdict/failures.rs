@@ -56,22 +56,21 @@ pub(super) fn of_cells(cells: &[&PlayedCell<'_>], when: FailureSpan) -> Option<D
 }
 
 /// The share of failures of a long time. Whether it changes is another question.
-pub(super) fn of_rollups(parts: &[&Rollup]) -> impl Iterator<Item = DraftVerdict> + use<> {
-    let failed = |it: &Rollup| -> u64 {
-        it.unserved.iter().filter(|(class, _)| *class != THROTTLED).map(|(_, calls)| calls).sum()
-    };
-    let (failed, calls) = parts
-        .iter()
-        .fold((0_u64, 0), |(failures, calls), it| (failures + failed(it), calls + it.calls));
-    let mut classes = BTreeMap::<&str, u64>::new();
+pub(super) fn of_rollups(parts: &[&Rollup]) -> Option<DraftVerdict> {
+    let mut classes = unserved(parts);
+    classes.remove(THROTTLED);
+    let counts = (classes.values().sum(), parts.iter().map(|it| it.calls).sum());
+    let (class, _) = classes.into_iter().max_by_key(|(_, calls)| *calls)?;
+    told(&[counts], FailureWay::Class(class.to_owned()), FailureSpan::AnyTime)
+}
+
+/// The calls that were not served, by class.
+pub(super) fn unserved<'a>(parts: &[&'a Rollup]) -> BTreeMap<&'a str, u64> {
+    let mut classes = BTreeMap::new();
     for (class, calls) in parts.iter().flat_map(|it| &it.unserved) {
-        if class != THROTTLED {
-            *classes.entry(class).or_default() += calls;
-        }
+        *classes.entry(class.as_str()).or_default() += calls;
     }
-    let how = classes.into_iter().max_by_key(|(_, calls)| *calls);
-    let how = how.map(|(class, _)| FailureWay::Class(class.to_owned()));
-    how.and_then(|how| told(&[(failed, calls)], how, FailureSpan::AnyTime)).into_iter()
+    classes
 }
 
 fn told(counts: &[CellFailures], how: FailureWay, when: FailureSpan) -> Option<DraftVerdict> {

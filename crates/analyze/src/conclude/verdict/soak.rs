@@ -92,53 +92,6 @@ fn connections(rollups: &[&Rollup]) -> Option<String> {
     })
 }
 
-/// One figure of all parts, in the order of time.
-struct PartFigures {
-    what: Drifting,
-    values: Vec<f64>,
-    /// Minutes that had been watched when the part began.
-    minutes: Vec<f64>,
-}
-
-impl PartFigures {
-    fn of(what: Drifting, sound: &[&Rollup], value: impl Fn(&Rollup) -> Option<f64>) -> Self {
-        let (mut values, mut minutes, mut passed) = (Vec::new(), Vec::new(), 0.0);
-        for part in sound {
-            if let Some(value) = value(part) {
-                values.push(value);
-                minutes.push(passed);
-            }
-            passed += (part.ended_at - part.begun_at) as f64 / MINUTE;
-        }
-        Self { what, values, minutes }
-    }
-
-    /// At most [`VALUES_MAX`].
-    fn folded(self) -> Self {
-        let each = self.values.len().div_ceil(VALUES_MAX).max(1);
-        let minutes = self.minutes.into_iter().step_by(each).collect();
-        Self { what: self.what, values: folded(&self.values, VALUES_MAX), minutes }
-    }
-
-    /// What moves, if anything does, and a line on what the tests say. `None` with too few parts.
-    fn movement(self) -> Option<PartMovement> {
-        let figures = self.folded();
-        let (line, step) = (trend(&figures.values)?, change(&figures.values)?);
-        let what = figures.what;
-        let told = format!("{}: {}; {}", what.subject(), told(&line), told_step(&step));
-        let is_line = line.left <= step.left;
-        let (from, to) = match (is_line, what) {
-            // A straight line may leave what is possible.
-            (true, Drifting::Errors) => (line.first.clamp(0.0, 100.0), line.last.clamp(0.0, 100.0)),
-            (true, _) => (line.first.max(0.0), line.last.max(0.0)),
-            (false, _) => (step.before, step.after),
-        };
-        let is_sure = (line.is_sure() || step.is_sure()) && what.is_worth_telling(from, to);
-        let after = (!is_line).then(|| figures.minutes[step.at]);
-        Some(PartMovement { what, from, to, after, is_sure, told })
-    }
-}
-
 /// How one figure moves.
 struct PartMovement {
     what: Drifting,
@@ -151,6 +104,38 @@ struct PartMovement {
 }
 
 impl PartMovement {
+    /// What moves in one figure of all parts, if anything does, and a line on what the tests say. `None` with too few
+    /// parts.
+    fn of(
+        what: Drifting,
+        sound: &[&Rollup],
+        value: impl Fn(&Rollup) -> Option<f64>,
+    ) -> Option<Self> {
+        // With the minutes that had been watched when the part began.
+        let (mut values, mut minutes, mut passed) = (Vec::new(), Vec::new(), 0.0);
+        for part in sound {
+            if let Some(value) = value(part) {
+                values.push(value);
+                minutes.push(passed);
+            }
+            passed += (part.ended_at - part.begun_at) as f64 / MINUTE;
+        }
+        let each = values.len().div_ceil(VALUES_MAX).max(1);
+        let values = folded(&values, VALUES_MAX);
+        let (line, step) = (trend(&values)?, change(&values)?);
+        let told = format!("{}: {}; {}", what.subject(), told(&line), told_step(&step));
+        let is_line = line.left <= step.left;
+        let (from, to) = match (is_line, what) {
+            // A straight line may leave what is possible.
+            (true, Drifting::Errors) => (line.first.clamp(0.0, 100.0), line.last.clamp(0.0, 100.0)),
+            (true, _) => (line.first.max(0.0), line.last.max(0.0)),
+            (false, _) => (step.before, step.after),
+        };
+        let is_sure = (line.is_sure() || step.is_sure()) && what.is_worth_telling(from, to);
+        let after = (!is_line).then(|| minutes[step.at * each]);
+        Some(Self { what, from, to, after, is_sure, told })
+    }
+
     fn verdict(self, minutes: u64) -> DraftVerdict {
         let Self { what, from, to, after, .. } = self;
         let finding = match after {
@@ -191,9 +176,7 @@ fn movements(sound: &[&Rollup], minutes: u64) -> Vec<DraftVerdict> {
     let pace = |it: &Rollup| {
         (length(it) >= PART_MIN * usual && usual > 0.0).then(|| it.calls as f64 / length(it) * 1e6)
     };
-    let of = |what, value: &dyn Fn(&Rollup) -> Option<f64>| {
-        PartFigures::of(what, sound, value).movement()
-    };
+    let of = |what, value: &dyn Fn(&Rollup) -> Option<f64>| PartMovement::of(what, sound, value);
     let times = (of(Drifting::Time, &|it| it.p50.map(ms)), of(Drifting::Errors, &errors));
     let (Some(time), Some(errors)) = times else {
         return vec![DraftVerdict::cannot_tell(format!(
@@ -237,12 +220,9 @@ fn told_step(step: &StepChange) -> String {
 
 /// What became of calls that were not served.
 fn unserved(sound: &[&Rollup]) -> Option<String> {
-    let mut classes = std::collections::BTreeMap::new();
-    for (class, count) in sound.iter().flat_map(|it| &it.unserved) {
-        *classes.entry(class.as_str()).or_insert(0) += count;
-    }
+    let classes = failures::unserved(sound).into_iter();
     let words: Vec<String> =
-        classes.iter().map(|(class, n)| format!("{n} {}", class_words(class))).collect();
+        classes.map(|(class, n)| format!("{n} {}", class_words(class))).collect();
     (!words.is_empty()).then(|| format!("not served: {}", words.join(", ")))
 }
 
