@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::FindingBound::{Found, NotUpTo};
 use super::finding::{Faster, Finding, NoDifference};
+use super::limits::over;
 use super::trial::{PlayedCell, served};
 use super::{Confidence, DraftVerdict};
 use crate::stat::bootstrap::Interval;
@@ -41,39 +42,39 @@ pub(super) fn protocol(cells: &[&PlayedCell<'_>]) -> Vec<DraftVerdict> {
     if pairs.is_empty() {
         return vec![DraftVerdict::cannot_tell("no two cells differ in exactly one factor")];
     }
-    let compared: Vec<ComparisonOutcome> = pairs
-        .iter()
-        .map(|(a, b, factor)| match failing(&groups, [a, b], *factor) {
-            Some(why) => ComparisonOutcome::Not(why),
-            None => compare(&groups, a, b, *factor),
-        })
-        .collect();
-    let ratios = compared.iter().filter_map(|compared| match compared {
-        ComparisonOutcome::Ratio(ratio) => Some(*ratio),
-        ComparisonOutcome::Not(_) => None,
-    });
-    let mut intervals = family(&ratios.collect::<Vec<_>>()).into_iter();
+    let compared: Vec<Result<Ratio, String>> =
+        pairs.iter().map(|pair| compare(&groups, pair)).collect();
+    let mut intervals = family(&compared.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
     let of = intervals.len();
-    let found = pairs.iter().zip(compared).filter_map(|((a, b, factor), compared)| {
+    let found = pairs.iter().zip(compared).filter_map(|(pair, compared)| {
         Some(match compared {
-            ComparisonOutcome::Not(why) => DraftVerdict::cannot_tell(why),
-            ComparisonOutcome::Ratio(_) => say(&groups, a, b, *factor, intervals.next()?, of),
+            Err(why) => DraftVerdict::cannot_tell(why),
+            Ok(_) => say(&groups, pair, intervals.next()?, of),
         })
     });
     let mut found: Vec<DraftVerdict> = found.collect();
-    let of_protocols =
-        pairs.iter().filter(|(_, _, factor)| matches!(factor, Factor::Protocol)).count();
-    // They come first among the pairs, and each has a verdict.
-    let of_protocols = found[..of_protocols.min(found.len())].iter();
-    let told: Vec<&DraftVerdict> =
-        of_protocols.filter(|it| !matches!(it.finding, Finding::CannotTell { .. })).collect();
-    let conclusion = conclusion(&told);
+    // Each pair has a verdict.
+    let told = pairs.iter().zip(&found).filter(|(pair, it)| {
+        matches!(pair.factor, Factor::Protocol) && !matches!(it.finding, Finding::CannotTell { .. })
+    });
+    let conclusion = conclusion(&told.map(|(_, it)| it).collect::<Vec<_>>());
     found.extend(conclusion);
     found
 }
 
 /// Two settings, and in what they differ.
-type ComparedPair = (ComparedSetting, ComparedSetting, Factor);
+struct ComparedPair {
+    a: ComparedSetting,
+    b: ComparedSetting,
+    factor: Factor,
+}
+
+impl ComparedPair {
+    /// What both have in common.
+    fn held(&self) -> String {
+        self.factor.held(&self.a, &self.b)
+    }
+}
 
 /// What is compared: the protocols first, and then few connections with many where most calls are made at a time.
 fn compared_pairs(groups: &Groups<'_>) -> Vec<ComparedPair> {
@@ -85,9 +86,9 @@ fn compared_pairs(groups: &Groups<'_>) -> Vec<ComparedPair> {
         let same = ComparedSetting { protocol: "http/1.1".to_owned(), ..setting.clone() };
         let own = ComparedSetting { connections: setting.concurrency, ..same.clone() };
         if groups.contains_key(&same) {
-            pairs.push((setting.clone(), same, Factor::Protocol));
+            pairs.push(ComparedPair { a: setting.clone(), b: same, factor: Factor::Protocol });
         } else if groups.contains_key(&own) {
-            pairs.push((setting.clone(), own, Factor::Protocol));
+            pairs.push(ComparedPair { a: setting.clone(), b: own, factor: Factor::Protocol });
         }
     }
     let ways: BTreeSet<(&str, &str)> =
@@ -101,7 +102,8 @@ fn compared_pairs(groups: &Groups<'_>) -> Vec<ComparedPair> {
         if let (Some(few), Some(many)) = (few, many)
             && few.connections < many.connections
         {
-            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
+            let (a, b) = ((*many).clone(), (*few).clone());
+            pairs.push(ComparedPair { a, b, factor: Factor::Connections });
         }
     }
     pairs
@@ -114,19 +116,23 @@ fn conclusion(compared: &[&DraftVerdict]) -> Option<DraftVerdict> {
         return None;
     }
     let matrix: Vec<String> = compared.iter().map(|it| it.finding.to_string()).collect();
-    let quicker = |protocol: &str| {
-        let is = |it: &&&DraftVerdict| matches!(&it.finding, Finding::Comparison(Found(Faster { what, .. })) if what == protocol);
-        compared.iter().filter(is).count()
-    };
-    let is_alike = |it: &&&DraftVerdict| matches!(it.finding, Finding::Comparison(NotUpTo(_)));
-    let alike = compared.iter().filter(is_alike).count();
+    let (mut faster, mut alike) = (Vec::new(), Vec::new());
+    for it in compared {
+        match &it.finding {
+            Finding::Comparison(Found(one)) => faster.push(one),
+            Finding::Comparison(NotUpTo(one)) => alike.push(one),
+            _ => {}
+        }
+    }
+    let quicker = |protocol: &str| faster.iter().filter(|it| it.what == protocol).count();
     let (h2, h1) = (quicker("h2"), quicker("http/1.1"));
     let held = format!("in all {all} settings");
     let sure = compared.iter().map(|it| it.confidence).min().unwrap_or(Confidence::None);
-    let finding = match (h2 == all || h1 == all, alike == all) {
-        (true, _) => common_faster(compared, held)?,
-        (false, true) => common_difference(compared, held)?,
+    let finding = match (h2 == all || h1 == all, alike.len() == all) {
+        (true, _) => common_faster(&faster, held)?,
+        (false, true) => common_difference(&alike, held),
         (false, false) => {
+            let alike = alike.len();
             let why = format!(
                 "it depends on the setting: h2 is faster in {h2} of {all}, http/1.1 in {h1}, and {alike} show no \
                  difference"
@@ -138,38 +144,28 @@ fn conclusion(compared: &[&DraftVerdict]) -> Option<DraftVerdict> {
 }
 
 /// By how much one protocol is faster in all settings: the median, and the whole of the intervals.
-fn common_faster(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
-    let mut percents = Vec::new();
-    let mut ways = None;
-    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for it in compared {
-        let Finding::Comparison(Found(one)) = &it.finding else { return None };
-        ways = Some((one.what.clone(), one.than.clone()));
-        percents.push(one.percent);
-        (low, high) = (low.min(one.low), high.max(one.high));
-    }
-    let ((what, than), percent) = (ways?, median(&percents)?);
+fn common_faster(faster: &[&Faster], held: String) -> Option<Finding> {
+    let Faster { what, than, .. } = (*faster.first()?).clone();
+    let percent = median(&faster.iter().map(|it| it.percent).collect::<Vec<_>>())?;
+    let (low, high) = whole(faster.iter().map(|it| (it.low, it.high)));
     Some(Finding::Comparison(Found(Faster { what, than, percent, low, high, held })))
 }
 
 /// That neither is, in any.
-fn common_difference(compared: &[&DraftVerdict], held: String) -> Option<Finding> {
-    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for it in compared {
-        let Finding::Comparison(NotUpTo(one)) = &it.finding else { return None };
-        // Which of two is told first may be chance.
-        let is_turned = one.what != "h2";
-        let (from, to) = if is_turned { (-one.high, -one.low) } else { (one.low, one.high) };
-        (low, high) = (low.min(from), high.max(to));
-    }
+fn common_difference(alike: &[&NoDifference], held: String) -> Finding {
+    // Which of two is told first may be chance.
+    let (low, high) = whole(alike.iter().map(|it| match it.what.as_str() {
+        "h2" => (it.low, it.high),
+        _ => (-it.high, -it.low),
+    }));
     let (what, than) = ("h2".to_owned(), "http/1.1".to_owned());
-    Some(Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held })))
+    Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held }))
 }
 
-/// What came of one comparison.
-enum ComparisonOutcome {
-    Ratio(Ratio),
-    Not(String),
+/// From the lowest end of the intervals to the highest one.
+fn whole(intervals: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let none = (f64::INFINITY, f64::NEG_INFINITY);
+    intervals.fold(none, |(low, high), it| (low.min(it.0), high.max(it.1)))
 }
 
 fn setting(cell: &PlayedCell<'_>) -> Option<ComparedSetting> {
@@ -191,19 +187,18 @@ impl Factor {
     fn name(self, setting: &ComparedSetting) -> String {
         match self {
             Self::Protocol => setting.protocol.clone(),
-            Self::Connections => connections(setting.connections),
+            Self::Connections => over(setting.connections),
         }
     }
 
     fn held(self, setting: &ComparedSetting, other: &ComparedSetting) -> String {
         let first = match self {
             Self::Protocol if setting.connections != other.connections => {
-                let of = |it: &ComparedSetting| {
-                    format!("{} over {}", it.protocol, connections(it.connections))
-                };
+                let of =
+                    |it: &ComparedSetting| format!("{} over {}", it.protocol, over(it.connections));
                 format!("{} and {}", of(setting), of(other))
             }
-            Self::Protocol => connections(setting.connections),
+            Self::Protocol => over(setting.connections),
             Self::Connections => setting.protocol.clone(),
         };
         let body = match setting.body.as_str() {
@@ -214,25 +209,21 @@ impl Factor {
     }
 }
 
-fn connections(n: u64) -> String {
-    if n == 1 { "1 connection".to_owned() } else { format!("{n} connections") }
-}
-
 /// Why nothing is said of the times of two settings, where calls of one fail.
-fn failing(groups: &Groups<'_>, settings: [&ComparedSetting; 2], factor: Factor) -> Option<String> {
-    settings.into_iter().find_map(|setting| {
+fn failing(groups: &Groups<'_>, pair: &ComparedPair) -> Option<String> {
+    [&pair.a, &pair.b].into_iter().find_map(|setting| {
         let cells = &groups[setting];
         let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
         (failed > FAILED_MAX).then(|| {
-            let (name, held) = (factor.name(setting), factor.held(setting, setting));
+            let (name, held) = (pair.factor.name(setting), pair.factor.held(setting, setting));
             let percent = (failed * 100.0).round();
             format!("up to {percent} % of the calls failed with {name}, {held}")
         })
     })
 }
 
-/// The medians of `a` and `b`, by repeat.
-fn pairs(groups: &Groups<'_>, a: &ComparedSetting, b: &ComparedSetting) -> Vec<(f64, f64)> {
+/// The medians of both, by repeat.
+fn medians(groups: &Groups<'_>, pair: &ComparedPair) -> Vec<(f64, f64)> {
     let medians = |setting: &ComparedSetting| {
         let mut repeats: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for cell in &groups[setting] {
@@ -240,60 +231,46 @@ fn pairs(groups: &Groups<'_>, a: &ComparedSetting, b: &ComparedSetting) -> Vec<(
         }
         repeats.into_iter().filter_map(|(repeat, medians)| Some((repeat, median(&medians)?)))
     };
-    let others: BTreeMap<u32, f64> = medians(b).collect();
-    medians(a).filter_map(|(repeat, a)| Some((a, *others.get(&repeat)?))).collect()
+    let others: BTreeMap<u32, f64> = medians(&pair.b).collect();
+    medians(&pair.a).filter_map(|(repeat, a)| Some((a, *others.get(&repeat)?))).collect()
 }
 
-fn compare(
-    groups: &Groups<'_>,
-    a: &ComparedSetting,
-    b: &ComparedSetting,
-    factor: Factor,
-) -> ComparisonOutcome {
-    let held = factor.held(a, b);
-    let pairs = pairs(groups, a, b);
-    match (Ratio::of_pairs(&pairs), pairs.first()) {
-        (Some(ratio), _) => ComparisonOutcome::Ratio(ratio),
-        (None, Some((a_ms, b_ms))) => ComparisonOutcome::Not(format!(
+/// The ratio of their times, or why there is none.
+fn compare(groups: &Groups<'_>, pair: &ComparedPair) -> Result<Ratio, String> {
+    if let Some(why) = failing(groups, pair) {
+        return Err(why);
+    }
+    let (held, medians) = (pair.held(), medians(groups, pair));
+    Ratio::of_pairs(&medians).ok_or_else(|| match medians.first() {
+        Some((a_ms, b_ms)) => format!(
             "a single repeat cannot show a difference: {} took {a_ms:.1} ms, {} {b_ms:.1} ms, {held}",
-            factor.name(a),
-            factor.name(b)
-        )),
-        (None, None) => ComparisonOutcome::Not(format!("too few calls, {held}")),
-    }
+            pair.factor.name(&pair.a),
+            pair.factor.name(&pair.b)
+        ),
+        None => format!("too few calls, {held}"),
+    })
 }
 
-/// What the interval says of `a` over `b`, one of this many comparisons; the quicker one is told
-/// first.
-fn say(
-    groups: &Groups<'_>,
-    a: &ComparedSetting,
-    b: &ComparedSetting,
-    factor: Factor,
-    ratio: Interval,
-    of: usize,
-) -> DraftVerdict {
-    let (mut first, mut second, mut ratio) = (a, b, ratio);
-    if ratio.point > 1.0 {
-        (first, second, ratio) = (b, a, ratio.inverted());
-    }
-    let repeats = pairs(groups, a, b).len();
-    let mut evidence: Vec<String> =
-        [first, second].iter().map(|setting| told(groups, setting, factor)).collect();
+/// What the interval says of a pair, one of this many comparisons; the quicker one is told first.
+fn say(groups: &Groups<'_>, pair: &ComparedPair, ratio: Interval, of: usize) -> DraftVerdict {
+    let (ratio, order) = match ratio.point > 1.0 {
+        true => (ratio.inverted(), [&pair.b, &pair.a]),
+        false => (ratio, [&pair.a, &pair.b]),
+    };
+    let repeats = medians(groups, pair).len();
+    let mut evidence = order.map(|setting| told(groups, setting, pair.factor)).to_vec();
     evidence.push(format!(
         "ratios of medians over {repeats} repeats; one of {of} comparisons, corrected together (Holm)"
     ));
     let sure = Confidence::by_count(repeats, 3, 2);
-    let (what, than, held) = (factor.name(first), factor.name(second), factor.held(a, b));
+    let ([what, than], held) = (order.map(|setting| pair.factor.name(setting)), pair.held());
     let less = |ratio: f64| (1.0 - ratio) * 100.0;
+    let (low, high) = (less(ratio.high), less(ratio.low));
     // "Faster" is said only where the interval excludes no difference.
-    let finding = if tells(&ratio) {
-        let (percent, low, high) = (less(ratio.point), less(ratio.high), less(ratio.low));
-        Finding::Comparison(Found(Faster { what, than, percent, low, high, held }))
-    } else {
-        let (low, high) = (less(ratio.high), less(ratio.low));
-        Finding::Comparison(NotUpTo(NoDifference { what, than, low, high, held }))
-    };
+    let finding = Finding::Comparison(match tells(&ratio) {
+        true => Found(Faster { what, than, percent: less(ratio.point), low, high, held }),
+        false => NotUpTo(NoDifference { what, than, low, high, held }),
+    });
     DraftVerdict::new(finding, sure, evidence)
 }
 
