@@ -269,7 +269,15 @@ struct MethodRate {
     /// By counting to one call, of all cells.
     low: f64,
     high: f64,
+    /// In which it was refused for long enough to count.
     cells: usize,
+}
+
+impl MethodRate {
+    /// Of what was sent so often and never refused.
+    fn at_least(low: f64) -> Self {
+        Self { per_second: f64::INFINITY, low, high: f64::INFINITY, cells: 0 }
+    }
 }
 
 /// What the cells show of each method.
@@ -278,8 +286,8 @@ struct MethodRates<'a> {
     cells: BTreeMap<&'a str, Vec<&'a PlayedCell<'a>>>,
     /// Of methods that were refused for long enough to count.
     rates: BTreeMap<&'a str, MethodRate>,
-    /// As fast as these were sent, they passed: calls a second.
-    free: Vec<(&'a str, f64)>,
+    /// As fast as these were sent, they passed: their rate has no upper end.
+    free: BTreeMap<&'a str, MethodRate>,
     /// Refused, but not for long enough.
     unclear: Vec<&'a str>,
 }
@@ -297,7 +305,7 @@ impl<'a> MethodRates<'a> {
                 Some(rate) => _ = found.rates.insert(*method, rate),
                 None if cells.iter().all(|cell| cell.share(throttled) == 0.0) => {
                     let sent = cells.iter().filter_map(|cell| cell.throughput());
-                    found.free.push((*method, sent.fold(0.0, f64::max)));
+                    found.free.insert(*method, MethodRate::at_least(sent.fold(0.0, f64::max)));
                 }
                 None => found.unclear.push(*method),
             }
@@ -322,17 +330,11 @@ pub(super) fn cost<'a>(
         return vec![DraftVerdict::cannot_tell(why)];
     };
     let cheapest = NamedRate { method: base, rate: most };
-    let dearer = methods
-        .rates
-        .iter()
-        .filter(|(method, _)| *method != base)
-        .map(|(method, rate)| dearer(&methods, cheapest, NamedRate { method, rate }, target));
-    let cheaper = methods
-        .free
-        .iter()
-        .filter(|(_, sent)| *sent > most.high)
-        .map(|(method, sent)| cheaper(&methods, cheapest, method, *sent, target));
-    let mut found: Vec<DraftVerdict> = dearer.chain(cheaper).collect();
+    let dearer = methods.rates.iter().filter(|(method, _)| *method != base);
+    let cheaper = methods.free.iter().filter(|(_, rate)| rate.low > most.high);
+    let others = dearer.chain(cheaper).map(|(method, rate)| NamedRate { method, rate });
+    let mut found: Vec<DraftVerdict> =
+        others.map(|one| costs(&methods, cheapest, one, target)).collect();
     if found.is_empty() {
         let why = format!("only {base} was throttled: nothing to compare with");
         found.push(DraftVerdict::cannot_tell(why));
@@ -351,8 +353,8 @@ struct NamedRate<'a> {
     rate: &'a MethodRate,
 }
 
-/// What a method costs that passes less often than the cheapest one, `base`.
-fn dearer(
+/// What a method costs that passes less often than the cheapest one, `base`, or was not refused at all.
+fn costs(
     methods: &MethodRates<'_>,
     base: NamedRate<'_>,
     one: NamedRate<'_>,
@@ -374,28 +376,11 @@ fn dearer(
         high: most.high / rate.low,
         catalogue_ratio: catalogue_ratio(target, method, base),
     };
-    DraftVerdict::new(finding, sure, vec![methods.fits(base, most), methods.fits(method, rate)])
-}
-
-/// What a method costs that passed, sent more often than `base` passes.
-fn cheaper(
-    methods: &MethodRates<'_>,
-    base: NamedRate<'_>,
-    method: &str,
-    sent: f64,
-    target: Option<&MeasuredTarget>,
-) -> DraftVerdict {
-    let NamedRate { method: base, rate: most } = base;
-    let finding = Finding::Cost {
-        method: method.to_owned(),
-        base: base.to_owned(),
-        observed_ratio: 0.0,
-        low: 0.0,
-        high: most.high / sent,
-        catalogue_ratio: catalogue_ratio(target, method, base),
+    let own = match rate.cells {
+        0 => format!("{method}: never throttled"),
+        _ => methods.fits(method, rate),
     };
-    let evidence = vec![methods.fits(base, most), format!("{method}: never throttled")];
-    DraftVerdict::new(finding, Confidence::Medium, evidence)
+    DraftVerdict::new(finding, sure, vec![methods.fits(base, most), own])
 }
 
 /// Counts to one call: a wait may have ended one call earlier or later, and of a window what is
