@@ -18,13 +18,17 @@ use super::measure::{MEASURES, Measure};
 use crate::conclude::verdict::{Unit, figure_words};
 use crate::experiment::EXPERIMENTS;
 
-const COMPARISONS: [(&str, ComparisonSign); 6] = [
-    ("<=", ComparisonSign::AtMost),
-    (">=", ComparisonSign::AtLeast),
-    ("==", ComparisonSign::Equal),
-    ("!=", ComparisonSign::Unequal),
-    ("<", ComparisonSign::Below),
-    (">", ComparisonSign::Above),
+/// Whether a figure is to its limit as a sign says.
+type IsCompared = fn(&f64, &f64) -> bool;
+
+/// Longer signs first: some begin with another one.
+const COMPARISONS: [(&str, IsCompared); 6] = [
+    ("<=", f64::le),
+    (">=", f64::ge),
+    ("==", f64::eq),
+    ("!=", f64::ne),
+    ("<", f64::lt),
+    (">", f64::gt),
 ];
 
 /// Each with how many of the figure's own unit it is.
@@ -40,11 +44,11 @@ const UNITS: [(&str, Unit, f64); 8] = [
 ];
 
 /// What a run must not be.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct GateCondition {
     text: String,
     pub(super) subject: ConditionSubject,
-    pub(super) comparison: ComparisonSign,
+    pub(super) comparison: IsCompared,
     /// In `unit`.
     pub(super) limit: f64,
     pub(super) unit: Unit,
@@ -57,30 +61,6 @@ pub(super) enum ConditionSubject {
     Calls { experiment: Option<&'static str>, measure: Measure },
     /// A figure of a verdict.
     Verdict { experiment: &'static str, figure: &'static str },
-}
-
-/// How a figure is compared with the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ComparisonSign {
-    Below,
-    AtMost,
-    Above,
-    AtLeast,
-    Equal,
-    Unequal,
-}
-
-impl ComparisonSign {
-    pub(super) fn holds(self, value: f64, limit: f64) -> bool {
-        match self {
-            Self::Below => value < limit,
-            Self::AtMost => value <= limit,
-            Self::Above => value > limit,
-            Self::AtLeast => value >= limit,
-            Self::Equal => value == limit,
-            Self::Unequal => value != limit,
-        }
-    }
 }
 
 /// Why a text is no condition.
@@ -208,7 +188,7 @@ fn known<'n>(
     Err(cursor.error_at(at, format!("`{name}` is no {what}: {hint}")))
 }
 
-fn comparison(cursor: &mut ConditionCursor<'_>) -> Result<ComparisonSign, ConditionError> {
+fn comparison(cursor: &mut ConditionCursor<'_>) -> Result<IsCompared, ConditionError> {
     cursor.skip_space();
     let rest = &cursor.text[cursor.at..];
     match COMPARISONS.into_iter().find(|(sign, _)| rest.starts_with(sign)) {
@@ -296,7 +276,21 @@ mod tests {
 
     fn told(text: &str) -> String {
         match text.parse::<GateCondition>() {
-            Ok(it) => format!("{:?} {} {}", it.comparison, it.limit, it.unit.word()),
+            Ok(it) => {
+                let (below, above) = (it.limit - 1.0, it.limit + 1.0);
+                let holds =
+                    [below, it.limit, above].map(|value| (it.comparison)(&value, &it.limit));
+                let comparison = match holds {
+                    [true, false, false] => "Below",
+                    [true, true, false] => "AtMost",
+                    [false, false, true] => "Above",
+                    [false, true, true] => "AtLeast",
+                    [false, true, false] => "Equal",
+                    [true, false, true] => "Unequal",
+                    all => panic!("{all:?}"),
+                };
+                format!("{comparison} {} {}", it.limit, it.unit.word())
+            }
             Err(error) => error.to_string(),
         }
     }

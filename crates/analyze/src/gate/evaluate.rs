@@ -164,7 +164,7 @@ fn outcome_of(condition: &GateCondition, figure: &VerdictFigure) -> ConditionOut
     };
     // A comparison turns at its limit and nowhere else.
     let turn = (low..=high).contains(&limit).then_some(limit);
-    let holds = |value: &f64| condition.comparison.holds(*value, limit);
+    let holds = |value: &f64| (condition.comparison)(value, &limit);
     let values: Vec<f64> = [low, high].into_iter().chain(turn).collect();
     match (values.iter().all(holds), values.iter().any(holds)) {
         (true, _) => ConditionOutcome::Failed,
