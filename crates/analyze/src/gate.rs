@@ -12,8 +12,7 @@ mod junit;
 mod measure;
 
 pub use condition::{ConditionError, GateCondition};
-pub use document::{BaselineReport, DOCUMENT_SCHEMA, GateDecision, RunDocument, document};
+pub use document::{BaselineReport, DOCUMENT_SCHEMA, RunDocument, document};
 pub use evaluate::{ConditionOutcome, ConditionResult, GateOutcome, decide, evaluate};
 pub use junit::junit;
-pub(crate) use measure::MEASURES;
 pub use measure::{Measure, MeasuredRun};

@@ -4,9 +4,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::evaluate::{ConditionResult, GateOutcome};
-use super::measure::{MEASURES, Measure, MeasuredRun};
+use super::measure::MeasuredRun;
 use crate::conclude::verdict::{Confidence, ExperimentVerdict, Unit, VerdictFigure, figures};
-use crate::record::RunRecord;
+use crate::record::MeasuredTarget;
 
 /// The JSON Schema (draft 2020-12) of a [`RunDocument`].
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../data/run-document.schema.json");
@@ -97,25 +97,15 @@ pub struct BaselineReport {
     pub worse: Vec<String>,
 }
 
-/// What was decided about a run.
-#[derive(Debug, Clone)]
-pub struct GateDecision {
-    /// Each condition at each target.
-    pub conditions: Vec<ConditionResult>,
-    /// Beside an earlier run, where one was given.
-    pub baseline: Option<BaselineReport>,
-    /// What it comes to.
-    pub outcome: GateOutcome,
-}
-
-/// The document.
+/// The document on a run and what was decided about it.
 pub fn document(
-    run: &RunRecord,
     measured: &MeasuredRun<'_>,
     verdicts: &[ExperimentVerdict],
-    decision: GateDecision,
+    conditions: Vec<ConditionResult>,
+    baseline: Option<BaselineReport>,
+    outcome: GateOutcome,
 ) -> RunDocument {
-    let GateDecision { conditions, baseline, outcome } = decision;
+    let run = measured.run;
     RunDocument {
         version: VERSION,
         wellhead: run.wellhead.clone(),
@@ -124,17 +114,13 @@ pub fn document(
         note: run.machine.note.clone(),
         outcome,
         exit_code: outcome.exit_code(),
-        targets: targets(run, measured, verdicts),
+        targets: targets(measured, verdicts),
         conditions,
         baseline,
     }
 }
 
-fn targets(
-    run: &RunRecord,
-    measured: &MeasuredRun<'_>,
-    verdicts: &[ExperimentVerdict],
-) -> Vec<DocumentTarget> {
+fn targets(measured: &MeasuredRun<'_>, verdicts: &[ExperimentVerdict]) -> Vec<DocumentTarget> {
     let verdict = |it: &ExperimentVerdict| DocumentVerdict {
         experiment: it.experiment.clone(),
         sentence: it.sentence.clone(),
@@ -142,7 +128,7 @@ fn targets(
         figures: figures(&it.finding),
         evidence: it.evidence.clone(),
     };
-    let target = |(index, target): (usize, &crate::record::MeasuredTarget)| DocumentTarget {
+    let target = |(index, target): (usize, &MeasuredTarget)| DocumentTarget {
         id: target.id.clone(),
         host: target.host.clone(),
         provider: target.provider.clone(),
@@ -154,20 +140,15 @@ fn targets(
             .collect(),
         verdicts: verdicts.iter().filter(|it| it.target as usize == index).map(verdict).collect(),
     };
-    run.targets.iter().enumerate().map(target).collect()
+    measured.run.targets.iter().enumerate().map(target).collect()
 }
 
 fn experiment(measured: &MeasuredRun<'_>, target: usize, name: &str) -> DocumentExperiment {
-    let figure = |(word, measure): (&str, Measure)| {
-        let value = measured.figure(target, Some(name), measure).ok()?;
-        Some(match measure.unit() {
-            Unit::Count => (word.to_owned(), json!(value as u64)),
-            unit => {
-                (format!("{word}_{}", key_word(unit)), json!((value * 1_000.0).round() / 1_000.0))
-            }
-        })
+    let figure = |VerdictFigure { word, value, unit, .. }: VerdictFigure| match unit {
+        Unit::Count => (word.to_owned(), json!(value as u64)),
+        unit => (format!("{word}_{}", key_word(unit)), json!((value * 1_000.0).round() / 1_000.0)),
     };
-    let figures = MEASURES.into_iter().filter_map(figure).collect();
+    let figures = measured.figures(target, name).into_iter().map(figure).collect();
     DocumentExperiment { experiment: name.to_owned(), figures }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::condition::{ConditionSubject, GateCondition};
 use super::measure::MeasuredRun;
 use crate::conclude::verdict::{
-    Better, Confidence, ExperimentVerdict, FigureBound, Unit, VerdictFigure, figures,
+    Confidence, ExperimentVerdict, FigureBound, Unit, VerdictFigure, figures,
 };
 
 /// What a run comes to, from the conditions, the baseline and how it ended.
@@ -116,9 +116,7 @@ fn figure_of(
 ) -> Result<VerdictFigure, String> {
     match &condition.subject {
         ConditionSubject::Calls { experiment, measure } => {
-            let value = run.figure(target, *experiment, *measure)?;
-            let (bound, better) = (FigureBound::Exactly, Better::Neither);
-            Ok(VerdictFigure { word: "", value, bound, unit: measure.unit(), better })
+            run.figure(target, *experiment, *measure)
         }
         ConditionSubject::Verdict { experiment, figure } => {
             let own = verdicts

@@ -5,19 +5,11 @@ use std::fmt::Write as _;
 use super::evaluate::{ConditionOutcome, ConditionResult};
 use crate::text::escaped;
 
-/// The file. What is worse than a baseline is a suite of its own with one case.
+/// The file; `results` are in the order of targets. What is worse than a baseline is a suite of its own with one case.
 pub fn junit(results: &[ConditionResult], worse: Option<&[String]>) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
-    let mut targets: Vec<&str> = Vec::new();
-    for result in results {
-        if !targets.contains(&result.target.as_str()) {
-            targets.push(&result.target);
-        }
-    }
-    for target in targets {
-        let own: Vec<&ConditionResult> =
-            results.iter().filter(|result| result.target == target).collect();
-        suite(&mut out, target, &own);
+    for own in results.chunk_by(|one, next| one.target == next.target) {
+        suite(&mut out, &own[0].target, own);
     }
     if let Some(worse) = worse {
         let failed = usize::from(!worse.is_empty());
@@ -35,7 +27,7 @@ pub fn junit(results: &[ConditionResult], worse: Option<&[String]>) -> String {
     out
 }
 
-fn suite(out: &mut String, target: &str, results: &[&ConditionResult]) {
+fn suite(out: &mut String, target: &str, results: &[ConditionResult]) {
     let count = |outcome| results.iter().filter(|result| result.outcome == outcome).count();
     let name = escaped(target);
     let _ = writeln!(

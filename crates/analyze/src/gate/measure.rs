@@ -1,7 +1,6 @@
 //! Figures that a condition takes from the records themselves.
 
-use crate::conclude::verdict::Unit;
-use crate::conclude::verdict::see;
+use crate::conclude::verdict::{Better, FigureBound, Unit, VerdictFigure, see};
 use crate::record::{Record, RunRecord, Trial, trials};
 use crate::stat::quantile;
 
@@ -41,6 +40,10 @@ pub(crate) const MEASURES: [(&str, Measure); 9] = [
 ];
 
 impl Measure {
+    fn word(self) -> &'static str {
+        MEASURES.into_iter().find(|(_, measure)| *measure == self).map_or("", |(word, _)| word)
+    }
+
     /// The unit of its figures.
     pub fn unit(self) -> Unit {
         match self {
@@ -87,7 +90,13 @@ impl<'a> MeasuredRun<'a> {
         own.map(|trial| trial.experiment).collect()
     }
 
-    /// The figure over all calls of the target, or of one experiment, in the unit of the measure.
+    /// Those of the figures of an experiment at a target that were measured.
+    pub(crate) fn figures(&self, target: usize, experiment: &str) -> Vec<VerdictFigure> {
+        let figure = |(_, measure)| self.figure(target, Some(experiment), measure).ok();
+        MEASURES.into_iter().filter_map(figure).collect()
+    }
+
+    /// The figure over all calls of the target, or of one experiment.
     ///
     /// # Errors
     ///
@@ -97,13 +106,15 @@ impl<'a> MeasuredRun<'a> {
         target: usize,
         experiment: Option<&str>,
         measure: Measure,
-    ) -> Result<f64, String> {
+    ) -> Result<VerdictFigure, String> {
         let mut tally = Tally::default();
         let own = self.trials.iter().filter(|trial| {
             trial.target as usize == target && experiment.is_none_or(|it| it == trial.experiment)
         });
         own.for_each(|trial| tally.add(trial, measure));
-        tally.figure(measure)
+        let (value, unit, word) = (tally.figure(measure)?, measure.unit(), measure.word());
+        let (bound, better) = (FigureBound::Exactly, Better::Neither);
+        Ok(VerdictFigure { word, value, bound, unit, better })
     }
 }
 
@@ -273,7 +284,7 @@ mod tests {
         let (_, measure) = MEASURES.into_iter().find(|(name, _)| *name == word).expect("a measure");
         let run = RunRecord::default();
         let found = MeasuredRun::new(&run, records).figure(0, None, measure);
-        let found = found.map(f64::round);
+        let found = found.map(|it| it.value.round());
         assert_eq!(found, expected.map_err(str::to_owned), "{word}");
     }
 

@@ -10,8 +10,10 @@ use super::chart::{Axis, Chart, Ink, Plot, Series, Style, rounded};
 use super::compare::Side;
 use super::html::{place, wrap};
 use crate::conclude::profile::date;
-use crate::conclude::verdict::{Confidence, FigureBound, Unit, figure, figures, verdicts};
-use crate::gate::{MEASURES, MeasuredRun};
+use crate::conclude::verdict::{
+    Confidence, FigureBound, Unit, VerdictFigure, figure, figures, verdicts,
+};
+use crate::gate::MeasuredRun;
 use crate::text::escaped;
 
 /// Runs in a line of the terminal: the newest.
@@ -37,24 +39,16 @@ struct TrendKey {
 /// One figure in each run.
 struct RunTrend {
     unit: Unit,
-    values: Vec<Option<TrendValue>>,
+    values: Vec<Option<VerdictFigure>>,
 }
 
-#[derive(Clone, Copy)]
-struct TrendValue {
-    value: f64,
-    bound: FigureBound,
-}
-
-impl TrendValue {
-    fn words(self) -> String {
-        let sign = match self.bound {
-            FigureBound::Exactly => "",
-            FigureBound::AtLeast => ">=",
-            FigureBound::AtMost => "<=",
-        };
-        format!("{sign}{}", figure(self.value))
-    }
+fn words(it: VerdictFigure) -> String {
+    let sign = match it.bound {
+        FigureBound::Exactly => "",
+        FigureBound::AtLeast => ">=",
+        FigureBound::AtMost => "<=",
+    };
+    format!("{sign}{}", figure(it.value))
 }
 
 impl RunTrend {
@@ -78,24 +72,17 @@ pub fn history(runs: &[Side<'_>]) -> RunHistory {
 fn trends(runs: &[Side<'_>]) -> BTreeMap<TrendKey, RunTrend> {
     let mut trends: BTreeMap<TrendKey, RunTrend> = BTreeMap::new();
     for (n, side) in runs.iter().enumerate() {
-        let mut add = |target: &str, experiment: &str, word: &str, unit, value| {
-            let key = TrendKey {
-                target: target.to_owned(),
-                experiment: experiment.to_owned(),
-                word: word.to_owned(),
-            };
-            let values = || vec![None; runs.len()];
-            let trend = trends.entry(key).or_insert_with(|| RunTrend { unit, values: values() });
-            trend.values[n] = Some(value);
+        let mut add = |target: &str, experiment: &str, word: String, figure: VerdictFigure| {
+            let (target, experiment) = (target.to_owned(), experiment.to_owned());
+            let trend = trends.entry(TrendKey { target, experiment, word });
+            let none = || RunTrend { unit: figure.unit, values: vec![None; runs.len()] };
+            trend.or_insert_with(none).values[n] = Some(figure);
         };
         let measured = MeasuredRun::new(side.run, side.records);
         for (index, target) in side.run.targets.iter().enumerate() {
             for experiment in measured.experiments(index) {
-                for (word, measure) in MEASURES {
-                    if let Ok(value) = measured.figure(index, Some(experiment), measure) {
-                        let value = TrendValue { value, bound: FigureBound::Exactly };
-                        add(&target.id, experiment, word, measure.unit(), value);
-                    }
+                for found in measured.figures(index, experiment) {
+                    add(&target.id, experiment, found.word.to_owned(), found);
                 }
             }
         }
@@ -105,9 +92,7 @@ fn trends(runs: &[Side<'_>]) -> BTreeMap<TrendKey, RunTrend> {
                 continue;
             }
             for found in figures(&verdict.finding) {
-                let word = format!("verdict {}", found.word);
-                let value = TrendValue { value: found.value, bound: found.bound };
-                add(&target.id, &verdict.experiment, &word, found.unit, value);
+                add(&target.id, &verdict.experiment, format!("verdict {}", found.word), found);
             }
         }
     }
@@ -142,7 +127,7 @@ fn text(runs: &[Side<'_>], trends: &BTreeMap<TrendKey, RunTrend>) -> String {
         }
         let _ = write!(out, "{:NAME$}", format!("  {}", named(key, trend.unit)));
         for value in &trend.values[first..] {
-            let told = value.map_or("-".to_owned(), TrendValue::words);
+            let told = value.map_or("-".to_owned(), words);
             let _ = write!(out, " {told:>COLUMN$}");
         }
         let change = trend.change().map(|change| format!("{change:+.0} %"));

@@ -2,8 +2,8 @@
 
 use wellhead_analyze::conclude::verdict::verdicts;
 use wellhead_analyze::gate::{
-    BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateDecision, GateOutcome, MeasuredRun, decide,
-    document, evaluate, junit,
+    BaselineReport, DOCUMENT_SCHEMA, GateCondition, GateOutcome, MeasuredRun, decide, document,
+    evaluate, junit,
 };
 use wellhead_analyze::record::Record;
 use wellhead_analyze::report::{Side, compare};
@@ -72,8 +72,7 @@ fn exit_code(name: &str, baseline: Option<&str>, conditions: &[&str], is_cut: bo
     let differs = compared.as_ref().is_some_and(|it| it.differs);
     let baseline =
         compared.map(|it| BaselineReport { started_unix: 1, differs: it.differs, worse: it.worse });
-    let decision = GateDecision { conditions: results, baseline, outcome };
-    let told = document(&this.run, &measured, &verdicts, decision);
+    let told = document(&measured, &verdicts, results, baseline, outcome);
     let told = serde_json::to_value(told).expect("plain data");
     let schema = serde_json::from_str(DOCUMENT_SCHEMA).expect("JSON");
     assert_eq!(problems(&schema, &told), Vec::<String>::new(), "{told:#}");

@@ -6,8 +6,8 @@ use std::path::Path;
 use wellhead_analyze::conclude::profile::plain;
 use wellhead_analyze::conclude::verdict::verdicts;
 use wellhead_analyze::gate::{
-    BaselineReport, ConditionOutcome, ConditionResult, GateDecision, GateOutcome, MeasuredRun,
-    decide, document, evaluate, junit,
+    BaselineReport, ConditionOutcome, ConditionResult, GateOutcome, MeasuredRun, decide, document,
+    evaluate, junit,
 };
 use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{Comparison, Side, compare};
@@ -76,8 +76,7 @@ pub(super) fn decide_on(
             differs: comparison.differs,
             worse: comparison.worse.clone(),
         });
-        let decision = GateDecision { conditions: results, baseline, outcome };
-        let told = document(judged.run, &measured, &verdicts, decision);
+        let told = document(&measured, &verdicts, results, baseline, outcome);
         let text = serde_json::to_string_pretty(&told).map_err(CommandError::system)?;
         if conditions.takes_stdout() { say(&text) } else { write(path, &format!("{text}\n"))? }
     }
