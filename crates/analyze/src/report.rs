@@ -24,7 +24,7 @@ mod scale;
 pub mod summary;
 mod svg;
 mod table;
-mod told;
+mod weight;
 
 use crate::conclude::profile;
 use crate::conclude::verdict::{ExperimentVerdict, verdicts};

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::told::{Weight, weight};
+use super::weight::{Weight, weight};
 use crate::conclude::profile;
 use crate::conclude::verdict::{Confidence, ExperimentVerdict, figure, see};
 use crate::record::{CallRecord, PlayedCell, Record, RunRecord, Trial, costs};

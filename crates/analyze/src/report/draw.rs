@@ -15,8 +15,9 @@ use self::protocol::{cdf, phases, protocol};
 use super::axes;
 use super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Stack, Style, rounded};
 use super::table::sentences;
-use super::told::{Drawn, drawn};
-use crate::conclude::verdict::{ExperimentVerdict, FigureBound, figure, figure_words, figures};
+use crate::conclude::verdict::{
+    ExperimentVerdict, FigureBound, Finding, figure, figure_words, figures,
+};
 use crate::record::{PlayedCell, RunRecord, Trial};
 
 /// Facets, settings or bars in one chart.
@@ -206,12 +207,11 @@ fn failures(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict]) -> Chart
 fn cost(verdicts: &[&ExperimentVerdict]) -> Option<Chart> {
     let mut counts: Vec<(String, Vec<f64>)> = Vec::new();
     for verdict in verdicts {
-        if let Some(Drawn::Multiple { method, base, ratio }) = drawn(&verdict.finding) {
-            if counts.is_empty() {
-                counts.push((base.to_owned(), vec![1.0]));
-            }
-            counts.push((method.to_owned(), vec![rounded(ratio)]));
+        let Finding::Cost { method, base, observed_ratio, .. } = &verdict.finding else { continue };
+        if counts.is_empty() {
+            counts.push((base.clone(), vec![1.0]));
         }
+        counts.push((method.clone(), vec![rounded(*observed_ratio)]));
     }
     counts.sort_by(|a, b| a.1[0].total_cmp(&b.1[0]));
     counts.truncate(FACETS_MAX);

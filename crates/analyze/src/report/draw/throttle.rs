@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Axis, Chart, ChartMark, Ink, Plot, Series, Style, rounded};
-use super::super::told::{Drawn, drawn};
 use super::{DOUBTED, doubted, marks_of, opt, places};
-use crate::conclude::verdict::{ExperimentVerdict, figure, see};
+use crate::conclude::verdict::FindingBound::Found;
+use crate::conclude::verdict::{ExperimentVerdict, Finding, figure, see};
 use crate::record::{PlayedCell, Trial};
 use crate::stat::median;
 
@@ -98,9 +98,9 @@ fn flattening(
     if !doubted.is_empty() {
         series.push(Series::new(DOUBTED, Style::Hollow, Ink::Quiet, along(doubted)));
     }
-    let knee = verdicts.iter().find_map(|verdict| match drawn(&verdict.finding) {
-        Some(Drawn::Knee(at)) => Some(ChartMark::x(at, format!("knee {}", figure(at)))),
-        _ => None,
+    let knee = verdicts.iter().find_map(|verdict| {
+        let Finding::Shaping(Found(it)) = &verdict.finding else { return None };
+        Some(ChartMark::x(it.knee, format!("knee {}", figure(it.knee))))
     });
     let limit = marks_of(verdicts, &[("in_flight", "limit")]);
     Chart::Plot(Plot {

@@ -2,9 +2,9 @@
 
 use super::super::chart::{Axis, Chart, ChartMark, Heat, Ink, Plot, Series, Style, rounded};
 use super::super::scale::{even_ends, log_ends};
-use super::super::told::{Drawn, drawn};
-use super::{opt, places, totals};
-use crate::conclude::verdict::{ExperimentVerdict, figure, see};
+use super::{figure_of, opt, places, totals};
+use crate::conclude::verdict::FindingBound::Found;
+use crate::conclude::verdict::{Drift, Drifting, ExperimentVerdict, Finding, figure, see};
 use crate::record::{PlayedCell, Rollup, Trial};
 use crate::stat::median;
 
@@ -44,12 +44,11 @@ pub(super) fn window(cells: &[&PlayedCell<'_>], verdicts: &[&ExperimentVerdict])
         })
         .collect();
     let mut marks = Vec::new();
-    for verdict in verdicts {
-        if let Some(Drawn::Bucket { size, refill_per_second }) = drawn(&verdict.finding) {
-            let long = opt(xs.iter().map(|x| size + refill_per_second * x));
-            series.push(Series::new("burst + rate x time", Style::Dashed, Ink::Quiet, long));
-            marks.push(ChartMark::y(size, format!("burst {}", figure(size))));
-        }
+    if let (Some(size), Some(rate)) = (figure_of(verdicts, "burst"), figure_of(verdicts, "refill"))
+    {
+        let long = opt(xs.iter().map(|x| size + rate * x));
+        series.push(Series::new("burst + rate x time", Style::Dashed, Ink::Quiet, long));
+        marks.push(ChartMark::y(size, format!("burst {}", figure(size))));
     }
     Chart::Plot(Plot {
         title: "calls served under excess load".to_owned(),
@@ -110,13 +109,16 @@ pub(super) fn soak(rollups: &[&Rollup], verdicts: &[&ExperimentVerdict]) -> Vec<
         series.push(Series::new("p50 of doubted intervals", Style::Hollow, Ink::Nth(0), doubted));
     }
     for verdict in verdicts {
-        let Some(Drawn::Change { from, to, after_minutes }) = drawn(&verdict.finding) else {
-            continue;
-        };
         let end = xs.last().copied().unwrap_or(1.0).max(f64::MIN_POSITIVE);
-        let (name, line) = match after_minutes {
-            None => ("drift", opt(xs.iter().map(|x| from + (to - from) * x / end))),
-            Some(at) => ("step", opt(xs.iter().map(|x| if *x < at { from } else { to }))),
+        let (name, line) = match verdict.finding {
+            Finding::Drift(Found(Drift { what: Drifting::Time, from, to, .. })) => {
+                ("drift", opt(xs.iter().map(|x| from + (to - from) * x / end)))
+            }
+            Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {
+                let at = after_minutes as f64;
+                ("step", opt(xs.iter().map(|x| if *x < at { from } else { to })))
+            }
+            _ => continue,
         };
         let name = format!("{name} of the median");
         series.push(Series::new(&name, Style::Dashed, Ink::Quiet, line));

@@ -1,5 +1,4 @@
-//! What a report takes out of a finding beside its sentence: how it colours a card, and what a
-//! chart draws of it. The only place of the report that knows kinds of findings.
+//! How a finding colours a card.
 
 use crate::conclude::verdict::FindingBound::{Found, NotUpTo};
 use crate::conclude::verdict::{AnswersDiffer, CapWay, Drift, Drifting, Finding};
@@ -80,38 +79,4 @@ pub(super) fn weight(finding: &Finding) -> Weight {
 
 fn limits_if(is_worse: bool) -> Weight {
     if is_worse { Weight::Limits } else { Weight::Harmless }
-}
-
-/// A finding as a chart draws it, beside its figures.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Drawn<'a> {
-    /// Calls at a time from which on more only take longer.
-    Knee(f64),
-    /// What a bucket lets pass.
-    Bucket { size: f64, refill_per_second: f64 },
-    /// The median time is another at the end, milliseconds: along a line, or from a moment on.
-    Change { from: f64, to: f64, after_minutes: Option<f64> },
-    /// A method counts so many times as much as another.
-    Multiple { method: &'a str, base: &'a str, ratio: f64 },
-}
-
-/// What a chart draws of a finding, if anything.
-pub(super) fn drawn(finding: &Finding) -> Option<Drawn<'_>> {
-    Some(match finding {
-        Finding::Shaping(Found(it)) => Drawn::Knee(it.knee),
-        Finding::Bucket(Found(it)) => {
-            Drawn::Bucket { size: it.size as f64, refill_per_second: it.refill_per_second }
-        }
-        Finding::Drift(Found(Drift { what: Drifting::Time, from, to, .. })) => {
-            Drawn::Change { from: *from, to: *to, after_minutes: None }
-        }
-        Finding::Step { what: Drifting::Time, from, to, after_minutes, .. } => {
-            let after_minutes = Some(*after_minutes as f64);
-            Drawn::Change { from: *from, to: *to, after_minutes }
-        }
-        Finding::Cost { method, base, observed_ratio, .. } => {
-            Drawn::Multiple { method, base, ratio: *observed_ratio }
-        }
-        _ => return None,
-    })
 }
