@@ -61,8 +61,8 @@ pub fn profile(run: &RunRecord, verdicts: &[ExperimentVerdict]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ProfileValue {
     Count(u64),
-    Milliseconds(u64),
-    Word(&'static str),
+    /// As YAML.
+    Scalar(String),
     List(Vec<String>),
 }
 
@@ -82,15 +82,13 @@ struct ProfileLine {
     why: String,
 }
 
+/// The settings of one target as its upstream has them, without what they rest on.
+pub(crate) fn settings(target: &MeasuredTarget, verdicts: &[&ExperimentVerdict]) -> String {
+    Settings::of(target, verdicts).lines().into_iter().map(|(line, _)| line + "\n").collect()
+}
+
 fn upstream(out: &mut String, target: &MeasuredTarget, verdicts: &[&ExperimentVerdict]) {
-    let mut settings = Settings {
-        provider: target.provider.as_deref().and_then(Provider::named),
-        quicker_h1: verdicts.iter().all(|verdict| leaves_http1(verdict)),
-        ..Settings::default()
-    };
-    for verdict in verdicts {
-        settings.add(verdict);
-    }
+    let settings = Settings::of(target, verdicts);
     let _ = writeln!(out, "  - host: {}", quoted(&target.host));
     let _ = writeln!(out, "    id: {}", quoted(&plain(&target.id)));
     if let Some(chain_id) = target.chain_id {
@@ -99,10 +97,29 @@ fn upstream(out: &mut String, target: &MeasuredTarget, verdicts: &[&ExperimentVe
     if let Some(provider) = settings.provider {
         let _ = writeln!(out, "    # provider {} in the catalogue", plain(&provider.id));
     }
-    settings.write(out);
+    for (line, why) in settings.lines() {
+        let why = why.map(|why| format!(" # {why}")).unwrap_or_default();
+        let _ = writeln!(out, "    {line}{why}");
+    }
+    if !settings.comments.is_empty() {
+        out.push_str("    # Measured, without a setting:\n");
+        for comment in &settings.comments {
+            let _ = writeln!(out, "    #   {comment}");
+        }
+    }
 }
 
 impl Settings<'_> {
+    fn of(target: &MeasuredTarget, verdicts: &[&ExperimentVerdict]) -> Self {
+        let mut settings = Self {
+            provider: target.provider.as_deref().and_then(Provider::named),
+            quicker_h1: verdicts.iter().all(|verdict| leaves_http1(verdict)),
+            ..Self::default()
+        };
+        verdicts.iter().for_each(|verdict| settings.add(verdict));
+        settings
+    }
+
     fn add(&mut self, verdict: &ExperimentVerdict) {
         let why = format!("{}: {}", verdict.experiment, plain(&verdict.sentence));
         if verdict.confidence <= Confidence::Low {
@@ -160,14 +177,14 @@ impl Settings<'_> {
             return self.comments.push(why);
         }
         let why = format!("80 % of the measured value; {why}");
-        self.put(ProfileKey::Idle, ProfileValue::Milliseconds(ms), why);
+        self.put(ProfileKey::Idle, ProfileValue::Scalar(duration(ms)), why);
     }
 
     /// HTTP/2 needs no setting: the proxy takes it where it is offered.
     fn faster(&mut self, what: &str, why: String) {
         let is_first = !self.set.contains_key(&ProfileKey::Http);
         match what == HTTP1 && self.quicker_h1 && is_first {
-            true => self.put(ProfileKey::Http, ProfileValue::Word("1.1"), why),
+            true => self.put(ProfileKey::Http, ProfileValue::Scalar(quoted("1.1")), why),
             false => self.comments.push(why),
         }
     }
@@ -224,7 +241,7 @@ impl Settings<'_> {
         let steady = it.refill == Refilled::Evenly && it.size >= 1;
         if it.window_s > WINDOW_SECONDS {
             let ms = (it.window_s.min(86_400.0) * 1_000.0).round() as u64;
-            self.put(ProfileKey::CallsWindow, ProfileValue::Milliseconds(ms), why.clone());
+            self.put(ProfileKey::CallsWindow, ProfileValue::Scalar(duration(ms)), why.clone());
         } else if !steady {
             self.comments.push(why.clone());
         }
@@ -266,35 +283,27 @@ impl Settings<'_> {
         self.least(ProfileKey::InFlight, calls.clamp(1, 65_536), why);
     }
 
-    fn write(&self, out: &mut String) {
+    /// Lines of YAML, those of settings with what they rest on.
+    fn lines(&self) -> Vec<(String, Option<&str>)> {
+        let mut lines = Vec::new();
         let mut group = "";
         for (key, ProfileLine { value, why }) in &self.set {
             let (its, name) = key.path().split_once('.').unwrap_or(("", key.path()));
             if its != group {
                 group = its;
-                let _ = writeln!(out, "    {group}:");
+                lines.push((format!("{group}:"), None));
             }
-            let indent = if group.is_empty() { "    " } else { "      " };
-            let value = match value {
-                ProfileValue::Count(count) => count.to_string(),
-                ProfileValue::Milliseconds(ms) => duration(*ms),
-                ProfileValue::Word(word) => quoted(word),
-                ProfileValue::List(items) => {
-                    let _ = writeln!(out, "{indent}{name}: # {why}");
-                    for item in items {
-                        let _ = writeln!(out, "{indent}  - {}", quoted(item));
-                    }
-                    continue;
-                }
+            let indent = if group.is_empty() { "" } else { "  " };
+            let (value, items) = match value {
+                ProfileValue::Count(count) => (format!(" {count}"), &[][..]),
+                ProfileValue::Scalar(text) => (format!(" {text}"), &[][..]),
+                ProfileValue::List(items) => (String::new(), items.as_slice()),
             };
-            let _ = writeln!(out, "{indent}{name}: {value} # {why}");
+            lines.push((format!("{indent}{name}:{value}"), Some(why.as_str())));
+            let item = |item: &String| (format!("{indent}  - {}", quoted(item)), None);
+            lines.extend(items.iter().map(item));
         }
-        if !self.comments.is_empty() {
-            out.push_str("    # Measured, without a setting:\n");
-            for comment in &self.comments {
-                let _ = writeln!(out, "    #   {comment}");
-            }
-        }
+        lines
     }
 }
 
@@ -422,6 +431,18 @@ mod tests {
         let line = "    connections_max: 10 # rate: At most 10 connections per client address; \
                     excess gets no response\n";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn settings_of_an_upstream_have_no_comments() {
+        let missing = vec!["a # b".to_owned(), "c\" # d".to_owned()];
+        let methods = verdict(Finding::Methods { served: 1, missing });
+        let (takes, way) = (Finding::Takes { p50_ms: 1.0, p95_ms: 2.0 }, RefusalWay::Status429);
+        let rate = Finding::InFlight { calls: 20, way };
+        let told = [&methods, &verdict(takes), &verdict(rate)];
+        let expected = "budget:\n  in_flight: 20\n\
+                        methods:\n  deny:\n    - \"a # b\"\n    - \"c\\\" # d\"\n";
+        assert_eq!(settings(&MeasuredTarget::default(), &told), expected);
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn card(out: &mut String, it: &CardSubject<'_>) {
     row("Latency", &latency(it).unwrap_or_else(|| "not measured".to_owned()));
     price(it).iter().for_each(|(name, text)| row(name, text));
     out.push_str("</dl>\n");
-    let settings = settings(it);
+    let settings = profile::settings(target, &it.own);
     if settings.is_empty() {
         out.push_str("<p class=\"settings\">Settings: none needed for what was measured.</p>\n");
     } else {
@@ -283,45 +283,6 @@ fn price(it: &CardSubject<'_>) -> Vec<(&'static str, String)> {
     let million = price.told(credits / calls as f64 * PRICED_CALLS);
     let whole = format!("{calls} recorded requests cost {}", price.told(credits));
     vec![("Price of 1 million such calls", million), ("This run", whole)]
-}
-
-/// The settings of one target as they stand in its profile: the lines of its upstream, without
-/// what the config has already and without comments.
-fn settings(it: &CardSubject<'_>) -> String {
-    let run = RunRecord { targets: vec![it.run.targets[it.index].clone()], ..it.run.clone() };
-    let own: Vec<ExperimentVerdict> = it
-        .own
-        .iter()
-        .map(|verdict| ExperimentVerdict { target: 0, ..(*verdict).clone() })
-        .collect();
-    let profile = profile::profile(&run, &own);
-    let body = profile.lines().skip_while(|line| *line != "upstreams:").skip(1);
-    let mut out = String::new();
-    for line in body {
-        let line = without_comment(line);
-        let is_known =
-            ["- host:", "id:", "chain_id:"].iter().any(|key| line.trim_start().starts_with(key));
-        if !is_known && !line.trim().is_empty() {
-            out.push_str(line.strip_prefix("    ").unwrap_or(line));
-            out.push('\n');
-        }
-    }
-    out
-}
-
-/// A line of YAML before its comment; a `#` within quotes begins none.
-fn without_comment(line: &str) -> &str {
-    let (mut is_quoted, mut is_escaped, mut before) = (false, false, ' ');
-    for (at, c) in line.char_indices() {
-        match c {
-            '#' if !is_quoted && before.is_whitespace() => return line[..at].trim_end(),
-            '"' if !is_escaped => is_quoted = !is_quoted,
-            _ => {}
-        }
-        is_escaped = c == '\\' && !is_escaped;
-        before = c;
-    }
-    line.trim_end()
 }
 
 #[cfg(test)]

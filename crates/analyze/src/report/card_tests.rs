@@ -114,17 +114,3 @@ fn each_colour_has_its_word_and_its_sign() {
         assert!(badge(severity).ends_with(&format!("{}</b>", severity.word())));
     }
 }
-
-#[test]
-fn comments_are_left_out_and_quotes_are_kept() {
-    for (line, expected) in [
-        ("      calls_per_second: 125 # rate: 125 calls/s", "      calls_per_second: 125"),
-        ("    # provider x in the catalogue", ""),
-        ("        - \"a # b\" # c", "        - \"a # b\""),
-        ("    http: \"1.1\" # protocol: \"x\"", "    http: \"1.1\""),
-        ("        - \"a\\\" # b\"", "        - \"a\\\" # b\""),
-        ("    budget:", "    budget:"),
-    ] {
-        assert_eq!(without_comment(line), expected);
-    }
-}
