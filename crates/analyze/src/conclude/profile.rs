@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use wellhead_eth::MethodTable;
+use wellhead_limit::civil;
 use wellhead_upstream::{Provider, Tariff};
 
 use crate::conclude::setting::ProfileKey;
@@ -351,18 +352,9 @@ fn duration(ms: u64) -> String {
     if ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
 }
 
-/// The day and minute of a unix time, by the civil calendar: Howard Hinnant,
-/// "chrono-compatible low-level date algorithms" (2013).
+/// The day and minute of a unix time, in UTC.
 pub(crate) fn date(unix: u64) -> String {
-    let days = unix / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (year, month, day) = civil(u32::try_from(unix / 86_400).unwrap_or(u32::MAX));
     let (hour, minute) = (unix / 3_600 % 24, unix / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
