@@ -63,5 +63,5 @@ fn main() -> io::Result<()> {
 
 fn write(folder: &Path, files: &[ReportFile]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    files.iter().try_for_each(|file| fs::write(folder.join(file.name), &file.text))
+    files.iter().try_for_each(|file| fs::write(folder.join(&file.name), &file.text))
 }

@@ -31,17 +31,23 @@ use crate::conclude::verdict::{ExperimentVerdict, verdicts};
 use crate::record::{Record, RunRecord};
 
 pub use compare::{Comparison, Side, compare};
-pub use files::{ChartFile, charts};
+pub use files::charts;
 pub use history::{RunHistory, history};
 pub use merge::{MERGED_FILES, merge};
 
-/// One file of a report.
+/// One file of a report, beside `records.jsonl`, or a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportFile {
-    /// Its name, beside `records.jsonl`.
-    pub name: &'static str,
+    /// Its name; of a chart the experiment, the target or `all`, and the title, with `.svg`.
+    pub name: String,
     /// What is in it.
     pub text: String,
+}
+
+impl ReportFile {
+    fn new(name: &str, text: String) -> Self {
+        Self { name: name.to_owned(), text }
+    }
 }
 
 /// All files of the report on a run: `report.html`, `summary.csv`, `summary.md`,
@@ -49,8 +55,8 @@ pub struct ReportFile {
 pub fn report(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
     let verdicts = verdicts(run, records);
     let mut files = files_of(run, records, &verdicts);
-    files.push(ReportFile { name: "profile.yaml", text: profile::profile(run, &verdicts) });
-    files.push(ReportFile { name: "README.md", text: readme::readme(run, records) });
+    files.push(ReportFile::new("profile.yaml", profile::profile(run, &verdicts)));
+    files.push(ReportFile::new("README.md", readme::readme(run, records)));
     files
 }
 
@@ -62,10 +68,10 @@ fn files_of(
 ) -> Vec<ReportFile> {
     let [page, csv, markdown, list] = MERGED_FILES;
     vec![
-        ReportFile { name: page, text: html::page(run, records, verdicts) },
-        ReportFile { name: csv, text: table::csv(run, records) },
-        ReportFile { name: markdown, text: table::markdown(run, verdicts) },
-        ReportFile { name: list, text: json(verdicts) },
+        ReportFile::new(page, html::page(run, records, verdicts)),
+        ReportFile::new(csv, table::csv(run, records)),
+        ReportFile::new(markdown, table::markdown(run, verdicts)),
+        ReportFile::new(list, json(verdicts)),
     ]
 }
 

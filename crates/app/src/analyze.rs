@@ -616,7 +616,7 @@ fn report(
     };
     let files = wellhead_analyze::report::report(&run, &records);
     for file in &files {
-        write(&dir.join(file.name), &file.text)?;
+        write(&dir.join(&file.name), &file.text)?;
     }
     if let Some(profile) = profile {
         if let Some(file) = files.iter().find(|file| file.name == "profile.yaml") {

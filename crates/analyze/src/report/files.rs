@@ -5,24 +5,15 @@ use std::collections::BTreeSet;
 use super::chart::Chart;
 use super::draw::{self, ExperimentCharts};
 use super::html::experiments;
-use super::svg;
+use super::{ReportFile, svg};
 use crate::conclude::verdict::verdicts;
 use crate::record::{Record, RunRecord, trials};
 
 /// Letters of a part of a name.
 const LETTERS_MAX: usize = 60;
 
-/// A chart of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChartFile {
-    /// Its name: the experiment, the target or `all`, and the title, with `.svg`.
-    pub name: String,
-    /// A whole SVG document in the light colours, which needs no other file.
-    pub text: String,
-}
-
-/// All charts of a run, in the order of its report.
-pub fn charts(run: &RunRecord, records: &[Record]) -> Vec<ChartFile> {
+/// All charts of a run, in the order of its report: whole SVG documents in the light colours, which need no other file.
+pub fn charts(run: &RunRecord, records: &[Record]) -> Vec<ReportFile> {
     let (trials, verdicts) = (trials(records), verdicts(run, records));
     let mut names = BTreeSet::new();
     let mut files = Vec::new();
@@ -33,7 +24,7 @@ pub fn charts(run: &RunRecord, records: &[Record]) -> Vec<ChartFile> {
             for chart in charts {
                 let name = free(&mut names, &[&experiment, target, chart.title()]);
                 let text = svg::file(chart, &format!("{experiment}, {target}"));
-                files.push(ChartFile { name, text });
+                files.push(ReportFile { name, text });
             }
         };
         add("all", &together);

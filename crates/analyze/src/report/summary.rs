@@ -43,7 +43,8 @@ pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
         let chain = target.chain_id.map_or("unknown".to_owned(), |id| id.to_string());
         let provider = target.provider.as_deref().unwrap_or("unknown");
         lines.push(format!("{}  {}  chain {chain}  provider {provider}", target.id, target.host));
-        let own = || cells(records).filter(|cell| cell.target as usize == index);
+        let cells = || records.iter().filter_map(Record::cell);
+        let own = || cells().filter(|cell| cell.target as usize == index);
         for cell in own().filter(|cell| !asks_one_by_one(&cell.experiment)) {
             let key = (cell.experiment.as_str(), cell.target, cell.cell);
             let own_calls = calls.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -68,10 +69,6 @@ pub fn lines(run: &RunRecord, records: &[Record]) -> Vec<String> {
 /// to is a verdict.
 fn asks_one_by_one(experiment: &str) -> bool {
     ["agree", "fresh", "reach"].contains(&experiment)
-}
-
-fn cells(records: &[Record]) -> impl Iterator<Item = &Cell> {
-    records.iter().filter_map(Record::cell)
 }
 
 /// One part of a cell that is rolled up.

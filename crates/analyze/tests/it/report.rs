@@ -41,7 +41,7 @@ fn charts(page: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn the_names_of_all_files_are_known() {
-    let names: Vec<&str> = files().iter().map(|file| file.name).collect();
+    let names: Vec<&str> = files().iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names, REPORT_FILES);
 }
 
@@ -349,7 +349,7 @@ fn what_comes_from_outside_is_no_markup() {
         }
     }
     for file in report(&world.run, &world.records) {
-        match file.name {
+        match file.name.as_str() {
             "report.html" => {
                 assert!(!file.text.contains("<img"), "markup");
                 assert!(file.text.contains("&lt;img src=x onerror=alert(1)&gt;"), "it is told");

@@ -43,7 +43,7 @@ fn regions_stand_side_by_side_with_their_own_verdicts() {
     let (here, there) = (run(1, 0, Some("Tokyo"), vec![metered()]), run(2, 0, None, vec![tighter]));
     let again = run(3, 0, Some("Tokyo"), vec![metered()]);
     let files = merge(&[side("a", &here), side("b", &there), side("c", &again)]);
-    assert_eq!(files.iter().map(|file| file.name).collect::<Vec<_>>(), MERGED_FILES);
+    assert_eq!(files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), MERGED_FILES);
     let markdown = &files[2].text;
     assert!(
         markdown.contains("| metered&#64;Tokyo | metered&#64;b | metered&#64;Tokyo 3 |"),

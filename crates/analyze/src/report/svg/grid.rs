@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use super::super::chart::{Heat, Matrix};
 use super::super::scale::Scale;
 use super::WIDTH;
-use super::pen::{
-    Drawing, KeyEntry, KeyShape, LEFT, PlotSpan, RIGHT, ROW, key, px, text, x_axis, y_axis,
-};
+use super::pen::{Drawing, KeyEntry, LEFT, PlotSpan, RIGHT, ROW, key, px, text, x_axis, y_axis};
 use super::rows::short;
 use crate::conclude::verdict::figure;
 
@@ -25,14 +23,10 @@ const STRIP: f64 = 9.0;
 /// Shades of a heat map.
 const SHADES: u32 = 5;
 
-fn square(name: String, class: String) -> KeyEntry {
-    KeyEntry { name, class, shape: KeyShape::Square }
-}
-
 pub(super) fn matrix(matrix: &Matrix) -> Drawing {
     let mut out = String::new();
     let entries = [("all agree", "agree"), ("some differ: the more, the darker", "differ d3")];
-    let entries = entries.map(|(name, class)| square(name.to_owned(), class.to_owned()));
+    let entries = entries.map(|(name, class)| KeyEntry::square(name, class));
     let top = key(&mut out, 0.0, &entries);
     let left = |n: usize| NAME_WIDE + COLUMN_WIDE * n as f64;
     for (n, name) in matrix.columns.iter().enumerate() {
@@ -86,10 +80,13 @@ pub(super) fn heat(heat: &Heat) -> Drawing {
     let shades = most.min(u64::from(SHADES)).max(1) as u32;
     let mut entries: Vec<KeyEntry> = (1..=shades)
         .filter(|shade| *shade == 1 || *shade == shades || shades > 2 && *shade == shades / 2 + 1)
-        .map(|shade| square(calls_of(shade, shades, most), format!("n0 h{}", level(shade, shades))))
+        .map(|shade| {
+            let class = format!("n0 h{}", level(shade, shades));
+            KeyEntry::square(calls_of(shade, shades, most), class)
+        })
         .collect();
     if heat.failed.iter().any(|failed| *failed > 0) {
-        entries.push(square("calls not served".to_owned(), "bad".to_owned()));
+        entries.push(KeyEntry::square("calls not served", "bad"));
     }
     let top = key(&mut out, 0.0, &entries);
     text(&mut out, 0.0, top + 11.0, "soft", &heat.y.label);

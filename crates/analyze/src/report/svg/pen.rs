@@ -44,6 +44,12 @@ pub(super) struct KeyEntry {
     pub(super) shape: KeyShape,
 }
 
+impl KeyEntry {
+    pub(super) fn square(name: impl Into<String>, class: impl Into<String>) -> Self {
+        Self { name: name.into(), class: class.into(), shape: KeyShape::Square }
+    }
+}
+
 /// What a key shows before a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KeyShape {

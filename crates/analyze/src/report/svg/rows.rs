@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::super::chart::{Stack, Waterfall};
 use super::super::scale::Scale;
 use super::pen::{
-    Drawing, KeyEntry, KeyShape, LEFT, PlotSpan, RIGHT, ROW, class_of_part, key, line, place_marks,
-    px, rows_of, text, x_axis,
+    Drawing, KeyEntry, LEFT, PlotSpan, RIGHT, ROW, class_of_part, key, line, place_marks, px,
+    rows_of, text, x_axis,
 };
 use super::{WIDTH, width_of};
 use crate::conclude::verdict::figure;
@@ -19,16 +19,16 @@ const BAR_HIGH: f64 = 12.0;
 const FALL_HIGH: f64 = 200.0;
 const FALL_ROW_MAX: f64 = 12.0;
 
-fn squares(names: impl Iterator<Item = (String, String)>) -> Vec<KeyEntry> {
-    names.map(|(name, class)| KeyEntry { name, class, shape: KeyShape::Square }).collect()
+/// A key of those parts that are there.
+fn parts_key(parts: &[String], is_there: impl Fn(usize) -> bool) -> Vec<KeyEntry> {
+    let parts = parts.iter().enumerate().filter(|(n, _)| is_there(*n));
+    parts.map(|(n, name)| KeyEntry::square(name, class_of_part(n))).collect()
 }
 
 pub(super) fn stack(stack: &Stack) -> Drawing {
     let mut out = String::new();
     let used = |n: usize| stack.bars.iter().any(|(_, parts)| parts.get(n) > Some(&0.0));
-    let parts = stack.parts.iter().enumerate().filter(|(n, _)| used(*n));
-    let entries = squares(parts.map(|(n, name)| (name.clone(), class_of_part(n))));
-    let top = key(&mut out, 0.0, &entries);
+    let top = key(&mut out, 0.0, &parts_key(&stack.parts, used));
     let x = Scale::new(&stack.x, 4.0, RIGHT);
     let placed = place_marks(&stack.marks, &x);
     let top = top + ROW * rows_of(&placed) as f64 + 4.0;
@@ -80,10 +80,9 @@ pub(super) fn waterfall(fall: &Waterfall) -> Drawing {
             fall.good[row] && to > from
         })
     };
-    let parts = fall.parts.iter().enumerate().filter(|(n, _)| seen(*n));
-    let mut entries = squares(parts.map(|(n, name)| (name.clone(), class_of_part(n))));
+    let mut entries = parts_key(&fall.parts, seen);
     if fall.good.contains(&false) {
-        entries.extend(squares([("failed".to_owned(), "bad".to_owned())].into_iter()));
+        entries.push(KeyEntry::square("failed", "bad"));
     }
     let top = key(&mut out, 0.0, &entries) + 4.0;
     let rows = fall.begin.len().max(1) as f64;
