@@ -4,7 +4,7 @@
 //! byte) are different things; [`quantity`] writes the former, [`encode`] the
 //! latter. Looking into JSON is done in `wellhead_jsonrpc::raw`.
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
+use alloy_primitives::hex::{self, FromHexError};
 
 /// Why a string is not hexadecimal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,13 +33,7 @@ pub enum HexError {
 
 /// `0x` and two lower-case digits a byte.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 + bytes.len() * 2);
-    text.push_str("0x");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
+    hex::encode_prefixed(bytes)
 }
 
 /// A number as a JSON-RPC quantity: `0x0`, `0x1b4`.
@@ -77,15 +71,18 @@ fn digits(text: &str) -> Result<&[u8], HexError> {
 }
 
 fn fill(digits: &[u8], bytes: &mut [u8]) -> Result<(), HexError> {
-    for (index, (pair, byte)) in digits.chunks_exact(2).zip(bytes).enumerate() {
-        let digit = |offset: usize| {
-            let value = char::from(pair[offset]).to_digit(16);
-            // Sixteen digits: the value always fits a byte.
-            value.map(|value| value as u8).ok_or(HexError::NotADigit { at: 2 + index * 2 + offset })
-        };
-        *byte = digit(0)? << 4 | digit(1)?;
+    match hex::decode_to_slice(digits, bytes) {
+        // The decoder passes over another prefix.
+        _ if matches!(digits, [b'0', b'x' | b'X', ..]) => Err(HexError::NotADigit { at: 3 }),
+        Ok(()) => Ok(()),
+        Err(FromHexError::InvalidHexCharacter { index, .. }) => {
+            Err(HexError::NotADigit { at: 2 + index })
+        }
+        // The lengths were compared before.
+        Err(FromHexError::OddLength | FromHexError::InvalidStringLength) => {
+            Err(HexError::OddLength)
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -114,6 +111,8 @@ mod tests {
         refused("0x0g", HexError::NotADigit { at: 3 });
         refused("0xg0", HexError::NotADigit { at: 2 });
         refused("0xéé", HexError::NotADigit { at: 2 });
+        refused("0x0x12", HexError::NotADigit { at: 3 });
+        refused("0x0X12", HexError::NotADigit { at: 3 });
         assert_eq!(decode_array::<2>("0x01"), Err(HexError::WrongLength { want: 2, got: 1 }));
     }
 

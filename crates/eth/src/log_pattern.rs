@@ -4,8 +4,6 @@
 //! `subscribe` that of a subscription. What two readers could read differently (a member that is
 //! there twice, or in other letters) is refused, where geth takes the last.
 
-use std::fmt;
-
 use wellhead_jsonrpc::raw;
 
 use crate::bloom::{Bloom, BloomBits};
@@ -170,18 +168,22 @@ impl PatternBits {
 }
 
 /// Why a filter cannot be read. `Display` is what geth says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogPatternError {
     /// The filter is no object, or has a member twice or in other letters.
+    #[error("the filter is not an object with each member once")]
     NotAnObject,
     /// `address` is neither a string nor an array.
+    #[error("invalid addresses in query")]
     Addresses,
     /// An item of `address` is no string.
+    #[error("non-string address at index {index}")]
     NotAString {
         /// Its place in the array.
         index: usize,
     },
     /// An address is not 20 bytes in hex.
+    #[error("invalid address{}: {}", at_index(.index), in_words_of_geth(.error, "address"))]
     Address {
         /// Its place in the array, if it is in one.
         index: Option<usize>,
@@ -189,50 +191,30 @@ pub enum LogPatternError {
         error: HexError,
     },
     /// `topics` is no array, or one of its places is not `null`, a string or an array of those.
+    #[error("invalid topic(s)")]
     Topics,
     /// A topic is not 32 bytes in hex.
+    #[error("{}", in_words_of_geth(.0, "topic"))]
     Topic(HexError),
     /// More places for topics than a log has.
+    #[error("exceed max topics")]
     TooManyPlaces,
     /// More addresses, or topics at one place, than are accepted.
+    #[error("exceed max addresses or topics per search position")]
     TooManyNames,
 }
 
-impl fmt::Display for LogPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnObject => f.write_str("the filter is not an object with each member once"),
-            Self::Addresses => f.write_str("invalid addresses in query"),
-            Self::NotAString { index } => write!(f, "non-string address at index {index}"),
-            Self::Address { index: Some(index), error } => {
-                write!(f, "invalid address at index {index}: ")?;
-                in_words_of_geth(f, error, "address")
-            }
-            Self::Address { index: None, error } => {
-                f.write_str("invalid address: ")?;
-                in_words_of_geth(f, error, "address")
-            }
-            Self::Topics => f.write_str("invalid topic(s)"),
-            Self::Topic(error) => in_words_of_geth(f, error, "topic"),
-            Self::TooManyPlaces => f.write_str("exceed max topics"),
-            Self::TooManyNames => f.write_str("exceed max addresses or topics per search position"),
-        }
-    }
+fn at_index(index: &Option<usize>) -> String {
+    index.map_or_else(String::new, |index| format!(" at index {index}"))
 }
 
-impl std::error::Error for LogPatternError {}
-
-fn in_words_of_geth(
-    f: &mut fmt::Formatter<'_>,
-    error: &HexError,
-    what: &'static str,
-) -> fmt::Result {
+fn in_words_of_geth(error: &HexError, what: &str) -> String {
     match error {
-        HexError::NoPrefix => f.write_str("hex string without 0x prefix"),
-        HexError::OddLength => f.write_str("hex string of odd length"),
-        HexError::NotADigit { .. } => f.write_str("invalid hex string"),
+        HexError::NoPrefix => "hex string without 0x prefix".to_owned(),
+        HexError::OddLength => "hex string of odd length".to_owned(),
+        HexError::NotADigit { .. } => "invalid hex string".to_owned(),
         HexError::WrongLength { want, got } => {
-            write!(f, "hex has invalid length {got} after decoding; expected {want} for {what}")
+            format!("hex has invalid length {got} after decoding; expected {want} for {what}")
         }
     }
 }

@@ -13,10 +13,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use alloy_primitives::{Address, B256, U256, hex};
+use alloy_primitives::hex::decode_to_array;
+use alloy_primitives::{Address, B256, U256};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer as _, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use wellhead_eth::hex;
 
 use crate::finding::{Check, InvalidAnswer};
 
@@ -55,7 +57,7 @@ impl<'a> Value<'a> {
 
     /// Data of a known length.
     pub(crate) fn fixed<const N: usize>(self) -> Option<[u8; N]> {
-        fixed(self.digits()?)
+        hex::decode_array(self.text()?).ok()
     }
 
     pub(crate) fn hash(self) -> Option<B256> {
@@ -68,9 +70,7 @@ impl<'a> Value<'a> {
 
     /// Data of any length.
     pub(crate) fn data(self) -> Option<Vec<u8>> {
-        let digits = self.digits()?;
-        // The decoder would take a second prefix.
-        if digits.starts_with("0x") { None } else { hex::decode(digits).ok() }
+        hex::decode(self.text()?).ok()
     }
 
     /// A quantity below 2^64; leading zeros are forgiven.
@@ -90,8 +90,7 @@ impl<'a> Value<'a> {
         }
         let mut padded = [b'0'; 64];
         padded[64 - digits.len()..].copy_from_slice(digits.as_bytes());
-        let padded = std::str::from_utf8(&padded).ok()?;
-        fixed(padded).map(U256::from_be_bytes::<32>)
+        decode_to_array(padded).ok().map(U256::from_be_bytes::<32>)
     }
 
     /// Reads an object.
@@ -130,16 +129,6 @@ impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-fn fixed<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    // Checked here, because the decoder would take another prefix for none.
-    if digits.len() != 2 * N || digits.starts_with("0x") {
-        return None;
-    }
-    hex::decode_to_slice(digits, &mut bytes).ok()?;
-    Some(bytes)
 }
 
 fn unreadable(value: Value<'_>, error: &serde_json::Error) -> InvalidAnswer {
@@ -219,7 +208,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for HashOrObject<'de, T> {
 
 /// The hash that `text` writes, which stood in quotes.
 pub(crate) fn hash_of(text: &str) -> Option<B256> {
-    fixed(text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?).map(B256::new)
+    hex::decode_array(text).ok().map(B256::new)
 }
 
 /// Puts a member where it belongs.
