@@ -1,7 +1,7 @@
 //! What accompanies an answer from check to check: what is known, and the first doubt.
 
 use alloy_primitives::B256;
-use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId};
+use wellhead_eth::{BlockHash, BlockNumber, BlockRef, BlockTag, ChainId};
 
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::header::HeaderFacts;
@@ -67,22 +67,6 @@ impl RequestedBlock {
             BlockRef::None | BlockRef::Range { .. } | BlockRef::Unreadable => {}
         }
         asked
-    }
-}
-
-/// The heights that a range asks for, as far as it names them.
-pub(crate) fn ends(block: BlockRef) -> (Option<u64>, Option<u64>) {
-    let height = |point| match point {
-        BlockPoint::Number(number) => Some(number.0),
-        BlockPoint::Tag(_) => None,
-    };
-    match block {
-        BlockRef::Range { from, to } => (height(from), height(to)),
-        BlockRef::None
-        | BlockRef::Tag(_)
-        | BlockRef::Number(_)
-        | BlockRef::Hash(_)
-        | BlockRef::Unreadable => (None, None),
     }
 }
 

@@ -27,7 +27,6 @@ mod method;
 mod proof;
 mod receipt;
 mod rlp;
-mod signature;
 mod transaction;
 
 pub use alloy_primitives::Address;
@@ -36,7 +35,6 @@ pub use finding::{AnswerFinding, Check, Level, Why};
 pub use header::HeaderFacts;
 pub use log::{Filter, LogProof, Sieve, Sifted, prove_logs};
 pub use method::{has_checks, verify};
-pub use signature::recover;
 pub use transaction::{RawTransaction, sender_of_raw};
 
 /// Longest answer that is looked at, in bytes: about 50 ms of one core at the level `cheap`.

@@ -2,11 +2,11 @@
 
 use alloy_primitives::{Address, B256};
 use wellhead_eth::{
-    BlockRef, Bloom, LogPattern, LogPatternBounds, MethodRow, PatternBits, TOPICS_MAX,
+    BlockPoint, BlockRef, Bloom, LogPattern, LogPatternBounds, MethodRow, PatternBits, TOPICS_MAX,
 };
 use wellhead_jsonrpc::raw;
 
-use crate::audit::{Audit, BlockPosition, ends, must, want};
+use crate::audit::{Audit, BlockPosition, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle};
 use crate::json::{Value, object};
 
@@ -38,15 +38,17 @@ impl Filter {
     ///
     /// `None` when it cannot be understood in exactly one way.
     pub fn read(row: &MethodRow, params: Option<&[u8]>) -> Option<Self> {
-        let block = row.block_ref(params);
-        let hash = match block {
-            BlockRef::Hash(hash) => Some(B256::new(hash.0)),
-            BlockRef::Range { .. } => None,
+        let height = |point| match point {
+            BlockPoint::Number(number) => Some(number.0),
+            BlockPoint::Tag(_) => None,
+        };
+        let (hash, from, to) = match row.block_ref(params) {
+            BlockRef::Hash(hash) => (Some(B256::new(hash.0)), None, None),
+            BlockRef::Range { from, to } => (None, height(from), height(to)),
             BlockRef::None | BlockRef::Tag(_) | BlockRef::Number(_) | BlockRef::Unreadable => {
                 return None;
             }
         };
-        let (from, to) = ends(block);
         let object = raw::item(raw::trim(params?), 0)?;
         let names = LogPattern::read(object, LogPatternBounds::NONE).ok()?;
         Some(Self { names, from, to, hash })

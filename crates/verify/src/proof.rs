@@ -3,18 +3,15 @@
 //! The walk down a trie is our own: the library's stops the process when a path is
 //! longer than a key can be, and what is read here comes from outside.
 
-use alloy_primitives::{Address, B256, U256, b256, keccak256};
-use alloy_trie::EMPTY_ROOT_HASH;
+use alloy_primitives::{Address, B256, U256, keccak256};
+use alloy_trie::{EMPTY_ROOT_HASH, KECCAK_EMPTY, TrieAccount};
 use wellhead_jsonrpc::raw;
 
 use crate::audit::{Audit, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
-use crate::rlp::{RlpItem, RlpList};
+use crate::rlp::RlpItem;
 
-/// keccak of nothing: the code of an account that has none.
-const EMPTY_CODE: B256 =
-    b256!("0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470");
 /// Nibbles of a key, which is a hash.
 const PATH_NIBBLES: usize = 64;
 
@@ -103,13 +100,13 @@ fn account(
         audit.doubt(Why::NoHeader);
         return Ok(None);
     };
-    let Some(account) = audit.take(ProvenAccount::read(proof))? else { return Ok(None) };
+    let Some(account) = audit.take(proven_account(proof))? else { return Ok(None) };
     let Some(nodes) = audit.take(nodes(proof.account_proof, "accountProof"))? else {
         return Ok(None);
     };
     let fault = match value_at(header.state_root, keccak256(address), &nodes) {
-        Ok(Some(value)) if value == account.encoded() => None,
-        Ok(None) if account.is_empty() => None,
+        Ok(Some(value)) if value == alloy_rlp::encode(account) => None,
+        Ok(None) if account == TrieAccount::default() => None,
         Ok(Some(_)) => Some("the account is another one"),
         Ok(None) => Some("there is no such account"),
         Err(fault) => Some(fault),
@@ -144,43 +141,15 @@ fn storage(
     }
 }
 
-struct ProvenAccount {
-    nonce: u64,
-    balance: U256,
-    storage_root: B256,
-    code_hash: B256,
-}
-
-impl ProvenAccount {
-    fn read(proof: &ProofJson<'_>) -> Result<Self, Obstacle> {
-        // For an account that is not there, some nodes write zeros instead of empty hashes.
-        let or = |hash: B256, empty| if hash.is_zero() { empty } else { hash };
-        Ok(Self {
-            nonce: want(proof.nonce, "nonce", Value::quantity)?,
-            balance: want(proof.balance, "balance", Value::big)?,
-            storage_root: or(
-                want(proof.storage_hash, "storageHash", Value::hash)?,
-                EMPTY_ROOT_HASH,
-            ),
-            code_hash: or(want(proof.code_hash, "codeHash", Value::hash)?, EMPTY_CODE),
-        })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.nonce == 0
-            && self.balance.is_zero()
-            && self.storage_root == EMPTY_ROOT_HASH
-            && self.code_hash == EMPTY_CODE
-    }
-
-    fn encoded(&self) -> Vec<u8> {
-        let mut list = RlpList::default();
-        list.add(&self.nonce);
-        list.add(&self.balance);
-        list.add(&self.storage_root);
-        list.add(&self.code_hash);
-        list.close(None)
-    }
+fn proven_account(proof: &ProofJson<'_>) -> Result<TrieAccount, Obstacle> {
+    // For an account that is not there, some nodes write zeros instead of empty hashes.
+    let or = |hash: B256, empty| if hash.is_zero() { empty } else { hash };
+    Ok(TrieAccount {
+        nonce: want(proof.nonce, "nonce", Value::quantity)?,
+        balance: want(proof.balance, "balance", Value::big)?,
+        storage_root: or(want(proof.storage_hash, "storageHash", Value::hash)?, EMPTY_ROOT_HASH),
+        code_hash: or(want(proof.code_hash, "codeHash", Value::hash)?, KECCAK_EMPTY),
+    })
 }
 
 fn nodes(member: Option<Value<'_>>, name: &'static str) -> Result<Vec<Vec<u8>>, Obstacle> {

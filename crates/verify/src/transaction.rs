@@ -4,14 +4,14 @@
 //! blobs (EIP-4844) and set-code (EIP-7702). Whether a transaction is allowed, paid
 //! for or well-formed beyond that is for its chain.
 
-use alloy_primitives::{Address, B256, U256, keccak256};
+use alloy_primitives::{Address, B256, Signature, keccak256};
 use wellhead_eth::{ChainId, TransactionHash, transaction_hash};
 
+use crate::SENDERS_MAX;
 use crate::audit::{Audit, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
 use crate::rlp::{RlpItem, RlpList};
-use crate::{SENDERS_MAX, signature};
 
 const LEGACY: u64 = 0;
 const ACCESS_LIST: u64 = 1;
@@ -199,20 +199,17 @@ fn encode(tx: &TransactionJson<'_>) -> Result<Vec<u8>, Obstacle> {
 }
 
 fn access_list(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = RlpList::default();
-    fill(member, "accessList", |entry: &AccessJson<'_>| {
+    list_of(member, "accessList", |list, entry: &AccessJson<'_>| {
         let mut item = RlpList::default();
         item.add(&want(entry.address, "address", Value::address)?);
         item.add_encoded(&hashes(entry.storage_keys, "storageKeys")?);
         list.add_encoded(&item.close(None));
         Ok(())
-    })?;
-    Ok(list.close(None))
+    })
 }
 
 fn authorizations(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = RlpList::default();
-    fill(member, "authorizationList", |entry: &AuthorizationJson<'_>| {
+    list_of(member, "authorizationList", |list, entry: &AuthorizationJson<'_>| {
         let mut item = RlpList::default();
         item.add(&want(entry.chain_id, "chainId", Value::big)?);
         item.add(&want(entry.address, "address", Value::address)?);
@@ -222,28 +219,25 @@ fn authorizations(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
         item.add(&want(entry.s, "s", Value::big)?);
         list.add_encoded(&item.close(None));
         Ok(())
-    })?;
-    Ok(list.close(None))
+    })
 }
 
 fn hashes(member: Option<Value<'_>>, name: &'static str) -> Result<Vec<u8>, Obstacle> {
-    let mut list = RlpList::default();
-    fill(member, name, |hash: &Value<'_>| {
+    list_of(member, name, |list, hash: &Value<'_>| {
         list.add(&want(Some(*hash), name, Value::hash)?);
         Ok(())
-    })?;
-    Ok(list.close(None))
+    })
 }
 
-/// Visits the items of a member that must be an array; the first obstacle ends it.
-fn fill<'a, T: serde::Deserialize<'a>>(
+/// The list of what `add` makes of the items of a member that must be an array; the first obstacle ends it.
+fn list_of<'a, T: serde::Deserialize<'a>>(
     member: Option<Value<'a>>,
     name: &'static str,
-    mut visit: impl FnMut(&T) -> Result<(), Obstacle>,
-) -> Result<(), Obstacle> {
-    let list = member.ok_or(Why::Missing { field: name })?;
-    let mut doubt = None;
-    list.each::<T>(|_, item| match visit(&item) {
+    mut add: impl FnMut(&mut RlpList, &T) -> Result<(), Obstacle>,
+) -> Result<Vec<u8>, Obstacle> {
+    let items = member.ok_or(Why::Missing { field: name })?;
+    let (mut list, mut doubt) = (RlpList::default(), None);
+    items.each::<T>(|_, item| match add(&mut list, &item) {
         Err(Obstacle::Void(void)) => Err(void),
         Err(Obstacle::Doubt(why)) => {
             doubt.get_or_insert(why);
@@ -251,7 +245,7 @@ fn fill<'a, T: serde::Deserialize<'a>>(
         }
         Ok(()) => Ok(()),
     })?;
-    doubt.map_or(Ok(()), |why| Err(why.into()))
+    doubt.map_or_else(|| Ok(list.close(None)), |why| Err(why.into()))
 }
 
 /// What a signed transaction's bytes tell of it.
@@ -266,9 +260,7 @@ pub struct RawTransaction {
     /// Its name. For a blob transaction that of the transaction without the blobs.
     pub hash: TransactionHash,
     digest: B256,
-    r: U256,
-    s: U256,
-    y_is_odd: bool,
+    signature: Signature,
 }
 
 impl RawTransaction {
@@ -324,25 +316,71 @@ impl RawTransaction {
             payload.add(&0u8);
             payload.add(&0u8);
         }
+        let (r, s) = (items[signed + 1].word()?, items[signed + 2].word()?);
         Some(Self {
             kind: kind as u8,
             chain_id: chain_id.map(ChainId),
             nonce,
             hash: transaction_hash(raw),
             digest: keccak256(payload.close(prefix(kind).ok()?)),
-            r: items[signed + 1].word()?.into(),
-            s: items[signed + 2].word()?.into(),
-            y_is_odd,
+            signature: Signature::new(r.into(), s.into(), y_is_odd),
         })
     }
 
     /// Its signer; `None` if the signature fits no key.
+    ///
+    /// A high `s` is accepted: the oldest transactions have it. Whether a new one may is
+    /// for its chain to say.
     pub fn sender(&self) -> Option<Address> {
-        signature::recover(self.digest, self.r, self.s, self.y_is_odd)
+        self.signature.recover_address_from_prehash(&self.digest).ok()
     }
 }
 
 /// The signer of a transaction in the form of `eth_sendRawTransaction`.
 pub fn sender_of_raw(raw: &[u8]) -> Option<Address> {
     RawTransaction::read(raw)?.sender()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::{U256, address, uint};
+
+    use super::*;
+
+    /// The order of the curve.
+    const ORDER: U256 =
+        uint!(0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141_U256);
+
+    /// The example of EIP-155.
+    const R: U256 = uint!(0x28ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276_U256);
+    const S: U256 = uint!(0x67cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83_U256);
+
+    fn signer(r: U256, s: U256, y_is_odd: bool) -> Option<Address> {
+        let digest = "0xdaf5a779ae972f972197303d7b574746c7ef83eadac0f2791ad23db92e4c8e53";
+        RawTransaction {
+            kind: 0,
+            chain_id: None,
+            nonce: 9,
+            hash: TransactionHash([0; 32]),
+            digest: digest.parse().unwrap(),
+            signature: Signature::new(r, s, y_is_odd),
+        }
+        .sender()
+    }
+
+    #[test]
+    fn the_signer_of_eip_155() {
+        let address = address!("0x9d8a62f656a8d1615c1294fd71e9cfb3e4855a4f");
+        assert_eq!(signer(R, S, false), Some(address));
+        assert_eq!(signer(R, ORDER - S, true), Some(address));
+        assert_ne!(signer(R, S, true), Some(address));
+    }
+
+    #[test]
+    fn what_fits_no_key() {
+        assert_eq!(signer(U256::ZERO, S, false), None);
+        assert_eq!(signer(R, U256::ZERO, false), None);
+        assert_eq!(signer(R, ORDER, false), None);
+        assert_eq!(signer(U256::MAX, S, false), None);
+    }
 }
