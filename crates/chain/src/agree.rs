@@ -85,7 +85,7 @@ impl Voter {
 }
 
 /// What is kept from one decision to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Agreement {
     rules: AgreementRules,
     headers: HeaderMemory,
@@ -118,14 +118,9 @@ impl Agreement {
     pub(crate) fn new(upstreams: usize, rules: AgreementRules) -> Self {
         Self {
             rules,
-            headers: HeaderMemory::default(),
-            pace: BlockPace::default(),
             heard: vec![None; upstreams].into(),
             marks: vec![[None; Tag::COUNT]; upstreams].into(),
-            moved_at: None,
-            held_by: UpstreamSet::default(),
-            is_confirmed: false,
-            leader: None,
+            ..Self::default()
         }
     }
 
@@ -147,11 +142,15 @@ impl Agreement {
     pub(crate) fn vacate(&mut self, slot: Slot) {
         self.held_by = self.held_by.without([slot].into_iter().collect());
         self.leader = self.leader.filter(|leader| leader.slot != slot);
+        self.forget_words(slot);
+        self.headers.vacate(slot);
+    }
+
+    fn forget_words(&mut self, slot: Slot) {
         if let Some(heard) = self.heard.get_mut(slot.index()) {
             *heard = None;
             self.marks[slot.index()] = [None; Tag::COUNT];
         }
-        self.headers.vacate(slot);
     }
 
     /// Notes that the upstream in `slot` was heard of, and where it stands.
@@ -214,10 +213,7 @@ impl Agreement {
             self.pace = BlockPace::default();
         }
         self.held_by = others;
-        if let Some(heard) = self.heard.get_mut(slot.index()) {
-            *heard = None;
-            self.marks[slot.index()] = [None; Tag::COUNT];
-        }
+        self.forget_words(slot);
     }
 
     /// Decides anew what `view` says of the chain. Returns whether the head moved.

@@ -57,11 +57,6 @@ impl Reorgs {
         Some(self.ring.iter().skip(self.ring.len() - missed).map(|reorg| &**reorg))
     }
 
-    fn is_orphaned(&self, number: BlockNumber, hash: &BlockHash) -> bool {
-        let names = |reorg: &Arc<Reorg>| reorg.orphaned.contains(&(number, *hash));
-        self.ring.iter().any(names)
-    }
-
     /// When this block was taken back, as far as that is remembered.
     pub(crate) fn orphaned_at(&self, number: u64, hash: &BlockHash) -> Option<Instant> {
         let names = |reorg: &&Arc<Reorg>| reorg.orphaned.contains(&(BlockNumber(number), *hash));
@@ -73,12 +68,21 @@ impl Reorgs {
         orphaned.find(|(_, it)| it == hash).map(|(number, _)| *number)
     }
 
-    fn push(&mut self, reorg: Reorg) {
+    /// Notes that the head went from one height to another.
+    fn push(
+        &mut self,
+        (from, to): (u64, u64),
+        depth: u64,
+        orphaned: Vec<(u64, BlockHash)>,
+        seen_at: Instant,
+    ) {
         if self.ring.len() == REORGS_MAX {
             self.ring.pop_front();
         }
-        self.last = reorg.sequence;
-        self.ring.push_back(Arc::new(reorg));
+        self.last += 1;
+        let orphaned = orphaned.into_iter().map(|(at, hash)| (BlockNumber(at), hash)).collect();
+        let (sequence, from, to) = (self.last, BlockNumber(from), BlockNumber(to));
+        self.ring.push_back(Arc::new(Reorg { sequence, depth, from, to, orphaned, seen_at }));
     }
 }
 
@@ -143,22 +147,14 @@ impl CanonicalChain {
         match self.linked_at(number.0) {
             Some(known) if known == *hash => Canonical::Yes,
             Some(_) => Canonical::No,
-            None if self.reorgs.is_orphaned(number, hash) => Canonical::No,
+            None if self.reorgs.orphaned_at(number.0, hash).is_some() => Canonical::No,
             None => Canonical::Unknown,
         }
     }
 
     /// Takes everything back: it was another chain's.
     pub(crate) fn clear(&mut self, old: u64, now: Instant) {
-        let orphaned = std::mem::take(&mut self.blocks);
-        self.reorgs.push(Reorg {
-            sequence: self.reorgs.last + 1,
-            depth: old,
-            from: BlockNumber(old),
-            to: BlockNumber(0),
-            orphaned: orphaned.into_iter().map(|(at, hash)| (BlockNumber(at), hash)).collect(),
-            seen_at: now,
-        });
+        self.reorgs.push((old, 0), old, std::mem::take(&mut self.blocks), now);
     }
 
     /// Makes this block the head. `old` is the head before it.
@@ -194,13 +190,7 @@ impl CanonicalChain {
             return;
         }
         orphaned.sort_unstable();
-        self.reorgs.push(Reorg {
-            sequence: self.reorgs.last + 1,
-            depth: old.saturating_sub(parted.unwrap_or(number).min(number)),
-            from: BlockNumber(old),
-            to: BlockNumber(number),
-            orphaned: orphaned.into_iter().map(|(at, hash)| (BlockNumber(at), hash)).collect(),
-            seen_at: now,
-        });
+        let depth = old.saturating_sub(parted.unwrap_or(number).min(number));
+        self.reorgs.push((old, number), depth, orphaned, now);
     }
 }
