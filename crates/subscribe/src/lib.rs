@@ -18,6 +18,7 @@
 //! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told; `filter_id`
 //!   names them, `saved_filter` writes them down, `shared_mark` compares a copy with what replicas share
 //! - `pending`, `pending_criteria`: transactions of pools, each once, and which of them are told
+//! - `filter_object`: what the filters of receipts and transactions have in common
 //! - `relayed`: the kinds that only upstreams know
 //! - `syncing`: whether the chain is followed, over `stream`, which holds what belongs to no block
 //! - `notification`: the bytes of a notification, of which only the id is a subscriber's own
@@ -27,6 +28,7 @@
 
 mod criteria;
 mod filter_id;
+mod filter_object;
 mod filters;
 mod groups;
 mod header;
@@ -48,6 +50,7 @@ mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
 pub use filter_id::VirtualFilterId;
+pub use filter_object::FilterObjectError;
 pub use filters::{
     AdoptError, CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, VirtualFilters,
 };
@@ -58,12 +61,12 @@ pub use journal::{
     Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
-pub use mined::{BlockTransactions, MinedCriteria, MinedCriteriaError, TransactionsError};
+pub use mined::{BlockTransactions, MinedCriteria, TransactionsError};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal};
-pub use pending_criteria::{PendingCriteria, PendingCriteriaError};
+pub use pending_criteria::PendingCriteria;
 pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
-pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptCriteriaError, ReceiptsError};
+pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptsError};
 pub use relayed::{GapPolicy, RelayedKind};
 pub use ring::{Cursor, Lagged, RingReader, RingView};
 pub use saved_filter::SavedFilter;

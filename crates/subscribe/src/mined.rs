@@ -11,10 +11,8 @@ use bytes::Bytes;
 use wellhead_eth::{AddressBytes, NumberedBlock, TransactionHash, hex};
 use wellhead_jsonrpc::{raw, write};
 
+use crate::filter_object::{ADDRESSES_MAX, FilterObjectError, flag, member, object};
 use crate::notification::Notification;
-
-/// Pairs of addresses that one subscription may name, as at Alchemy.
-const ADDRESSES_MAX: usize = 1000;
 
 /// Whose transactions are told: of one receiver, of one sender, or of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,23 +32,18 @@ pub struct MinedCriteria {
 
 impl MinedCriteria {
     /// Reads the filter object (raw JSON) of a call; none and `null` mean all transactions.
-    pub fn read(object: Option<&[u8]>) -> Result<Self, MinedCriteriaError> {
-        let Some(object) = object.filter(|object| !raw::is_null(object)) else {
-            return Ok(Self::default());
-        };
-        if raw::trim(object).first() != Some(&b'{') {
-            return Err(MinedCriteriaError::NotAnObject);
-        }
+    pub fn read(filter: Option<&[u8]>) -> Result<Self, FilterObjectError> {
+        let Some(object) = object(filter)? else { return Ok(Self::default()) };
         let mut parties = Vec::new();
-        if let Some(list) = raw::field(object, "addresses").filter(|list| !raw::is_null(list)) {
+        if let Some(list) = member(object, "addresses") {
             if raw::trim(list).first() != Some(&b'[') {
-                return Err(MinedCriteriaError::Addresses);
+                return Err(FilterObjectError::Pairs);
             }
             for pair in raw::items(list) {
                 if parties.len() == ADDRESSES_MAX {
-                    return Err(MinedCriteriaError::TooMany);
+                    return Err(FilterObjectError::TooManyPairs);
                 }
-                parties.push(Parties::read(pair).ok_or(MinedCriteriaError::Addresses)?);
+                parties.push(Parties::read(pair).ok_or(FilterObjectError::Pairs)?);
             }
         }
         parties.sort_unstable();
@@ -83,38 +76,13 @@ impl MinedCriteria {
 
 impl Parties {
     fn read(pair: &[u8]) -> Option<Self> {
-        let address = |name| match raw::field(pair, name).filter(|it| !raw::is_null(it)) {
+        let address = |name| match member(pair, name) {
             None => Some(None),
             Some(value) => Some(Some(hex::decode_array(&raw::string(value)?).ok()?)),
         };
         let (to, from) = (address("to")?, address("from")?);
         (to.is_some() || from.is_some()).then_some(Self { to, from })
     }
-}
-
-fn flag(object: &[u8], name: &'static str) -> Result<bool, MinedCriteriaError> {
-    match raw::field(object, name).map(raw::trim) {
-        None | Some(b"false" | b"null") => Ok(false),
-        Some(b"true") => Ok(true),
-        Some(_) => Err(MinedCriteriaError::Flag(name)),
-    }
-}
-
-/// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MinedCriteriaError {
-    /// It is no object.
-    #[error("invalid argument 1: the filter is not an object")]
-    NotAnObject,
-    /// `addresses` cannot be read.
-    #[error("invalid argument 1: `addresses` is not a list of objects with `to`, `from` or both")]
-    Addresses,
-    /// It names too many addresses.
-    #[error("invalid argument 1: `addresses` has more than {ADDRESSES_MAX} entries")]
-    TooMany,
-    /// A member is neither `true` nor `false`.
-    #[error("invalid argument 1: `{0}` is not true or false")]
-    Flag(&'static str),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,8 +214,7 @@ impl MinedTransaction {
     fn read(object: &[u8], block: NumberedBlock, end: u32) -> Option<Self> {
         let text = |name| raw::field(object, name).and_then(raw::string);
         let is_of_block = text("blockHash")?.parse() == Ok(block.hash);
-        let to = raw::field(object, "to").filter(|to| !raw::is_null(to));
-        let to = match to {
+        let to = match member(object, "to") {
             // It creates a contract.
             None => None,
             Some(to) => Some(hex::decode_array(&raw::string(to)?).ok()?),
@@ -302,7 +269,7 @@ mod tests {
         BlockTransactions::read(block, body.as_bytes(), false, 1 << 20)
     }
 
-    fn criteria(object: &Value) -> Result<MinedCriteria, MinedCriteriaError> {
+    fn criteria(object: &Value) -> Result<MinedCriteria, FilterObjectError> {
         MinedCriteria::read(Some(object.to_string().as_bytes()))
     }
 
@@ -378,13 +345,13 @@ mod tests {
     #[test]
     fn filters_are_bounded_and_checked() {
         assert_eq!(MinedCriteria::read(None), Ok(MinedCriteria::default()));
-        assert_eq!(criteria(&json!([])), Err(MinedCriteriaError::NotAnObject));
+        assert_eq!(criteria(&json!([])), Err(FilterObjectError::NotAnObject));
         for bad in [json!("0x"), json!([{}]), json!([{ "to": "0x12" }]), json!(["0x"])] {
             let read = criteria(&json!({ "addresses": bad }));
-            assert_eq!(read, Err(MinedCriteriaError::Addresses), "{bad}");
+            assert_eq!(read, Err(FilterObjectError::Pairs), "{bad}");
         }
         let read = criteria(&json!({ "includeRemoved": 1 }));
-        assert_eq!(read, Err(MinedCriteriaError::Flag("includeRemoved")));
+        assert_eq!(read, Err(FilterObjectError::Flag("includeRemoved")));
         assert!(criteria(&json!({ "includeRemoved": true })).expect("a filter").includes_removed());
         let many = |count: usize| {
             let pairs: Vec<_> =
@@ -392,6 +359,6 @@ mod tests {
             criteria(&json!({ "addresses": pairs })).map(|criteria| criteria.parties.len())
         };
         assert_eq!(many(1000), Ok(1000));
-        assert_eq!(many(1001), Err(MinedCriteriaError::TooMany));
+        assert_eq!(many(1001), Err(FilterObjectError::TooManyPairs));
     }
 }

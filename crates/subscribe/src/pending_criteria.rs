@@ -3,11 +3,9 @@
 use wellhead_eth::{AddressBytes, hex};
 use wellhead_jsonrpc::raw;
 
+use crate::filter_object::{ADDRESSES_MAX, FilterObjectError, flag, member, object};
 use crate::notification::Notification;
 use crate::pending::PendingEvent;
-
-/// Addresses that one subscription may name, as at Alchemy.
-const ADDRESSES_MAX: usize = 1000;
 
 /// A filter of pending transactions. One that names senders and receivers matches what either side
 /// matches, as at Alchemy; one without addresses matches all.
@@ -22,23 +20,13 @@ pub struct PendingCriteria {
 
 impl PendingCriteria {
     /// Reads the filter object (raw JSON) of a call; none and `null` mean all transactions.
-    pub fn read(object: Option<&[u8]>) -> Result<Self, PendingCriteriaError> {
-        let Some(object) = object.filter(|object| !raw::is_null(object)) else {
-            return Ok(Self::default());
-        };
-        if raw::trim(object).first() != Some(&b'{') {
-            return Err(PendingCriteriaError::NotAnObject);
-        }
+    pub fn read(filter: Option<&[u8]>) -> Result<Self, FilterObjectError> {
+        let Some(object) = object(filter)? else { return Ok(Self::default()) };
         let (from, to) = (addresses(object, "fromAddress")?, addresses(object, "toAddress")?);
         if from.len() + to.len() > ADDRESSES_MAX {
-            return Err(PendingCriteriaError::TooMany);
+            return Err(FilterObjectError::TooManyAddresses);
         }
-        let hashes_only = match raw::field(object, "hashesOnly").map(raw::trim) {
-            None | Some(b"false" | b"null") => false,
-            Some(b"true") => true,
-            Some(_) => return Err(PendingCriteriaError::HashesOnly),
-        };
-        Ok(Self { from, to, hashes_only })
+        Ok(Self { from, to, hashes_only: flag(object, "hashesOnly")? })
     }
 
     /// About how many bytes it holds.
@@ -62,14 +50,9 @@ impl PendingCriteria {
 }
 
 /// An address, or a list of them.
-fn addresses(
-    object: &[u8],
-    name: &'static str,
-) -> Result<Box<[AddressBytes]>, PendingCriteriaError> {
-    let bad = PendingCriteriaError::Addresses(name);
-    let Some(value) = raw::field(object, name).filter(|value| !raw::is_null(value)) else {
-        return Ok(Box::default());
-    };
+fn addresses(object: &[u8], name: &'static str) -> Result<Box<[AddressBytes]>, FilterObjectError> {
+    let bad = FilterObjectError::Addresses(name);
+    let Some(value) = member(object, name) else { return Ok(Box::default()) };
     let address =
         |value: &[u8]| raw::string(value).and_then(|text| hex::decode_array(&text).ok()).ok_or(bad);
     let mut named = match raw::trim(value).first() {
@@ -79,23 +62,6 @@ fn addresses(
     named.sort_unstable();
     named.dedup();
     Ok(named.into())
-}
-
-/// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PendingCriteriaError {
-    /// It is no object.
-    #[error("invalid argument 1: the filter is not an object")]
-    NotAnObject,
-    /// The addresses of this member cannot be read.
-    #[error("invalid argument 1: `{0}` is neither an address nor a list of addresses")]
-    Addresses(&'static str),
-    /// It names too many addresses.
-    #[error("invalid argument 1: the filter names more than {ADDRESSES_MAX} addresses")]
-    TooMany,
-    /// `hashesOnly` is neither `true` nor `false`.
-    #[error("invalid argument 1: `hashesOnly` is not true or false")]
-    HashesOnly,
 }
 
 #[cfg(test)]
@@ -109,7 +75,7 @@ mod tests {
         hex::encode(&[byte; 20])
     }
 
-    fn read(object: &Value) -> Result<PendingCriteria, PendingCriteriaError> {
+    fn read(object: &Value) -> Result<PendingCriteria, FilterObjectError> {
         PendingCriteria::read(Some(object.to_string().as_bytes()))
     }
 
@@ -161,17 +127,17 @@ mod tests {
     #[test]
     fn filters_are_bounded_and_checked() {
         assert_eq!(PendingCriteria::read(None), Ok(PendingCriteria::default()));
-        assert_eq!(read(&json!([])), Err(PendingCriteriaError::NotAnObject));
+        assert_eq!(read(&json!([])), Err(FilterObjectError::NotAnObject));
         for bad in [json!("0x12"), json!(5), json!([1]), json!({})] {
             let found = read(&json!({ "toAddress": bad }));
-            assert_eq!(found, Err(PendingCriteriaError::Addresses("toAddress")), "{bad}");
+            assert_eq!(found, Err(FilterObjectError::Addresses("toAddress")), "{bad}");
         }
-        assert_eq!(read(&json!({ "hashesOnly": 1 })), Err(PendingCriteriaError::HashesOnly));
+        assert_eq!(read(&json!({ "hashesOnly": 1 })), Err(FilterObjectError::Flag("hashesOnly")));
         let many = |count: usize| {
             let all: Vec<_> = (0..count).map(|n| format!("0x{n:040x}")).collect();
             read(&json!({ "fromAddress": all, "toAddress": "0x".to_owned() + &"9".repeat(40) }))
         };
         assert!(many(999).is_ok());
-        assert_eq!(many(1000), Err(PendingCriteriaError::TooMany));
+        assert_eq!(many(1000), Err(FilterObjectError::TooManyAddresses));
     }
 }

@@ -10,10 +10,8 @@ use bytes::Bytes;
 use wellhead_eth::{NumberedBlock, TransactionHash};
 use wellhead_jsonrpc::raw;
 
+use crate::filter_object::{FilterObjectError, HASHES_MAX, member, object};
 use crate::notification::Notification;
-
-/// Transactions that one subscription may name, as at geth.
-const HASHES_MAX: usize = 200;
 
 /// Which receipts are told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,27 +23,19 @@ pub struct ReceiptCriteria {
 impl ReceiptCriteria {
     /// Reads the filter object (raw JSON) of a call; none, `null` and an empty list mean all
     /// receipts.
-    pub fn read(object: Option<&[u8]>) -> Result<Self, ReceiptCriteriaError> {
-        let Some(object) = object.filter(|object| !raw::is_null(object)) else {
-            return Ok(Self::default());
-        };
-        if raw::trim(object).first() != Some(&b'{') {
-            return Err(ReceiptCriteriaError::NotAnObject);
-        }
-        let Some(list) = raw::field(object, "transactionHashes").filter(|it| !raw::is_null(it))
-        else {
-            return Ok(Self::default());
-        };
+    pub fn read(filter: Option<&[u8]>) -> Result<Self, FilterObjectError> {
+        let list = object(filter)?.and_then(|object| member(object, "transactionHashes"));
+        let Some(list) = list else { return Ok(Self::default()) };
         if raw::trim(list).first() != Some(&b'[') {
-            return Err(ReceiptCriteriaError::Hash);
+            return Err(FilterObjectError::Hashes);
         }
         let mut hashes = Vec::<TransactionHash>::new();
         for hash in raw::items(list) {
             if hashes.len() == HASHES_MAX {
-                return Err(ReceiptCriteriaError::TooMany);
+                return Err(FilterObjectError::TooManyHashes);
             }
             let hash = raw::string(hash).and_then(|text| text.parse().ok());
-            hashes.push(hash.ok_or(ReceiptCriteriaError::Hash)?);
+            hashes.push(hash.ok_or(FilterObjectError::Hashes)?);
         }
         hashes.sort_unstable();
         hashes.dedup();
@@ -56,23 +46,6 @@ impl ReceiptCriteria {
     pub fn bytes_held(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.hashes)
     }
-}
-
-/// Why a filter is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ReceiptCriteriaError {
-    /// It is no object.
-    #[error("invalid argument 1: the filter is not an object")]
-    NotAnObject,
-    /// The list of hashes, or a hash, cannot be read.
-    #[error("invalid argument 1: `transactionHashes` is not a list of transaction hashes")]
-    Hash,
-    /// It names too many transactions.
-    // In the words of geth, and then the number.
-    #[error(
-        "exceed max number of transaction hashes allowed per transactionReceipts subscription: {HASHES_MAX}"
-    )]
-    TooMany,
 }
 
 /// The receipts of one block, in their order.
@@ -289,15 +262,15 @@ pub(crate) mod tests {
             assert_eq!(read(all), Ok(ReceiptCriteria::default()), "{all}");
         }
         assert_eq!(ReceiptCriteria::read(None), Ok(ReceiptCriteria::default()));
-        assert_eq!(read("[]"), Err(ReceiptCriteriaError::NotAnObject));
+        assert_eq!(read("[]"), Err(FilterObjectError::NotAnObject));
         for bad in [r#"{"transactionHashes":"0x1"}"#, r#"{"transactionHashes":["0x1"]}"#] {
-            assert_eq!(read(bad), Err(ReceiptCriteriaError::Hash), "{bad}");
+            assert_eq!(read(bad), Err(FilterObjectError::Hashes), "{bad}");
         }
         let many = |count: u32| {
             let hashes: Vec<_> = (0..count).map(|n| format!("\"0x{n:064x}\"")).collect();
             read(&format!(r#"{{"transactionHashes":[{}]}}"#, hashes.join(",")))
         };
         assert_eq!(many(200).expect("allowed").hashes.len(), 200);
-        assert_eq!(many(201), Err(ReceiptCriteriaError::TooMany));
+        assert_eq!(many(201), Err(FilterObjectError::TooManyHashes));
     }
 }
