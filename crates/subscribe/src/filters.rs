@@ -15,42 +15,9 @@ use bytes::Bytes;
 use wellhead_eth::NumberedBlock;
 
 use crate::filter_id::VirtualFilterId;
-use crate::poll::{FilterPoll, FilterPosition, PollBounds, VirtualFilterKind};
+use crate::poll::{FilterBounds, FilterPoll, FilterPosition, VirtualFilterKind};
 use crate::saved_filter::SavedFilter;
 use crate::shared_mark::{FilterStamp, SharedMark, StoreOutcome};
-
-/// The bounds of filters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FilterBounds {
-    /// Filters at most; one more is refused.
-    pub filters_max: usize,
-    /// Filters of one client at most; one more is refused.
-    pub per_client_max: usize,
-    /// Bytes of criteria and of what was told at most; one more filter is refused then.
-    pub bytes_max: usize,
-    /// Bytes of logs that a filter remembers to take them back; the oldest are forgotten.
-    pub told_bytes_max: usize,
-    /// Bytes of an answer, but for one block: the rest follows at the next poll.
-    pub answer_bytes_max: usize,
-    /// Bytes of an upstream's answer that a poll takes in at most.
-    pub reply_bytes_max: usize,
-    /// A filter that is not polled for this long ends.
-    pub idle: Duration,
-}
-
-impl Default for FilterBounds {
-    fn default() -> Self {
-        Self {
-            filters_max: 10_000,
-            per_client_max: 1_000,
-            bytes_max: 64 << 20,
-            told_bytes_max: 256 << 10,
-            answer_bytes_max: 16 << 20,
-            reply_bytes_max: 32 << 20,
-            idle: Duration::from_secs(300),
-        }
-    }
-}
 
 /// Why no filter was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,15 +46,6 @@ struct PolledFilter {
     client: u64,
     cursor: NumberedBlock,
     mark: SharedMark,
-}
-
-/// Why a filter of the store was not taken in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdoptError {
-    /// What the store has is no filter.
-    Malformed,
-    /// There are as many filters as may be, and the store has none of them.
-    NoRoom,
 }
 
 /// A poll of a filter that has begun.
@@ -129,8 +87,9 @@ impl CompletePoll {
 
     /// The filter after the poll, with about `told_bytes_max` of the newest logs that it told.
     pub fn to_saved(&self, told_bytes_max: usize) -> SavedFilter {
-        let PolledFilter { id, client, kind, .. } = &self.filter;
-        SavedFilter::for_replicas(*id, *client, kind, &self.position, told_bytes_max)
+        let PolledFilter { id, client, ref kind, .. } = self.filter;
+        let position = self.position.for_replicas(told_bytes_max);
+        SavedFilter { id, client, kind: kind.clone(), position }
     }
 
     fn is_moved(&self) -> bool {
@@ -199,11 +158,8 @@ impl VirtualFilters {
         if !self.make_room() {
             return Some(Err(FilterRefusal::TooMany));
         }
-        let told = FilterPosition::new(blocks.iter().copied())?;
-        self.insert(id, kind, told, client, now);
-        if let Some(filter) = self.by_id.get_mut(&id) {
-            filter.mark = SharedMark::made();
-        }
+        let position = FilterPosition::new(blocks.iter().copied())?;
+        self.insert(SavedFilter { id, client, kind, position }, SharedMark::made(), now);
         Some(Ok(()))
     }
 
@@ -215,9 +171,8 @@ impl VirtualFilters {
         tip: NumberedBlock,
         now: Instant,
     ) -> Option<OpenPoll> {
-        let FilterBounds { answer_bytes_max, told_bytes_max, reply_bytes_max, .. } = self.bounds;
+        let bounds = self.bounds;
         let filter = self.polled(id, now)?;
-        let bounds = PollBounds { answer_bytes_max, told_bytes_max, reply_bytes_max };
         let poll = FilterPoll::new(filter.kind.clone(), filter.told.clone(), tip, bounds);
         let VirtualFilter { version, client, mark, .. } = *filter;
         let (kind, cursor) = (filter.kind.clone(), filter.told.cursor());
@@ -303,8 +258,9 @@ impl VirtualFilters {
 
     /// The filters as a restart keeps them.
     pub fn save(&self) -> Vec<SavedFilter> {
-        let saved = self.by_id.iter().map(|(id, filter)| {
-            SavedFilter::for_restart(*id, filter.client, &filter.kind, &filter.told)
+        let saved = self.by_id.iter().map(|(id, VirtualFilter { client, kind, told, .. })| {
+            let (kind, position) = (kind.clone(), told.for_restart());
+            SavedFilter { id: *id, client: *client, kind, position }
         });
         saved.collect()
     }
@@ -312,13 +268,13 @@ impl VirtualFilters {
     /// Takes a filter in that was saved, as if it had been polled now; false if it does not fit
     /// within the bounds, or is there.
     pub fn restore(&mut self, saved: &SavedFilter, now: Instant) -> bool {
-        let Some(kind) = saved.kind() else { return false };
         let has_room = !self.is_full()
             && self.of_client(saved.client) < self.bounds.per_client_max
-            && !self.by_id.contains_key(&saved.id());
-        let Some(told) = saved.position().filter(|_| has_room) else { return false };
-        self.insert(saved.id(), kind, told, saved.client, now);
-        true
+            && !self.by_id.contains_key(&saved.id);
+        if has_room {
+            self.insert(saved.clone(), SharedMark::default(), now);
+        }
+        has_room
     }
 
     /// How the copy here stands to the stored filter; `None` if there is none here. A copy that was not polled for
@@ -339,7 +295,8 @@ impl VirtualFilters {
     /// The filter as other replicas read it, with about `told_bytes_max` of the newest logs that it told.
     pub fn to_saved(&self, id: VirtualFilterId, told_bytes_max: usize) -> Option<SavedFilter> {
         let VirtualFilter { client, kind, told, .. } = self.by_id.get(&id)?;
-        Some(SavedFilter::for_replicas(id, *client, kind, told, told_bytes_max))
+        let (kind, position) = (kind.clone(), told.for_replicas(told_bytes_max));
+        Some(SavedFilter { id, client: *client, kind, position })
     }
 
     /// The store has the filter under this stamp. Counts as a poll; false unless the copy here is as new.
@@ -351,7 +308,7 @@ impl VirtualFilters {
         now: Instant,
     ) -> bool {
         let Some(filter) = self.by_id.get_mut(&id) else { return false };
-        if !filter.mark.is_as_new_as(stamp) {
+        if filter.mark.stamps().all(|own| own != stamp) {
             return false;
         }
         filter.mark.note_stored(stamp, is_home);
@@ -367,28 +324,23 @@ impl VirtualFilters {
     }
 
     /// Takes in what the store has under this stamp, in the place of the copy here. Counts as a poll; where there is no
-    /// room, other copies give way. Nothing is refused to its client for it.
+    /// room, other copies give way; false where there is none for all that. Nothing is refused to its client for it.
     pub fn adopt(
         &mut self,
         saved: &SavedFilter,
         stamp: FilterStamp,
         is_home: bool,
         now: Instant,
-    ) -> Result<(), AdoptError> {
-        let (kind, told) = saved.kind().zip(saved.position()).ok_or(AdoptError::Malformed)?;
-        let id = saved.id();
-        self.remove(id);
+    ) -> bool {
+        self.remove(saved.id);
         if self.is_full() {
             self.expire(now);
         }
-        if !self.make_room() {
-            return Err(AdoptError::NoRoom);
+        let has_room = self.make_room();
+        if has_room {
+            self.insert(saved.clone(), SharedMark::copied(stamp, is_home), now);
         }
-        self.insert(id, kind, told, saved.client, now);
-        if let Some(filter) = self.by_id.get_mut(&id) {
-            filter.mark = SharedMark::copied(stamp, is_home);
-        }
-        Ok(())
+        has_room
     }
 
     /// Has copies of stored filters give way, where that is needed; whether there is room for one filter.
@@ -423,14 +375,8 @@ impl VirtualFilters {
         self.bytes_held
     }
 
-    fn insert(
-        &mut self,
-        id: VirtualFilterId,
-        kind: VirtualFilterKind,
-        told: FilterPosition,
-        client: u64,
-        now: Instant,
-    ) {
+    fn insert(&mut self, filter: SavedFilter, mark: SharedMark, now: Instant) {
+        let SavedFilter { id, client, kind, position: told } = filter;
         let bytes = bytes_of(&kind, &told);
         self.bytes_held += bytes;
         *self.of_client.entry(client).or_default() += 1;
@@ -443,7 +389,7 @@ impl VirtualFilters {
             version: self.version,
             bytes,
             doubted_since: None,
-            mark: SharedMark::default(),
+            mark,
         };
         let replaced = self.by_id.insert(id, filter);
         debug_assert!(replaced.is_none(), "96 random bits were drawn twice");

@@ -51,9 +51,7 @@ mod walk;
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
 pub use filter_id::VirtualFilterId;
 pub use filter_object::FilterObjectError;
-pub use filters::{
-    AdoptError, CompletePoll, FilterBounds, FilterRefusal, FinishError, OpenPoll, VirtualFilters,
-};
+pub use filters::{CompletePoll, FilterRefusal, FinishError, OpenPoll, VirtualFilters};
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError};
 pub use journal::{
@@ -65,7 +63,7 @@ pub use mined::{BlockTransactions, MinedCriteria, TransactionsError};
 pub use notification::{Notification, SubscriptionId};
 pub use pending::{PendingEvent, PendingJournal};
 pub use pending_criteria::PendingCriteria;
-pub use poll::{FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
+pub use poll::{FilterBounds, FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};
 pub use receipts::{BlockReceipts, ReceiptCriteria, ReceiptsError};
 pub use relayed::{GapPolicy, RelayedKind};
 pub use ring::{Cursor, Lagged, RingReader, RingView};

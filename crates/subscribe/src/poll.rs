@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
@@ -20,6 +21,8 @@ use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use crate::criteria::{LogCriteria, LogCriteriaError};
 use crate::logs::{BlockLogs, LogsError, read_range, taken_back};
 
+/// Blocks of a filter that a restart keeps.
+const SAVED_BLOCKS_MAX: usize = 8;
 /// Blocks that a filter remembers: a reorg that parts below them ends it.
 const TOLD_BLOCKS_MAX: usize = 128;
 /// Blocks that a poll of a filter for blocks tells at most; each may cost a call. With more the filter is gone.
@@ -93,7 +96,7 @@ impl ToldBlock {
 }
 
 /// How far a filter has told the chain, and what it may have to take back.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilterPosition {
     /// Ascending and never empty. Of the blocks between two of these nothing was told.
     told: VecDeque<ToldBlock>,
@@ -110,8 +113,17 @@ impl FilterPosition {
     /// A position that was written down: these blocks, ascending. `None` where there are none.
     pub(crate) fn of(told: impl IntoIterator<Item = ToldBlock>) -> Option<Self> {
         let told: VecDeque<_> = told.into_iter().collect();
+        (!told.is_empty()).then(|| Self::at(told))
+    }
+
+    fn at(told: VecDeque<ToldBlock>) -> Self {
         let told_bytes = told.iter().map(ToldBlock::bytes).sum();
-        (!told.is_empty()).then_some(Self { told, told_bytes })
+        Self { told, told_bytes }
+    }
+
+    /// The blocks up to which it told, as far as they are remembered, ascending.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &ToldBlock> {
+        self.told.iter()
     }
 
     /// The newest block up to which it told.
@@ -119,17 +131,17 @@ impl FilterPosition {
         self.told.back().map(|told| told.block).expect("a position is never empty")
     }
 
-    /// The newest blocks up to which it told, ascending, at most `blocks_max`. Of none of them but
+    /// The position as a restart keeps it: the newest blocks, without what was told of them. Of none of them but
     /// the oldest may something have to be taken back.
-    pub(crate) fn untold(&self, blocks_max: usize) -> Vec<ToldBlock> {
+    pub(crate) fn for_restart(&self) -> Self {
         let with_logs = self.told.iter().rposition(|told| !told.logs.is_empty());
-        let from = with_logs.unwrap_or(0).max(self.told.len().saturating_sub(blocks_max));
-        self.told.range(from..).map(|told| ToldBlock::without_logs(told.block)).collect()
+        let from = with_logs.unwrap_or(0).max(self.told.len().saturating_sub(SAVED_BLOCKS_MAX));
+        Self::at(self.told.range(from..).map(|told| ToldBlock::without_logs(told.block)).collect())
     }
 
-    /// The newest blocks up to which it told, ascending, with what it told of them: at most `bytes_max` as text, and
-    /// one block more. The oldest is without its logs, as nothing is taken back to below it.
-    pub(crate) fn newest(&self, bytes_max: usize) -> Vec<ToldBlock> {
+    /// The position as other replicas read it: the newest blocks with what was told of them, at most `bytes_max` as
+    /// text, and one block more. The oldest is without its logs, as nothing is taken back to below it.
+    pub(crate) fn for_replicas(&self, bytes_max: usize) -> Self {
         let mut bytes = 0;
         let fits = |told: &&ToldBlock| {
             bytes += BLOCK_TEXT_BYTES + told.bytes() + told.logs.len();
@@ -137,11 +149,11 @@ impl FilterPosition {
         };
         let kept = self.told.iter().rev().take_while(fits).count();
         let from = self.told.len().saturating_sub(kept + 1);
-        let mut newest: Vec<_> = self.told.range(from..).cloned().collect();
-        if let Some(oldest) = newest.first_mut() {
+        let mut newest: VecDeque<_> = self.told.range(from..).cloned().collect();
+        if let Some(oldest) = newest.front_mut() {
             oldest.logs = Arc::default();
         }
-        newest
+        Self::at(newest)
     }
 
     /// About how many bytes it holds.
@@ -170,12 +182,37 @@ impl FilterPosition {
     }
 }
 
-/// How much a poll may answer and remember.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PollBounds {
-    pub(crate) answer_bytes_max: usize,
-    pub(crate) told_bytes_max: usize,
-    pub(crate) reply_bytes_max: usize,
+/// The bounds of filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterBounds {
+    /// Filters at most; one more is refused.
+    pub filters_max: usize,
+    /// Filters of one client at most; one more is refused.
+    pub per_client_max: usize,
+    /// Bytes of criteria and of what was told at most; one more filter is refused then.
+    pub bytes_max: usize,
+    /// Bytes of logs that a filter remembers to take them back; the oldest are forgotten.
+    pub told_bytes_max: usize,
+    /// Bytes of an answer, but for one block: the rest follows at the next poll.
+    pub answer_bytes_max: usize,
+    /// Bytes of an upstream's answer that a poll takes in at most.
+    pub reply_bytes_max: usize,
+    /// A filter that is not polled for this long ends.
+    pub idle: Duration,
+}
+
+impl Default for FilterBounds {
+    fn default() -> Self {
+        Self {
+            filters_max: 10_000,
+            per_client_max: 1_000,
+            bytes_max: 64 << 20,
+            told_bytes_max: 256 << 10,
+            answer_bytes_max: 16 << 20,
+            reply_bytes_max: 32 << 20,
+            idle: Duration::from_secs(300),
+        }
+    }
 }
 
 /// What a poll needs next.
@@ -222,7 +259,7 @@ enum PollProgress {
 pub struct FilterPoll {
     kind: VirtualFilterKind,
     position: FilterPosition,
-    bounds: PollBounds,
+    bounds: FilterBounds,
     tip: NumberedBlock,
     /// The logs that are taken back, in their order.
     removed: Vec<Vec<u8>>,
@@ -235,7 +272,7 @@ impl FilterPoll {
         kind: VirtualFilterKind,
         position: FilterPosition,
         tip: NumberedBlock,
-        bounds: PollBounds,
+        bounds: FilterBounds,
     ) -> Self {
         let progress = match position.cursor() == tip {
             true => PollProgress::Blocks(Vec::new()),

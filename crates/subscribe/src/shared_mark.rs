@@ -37,11 +37,6 @@ impl SharedMark {
         self.sent.into_iter().chain(self.stored)
     }
 
-    /// Whether the copy is as new as the state under this stamp, or newer.
-    pub fn is_as_new_as(&self, stamp: FilterStamp) -> bool {
-        self.stamps().any(|own| own == stamp)
-    }
-
     /// Whether the copy is newer than what the store is known to have.
     pub fn is_ahead(&self) -> bool {
         self.is_ahead

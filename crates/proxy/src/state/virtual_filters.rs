@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use wellhead_dispatch::ClientId;
 use wellhead_eth::NumberedBlock;
 use wellhead_subscribe::{
-    AdoptError, CompletePoll, FilterBounds, FilterRefusal, FilterStamp, FinishError, OpenPoll,
-    SavedFilter, SharedMark, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
+    CompletePoll, FilterBounds, FilterRefusal, FilterStamp, FinishError, OpenPoll, SavedFilter,
+    SharedMark, StoreOutcome, VirtualFilterId, VirtualFilterKind, VirtualFilters,
 };
 
 use crate::state::filter_store::{ChainFilterStore, FilterAbsence, PollRefusal, StoredFilter};
@@ -90,11 +90,8 @@ impl ChainFilters {
                     }
                 }
                 Ok(StoredFilter::Newer(stamp, is_home, saved)) => {
-                    return match self.filters.lock().adopt(&saved, stamp, is_home, now()) {
-                        Ok(()) => Ok(()),
-                        Err(AdoptError::NoRoom) => Err(FilterAbsence::NoRoom),
-                        Err(AdoptError::Malformed) => Err(FilterAbsence::Unknown),
-                    };
+                    let has_room = self.filters.lock().adopt(&saved, stamp, is_home, now());
+                    return if has_room { Ok(()) } else { Err(FilterAbsence::NoRoom) };
                 }
                 Ok(StoredFilter::Missing) => {
                     let is_here = self.filters.lock().note_missing(id, now());

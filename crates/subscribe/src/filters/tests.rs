@@ -158,7 +158,7 @@ impl Bench {
         let saved = self.filters.to_saved(filter, told_bytes_max).expect("there").to_json();
         let saved = SavedFilter::read(saved.as_bytes()).expect("it was written");
         self.filters = VirtualFilters::new(FilterBounds::default());
-        self.filters.adopt(&saved, FilterStamp(1), false, self.now).expect("room");
+        assert!(self.filters.adopt(&saved, FilterStamp(1), false, self.now));
     }
 
     /// A poll that is complete.
@@ -499,11 +499,11 @@ fn a_copy_that_is_not_the_newest_gives_way() {
     assert!(bench.complete(filter).is_news(), "it did not have it");
     assert!(bench.filters.confirm(filter, two, true, now), "or only later");
     // What the store has is told, whatever became of the copy.
-    bench.filters.adopt(&made, three, false, now).expect("room");
+    assert!(bench.filters.adopt(&made, three, false, now));
     assert!(bench.filters.finish(late, StoreOutcome::Stored(one), now).is_ok());
     assert_eq!(stamps(&bench), [three]);
     let polled = bench.complete(filter);
-    bench.filters.adopt(&made, three, false, now).expect("room");
+    assert!(bench.filters.adopt(&made, three, false, now));
     let superseded = bench.filters.finish(polled, StoreOutcome::Local, now);
     assert_eq!(superseded, Err(FinishError::Superseded), "it began at a copy that gave way");
     assert!(!bench.filters.mark(filter, bench.now).expect("there").is_home());
@@ -524,25 +524,26 @@ fn a_copy_that_the_store_has_gives_way_to_another_filter() {
     let own = bench.create(VirtualFilterKind::Blocks);
     for (stamp, saved) in (1..).zip(&saved) {
         bench.now += Duration::from_secs(1);
-        bench.filters.adopt(saved, FilterStamp(stamp), true, bench.now).expect("room");
+        assert!(bench.filters.adopt(saved, FilterStamp(stamp), true, bench.now));
     }
     assert_eq!(bench.filters.len(), 2);
     assert!(bench.filters.mark(own, bench.now).is_some(), "the store does not have it");
     assert!(bench.filters.mark(saved[3].id(), bench.now).is_some(), "it came last");
     bench.filters.note_missing(saved[3].id(), bench.now);
-    let refused = bench.filters.adopt(&saved[0], FilterStamp(9), true, bench.now);
-    assert_eq!(refused, Err(AdoptError::NoRoom));
+    let has_room = bench.filters.adopt(&saved[0], FilterStamp(9), true, bench.now);
+    assert!(!has_room);
 }
 
 #[test]
 fn ids_are_told_from_those_of_upstreams() {
     let mut rng = SmallRng::seed_from_u64(3);
     let id = VirtualFilterId::draw(&mut rng);
-    assert!(id.as_str().starts_with("0xf117e200") && id.as_str().len() == 34);
-    assert_eq!(VirtualFilterId::parse(id.as_str()), Some(id));
-    assert_eq!(VirtualFilterId::parse(&id.as_str().to_uppercase().replace('X', "x")), Some(id));
-    let other = id.as_str().replace("f117e2", "f117e3");
-    for text in ["", "0x1", &other, &id.as_str()[..33], &format!("{id}0")] {
+    let written = id.to_string();
+    assert!(written.starts_with("0xf117e200") && written.len() == 34);
+    assert_eq!(VirtualFilterId::parse(&written), Some(id));
+    assert_eq!(VirtualFilterId::parse(&written.to_uppercase().replace('X', "x")), Some(id));
+    let other = written.replace("f117e2", "f117e3");
+    for text in ["", "0x1", &other, &written[..33], &format!("{id}0")] {
         assert_eq!(VirtualFilterId::parse(text), None, "{text}");
     }
     assert_ne!(VirtualFilterId::draw(&mut rng), id);
