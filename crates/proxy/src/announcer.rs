@@ -26,7 +26,7 @@ use wellhead_dispatch::now;
 use wellhead_eth::{BlockNumber, Bloom, MethodTable, NumberedBlock};
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, ChainJournal, HeadWalk, Header, LogsError, LogsReply, LogsScope,
-    LogsState, PartState, Publication, WalkBounds, WalkStep,
+    LogsState, PartState, Publication, WalkStep,
 };
 use wellhead_verify::{AnswerFinding, KnownFacts, Level, verify};
 
@@ -209,7 +209,7 @@ impl Announcer {
 
     /// Publishes what is agreed, until nothing has subscribed for a while.
     async fn follow_heads(&self) {
-        let mut walk = HeadWalk::new(WalkBounds::default());
+        let mut walk = HeadWalk::default();
         let mut low_since = None;
         let mut wanted_at = now();
         loop {

@@ -87,21 +87,6 @@ impl LogCriteria {
         LogCriteriaBits { pattern: self.pattern.bits(), from: self.from, to: self.to }
     }
 
-    /// The criteria as a filter object that [`LogCriteria::read`] reads back.
-    pub fn to_json(&self) -> String {
-        let mut out = "{".to_owned();
-        self.pattern.write_members(&mut out);
-        for (name, gate) in [(FROM, self.from), (TO, self.to)] {
-            let Some(number) = gate else { continue };
-            if out.len() > 1 {
-                out.push(',');
-            }
-            out.push_str(&format!("\"{name}\":\"{}\"", number.hex()));
-        }
-        out.push('}');
-        out
-    }
-
     /// About how many bytes it holds.
     pub fn bytes_held(&self) -> usize {
         let topics = self.pattern.topics().iter().map(|place| 24 + 32 * place.len());
@@ -213,7 +198,6 @@ mod tests {
             assert_eq!(found, admitted, "{filter}");
             let bits = criteria.bits();
             assert!(admitted.iter().all(|it| bits.may_match(BlockNumber(*it), None)), "{filter}");
-            assert_eq!(read(&criteria.to_json()), Ok(criteria), "{filter}");
         };
         check("{}", &[0, 5, 6, 9, 10]);
         check("{'fromBlock':'latest','toBlock':'latest'}", &[0, 5, 6, 9, 10]);

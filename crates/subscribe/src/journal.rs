@@ -23,6 +23,7 @@ use crate::logs::BlockLogs;
 use crate::mined::BlockTransactions;
 use crate::receipts::BlockReceipts;
 use crate::ring::{Cursor, Ring, RingReader};
+use crate::stream::StreamBounds;
 
 /// About how many bytes an event holds beside its header and logs.
 const EVENT_BYTES: usize = 128;
@@ -39,15 +40,6 @@ pub enum ChainEvent {
 }
 
 impl ChainEvent {
-    /// The tip after the event.
-    pub fn tip(&self) -> NumberedBlock {
-        match self {
-            Self::Began(base) => *base,
-            Self::Added(block) => block.header.id,
-            Self::Removed(block) => block.header.parent_id(),
-        }
-    }
-
     /// The block that was added.
     pub fn added(&self) -> Option<&Arc<AddedBlock>> {
         match self {
@@ -177,22 +169,8 @@ impl<T> PartState<T> {
 /// What is known of the logs of a block.
 pub type LogsState = PartState<BlockLogs>;
 
-/// The bounds of a journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JournalBounds {
-    /// Events at most. The oldest go first; only a single publication that is larger is kept
-    /// whole until the next one.
-    pub events_max: usize,
-    /// Bytes of headers and logs at most, of which the newest event is kept in any case.
-    pub bytes_max: usize,
-}
-
-impl Default for JournalBounds {
-    /// 1,024 events and 64 MiB.
-    fn default() -> Self {
-        Self { events_max: 1024, bytes_max: 64 << 20 }
-    }
-}
+/// The bounds of a journal. Only a single publication of more events is kept whole until the next one.
+const BOUNDS: StreamBounds = StreamBounds { events_max: 1024, bytes_max: 64 << 20 };
 
 /// Changes of the chain that readers see together: blocks removed from the tip downwards, then
 /// blocks added upwards.
@@ -229,7 +207,7 @@ pub enum Unlinked {
 #[derive(Debug)]
 pub struct ChainJournal {
     ring: Ring<ChainEvent>,
-    bounds: JournalBounds,
+    bounds: StreamBounds,
     /// The block on which `chain` stands; `None` before the journal begins.
     base: Option<NumberedBlock>,
     /// The chain from `base` on, ascending: the fold of the events that are kept.
@@ -237,9 +215,16 @@ pub struct ChainJournal {
     bytes_held: usize,
 }
 
+impl Default for ChainJournal {
+    /// A journal that has not begun, of at most 1,024 events and 64 MiB.
+    fn default() -> Self {
+        Self::new(BOUNDS)
+    }
+}
+
 impl ChainJournal {
     /// A journal that has not begun.
-    pub fn new(bounds: JournalBounds) -> Self {
+    pub fn new(bounds: StreamBounds) -> Self {
         Self { ring: Ring::new(), bounds, base: None, chain: VecDeque::new(), bytes_held: 0 }
     }
 
@@ -321,14 +306,12 @@ impl ChainJournal {
     /// is no longer on the journal's chain, so that no reader waits for them. They count as bytes
     /// of the journal.
     pub fn set_logs(&mut self, block: &AddedBlock, logs: LogsState) -> bool {
-        debug_assert!(logs.known().is_none_or(|it| it.block() == block.id()), "of this block");
-        self.set_part(block, || block.logs.set(logs).is_ok())
+        self.set_part(block, &block.logs, logs, BlockLogs::block)
     }
 
     /// As [`ChainJournal::set_logs`], of receipts.
     pub fn set_receipts(&mut self, block: &AddedBlock, receipts: PartState<BlockReceipts>) -> bool {
-        debug_assert!(receipts.known().is_none_or(|it| it.block() == block.id()), "of this block");
-        self.set_part(block, || block.receipts.set(receipts).is_ok())
+        self.set_part(block, &block.receipts, receipts, BlockReceipts::block)
     }
 
     /// As [`ChainJournal::set_logs`], of transactions.
@@ -337,20 +320,23 @@ impl ChainJournal {
         block: &AddedBlock,
         transactions: PartState<BlockTransactions>,
     ) -> bool {
-        debug_assert!(
-            transactions.known().is_none_or(|it| it.block() == block.id()),
-            "of this block"
-        );
-        self.set_part(block, || block.transactions.set(transactions).is_ok())
+        self.set_part(block, &block.transactions, transactions, BlockTransactions::block)
     }
 
-    fn set_part(&mut self, block: &AddedBlock, set: impl FnOnce() -> bool) -> bool {
+    fn set_part<T>(
+        &mut self,
+        block: &AddedBlock,
+        part: &OnceLock<PartState<T>>,
+        state: PartState<T>,
+        block_of: fn(&T) -> NumberedBlock,
+    ) -> bool {
+        debug_assert!(state.known().is_none_or(|it| block_of(it) == block.id()), "of this block");
         let is_on_chain = self.chain.iter().rev().any(|it| std::ptr::eq(&**it, block));
         if !is_on_chain {
             return false;
         }
         let before = block.bytes_held();
-        if !set() {
+        if part.set(state).is_err() {
             return false;
         }
         self.bytes_held += block.bytes_held() - before;
@@ -359,11 +345,6 @@ impl ChainJournal {
             self.ring.append(dropped, []);
         }
         true
-    }
-
-    /// How many bytes the events hold.
-    pub fn bytes_held(&self) -> usize {
-        self.bytes_held
     }
 
     fn check(&self, publication: &Publication) -> Result<(), Unlinked> {
@@ -427,7 +408,7 @@ mod tests {
     use crate::logs::{LogsReply, LogsScope};
     use crate::ring::{Lagged, RingView};
 
-    fn begun(bounds: JournalBounds) -> ChainJournal {
+    fn begun(bounds: StreamBounds) -> ChainJournal {
         let mut journal = ChainJournal::new(bounds);
         journal.begin(id(10, 0));
         journal
@@ -449,14 +430,23 @@ mod tests {
         words.collect()
     }
 
+    /// The tip after an event.
+    fn tip_after(event: &ChainEvent) -> NumberedBlock {
+        match event {
+            ChainEvent::Began(base) => *base,
+            ChainEvent::Added(block) => block.id(),
+            ChainEvent::Removed(block) => block.header.parent_id(),
+        }
+    }
+
     /// The tip of the chain that a view tells of.
     fn tip_of(view: &RingView<ChainEvent>) -> Option<NumberedBlock> {
-        view.iter().next_back().map(|(_, event)| event.tip())
+        view.iter().next_back().map(|(_, event)| tip_after(event))
     }
 
     #[test]
     fn readers_see_a_whole_reorg_at_once() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         let reader = journal.reader();
         let start = reader.tip();
         extend(&mut journal, 0, branch(hash(10, 0), 11, 13, 0));
@@ -478,7 +468,7 @@ mod tests {
     #[test]
     fn what_does_not_continue_the_journal_is_refused() {
         let publication = |removed, added| Publication { removed, added };
-        let mut journal = ChainJournal::new(JournalBounds::default());
+        let mut journal = ChainJournal::default();
         assert_eq!(journal.tip(), None);
         let first = || branch(hash(10, 0), 11, 11, 0);
         assert_eq!(journal.publish(publication(0, first())), Err(Unlinked::NotBegun));
@@ -495,7 +485,7 @@ mod tests {
 
     #[test]
     fn beginning_anew_is_told_to_each_reader() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         let cursor = journal.reader().tip();
         journal.begin(id(500, 0));
         let view = journal.reader().load();
@@ -506,7 +496,7 @@ mod tests {
 
     #[test]
     fn logs_are_awaited_unless_their_block_is_removed() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         extend(&mut journal, 0, branch(hash(10, 0), 11, 12, 0));
         let view = journal.reader().load();
         let blocks: Vec<_> = view.iter().filter_map(|(_, event)| event.added().cloned()).collect();
@@ -530,7 +520,7 @@ mod tests {
 
     #[test]
     fn the_logs_of_a_removed_block_are_remembered() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         extend(&mut journal, 0, branch(hash(10, 0), 11, 12, 0));
         let view = journal.reader().load();
         let block = view.iter().filter_map(|(_, event)| event.added()).next_back().expect("12");
@@ -546,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_subscription_to_logs_waits_for_each_block_in_turn() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         let start = journal.reader().tip();
         extend(&mut journal, 0, branch(hash(10, 0), 11, 13, 0));
         let ready =
@@ -576,14 +566,14 @@ mod tests {
 
     #[test]
     fn receipts_are_held_and_counted_beside_logs() {
-        let mut journal = begun(JournalBounds::default());
+        let mut journal = begun(BOUNDS);
         extend(&mut journal, 0, branch(hash(10, 0), 11, 12, 0));
         let blocks: Vec<_> = journal.chain.iter().cloned().collect();
-        let held = journal.bytes_held();
+        let held = journal.bytes_held;
         let receipts = BlockReceipts::read(blocks[0].id(), b"[]", true, 100).expect("none");
         let bytes = receipts.bytes_held();
         assert!(journal.set_receipts(&blocks[0], PartState::Known(Arc::new(receipts))));
-        assert_eq!(journal.bytes_held(), held + bytes);
+        assert_eq!(journal.bytes_held, held + bytes);
         assert!(!journal.set_receipts(&blocks[0], PartState::Unneeded), "known already");
         assert!(blocks[0].logs().is_none() && blocks[1].receipts().is_none());
         extend(&mut journal, 2, Vec::new());
@@ -594,11 +584,11 @@ mod tests {
     #[test]
     fn bytes_are_bounded() {
         let bytes_max = 10 * header(id(1, 0), hash(0, 0)).bytes_held();
-        let mut journal = begun(JournalBounds { events_max: 1000, bytes_max });
+        let mut journal = begun(StreamBounds { events_max: 1000, bytes_max });
         let start = journal.reader().tip();
         for header in branch(hash(10, 0), 11, 60, 0) {
             extend(&mut journal, 0, vec![header]);
-            assert!(journal.bytes_held() <= bytes_max);
+            assert!(journal.bytes_held <= bytes_max);
         }
         let view = journal.reader().load();
         assert!(view.len() > 4 && view.len() < 10, "{}", view.len());
@@ -626,7 +616,7 @@ mod tests {
                         assert!(tip.is_none_or(|tip| tip == block.id()), "J1: the tip is removed");
                     }
                 }
-                tip = Some(event.tip());
+                tip = Some(tip_after(event));
             }
             cursor = cursor.next();
         }
@@ -638,7 +628,7 @@ mod tests {
             steps in prop::collection::vec((0..6_usize, 0..9_u64), 1..30),
             events_max in 1..60_usize,
         ) {
-            let mut journal = begun(JournalBounds { events_max, bytes_max: usize::MAX });
+            let mut journal = begun(StreamBounds { events_max, bytes_max: usize::MAX });
             let mut model = vec![id(10, 0)];
             for (step, (removed, added)) in (1..).zip(steps) {
                 let removed = removed.min(journal.chain.len());
@@ -659,7 +649,7 @@ mod tests {
                     prop_assert_eq!(found, is_above.then_some(known.hash));
                 }
                 let held: usize = view.iter().map(|(_, event)| event.bytes_held()).sum();
-                prop_assert_eq!(journal.bytes_held(), held);
+                prop_assert_eq!(journal.bytes_held, held);
             }
         }
     }

@@ -55,7 +55,7 @@ pub use filters::{CompletePoll, FilterRefusal, FinishError, OpenPoll, VirtualFil
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError};
 pub use journal::{
-    AddedBlock, ChainEvent, ChainJournal, JournalBounds, LogsState, PartState, Publication,
+    AddedBlock, ChainEvent, ChainJournal, LogsState, PartState, Publication,
     Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
@@ -71,4 +71,4 @@ pub use saved_filter::SavedFilter;
 pub use shared_mark::{FilterStamp, SharedMark, StoreOutcome};
 pub use stream::{EventStream, StreamBounds, StreamEvent};
 pub use syncing::{SyncProgress, SyncState, SyncingJournal};
-pub use walk::{HeadWalk, WalkBounds, WalkStep};
+pub use walk::{HeadWalk, WalkStep};

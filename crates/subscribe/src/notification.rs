@@ -99,11 +99,6 @@ impl Notification {
         Self { suffix }
     }
 
-    /// The bytes of the notification for one subscription, to be written one after the other.
-    pub fn parts<'a>(&'a self, id: &'a SubscriptionId) -> [&'a [u8]; 3] {
-        [PREFIX, &id.0, &self.suffix]
-    }
-
     /// How many bytes a notification has, whatever the id.
     pub fn len(&self) -> usize {
         PREFIX.len() + ID_BYTES + self.suffix.len()
@@ -143,7 +138,7 @@ mod tests {
     fn a_notification_is_what_geth_writes() {
         let id = SubscriptionId::parse("0x1234567890abcdef1234567890abcdef").expect("an id");
         let notification = Notification::new(br#"{"number":"0x1"}"#);
-        let text = notification.parts(&id).concat();
+        let text = [PREFIX, &id.0, &notification.suffix()[..]].concat();
         assert_eq!(
             std::str::from_utf8(&text),
             Ok(concat!(

@@ -21,7 +21,7 @@ const GENERATION_HASHES: usize = 64 * 1024;
 /// As much of a hash as is remembered: two of 2^64 share it by chance.
 const PREFIX_BYTES: usize = 16;
 /// Transactions in the ring, and their bytes: whole ones with blobs or long inputs are large.
-const EVENTS_DEFAULT: usize = 8192;
+const EVENTS_MAX: usize = 8192;
 const BYTES_MAX: usize = 32 << 20;
 
 /// A transaction that entered a pool. Cheap to clone.
@@ -76,16 +76,11 @@ pub struct PendingJournal {
 
 impl Default for PendingJournal {
     fn default() -> Self {
-        Self::new(EVENTS_DEFAULT)
+        Self::with_generations(EVENTS_MAX, GENERATION_HASHES)
     }
 }
 
 impl PendingJournal {
-    /// A journal of at most this many transactions. The oldest go first.
-    pub fn new(events_max: usize) -> Self {
-        Self::with_generations(events_max, GENERATION_HASHES)
-    }
-
     fn with_generations(events_max: usize, generation_max: usize) -> Self {
         let (young, old) = (HashSet::new(), HashSet::new());
         let seen = SeenHashes { young, old, generation_max };
@@ -174,7 +169,8 @@ mod tests {
             assert!(journal.offer_result(object.as_bytes()));
         }
         let view = journal.reader().load();
-        assert_eq!((view.len(), journal.stream.bytes_held() <= BYTES_MAX), (31, true));
+        let held: usize = view.iter().map(|(_, event)| event.bytes_held()).sum();
+        assert_eq!((view.len(), held <= BYTES_MAX), (31, true));
         assert!(view.iter().map(|(_, it)| it.hash).eq((9..40).map(hash)));
     }
 
@@ -202,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_ring_is_bounded_and_a_late_reader_knows_what_it_missed() {
-        let mut journal = PendingJournal::new(8);
+        let mut journal = PendingJournal::with_generations(8, GENERATION_HASHES);
         let start = journal.reader().tip();
         offer(&mut journal, 0..11);
         let view = journal.reader().load();

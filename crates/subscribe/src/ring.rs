@@ -44,17 +44,6 @@ pub struct Lagged {
     pub oldest: Cursor,
 }
 
-impl std::fmt::Display for Lagged {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.missed {
-            Some(missed) => write!(f, "the reader missed {missed} events"),
-            None => f.write_str("the events began anew"),
-        }
-    }
-}
-
-impl std::error::Error for Lagged {}
-
 #[derive(Debug)]
 struct RingSegment<T> {
     first: u64,

@@ -61,11 +61,6 @@ impl<T: StreamEvent> EventStream<T> {
         }
         self.ring.append(dropped, [event]);
     }
-
-    /// How many bytes its events hold.
-    pub fn bytes_held(&self) -> usize {
-        self.bytes_held
-    }
 }
 
 #[cfg(test)]
@@ -87,7 +82,7 @@ mod tests {
         }
         assert_eq!(told(&stream), ["2", "3", "4"]);
         let one = Notification::new(b"2").len();
-        assert_eq!(stream.bytes_held(), 3 * one);
+        assert_eq!(stream.bytes_held, 3 * one);
         assert_eq!(stream.reader().load().newest(), stream.reader().load().oldest().next().next());
     }
 
@@ -99,10 +94,10 @@ mod tests {
         for number in 0..5 {
             stream.push(Notification::new(number.to_string().as_bytes()));
         }
-        assert_eq!((told(&stream), stream.bytes_held()), (vec!["3".into(), "4".into()], 2 * one));
+        assert_eq!((told(&stream), stream.bytes_held), (vec!["3".into(), "4".into()], 2 * one));
         stream.push(Notification::new(&[b'7'; 1000]));
         assert_eq!(told(&stream).len(), 1);
         stream.push(Notification::new(b"8"));
-        assert_eq!((told(&stream), stream.bytes_held()), (vec!["8".into()], one));
+        assert_eq!((told(&stream), stream.bytes_held), (vec!["8".into()], one));
     }
 }

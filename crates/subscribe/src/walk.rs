@@ -23,22 +23,13 @@ use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock};
 use crate::header::Header;
 use crate::journal::{ChainJournal, Publication};
 
-/// The bounds of a walk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WalkBounds {
-    /// Blocks between the agreed head and the journal at most; beyond it the journal begins anew
-    /// ([`WalkStep::Resync`]).
-    pub blocks_max: usize,
-}
-
-impl Default for WalkBounds {
-    /// 512 blocks: on a chain with four blocks a second that is two minutes. They cost 512 calls, and while
-    /// they are walked at most 2,048 headers of some 700 bytes, 1.5 MB. The journal's 1,024 events hold
-    /// them all, and a reader that had read what was before them misses none.
-    fn default() -> Self {
-        Self { blocks_max: 512 }
-    }
-}
+/// Blocks between the agreed head and the journal at most; beyond it the journal begins anew
+/// ([`WalkStep::Resync`]).
+///
+/// On a chain with four blocks a second that is two minutes. They cost 512 calls, and while
+/// they are walked at most 2,048 headers of some 700 bytes, 1.5 MB. The journal's 1,024 events hold
+/// them all, and a reader that had read what was before them misses none.
+const BLOCKS_MAX: usize = 512;
 
 /// Headers that are kept, by blocks of the walk: siblings, and heads that were heard of meanwhile.
 const HEADERS_PER_BLOCK: usize = 4;
@@ -64,7 +55,7 @@ pub enum WalkStep {
 /// The walks of one chain.
 #[derive(Debug)]
 pub struct HeadWalk {
-    bounds: WalkBounds,
+    blocks_max: usize,
     /// The agreed head that is walked from.
     target: Option<NumberedBlock>,
     /// A higher one, which is walked from next.
@@ -84,11 +75,17 @@ enum Trace {
     Lost,
 }
 
+impl Default for HeadWalk {
+    fn default() -> Self {
+        Self::within(BLOCKS_MAX)
+    }
+}
+
 impl HeadWalk {
-    /// No walk yet.
-    pub fn new(bounds: WalkBounds) -> Self {
+    /// No walk yet; none is longer than this many blocks.
+    fn within(blocks_max: usize) -> Self {
         Self {
-            bounds,
+            blocks_max,
             target: None,
             next: None,
             headers: BTreeMap::new(),
@@ -207,7 +204,7 @@ impl HeadWalk {
                 let above = tip.number.0 - block.number.0;
                 return Trace::Met(usize::try_from(above).unwrap_or(usize::MAX), added);
             }
-            let is_too_far = added.len() >= self.bounds.blocks_max
+            let is_too_far = added.len() >= self.blocks_max
                 || block.number <= base.number
                 || self.is_too_far(block.number, added.len(), tip.number);
             if is_too_far {
@@ -227,15 +224,16 @@ impl HeadWalk {
     /// to see that.
     fn is_too_far(&self, number: BlockNumber, walked: usize, tip: BlockNumber) -> bool {
         let below = number.0.saturating_sub(tip.0);
-        let left = (self.bounds.blocks_max - walked) as u64;
+        let left = (self.blocks_max - walked) as u64;
         below > left
     }
 
     fn forget_farthest(&mut self) {
-        let Some(newest) = self.next.or(self.target) else { return self.forget_oldest() };
-        while self.headers.len() > self.headers_max() {
+        // While no head is agreed: those that are heard of now are the highest, or lies.
+        let newest = self.next.or(self.target).map_or(u64::MAX, |head| head.number.0);
+        while self.headers.len() > HEADERS_PER_BLOCK * self.blocks_max {
             let distance = |end: Option<(&(u64, BlockHash), _)>| {
-                end.map_or(0, |((number, _), _)| number.abs_diff(newest.number.0))
+                end.map_or(0, |((number, _), _)| number.abs_diff(newest))
             };
             let lowest = distance(self.headers.first_key_value());
             let highest = distance(self.headers.last_key_value());
@@ -244,17 +242,6 @@ impl HeadWalk {
                 false => self.headers.pop_last(),
             };
         }
-    }
-
-    /// While no head is agreed: those that are heard of now are the highest, or lies.
-    fn forget_oldest(&mut self) {
-        while self.headers.len() > self.headers_max() {
-            self.headers.pop_first();
-        }
-    }
-
-    fn headers_max(&self) -> usize {
-        HEADERS_PER_BLOCK * self.bounds.blocks_max
     }
 }
 
@@ -266,7 +253,6 @@ mod tests {
 
     use super::*;
     use crate::header::tests::{branch, hash, header, id};
-    use crate::journal::JournalBounds;
 
     struct Chain {
         journal: ChainJournal,
@@ -280,9 +266,9 @@ mod tests {
 
     impl Chain {
         fn new(blocks_max: usize) -> Self {
-            let mut journal = ChainJournal::new(JournalBounds::default());
+            let mut journal = ChainJournal::default();
             journal.begin(id(10, 0));
-            let walk = HeadWalk::new(WalkBounds { blocks_max });
+            let walk = HeadWalk::within(blocks_max);
             let (world, publications) = (HashMap::new(), Vec::new());
             Self { journal, walk, world, fetches: 0, publications, resyncs: 0 }
         }
@@ -516,7 +502,7 @@ mod tests {
 
     #[test]
     fn headers_are_bounded() {
-        let mut walk = HeadWalk::new(WalkBounds { blocks_max: 2 });
+        let mut walk = HeadWalk::within(2);
         walk.agree(id(100, 0));
         for fork in 0..200 {
             walk.supply(header(id(100, fork), hash(99, 0)));

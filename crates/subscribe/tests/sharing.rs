@@ -9,8 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_eth::{BlockHash, BlockNumber, NumberedBlock, hex};
 use wellhead_subscribe::{
-    BlockLogs, ChainEvent, ChainJournal, FilterGroups, Header, JournalBounds, LogCriteria,
-    LogsReply, LogsScope, Publication, SubscriptionId,
+    BlockLogs, ChainEvent, ChainJournal, FilterGroups, Header, LogCriteria, LogsReply, LogsScope,
+    Notification, Publication, StreamBounds, SubscriptionId,
 };
 
 fn block(number: u64, fork: u8) -> NumberedBlock {
@@ -49,6 +49,11 @@ fn logs(count: u8) -> BlockLogs {
     BlockLogs::read(id, reply, LogsScope::Whole(None), 1 << 20).expect("logs")
 }
 
+/// How many bytes a subscriber with this id is sent.
+fn bytes_for(id: &str, told: &Notification) -> usize {
+    Notification::prefix().len() + id.len() + told.suffix().len()
+}
+
 #[test]
 fn json_is_made_once_however_many_subscribe() {
     let (logs, mut groups) = (logs(50), FilterGroups::default());
@@ -62,7 +67,7 @@ fn json_is_made_once_however_many_subscribe() {
     members.push(groups.join(LogCriteria::read(None).expect("criteria")));
     let mut rng = SmallRng::seed_from_u64(1);
     let subscribers: Vec<_> = (0..1000)
-        .map(|place| (members[place % members.len()], SubscriptionId::draw(&mut rng)))
+        .map(|place| (members[place % members.len()], SubscriptionId::draw(&mut rng).to_string()))
         .collect();
     let matches = groups.matches(&logs);
     // What is made of the removed logs is made at the first use.
@@ -73,8 +78,7 @@ fn json_is_made_once_however_many_subscribe() {
             for place in matches.of(*group) {
                 let told = logs.notification(place);
                 let taken_back = logs.removed_notification(place);
-                written += told.parts(id).iter().map(|part| part.len()).sum::<usize>();
-                written += taken_back.parts(id).iter().map(|part| part.len()).sum::<usize>();
+                written += [told, taken_back].iter().map(|it| bytes_for(id, it)).sum::<usize>();
             }
         }
     });
@@ -85,21 +89,21 @@ fn json_is_made_once_however_many_subscribe() {
 
 #[test]
 fn a_head_is_shared_by_all_who_read_it() {
-    let mut journal = ChainJournal::new(JournalBounds::default());
+    let mut journal = ChainJournal::default();
     journal.begin(block(0, 0));
     let mut cursor = journal.reader().tip();
     let added = vec![header(block(1, 0), block(0, 0).hash)];
     journal.publish(Publication { removed: 0, added }).expect("linked");
     let readers: Vec<_> = (0..100).map(|_| journal.reader()).collect();
     let mut rng = SmallRng::seed_from_u64(1);
-    let id = SubscriptionId::draw(&mut rng);
+    let id = SubscriptionId::draw(&mut rng).to_string();
     let mut read = 0;
     let allocated = measure(|| {
         for reader in &readers {
             let view = reader.load();
             for (_, event) in view.since(cursor).expect("not too old") {
                 let notification = event.added().expect("added").header().notification();
-                read += notification.parts(&id).iter().map(|part| part.len()).sum::<usize>();
+                read += bytes_for(&id, notification);
             }
         }
     });
@@ -114,7 +118,7 @@ fn a_head_is_shared_by_all_who_read_it() {
 #[test]
 fn readers_never_see_half_a_reorg() {
     const ROUNDS: u64 = 300;
-    let bounds = JournalBounds { events_max: 100_000, ..JournalBounds::default() };
+    let bounds = StreamBounds { events_max: 100_000, bytes_max: 64 << 20 };
     let mut journal = ChainJournal::new(bounds);
     journal.begin(block(0, 0));
     let (reader, is_over) = (journal.reader(), AtomicBool::new(false));
@@ -127,12 +131,13 @@ fn readers_never_see_half_a_reorg() {
             let view = reader.load();
             for (sequence, event) in view.since(cursor).expect("nothing is dropped") {
                 assert_eq!(sequence, cursor.sequence());
-                match event {
-                    ChainEvent::Began(base) => assert_eq!(*base, tip),
-                    ChainEvent::Added(block) => assert_eq!(block.header().parent_id(), tip),
-                    ChainEvent::Removed(block) => assert_eq!(block.id(), tip),
-                }
-                (tip, cursor) = (event.tip(), cursor.next());
+                let (before, after) = match event {
+                    ChainEvent::Began(base) => (*base, *base),
+                    ChainEvent::Added(block) => (block.header().parent_id(), block.id()),
+                    ChainEvent::Removed(block) => (block.id(), block.header().parent_id()),
+                };
+                assert_eq!(before, tip);
+                (tip, cursor) = (after, cursor.next());
                 seen += 1;
             }
             // Each publication ends at a height that no place within a publication has.

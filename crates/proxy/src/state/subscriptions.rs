@@ -18,7 +18,7 @@ use wellhead_eth::{BlockNumber, Bloom};
 use wellhead_prefetch::FetchAddress;
 use wellhead_subscribe::{
     AddedBlock, BlockLogs, BlockMatches, ChainEvent, ChainJournal, FilterGroups, GroupId,
-    JournalBounds, LogCriteria, Notification, RingReader,
+    LogCriteria, Notification, RingReader,
 };
 
 /// Subscribers that are woken before the other tasks of their worker have their turn: each
@@ -249,7 +249,7 @@ struct JournalDemand {
 
 impl Default for ChainSubscriptions {
     fn default() -> Self {
-        let journal = ChainJournal::new(JournalBounds::default());
+        let journal = ChainJournal::default();
         Self {
             reader: journal.reader(),
             journal: Mutex::new(Some(journal)),
