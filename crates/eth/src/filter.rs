@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use wellhead_jsonrpc::raw;
 
-use crate::member;
+use crate::member::find_members;
 use crate::method::MethodRow;
 use crate::param::BlockParam;
 
@@ -97,7 +97,7 @@ impl MethodRow {
     fn filter<'a>(&self, params: Option<&'a [u8]>) -> Option<[Option<&'a [u8]>; 2]> {
         let BlockParam::Filter { index, .. } = self.block else { return None };
         let object = raw::item(params?, usize::from(index))?;
-        member::find(object, ["address", "topics"]).ok()
+        find_members(object, ["address", "topics"]).ok()
     }
 }
 

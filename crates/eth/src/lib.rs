@@ -37,6 +37,7 @@ pub use log_pattern::{
     AddressBytes, LogPattern, LogPatternBounds, LogPatternError, PatternBits, TOPICS_MAX,
     TopicBytes,
 };
+pub use member::{AmbiguousMember, find_members};
 pub use method::{Access, CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 pub use named_contract::UnnamedContracts;
 pub use param::BlockParam;

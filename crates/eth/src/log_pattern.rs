@@ -8,7 +8,7 @@ use wellhead_jsonrpc::raw;
 
 use crate::bloom::{Bloom, BloomBits};
 use crate::hex::{self, HexError};
-use crate::member;
+use crate::member::find_members;
 
 /// The 20 bytes of an address.
 pub type AddressBytes = [u8; 20];
@@ -54,7 +54,7 @@ pub struct LogPattern {
 impl LogPattern {
     /// Reads `address` and `topics` of a filter object (raw JSON). A `null` is an absent member.
     pub fn read(object: &[u8], bounds: LogPatternBounds) -> Result<Self, LogPatternError> {
-        let members = member::find(object, ["address", "topics"]);
+        let members = find_members(object, ["address", "topics"]);
         let [address, topics] = members.map_err(|_| LogPatternError::NotAnObject)?;
         let is_there = |value: &&[u8]| !raw::is_null(value);
         let addresses = match address.filter(is_there) {

@@ -10,25 +10,25 @@ use wellhead_jsonrpc::raw;
 
 /// The value is no object, or one that can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ambiguous;
+pub struct AmbiguousMember;
 
 /// The raw values of the named members, `None` for each that is absent.
-pub(crate) fn find<'a, const N: usize>(
+pub fn find_members<'a, const N: usize>(
     object: &'a [u8],
     names: [&str; N],
-) -> Result<[Option<&'a [u8]>; N], Ambiguous> {
+) -> Result<[Option<&'a [u8]>; N], AmbiguousMember> {
     if raw::trim(object).first() != Some(&b'{') {
-        return Err(Ambiguous);
+        return Err(AmbiguousMember);
     }
     let mut found = [None; N];
     for (key, value) in raw::members(object) {
         for (slot, name) in found.iter_mut().zip(names) {
             if key == name {
                 if slot.replace(value).is_some() {
-                    return Err(Ambiguous);
+                    return Err(AmbiguousMember);
                 }
             } else if key.eq_ignore_ascii_case(name) {
-                return Err(Ambiguous);
+                return Err(AmbiguousMember);
             }
         }
     }
@@ -41,8 +41,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[track_caller]
-    fn check(object: &str, want: Result<[Option<&str>; 2], Ambiguous>) {
-        let found = find(object.as_bytes(), ["from", "to"]);
+    fn check(object: &str, want: Result<[Option<&str>; 2], AmbiguousMember>) {
+        let found = find_members(object.as_bytes(), ["from", "to"]);
         let want = want.map(|values| values.map(|value| value.map(str::as_bytes)));
         assert_eq!(found, want, "{object}");
     }
@@ -65,23 +65,23 @@ mod tests {
 
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
-        check(r#"{"to":1,"to":2}"#, Err(Ambiguous));
-        check(r#"{"to":1,"t\u006f":1}"#, Err(Ambiguous));
-        check(r#"{"TO":1}"#, Err(Ambiguous));
-        check(r#"{"to":1,"From":1}"#, Err(Ambiguous));
+        check(r#"{"to":1,"to":2}"#, Err(AmbiguousMember));
+        check(r#"{"to":1,"t\u006f":1}"#, Err(AmbiguousMember));
+        check(r#"{"TO":1}"#, Err(AmbiguousMember));
+        check(r#"{"to":1,"From":1}"#, Err(AmbiguousMember));
     }
 
     #[test]
     fn what_is_no_object_is_refused() {
         for value in ["", "null", "[]", "[{}]", "1", "\"{}\""] {
-            check(value, Err(Ambiguous));
+            check(value, Err(AmbiguousMember));
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes: Vec<u8>) {
-            let _ = find(&bytes, ["from", "to"]);
+            let _ = find_members(&bytes, ["from", "to"]);
         }
     }
 }

@@ -12,7 +12,7 @@ use wellhead_jsonrpc::raw;
 
 use crate::hex;
 use crate::log_pattern::{AddressBytes, LogPattern, LogPatternBounds};
-use crate::member;
+use crate::member::find_members;
 use crate::method::{CostClass, Effect, MethodRow};
 use crate::param::{self, NotPositional};
 
@@ -96,7 +96,7 @@ fn called(
     extras: &[Option<&[u8]>],
 ) -> Result<Vec<AddressBytes>, UnnamedContracts> {
     let call = call.ok_or(UnnamedContracts::Unreadable)?;
-    let found = member::find(call, ["to", "authorizationList"]);
+    let found = find_members(call, ["to", "authorizationList"]);
     let found = found.map_err(|_| UnnamedContracts::Unreadable)?;
     let [to, authorizations] = found.map(param::not_null);
     if to.is_none() || authorizations.is_some() || extras.iter().any(Option::is_some) {

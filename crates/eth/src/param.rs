@@ -11,7 +11,7 @@ use wellhead_jsonrpc::raw;
 use crate::block::{BlockPoint, BlockRef, BlockTag};
 use crate::hex;
 use crate::id::{BlockHash, BlockNumber, hex_number};
-use crate::member;
+use crate::member::find_members;
 
 /// `"0x"` and 64 digits, quotes included.
 const HASH_TEXT_BYTES: usize = 68;
@@ -94,7 +94,7 @@ impl BlockParam {
     pub(crate) fn counts_nothing(self, params: Option<&[u8]>) -> bool {
         let Self::Filter { index, .. } = self else { return true };
         required(params, index).is_some_and(|object| {
-            let found = member::find(raw::trim(object), ["after", "count"]);
+            let found = find_members(raw::trim(object), ["after", "count"]);
             found.is_ok_and(|found| found.map(not_null) == [None, None])
         })
     }
@@ -121,7 +121,7 @@ fn required(params: Option<&[u8]>, index: u8) -> Option<&[u8]> {
 fn single(value: &[u8]) -> Option<BlockRef> {
     let value = raw::trim(value);
     if value.first() == Some(&b'{') {
-        let found = member::find(value, ["blockNumber", "blockHash"]).ok()?;
+        let found = find_members(value, ["blockNumber", "blockHash"]).ok()?;
         return match found.map(not_null) {
             [Some(number), None] => point(number).map(BlockRef::from),
             [None, Some(value)] => hash(value).map(BlockRef::Hash),
@@ -138,7 +138,7 @@ fn single(value: &[u8]) -> Option<BlockRef> {
 }
 
 fn member_or(object: &[u8], field: &str, default: BlockTag) -> Option<BlockRef> {
-    let [value] = member::find(raw::trim(object), [field]).ok()?;
+    let [value] = find_members(raw::trim(object), [field]).ok()?;
     not_null(value).map_or(Some(BlockRef::Tag(default)), single)
 }
 
@@ -148,7 +148,7 @@ fn filter(object: &[u8], from: BlockTag, to: BlockTag) -> Option<BlockRef> {
         Some(value) => point(value),
         None => Some(BlockPoint::Tag(default)),
     };
-    match member::find(raw::trim(object), names).ok()?.map(not_null) {
+    match find_members(raw::trim(object), names).ok()?.map(not_null) {
         [None, None, Some(value)] => hash(value).map(BlockRef::Hash),
         [first, last, None] => {
             Some(BlockRef::Range { from: end(first, from)?, to: end(last, to)? })

@@ -10,7 +10,7 @@ use wellhead_jsonrpc::raw;
 
 use crate::block::{BlockPoint, BlockRef, BlockTag};
 use crate::id::BlockNumber;
-use crate::member;
+use crate::member::find_members;
 use crate::method::{Effect, Finality, MethodRow};
 use crate::param::BlockParam;
 
@@ -82,7 +82,7 @@ impl MethodRow {
                 let number = number_of(tag)?;
                 match raw::item(written, usize::from(index)) {
                     Some(value) if raw::trim(value).first() == Some(&b'{') => {
-                        let [value] = member::find(value, ["blockNumber"]).ok()?;
+                        let [value] = find_members(value, ["blockNumber"]).ok()?;
                         cuts.replace(value?, number);
                     }
                     Some(value) => cuts.replace(value, number),
@@ -93,7 +93,7 @@ impl MethodRow {
             (BlockParam::AtField { index, field, .. }, BlockRef::Tag(tag)) => {
                 let number = number_of(tag)?;
                 let object = raw::item(written, usize::from(index))?;
-                let [value] = member::find(object, [field]).ok()?;
+                let [value] = find_members(object, [field]).ok()?;
                 cuts.replace(value?, number);
                 BlockRef::Number(number)
             }
@@ -195,7 +195,7 @@ impl Cuts<'_> {
     fn ends(&mut self, index: usize, numbers: [Option<BlockNumber>; 2]) -> Option<()> {
         let object = raw::trim(raw::item(self.text, index)?);
         let names = ["fromBlock", "toBlock"];
-        let values = member::find(object, names).ok()?;
+        let values = find_members(object, names).ok()?;
         for ((name, value), number) in names.into_iter().zip(values).zip(numbers) {
             match (number, value) {
                 (Some(number), Some(value)) => self.replace(value, number),

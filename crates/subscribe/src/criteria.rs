@@ -14,6 +14,7 @@
 
 use wellhead_eth::{
     BlockNumber, BlockTag, Bloom, LogPattern, LogPatternBounds, LogPatternError, PatternBits,
+    find_members,
 };
 use wellhead_jsonrpc::raw;
 
@@ -149,15 +150,8 @@ impl LogCriteriaError {
 
 /// The value of a member; `None` where it is absent or `null`, an error where it is there twice.
 fn member<'a>(object: &'a [u8], name: &'static str) -> Result<Option<&'a [u8]>, LogCriteriaError> {
-    let is_it = |(key, _): &(std::borrow::Cow<'_, str>, &[u8])| key.eq_ignore_ascii_case(name);
-    let mut found = raw::members(object).filter(is_it);
-    match (found.next(), found.next()) {
-        (None, _) => Ok(None),
-        (Some((key, value)), None) if key == name => {
-            Ok(Some(value).filter(|value| !raw::is_null(value)))
-        }
-        _ => Err(LogCriteriaError::Member(name)),
-    }
+    let [value] = find_members(object, [name]).map_err(|_| LogCriteriaError::Member(name))?;
+    Ok(value.filter(|value| !raw::is_null(value)))
 }
 
 fn gate(name: &'static str, value: &[u8]) -> Result<Option<BlockNumber>, LogCriteriaError> {

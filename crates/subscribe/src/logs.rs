@@ -22,6 +22,10 @@ use wellhead_jsonrpc::{raw, write};
 
 use crate::notification::Notification;
 
+/// The members of a log that are looked at.
+const MEMBERS: [&str; 6] =
+    ["address", "topics", "blockHash", "blockNumber", "transactionIndex", "logIndex"];
+
 const REMOVED_FALSE: &[u8] = br#""removed":false}"#;
 const REMOVED_TRUE: &[u8] = br#""removed":true}"#;
 /// Bytes by which a log that is taken back is shorter.
@@ -312,14 +316,18 @@ impl Reader {
         let place = self.logs.len();
         let malformed = |member| LogsError::Malformed { place, member };
         let start = self.text.len();
-        let mut members = Members::default();
+        let (mut members, mut twice) = ([None; MEMBERS.len()], None);
         Notification::write_suffix(&mut self.text, |out| {
             out.push(b'{');
             for (name, value) in raw::members(object) {
                 if name == "removed" {
                     continue;
                 }
-                members.note(&name, value);
+                if let Some(place) = MEMBERS.iter().position(|member| *member == name)
+                    && members[place].replace(value).is_some()
+                {
+                    twice = Some(MEMBERS[place]);
+                }
                 write::string(out, &name);
                 out.push(b':');
                 out.extend_from_slice(raw::trim(value));
@@ -330,9 +338,10 @@ impl Reader {
         if self.text.len() > self.bytes_max {
             return Err(LogsError::TooLarge);
         }
-        if let Some(member) = members.twice {
+        if let Some(member) = twice {
             return Err(malformed(member));
         }
+        let [address, topics, block_hash, block_number, transaction, index] = members;
         let text = |value: Option<&'_ [u8]>, member| {
             let text = value.and_then(raw::string);
             text.map(std::borrow::Cow::into_owned).ok_or_else(|| malformed(member))
@@ -340,56 +349,27 @@ impl Reader {
         let number = |value: Option<&[u8]>, member| {
             value.and_then(raw::quantity).ok_or_else(|| malformed(member))
         };
-        let hash = text(members.block_hash, "blockHash")?.parse::<BlockHash>();
+        let hash = text(block_hash, "blockHash")?.parse::<BlockHash>();
         let hash = hash.map_err(|_| malformed("blockHash"))?;
-        let height = number(members.block_number, "blockNumber")?;
+        let height = number(block_number, "blockNumber")?;
         if hash != self.block.hash || height != self.block.number.0 {
             return Err(LogsError::OtherBlock { place });
         }
-        let index = number(members.index, "logIndex")?;
-        let at = (number(members.transaction, "transactionIndex")?, index);
+        let index = number(index, "logIndex")?;
+        let at = (number(transaction, "transactionIndex")?, index);
         if self.last.replace(at).is_some_and(|last| at <= last) {
             return Err(LogsError::Order { place });
         }
-        let address = hex::decode_array(&text(members.address, "address")?);
+        let address = hex::decode_array(&text(address, "address")?);
         let address = address.map_err(|_| malformed("address"))?;
         let (topics, topics_len) =
-            members.topics.and_then(read_topics).ok_or_else(|| malformed("topics"))?;
+            topics.and_then(read_topics).ok_or_else(|| malformed("topics"))?;
         let end = self.text.len();
         let (start, end) = (start as u32, end as u32);
         let log = BlockLog { address, topics, topics_len, start, end };
         log.add_to(&mut self.bloom);
         self.logs.push(log);
         Ok(())
-    }
-}
-
-/// The members of a log that are looked at.
-#[derive(Default)]
-struct Members<'a> {
-    address: Option<&'a [u8]>,
-    topics: Option<&'a [u8]>,
-    block_hash: Option<&'a [u8]>,
-    block_number: Option<&'a [u8]>,
-    transaction: Option<&'a [u8]>,
-    index: Option<&'a [u8]>,
-    twice: Option<&'static str>,
-}
-
-impl<'a> Members<'a> {
-    fn note(&mut self, name: &str, value: &'a [u8]) {
-        let (slot, name) = match name {
-            "address" => (&mut self.address, "address"),
-            "topics" => (&mut self.topics, "topics"),
-            "blockHash" => (&mut self.block_hash, "blockHash"),
-            "blockNumber" => (&mut self.block_number, "blockNumber"),
-            "transactionIndex" => (&mut self.transaction, "transactionIndex"),
-            "logIndex" => (&mut self.index, "logIndex"),
-            _ => return,
-        };
-        if slot.replace(value).is_some() {
-            self.twice = Some(name);
-        }
     }
 }
 
