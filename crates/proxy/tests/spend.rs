@@ -352,7 +352,7 @@ impl Market {
             let subscribed = message.into_subscribed();
             assert_eq!(subscribed.len(), 1, "{:?}", answer.body);
             subscriber.activate(&subscribed);
-            ids.extend(subscribed.iter().map(|id| id.as_str().to_owned()));
+            ids.extend(subscribed.iter().map(ToString::to_string));
         }
         let heard = Arc::<Heard>::default();
         let listens = tokio::spawn(listen(subscriber, ids.swap_remove(0), Arc::clone(&heard)));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_eth::NumberedBlock;
 
-use crate::filter_id::VirtualFilterId;
+use crate::id::VirtualFilterId;
 use crate::poll::{FilterBounds, FilterPoll, FilterPosition, VirtualFilterKind};
 use crate::saved_filter::SavedFilter;
 use crate::shared_mark::{FilterStamp, SharedMark, StoreOutcome};

@@ -15,7 +15,7 @@
 //! - `receipts`: the receipts of one block, in the same way
 //! - `mined`: the transactions of one block, in the same way
 //! - `groups`: equal filters once, and which of them a log matches
-//! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told; `filter_id`
+//! - `filters`, `poll`: `eth_newFilter` and its kin: what changed since the last poll, by the blocks told; `id`
 //!   names them, `saved_filter` writes them down, `shared_mark` compares a copy with what replicas share
 //! - `pending`, `pending_criteria`: transactions of pools, each once, and which of them are told
 //! - `filter_object`: what the filters of receipts and transactions have in common
@@ -27,11 +27,11 @@
 //! the time, and holds the sockets.
 
 mod criteria;
-mod filter_id;
 mod filter_object;
 mod filters;
 mod groups;
 mod header;
+mod id;
 mod journal;
 mod logs;
 mod mined;
@@ -49,18 +49,17 @@ mod syncing;
 mod walk;
 
 pub use criteria::{LogCriteria, LogCriteriaBits, LogCriteriaError};
-pub use filter_id::VirtualFilterId;
 pub use filter_object::FilterObjectError;
 pub use filters::{CompletePoll, FilterRefusal, FinishError, OpenPoll, VirtualFilters};
 pub use groups::{BlockMatches, FilterGroups, GroupId};
 pub use header::{Header, HeaderError};
+pub use id::{SubscriptionId, VirtualFilterId};
 pub use journal::{
-    AddedBlock, ChainEvent, ChainJournal, LogsState, PartState, Publication,
-    Unlinked,
+    AddedBlock, ChainEvent, ChainJournal, LogsState, PartState, Publication, Unlinked,
 };
 pub use logs::{BlockLog, BlockLogs, LogsError, LogsReply, LogsScope};
 pub use mined::{BlockTransactions, MinedCriteria, TransactionsError};
-pub use notification::{Notification, SubscriptionId};
+pub use notification::Notification;
 pub use pending::{PendingEvent, PendingJournal};
 pub use pending_criteria::PendingCriteria;
 pub use poll::{FilterBounds, FilterPoll, FilterQuery, FilterStep, VirtualFilterKind};

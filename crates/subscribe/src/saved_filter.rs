@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wellhead_eth::{BlockNumber, NumberedBlock};
 use wellhead_jsonrpc::raw;
 
-use crate::filter_id::VirtualFilterId;
+use crate::id::VirtualFilterId;
 use crate::poll::{FilterPosition, FilterQuery, ToldBlock, VirtualFilterKind};
 
 /// Flags of a block: see [`ToldBlock`].

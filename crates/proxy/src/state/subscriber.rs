@@ -230,7 +230,7 @@ impl Subscriber {
             state.position = Some(self.chain.subscriptions.enter());
         }
         self.chain.subscriptions.counts.open(kind.name());
-        let text = Bytes::copy_from_slice(id.as_str().as_bytes());
+        let text = Bytes::copy_from_slice(id.to_string().as_bytes());
         if state.subscriptions.is_empty() {
             // Most connections have one, and a vector begins with room for four.
             state.subscriptions.reserve_exact(1);
@@ -258,7 +258,7 @@ impl Subscriber {
             streams.place = Some(self.hubs.streams.enter(&self.chain.streams.published));
         }
         self.chain.subscriptions.counts.open(ticket.kind());
-        let text = Bytes::copy_from_slice(id.as_str().as_bytes());
+        let text = Bytes::copy_from_slice(id.to_string().as_bytes());
         streams.all.push(StreamSubscription { id, text, ticket, is_active: false });
         true
     }
