@@ -59,6 +59,7 @@ pub use rule::{CALL_ID, ErrorSubject, Recorded, RuleScope, RuleSet, RuleStage, V
 pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
 pub use set::{SharedUpstreamSet, Slot, UPSTREAMS_MAX, UpstreamSet};
 pub use sharing::UpstreamSharing;
+pub use stamp::{Stamp, StampCell};
 pub use upstream::{Change, Condition, Standing, Upstream, UpstreamProblem};
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
 pub use wellhead_limit::Pages;

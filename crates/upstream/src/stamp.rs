@@ -1,6 +1,7 @@
-//! Moments of an upstream's life, in a form that threads can share.
+//! Moments in a form that threads can share.
 //!
-//! A moment is kept in an atomic, so it is a number: whole milliseconds since the upstream was made.
+//! A moment is kept in an atomic, so it is a number: whole milliseconds since the upstream was made, or whatever else
+//! it is a moment of.
 //! [`Stamp`] keeps that number apart from other numbers. It is never zero, which is how a
 //! [`StampCell`] stores that there is none.
 
@@ -8,13 +9,13 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A moment: milliseconds since the upstream was made, and one, so that it is never zero.
+/// A moment: milliseconds since its owner was made, and one, so that it is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stamp(NonZeroU64);
+pub struct Stamp(NonZeroU64);
 
 impl Stamp {
-    /// The moment `since_start` after the upstream was made.
-    pub(crate) fn at(since_start: Duration) -> Self {
+    /// The moment `since_start` after its owner was made.
+    pub fn at(since_start: Duration) -> Self {
         Self(NonZeroU64::MIN.saturating_add(whole_ms(since_start)))
     }
 
@@ -54,15 +55,22 @@ pub(crate) struct ExchangeSpan {
 
 /// A stamp that threads share, or none. Says nothing of the order of other writes.
 #[derive(Debug, Default)]
-pub(crate) struct StampCell(AtomicU64);
+pub struct StampCell(AtomicU64);
 
 impl StampCell {
-    pub(crate) fn get(&self) -> Option<Stamp> {
+    /// The stamp, if there is one.
+    pub fn get(&self) -> Option<Stamp> {
         Stamp::from_ms(self.0.load(Relaxed))
     }
 
-    pub(crate) fn set(&self, stamp: Stamp) {
+    /// Stores `stamp`.
+    pub fn set(&self, stamp: Stamp) {
         self.0.store(stamp.ms(), Relaxed);
+    }
+
+    /// Whether the stamp is at most `time` ago.
+    pub fn is_within(&self, time: Duration, now: Stamp) -> bool {
+        self.get().is_some_and(|stamp| now <= stamp.after(time))
     }
 
     pub(crate) fn clear(&self) {

@@ -1,7 +1,7 @@
 //! What the request path and the loops of one chain tell each other.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_eth::{BlockHash, ChainId};
-use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
+use wellhead_upstream::{SharedUpstreamSet, Slot, Stamp, StampCell, UpstreamSet};
 
 use crate::headers::ToldHeaders;
 use crate::peers::{BEAT, ChainDemand, ChainPeers, ChainWord};
@@ -25,20 +25,17 @@ const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// For this long after the last call that could be sent by block hash, wellhead tests which
 /// upstreams honour hashes.
 const BLOCK_HASHES_FOR: Duration = Duration::from_secs(600);
-/// `note_call` writes at most this often: the request path should not share a hot cache line.
-const NOTE_EVERY_MS: u64 = 250;
+/// A need that was noted is not noted again for so long: the request path should not share a hot cache line.
+const NOTED_FOR: Duration = Duration::from_millis(249);
 
 /// The shared signs of life of one chain.
 #[derive(Debug)]
 pub struct Pulse {
     epoch: Instant,
     chain_id: OnceLock<ChainId>,
-    /// Milliseconds of the epoch plus one; zero: never.
-    last_call_ms: AtomicU64,
     /// Something subscribes to the chain now.
     is_subscribed: AtomicBool,
-    /// When something last did; as `last_call_ms`.
-    last_subscribed_ms: AtomicU64,
+    demand: DemandTimes,
     /// Which upstreams may have a feed open.
     pub(crate) seats: FeedSeats,
     pub(crate) relays: Arc<Relays>,
@@ -46,62 +43,57 @@ pub struct Pulse {
     woken: Notify,
     verified: Notify,
     head: Notify,
-    /// When the final block was last needed; as `last_call_ms`.
-    last_finality_ms: AtomicU64,
-    /// When a client last called at a safe or final block; as `last_call_ms`.
-    last_tag_ms: AtomicU64,
     wants_origin: AtomicBool,
-    /// When a call last could be asked by the hash of its block; as `last_call_ms`.
-    last_block_hash_ms: AtomicU64,
     /// Those that answer for the block that a hash names, or not at all.
     honouring: SharedUpstreamSet,
     /// By slot, the hash of the first block after the genesis.
     origins: Mutex<BTreeMap<u8, BlockHash>>,
     /// The other replicas, where there may be some.
     peers: OnceLock<Arc<ChainPeers>>,
-    /// When clients of other replicas did what the fields above say of those of this one.
-    elsewhere: DemandElsewhere,
 }
 
-/// When other replicas last told what their clients need; each as `last_call_ms`.
+/// When clients last needed each thing of the chain; see [`ChainDemand`].
 #[derive(Debug, Default)]
-struct DemandElsewhere {
-    called_ms: AtomicU64,
-    subscribed_ms: AtomicU64,
-    tags_ms: AtomicU64,
-    finality_ms: AtomicU64,
-    block_hashes_ms: AtomicU64,
+struct DemandTimes {
+    called: NeedTimes,
+    subscribed: NeedTimes,
+    tags: NeedTimes,
+    finality: NeedTimes,
+    block_hashes: NeedTimes,
+}
+
+/// When clients of this replica last needed something, and when another replica last told that its clients do.
+#[derive(Debug, Default)]
+struct NeedTimes {
+    here: StampCell,
+    elsewhere: StampCell,
+}
+
+impl NeedTimes {
+    fn was_within(&self, time: Duration, now: Stamp) -> bool {
+        self.here.is_within(time, now) || self.elsewhere.is_within(time, now)
+    }
 }
 
 impl Pulse {
     /// A chain without any calls yet. `chain_id` is the setting, if given; otherwise the first
     /// upstream to answer decides.
     pub fn new(chain_id: Option<ChainId>, now: Instant) -> Self {
-        let known = OnceLock::new();
-        if let Some(id) = chain_id {
-            // Just made, so it is empty.
-            let _ = known.set(id);
-        }
         Self {
             epoch: now,
-            chain_id: known,
-            last_call_ms: AtomicU64::new(0),
+            chain_id: chain_id.map_or_else(OnceLock::new, OnceLock::from),
             is_subscribed: AtomicBool::new(false),
-            last_subscribed_ms: AtomicU64::new(0),
+            demand: DemandTimes::default(),
             seats: FeedSeats::default(),
             relays: Arc::default(),
             headers: ToldHeaders::default(),
             woken: Notify::new(),
             verified: Notify::new(),
             head: Notify::new(),
-            last_finality_ms: AtomicU64::new(0),
-            last_tag_ms: AtomicU64::new(0),
             wants_origin: AtomicBool::new(false),
-            last_block_hash_ms: AtomicU64::new(0),
             honouring: SharedUpstreamSet::default(),
             origins: Mutex::default(),
             peers: OnceLock::new(),
-            elsewhere: DemandElsewhere::default(),
         }
     }
 
@@ -115,9 +107,8 @@ impl Pulse {
         *self.chain_id.get_or_init(|| reported)
     }
 
-    fn ms(&self, now: Instant) -> u64 {
-        let ms = now.saturating_duration_since(self.epoch).as_millis();
-        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    fn stamp(&self, now: Instant) -> Stamp {
+        Stamp::at(now.saturating_duration_since(self.epoch))
     }
 
     /// Keeps what an upstream told of a block (raw JSON), while something subscribes. To be called before
@@ -140,13 +131,18 @@ impl Pulse {
 
     /// Notes that a client asked; wakes the loops when the chain was idle.
     pub fn note_call(&self, now: Instant) {
-        let (now_ms, last) = (self.ms(now), self.last_call_ms.load(Ordering::Relaxed));
-        if last != 0 && now_ms < last + NOTE_EVERY_MS {
+        self.note(&self.demand.called, Self::is_busy, now);
+    }
+
+    /// Notes a need; wakes the loops when nothing followed the chain for it.
+    fn note(&self, need: &NeedTimes, is_followed: fn(&Self, Instant) -> bool, now: Instant) {
+        let stamp = self.stamp(now);
+        if need.here.is_within(NOTED_FOR, stamp) {
             return;
         }
-        let was_busy = self.is_busy(now);
-        self.last_call_ms.store(now_ms, Ordering::Relaxed);
-        if !was_busy {
+        let was_followed = is_followed(self, now);
+        need.here.set(stamp);
+        if !was_followed {
             self.woken.notify_waiters();
             self.tell_demand(now);
         }
@@ -156,7 +152,7 @@ impl Pulse {
     pub fn note_subscribed(&self, is_subscribed: bool, now: Instant) {
         let was_busy = self.is_busy(now);
         if self.is_subscribed.swap(is_subscribed, Ordering::Relaxed) && !is_subscribed {
-            self.last_subscribed_ms.store(self.ms(now), Ordering::Relaxed);
+            self.demand.subscribed.here.set(self.stamp(now));
         }
         if is_subscribed && !was_busy {
             self.woken.notify_waiters();
@@ -166,35 +162,25 @@ impl Pulse {
 
     /// Whether clients asked lately, or something subscribes or did lately.
     pub fn is_busy(&self, now: Instant) -> bool {
-        self.wants_heads(now)
-            || self.is_recent(&self.last_subscribed_ms, BUSY_FOR, now)
-            || self.is_recent(&self.elsewhere.subscribed_ms, BUSY_FOR, now)
+        self.wants_heads(now) || self.demand.subscribed.was_within(BUSY_FOR, self.stamp(now))
     }
 
     /// Whether clients of this replica asked lately, or subscribe.
     pub(crate) fn is_busy_here(&self, now: Instant) -> bool {
         self.is_subscribed.load(Ordering::Relaxed)
-            || self.is_recent(&self.last_call_ms, BUSY_FOR, now)
+            || self.demand.called.here.is_within(BUSY_FOR, self.stamp(now))
     }
 
     /// Whether clients asked lately, or something subscribes: a feed lingers from the end of this.
     pub(crate) fn wants_heads(&self, now: Instant) -> bool {
         self.is_subscribed.load(Ordering::Relaxed)
             || self.is_called(now)
-            || self.is_recent(&self.elsewhere.subscribed_ms, BEAT * 3, now)
+            || self.demand.subscribed.elsewhere.is_within(BEAT * 3, self.stamp(now))
     }
 
     /// Whether clients asked lately.
     pub(crate) fn is_called(&self, now: Instant) -> bool {
-        self.is_recent(&self.last_call_ms, BUSY_FOR, now)
-            || self.is_recent(&self.elsewhere.called_ms, BUSY_FOR, now)
-    }
-
-    fn is_recent(&self, noted_ms: &AtomicU64, within: Duration, now: Instant) -> bool {
-        match noted_ms.load(Ordering::Relaxed) {
-            0 => false,
-            last => self.ms(now) <= last + within.as_millis() as u64,
-        }
+        self.demand.called.was_within(BUSY_FOR, self.stamp(now))
     }
 
     /// From now on other replicas follow this chain, too. To be called before a loop begins; the first call holds.
@@ -210,13 +196,13 @@ impl Pulse {
     /// Tells the other replicas what clients of this one need of the chain, if anything: to be called each
     /// [`BEAT`].
     pub fn tell_demand(&self, now: Instant) {
-        let Some(peers) = self.peers() else { return };
+        let (Some(peers), stamp) = (self.peers(), self.stamp(now)) else { return };
         let demand = ChainDemand {
-            called: self.is_recent(&self.last_call_ms, BEAT, now),
+            called: self.demand.called.here.is_within(BEAT, stamp),
             subscribed: self.is_subscribed.load(Ordering::Relaxed),
-            tags: self.is_recent(&self.last_tag_ms, BEAT, now),
-            finality: self.is_recent(&self.last_finality_ms, BEAT, now),
-            block_hashes: self.is_recent(&self.last_block_hash_ms, BEAT, now),
+            tags: self.demand.tags.here.is_within(BEAT, stamp),
+            finality: self.demand.finality.here.is_within(BEAT, stamp),
+            block_hashes: self.demand.block_hashes.here.is_within(BEAT, stamp),
         };
         if demand != ChainDemand::default() {
             peers.tell(ChainWord::Demand(demand));
@@ -226,16 +212,15 @@ impl Pulse {
     /// Takes in what clients of another replica need; wakes the loops when the chain was idle.
     pub fn hear_demand(&self, demand: ChainDemand, now: Instant) {
         let was_followed = self.is_busy(now) && (self.follows_tags(now) || !demand.tags);
-        let elsewhere = &self.elsewhere;
-        for (is_needed, noted_ms) in [
-            (demand.called, &elsewhere.called_ms),
-            (demand.subscribed, &elsewhere.subscribed_ms),
-            (demand.tags, &elsewhere.tags_ms),
-            (demand.finality, &elsewhere.finality_ms),
-            (demand.block_hashes, &elsewhere.block_hashes_ms),
+        for (is_needed, need) in [
+            (demand.called, &self.demand.called),
+            (demand.subscribed, &self.demand.subscribed),
+            (demand.tags, &self.demand.tags),
+            (demand.finality, &self.demand.finality),
+            (demand.block_hashes, &self.demand.block_hashes),
         ] {
             if is_needed {
-                noted_ms.store(self.ms(now), Ordering::Relaxed);
+                need.elsewhere.set(self.stamp(now));
             }
         }
         if !was_followed && self.is_busy(now) {
@@ -253,51 +238,33 @@ impl Pulse {
     /// lately, as what is known may be old.
     pub fn note_tag(&self, now: Instant) {
         self.want_finality(now);
-        let (now_ms, last) = (self.ms(now), self.last_tag_ms.load(Ordering::Relaxed));
-        if last != 0 && now_ms < last + NOTE_EVERY_MS {
-            return;
-        }
-        let is_news = !self.follows_tags(now);
-        self.last_tag_ms.store(now_ms, Ordering::Relaxed);
-        if is_news {
-            self.woken.notify_waiters();
-            self.tell_demand(now);
-        }
+        self.note(&self.demand.tags, Self::follows_tags, now);
     }
 
     /// Whether a client asked for a safe or final block lately (`TAGS_FOR`).
     pub(crate) fn follows_tags(&self, now: Instant) -> bool {
-        self.is_recent(&self.last_tag_ms, TAGS_FOR, now)
-            || self.is_recent(&self.elsewhere.tags_ms, TAGS_FOR, now)
+        self.demand.tags.was_within(TAGS_FOR, self.stamp(now))
     }
 
     /// Records that the final block is needed: upstreams are polled for it only then.
     pub fn want_finality(&self, now: Instant) {
-        let (now_ms, last) = (self.ms(now), self.last_finality_ms.load(Ordering::Relaxed));
-        if last == 0 || now_ms >= last + NOTE_EVERY_MS {
-            self.last_finality_ms.store(now_ms, Ordering::Relaxed);
-        }
+        self.note(&self.demand.finality, |_, _| true, now);
     }
 
     /// Whether it was needed recently.
     pub fn wants_finality(&self, now: Instant) -> bool {
-        self.is_recent(&self.last_finality_ms, FINALITY_FOR, now)
-            || self.is_recent(&self.elsewhere.finality_ms, FINALITY_FOR, now)
+        self.demand.finality.was_within(FINALITY_FOR, self.stamp(now))
     }
 
     /// Notes that a call could be asked by the hash of its block: only then is it found out which
     /// upstreams honour one.
     pub fn want_block_hashes(&self, now: Instant) {
-        let (now_ms, last) = (self.ms(now), self.last_block_hash_ms.load(Ordering::Relaxed));
-        if last == 0 || now_ms >= last + NOTE_EVERY_MS {
-            self.last_block_hash_ms.store(now_ms, Ordering::Relaxed);
-        }
+        self.note(&self.demand.block_hashes, |_, _| true, now);
     }
 
     /// Whether there was such a call lately.
     pub(crate) fn wants_block_hashes(&self, now: Instant) -> bool {
-        self.is_recent(&self.last_block_hash_ms, BLOCK_HASHES_FOR, now)
-            || self.is_recent(&self.elsewhere.block_hashes_ms, BLOCK_HASHES_FOR, now)
+        self.demand.block_hashes.was_within(BLOCK_HASHES_FOR, self.stamp(now))
     }
 
     /// Notes whether an upstream honours the hash of a block; true when that is news.
