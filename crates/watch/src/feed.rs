@@ -3,6 +3,7 @@
 //! A feed is believed only after it said which chain it is on, each time it is
 //! opened: behind a balanced URL the next connection may end elsewhere.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -42,13 +43,29 @@ const UNREADABLE_WITHIN: Duration = Duration::from_secs(60);
 /// later).
 const LIMIT_CODES: [u16; 2] = [1008, 1013];
 
+/// The first pause before a feed is opened again; doubles.
+const FEED_PAUSE: Duration = Duration::from_secs(1);
+/// And its bound. Polling goes on, so nothing depends on the feed.
+const FEED_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// The least pause after a peer said that a limit of connections or subscriptions is reached.
+const FEED_PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// Pauses are longer by up to this part: many that lost their feeds at one moment, as when a gateway
+/// restarts, must not come back at one moment.
+const FEED_PAUSE_JITTER: u32 = 4;
+
 /// How listening ended.
 #[derive(Debug)]
 pub(crate) enum FeedEnd {
     /// It is on another chain; the upstream was marked.
     WrongChain,
     /// It could not be opened, or it closed, or went silent.
-    Broke { heads_seen: u64, why: FeedFailure },
+    Broke(FeedFailure),
+}
+
+impl From<FeedFailure> for FeedEnd {
+    fn from(why: FeedFailure) -> Self {
+        Self::Broke(why)
+    }
 }
 
 /// Why a feed is of no more use.
@@ -97,39 +114,57 @@ impl FeedFailure {
     }
 }
 
-/// Opens a feed and observes heads until it ends.
-pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> FeedEnd {
-    let (asker, heads) = (&watcher.asker, &*watcher.heads);
-    let broke = |heads_seen, why: FeedFailure| {
-        let detail = asker.upstream.hidden(why.detail);
-        FeedEnd::Broke { heads_seen, why: FeedFailure { detail, ..why } }
-    };
-    let (mut feed, chain_id) = match open(connector, asker, NEW_HEADS).await {
-        Ok(opened) => opened,
-        Err(why) => return broke(0, why),
-    };
-    if !agrees(chain_id, asker, heads) {
-        return FeedEnd::WrongChain;
+/// The pauses before a feed is opened again.
+#[derive(Debug)]
+pub(crate) struct FeedPauses(Duration);
+
+impl Default for FeedPauses {
+    fn default() -> Self {
+        Self(FEED_PAUSE)
     }
+}
+
+impl FeedPauses {
+    /// Begins anew, as a feed told what it was opened for, or is no longer wanted.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The pause after a feed that was opened at `began` and ended by itself.
+    pub(crate) fn next(&mut self, why: &FeedFailure, began: Instant) -> Duration {
+        if why.is_limit {
+            self.0 = self.0.max(FEED_PAUSE_LIMIT);
+        }
+        let pause = self.0;
+        self.0 = (pause * 2).min(FEED_PAUSE_MAX);
+        let chance = chance(now().saturating_duration_since(began));
+        pause + (pause / FEED_PAUSE_JITTER).mul_f64(chance)
+    }
+}
+
+/// A number from 0 to 1 by chance: the digits below a millisecond of a time that the network took.
+/// Zero where time passes in whole milliseconds, as in tests.
+fn chance(took: Duration) -> f64 {
+    f64::from(took.subsec_nanos() % 1_000_000) / 1e6
+}
+
+/// Opens a feed and observes heads until it ends.
+pub(crate) async fn listen(
+    connector: &dyn FeedConnector,
+    watcher: &Watcher,
+    pauses: &mut FeedPauses,
+) -> Result<Infallible, FeedEnd> {
+    let (asker, heads) = (&watcher.asker, &*watcher.heads);
+    let mut feed = open(connector, asker, heads, NEW_HEADS).await?;
     let _open = asker.counts.feed_opened();
     let mut heard = FeedListener::new();
-    let mut heads_seen = 0;
     loop {
-        let message = match heard.next(&mut *feed, asker, Some(heads)).await {
-            Ok(message) => message,
-            Err(why) => return broke(heads_seen, why),
-        };
-        if is_reply(&message) {
-            // It was paid for when it was asked for.
-            continue;
-        }
-        // It was pushed, so it is on the bill, whatever it says.
-        let paid = asker.pay_for_push(message.len());
-        let header = raw::field(&message, "params").and_then(|it| raw::field(it, "result"));
-        if let Some(header) = header
+        let message = heard.next_push(&mut *feed, asker, Some(heads)).await?;
+        if let Some(header) = pushed_result(&message)
             && let Some(seen) = Observation::of_block(header)
         {
-            (heads_seen, heard.head_at) = (heads_seen + 1, heard.message_at);
+            heard.head_at = heard.message_at;
+            pauses.reset();
             watcher.push_bytes.store(message.len(), Ordering::Relaxed);
             watcher.feed_is_live.store(true, Ordering::Relaxed);
             watcher.pulse().note_header(seen.hash, &message.slice_ref(header));
@@ -137,13 +172,15 @@ pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> 
             heads.observe_bloom(&seen, Bloom::of_block(header).as_ref());
             word::take(heads, asker, seen, Source::Word);
             heads.set_idle(asker.upstream.slot(), false, now());
-        } else if raw::field(&message, "method").is_none() && heard.note_unreadable() {
-            return broke(heads_seen, "the feed sent messages that cannot be read".into());
-        }
-        if let Err(detail) = paid {
-            return broke(heads_seen, detail.into());
+        } else if raw::field(&message, "method").is_none() {
+            heard.note_unreadable()?;
         }
     }
+}
+
+/// The result (raw JSON) that a message tells a subscription.
+pub(crate) fn pushed_result(message: &[u8]) -> Option<&[u8]> {
+    raw::field(message, "params").and_then(|it| raw::field(it, "result"))
 }
 
 /// When an open feed told something.
@@ -153,17 +190,40 @@ pub(crate) struct FeedListener {
     message_at: Instant,
     /// Lately, the oldest first.
     unreadable: Vec<Instant>,
+    /// Why the last message that was pushed could not be paid for.
+    unpaid: Option<String>,
 }
 
 impl FeedListener {
     /// Of a feed that was opened just now.
     pub(crate) fn new() -> Self {
-        Self { head_at: now(), message_at: now(), unreadable: Vec::new() }
+        Self { head_at: now(), message_at: now(), unreadable: Vec::new(), unpaid: None }
+    }
+
+    /// The next message that was pushed. It is on the bill, whatever it says: once one cannot be paid for, there is
+    /// no next one.
+    pub(crate) async fn next_push(
+        &mut self,
+        feed: &mut dyn Feed,
+        asker: &Asker,
+        heads: Option<&Heads>,
+    ) -> Result<Bytes, FeedFailure> {
+        if let Some(detail) = self.unpaid.take() {
+            return Err(detail.into());
+        }
+        loop {
+            let message = self.next(feed, asker, heads).await?;
+            // A reply was paid for when it was asked for.
+            if !is_reply(&message) {
+                self.unpaid = asker.pay_for_push(message.len()).err();
+                return Ok(message);
+            }
+        }
     }
 
     /// The next message. Asks for one when there was none for a while. A feed of `heads` fails if it tells
     /// none for longer than blocks take to come.
-    pub(crate) async fn next(
+    async fn next(
         &mut self,
         feed: &mut dyn Feed,
         asker: &Asker,
@@ -196,26 +256,26 @@ impl FeedListener {
         }
     }
 
-    /// Notes that the last message cannot be read; true when there were too many.
-    pub(crate) fn note_unreadable(&mut self) -> bool {
+    /// Notes that the last message cannot be read; an error when there were too many.
+    pub(crate) fn note_unreadable(&mut self) -> Result<(), FeedFailure> {
         let now = self.message_at;
         self.unreadable.retain(|at| now.saturating_duration_since(*at) < UNREADABLE_WITHIN);
         self.unreadable.push(now);
-        self.unreadable.len() >= UNREADABLE_MAX
+        match self.unreadable.len() < UNREADABLE_MAX {
+            true => Ok(()),
+            false => Err("the feed sent messages that cannot be read".into()),
+        }
     }
 }
 
 /// Opens a feed only to see whether it is on the right chain by now. One that cannot
 /// be opened does not speak against its upstream.
 pub(crate) async fn verify(connector: &dyn FeedConnector, asker: &Asker, heads: &Heads) -> bool {
-    match open(connector, asker, NEW_HEADS).await {
-        Ok((_feed, chain_id)) => agrees(chain_id, asker, heads),
-        Err(_why) => true,
-    }
+    !matches!(open(connector, asker, heads, NEW_HEADS).await, Err(FeedEnd::WrongChain))
 }
 
 /// Whether the feed is on the chain; if not, takes its upstream out of use.
-pub(crate) fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
+fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
     let (upstream, expected) = (&asker.upstream, asker.pulse.agree_chain_id(chain_id));
     if chain_id == expected {
         return true;
@@ -232,15 +292,17 @@ pub(crate) fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
     false
 }
 
-/// Connects, asks for the chain id and subscribes with these parameters, in bounded time.
+/// Connects, subscribes with these parameters and checks the chain id, in bounded time.
 pub(crate) async fn open(
     connector: &dyn FeedConnector,
     asker: &Asker,
+    heads: &Heads,
     subscription: &str,
-) -> Result<(Box<dyn Feed>, ChainId), FeedFailure> {
-    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asker, subscription))
-        .await
-        .unwrap_or_else(|_elapsed| Err("the feed did not open in time".into()))
+) -> Result<Box<dyn Feed>, FeedEnd> {
+    let connected = tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asker, subscription));
+    let late = |_elapsed| Err("the feed did not open in time".into());
+    let (feed, chain_id) = connected.await.unwrap_or_else(late)?;
+    agrees(chain_id, asker, heads).then_some(feed).ok_or(FeedEnd::WrongChain)
 }
 
 async fn connect(
@@ -283,7 +345,7 @@ async fn connect(
 /// A call that wellhead makes over a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnCall {
-    ChainId,
+    ChainId = 1,
     Subscribe,
     KeepAlive,
 }
@@ -297,15 +359,7 @@ impl OwnCall {
         }
     }
 
-    fn id(self) -> u8 {
-        match self {
-            Self::ChainId => 1,
-            Self::Subscribe => 2,
-            Self::KeepAlive => 3,
-        }
-    }
-
-    /// The call that was answered under this id. Some nodes write a number as a string, which
+    /// The call that was answered under this id, its number. Some nodes write a number as a string, which
     /// must not cost the feed.
     fn of_id(id: &[u8]) -> Option<Self> {
         match id {
@@ -325,13 +379,13 @@ async fn call(
     params: &str,
 ) -> Result<(), FeedFailure> {
     asker.pay_on_feed(MethodTable::standard().row(call.method()))?;
-    let (id, method) = (call.id(), call.method());
+    let (id, method) = (call as u8, call.method());
     let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
     feed.send(text.into()).await.map_err(|error| error.to_string().into())
 }
 
 /// Whether a message answers a call, rather than being pushed.
-pub(crate) fn is_reply(message: &[u8]) -> bool {
+fn is_reply(message: &[u8]) -> bool {
     raw::field(message, "method").is_none()
         && raw::field(message, "id").is_some_and(|id| OwnCall::of_id(id).is_some())
 }

@@ -2,25 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use wellhead_transport::feed::FeedConnector;
 
 use crate::ask::{CallReason, now};
 use crate::checks::{CheckKind, FeedUse};
-use crate::feed::{FeedEnd, FeedFailure, listen};
+use crate::feed::{FeedEnd, FeedPauses, listen};
 use crate::identify::{Verified, WRONG_CHAIN_PAUSE};
 use crate::watcher::Watcher;
-
-/// The first pause before a feed is opened again; doubles.
-const FEED_PAUSE: Duration = Duration::from_secs(1);
-/// And its bound. Polling goes on, so nothing depends on the feed.
-const FEED_PAUSE_MAX: Duration = Duration::from_secs(300);
-/// The least pause after a peer said that a limit of connections or subscriptions is reached.
-const FEED_PAUSE_LIMIT: Duration = Duration::from_secs(60);
-/// Pauses are longer by up to this part: many that lost their feeds at one moment, as when a gateway
-/// restarts, must not come back at one moment.
-const FEED_PAUSE_JITTER: u32 = 4;
 
 impl Watcher {
     /// Follows for ever.
@@ -90,14 +79,14 @@ impl Watcher {
             let end = tokio::select! {
                 // In this order, so that a simulated world has no chance but its own.
                 biased;
-                end = listen(connector, self) => Some(end),
+                end = listen(connector, self, &mut pauses) => Some(end),
                 () = self.until_the_feed_is_idle() => None,
             };
             self.feed_is_live.store(false, Ordering::Relaxed);
-            let Some(end) = end else {
+            let Some(Err(end)) = end else {
                 let id = &self.upstream().identity().id;
                 tracing::debug!(upstream = %id, "feed closed: nothing needs it, or others are cheaper");
-                pauses = FeedPauses::default();
+                pauses.reset();
                 continue;
             };
             match end {
@@ -105,46 +94,15 @@ impl Watcher {
                     self.feed_was_wrong.store(true, Ordering::Relaxed);
                     return;
                 }
-                FeedEnd::Broke { heads_seen, why } => {
-                    let (id, detail) = (&self.upstream().identity().id, &why.detail);
+                FeedEnd::Broke(why) => {
+                    let id = &self.upstream().identity().id;
+                    let detail = self.upstream().hidden(why.detail.clone());
                     tracing::debug!(upstream = %id, %detail, "feed ended; polling until it is back");
                     // Its seat goes to the next one meanwhile.
                     self.pulse().seats.note_failure(self.upstream().slot(), now());
-                    tokio::time::sleep(pauses.next(heads_seen > 0, &why, began)).await;
+                    tokio::time::sleep(pauses.next(&why, began)).await;
                 }
             }
         }
     }
-}
-
-/// The pauses before a feed is opened again.
-#[derive(Debug)]
-pub(crate) struct FeedPauses(Duration);
-
-impl Default for FeedPauses {
-    fn default() -> Self {
-        Self(FEED_PAUSE)
-    }
-}
-
-impl FeedPauses {
-    /// The pause after a feed that was opened at `began` and ended by itself.
-    pub(crate) fn next(&mut self, has_told: bool, why: &FeedFailure, began: Instant) -> Duration {
-        if has_told {
-            self.0 = FEED_PAUSE;
-        }
-        if why.is_limit {
-            self.0 = self.0.max(FEED_PAUSE_LIMIT);
-        }
-        let pause = self.0;
-        self.0 = (pause * 2).min(FEED_PAUSE_MAX);
-        let chance = chance(now().saturating_duration_since(began));
-        pause + (pause / FEED_PAUSE_JITTER).mul_f64(chance)
-    }
-}
-
-/// A number from 0 to 1 by chance: the digits below a millisecond of a time that the network took.
-/// Zero where time passes in whole milliseconds, as in tests.
-fn chance(took: Duration) -> f64 {
-    f64::from(took.subsec_nanos() % 1_000_000) / 1e6
 }

@@ -1,18 +1,17 @@
 //! Keeps the relays of a chain open at one upstream, as far as it has seats ([`crate::relay`]).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use wellhead_jsonrpc::raw;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{Condition, Slot};
 
 use crate::ask::now;
-use crate::feed::{FeedFailure, FeedListener, agrees, is_reply, open};
-use crate::follow::FeedPauses;
+use crate::feed::{FeedEnd, FeedListener, FeedPauses, open, pushed_result};
 use crate::identify::WRONG_CHAIN_PAUSE;
 use crate::relay::Relay;
 use crate::seats::{FeedBid, FeedSeats};
@@ -22,12 +21,6 @@ use crate::watcher::Watcher;
 const REFUSED_PAUSE: Duration = Duration::from_secs(600);
 /// The interval at which a loop without a seat looks whether its upstream has become fit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How the feed of a relay ended.
-enum RelayEnd {
-    WrongChain,
-    Broke { pushes: u64, why: FeedFailure },
-}
 
 impl Watcher {
     /// Offers this upstream to the relays of its chain, for ever.
@@ -84,9 +77,9 @@ impl Watcher {
             let began = now();
             let end = tokio::select! {
                 biased;
-                end = self.relay(connector, relay) => end,
+                end = self.relay(connector, relay, &mut pauses) => end,
                 () = self.until_relay_lost_seat(relay) => {
-                    pauses = FeedPauses::default();
+                    pauses.reset();
                     continue;
                 }
             };
@@ -94,61 +87,44 @@ impl Watcher {
             relay.seats.note_failure(slot, now());
             let (id, subscription) = (&self.upstream().identity().id, &relay.subscription);
             match end {
-                RelayEnd::WrongChain => {
+                Err(FeedEnd::WrongChain) => {
                     self.feed_was_wrong.store(true, Ordering::Relaxed);
                     tokio::time::sleep(WRONG_CHAIN_PAUSE).await;
                 }
-                RelayEnd::Broke { why, .. } if why.is_unsupported => {
+                Err(FeedEnd::Broke(why)) if why.is_unsupported => {
                     tracing::debug!(upstream = %id, %subscription, "upstream does not offer the subscription");
                     relay.note_refused(slot);
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
-                RelayEnd::Broke { pushes, why } => {
+                Err(FeedEnd::Broke(why)) => {
                     let detail = self.upstream().hidden(why.detail.clone());
                     tracing::debug!(upstream = %id, %subscription, %detail, "relayed subscription ended");
                     relay.note_failed(slot);
-                    tokio::time::sleep(pauses.next(pushes > 0, &why, began)).await;
+                    tokio::time::sleep(pauses.next(&why, began)).await;
                 }
             }
         }
     }
 
     /// Opens a feed and hands on what it pushes until it ends.
-    async fn relay(&self, connector: &dyn FeedConnector, relay: &Relay) -> RelayEnd {
-        let broke = |pushes, why| RelayEnd::Broke { pushes, why };
-        let (mut feed, chain_id) = match open(connector, &self.asker, &relay.subscription).await {
-            Ok(opened) => opened,
-            Err(why) => return broke(0, why),
-        };
-        if !agrees(chain_id, &self.asker, &self.heads) {
-            return RelayEnd::WrongChain;
-        }
+    async fn relay(
+        &self,
+        connector: &dyn FeedConnector,
+        relay: &Relay,
+        pauses: &mut FeedPauses,
+    ) -> Result<Infallible, FeedEnd> {
+        let mut feed = open(connector, &self.asker, &self.heads, &relay.subscription).await?;
         let _telling = relay.tells(self.upstream().slot());
         let _open = self.asker.counts.relay_opened();
-        let (mut heard, mut pushes) = (FeedListener::new(), 0);
+        let mut heard = FeedListener::new();
         loop {
-            let message = match heard.next(&mut *feed, &self.asker, None).await {
-                Ok(message) => message,
-                Err(why) => return broke(pushes, why),
-            };
-            if is_reply(&message) {
-                // It was paid for when it was asked for.
-                continue;
-            }
-            // It was pushed, so it is on the bill, whatever it says.
-            let paid = self.asker.pay_for_push(message.len());
-            match raw::field(&message, "params").and_then(|it| raw::field(it, "result")) {
+            let message = heard.next_push(&mut *feed, &self.asker, None).await?;
+            match pushed_result(&message) {
                 Some(result) => {
-                    pushes += 1;
+                    pauses.reset();
                     relay.sink.push(result);
                 }
-                None if heard.note_unreadable() => {
-                    return broke(pushes, "the feed sent messages that cannot be read".into());
-                }
-                None => {}
-            }
-            if let Err(detail) = paid {
-                return broke(pushes, detail.into());
+                None => heard.note_unreadable()?,
             }
         }
     }
@@ -182,11 +158,7 @@ impl Watcher {
             if relay.seats.is_seated(slot, now()) {
                 return;
             }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+            let _changed_or_late = tokio::time::timeout(LOOK_EVERY, changed).await;
         }
     }
 
@@ -200,11 +172,7 @@ impl Watcher {
             if !relay.seats.is_seated(slot, now()) {
                 return;
             }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+            let _changed_or_late = tokio::time::timeout(LOOK_EVERY, changed).await;
         }
     }
 
