@@ -11,7 +11,7 @@ use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
-use crate::budget::{CheckLedger, DailyAllowance, Payment, Turns, price};
+use crate::budget::{CheckLedger, DailyAllowance, Payment, Turns};
 use crate::doubt::ChainDoubt;
 use crate::fall::Falls;
 use crate::pulse::Pulse;
@@ -55,30 +55,28 @@ pub struct CheckCounts {
     pushed: AtomicU64,
     pushed_bytes: AtomicU64,
     push_credits: AtomicU64,
+    feeds_open: AtomicUsize,
     feeds_opened: AtomicU64,
-    feed_is_open: AtomicBool,
     relays_open: AtomicUsize,
     relays_opened: AtomicU64,
     pub(crate) ledger: CheckLedger,
 }
 
-/// An open feed, as the counts show it.
+/// An open feed or relay, as the counts show it.
 #[derive(Debug)]
-pub(crate) struct OpenFeed<'a>(&'a CheckCounts);
+pub(crate) struct OpenFeed<'a>(&'a AtomicUsize);
 
-impl Drop for OpenFeed<'_> {
-    fn drop(&mut self) {
-        self.0.feed_is_open.store(false, Ordering::Relaxed);
+impl<'a> OpenFeed<'a> {
+    fn count(open: &'a AtomicUsize, opened: &AtomicU64) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        opened.fetch_add(1, Ordering::Relaxed);
+        Self(open)
     }
 }
 
-/// An open relay, as the counts show it.
-#[derive(Debug)]
-pub(crate) struct RelayCount<'a>(&'a CheckCounts);
-
-impl Drop for RelayCount<'_> {
+impl Drop for OpenFeed<'_> {
     fn drop(&mut self) {
-        self.0.relays_open.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -99,16 +97,12 @@ impl CheckCounts {
 
     /// Notes that the upstream confirmed a subscription to its new blocks; open until dropped.
     pub(crate) fn feed_opened(&self) -> OpenFeed<'_> {
-        self.feeds_opened.fetch_add(1, Ordering::Relaxed);
-        self.feed_is_open.store(true, Ordering::Relaxed);
-        OpenFeed(self)
+        OpenFeed::count(&self.feeds_open, &self.feeds_opened)
     }
 
     /// Notes that the upstream confirmed a subscription that is relayed; open until dropped.
-    pub(crate) fn relay_opened(&self) -> RelayCount<'_> {
-        self.relays_open.fetch_add(1, Ordering::Relaxed);
-        self.relays_opened.fetch_add(1, Ordering::Relaxed);
-        RelayCount(self)
+    pub(crate) fn relay_opened(&self) -> OpenFeed<'_> {
+        OpenFeed::count(&self.relays_open, &self.relays_opened)
     }
 
     /// How many subscriptions of clients it tells.
@@ -128,7 +122,7 @@ impl CheckCounts {
 
     /// Whether its feed of new blocks is open.
     pub fn feed_is_open(&self) -> bool {
-        self.feed_is_open.load(Ordering::Relaxed)
+        self.feeds_open.load(Ordering::Relaxed) > 0
     }
 
     /// How often its feed was opened so far.
@@ -205,7 +199,7 @@ impl Asker {
 
     /// Pays for a call and counts it; an error when there is nothing left to pay with.
     pub(crate) fn pay(&self, reason: CallReason, row: &MethodRow) -> Result<(), String> {
-        let (now, credits) = (now(), price(&self.upstream, row));
+        let (now, credits) = (now(), self.upstream.price(row));
         self.take_credits(credits, now)?;
         self.counts.count(reason, credits);
         // What the start costs is made good for, whether clients call meanwhile or not.
@@ -367,21 +361,8 @@ impl Asker {
         Ok(raw::quantity(&result) == Some(0))
     }
 
-    /// Its newest block, and the block as raw JSON.
-    pub(crate) async fn head(&self, reason: CallReason) -> Result<(Observation, Bytes), String> {
-        self.read_block(reason, BlockTag::Latest).await
-    }
-
-    /// The block behind a tag.
+    /// The block behind a tag, and what was told of it as raw JSON.
     pub(crate) async fn block(
-        &self,
-        reason: CallReason,
-        tag: BlockTag,
-    ) -> Result<Observation, String> {
-        self.read_block(reason, tag).await.map(|(seen, _)| seen)
-    }
-
-    async fn read_block(
         &self,
         reason: CallReason,
         tag: BlockTag,

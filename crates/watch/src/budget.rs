@@ -3,19 +3,12 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wellhead_eth::MethodRow;
-use wellhead_upstream::Upstream;
 
 /// The length of a day of credits, from its first call on.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A call that could not wait for its turn is paid back by later turns, at most this
 /// many of them: a burst long ago must not keep us from looking for hours.
 const OWED_TURNS_MAX: u32 = 3;
-
-/// What one call to this upstream costs.
-pub(crate) fn price(upstream: &Upstream, row: &MethodRow) -> u64 {
-    upstream.price(row)
-}
 
 /// What the checks of one upstream cost today, and whose turn comes next. It outlives the loop that checks: new
 /// settings begin another loop, and no new day.

@@ -40,11 +40,6 @@ impl CheckSet {
     pub fn contains(self, check: CheckKind) -> bool {
         self.0 & (1 << check as u8) != 0
     }
-
-    /// Whether none is.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 impl Default for CheckSet {
@@ -98,16 +93,11 @@ impl Checks {
         self.mode != Mode::Off && self.calls.contains(check)
     }
 
-    /// Whether the upstream is ever asked which chain it is on.
-    pub(crate) fn verifies(&self) -> bool {
-        self.mode != Mode::Off && self.calls.contains(CheckKind::ChainId)
-    }
-
     /// The call that finds out whether it is back, if one may: its chain id tells most,
     /// since what answers there now may be another node.
     pub(crate) fn probe(&self) -> Option<CheckKind> {
         let order = [CheckKind::ChainId, CheckKind::Head, CheckKind::Syncing, CheckKind::Peers];
-        order.into_iter().find(|check| self.mode != Mode::Off && self.calls.contains(*check))
+        order.into_iter().find(|check| self.asks(*check))
     }
 }
 

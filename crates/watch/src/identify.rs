@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 use wellhead_upstream::Standing;
 
 use crate::ask::{CallReason, now};
+use crate::checks::CheckKind;
 use crate::feed;
+use crate::state::HashProbe;
 use crate::watcher::Watcher;
 
 /// The first pause before the next try at an upstream that does not answer at the start; doubles.
@@ -58,7 +60,8 @@ impl Watcher {
             // Created before the check, so that a client call in between is not missed.
             let (woken, verified) = (self.pulse().woken(), self.pulse().verified());
             let is_needed_anew = self.look_at_need();
-            let may_ask = self.checks.verifies() && !self.asker.has_spent_allowance(now());
+            let may_ask =
+                self.checks.asks(CheckKind::ChainId) && !self.asker.has_spent_allowance(now());
             if !may_ask && self.trust().await {
                 return Verified::BySettings;
             }
@@ -174,7 +177,7 @@ impl Watcher {
         }
         self.pulse().forget_origin(self.upstream().slot());
         self.pulse().tell_honours_hashes(self.upstream().slot(), false);
-        self.state.lock().block_hash.forget();
+        self.state.lock().block_hash = HashProbe::default();
         self.pulse().tell_verified();
         ChainIdentity::Right
     }

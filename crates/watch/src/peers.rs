@@ -209,7 +209,10 @@ impl ChainPeers {
             return known;
         }
         upstreams.retain(|_, peers| peers.strong_count() > 0);
-        let peers = Arc::new(UpstreamPeers::new(key_of(&self.chain, upstream)));
+        let peers = Arc::new(UpstreamPeers {
+            key: key_of(&self.chain, upstream),
+            ..UpstreamPeers::default()
+        });
         upstreams.insert(upstream.to_owned(), Arc::downgrade(&peers));
         peers
     }
@@ -226,7 +229,7 @@ impl ChainPeers {
 }
 
 /// What the other replicas say of one upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UpstreamPeers {
     key: u64,
     /// The replica that said last how the upstream is.
@@ -275,18 +278,6 @@ struct Prober {
 }
 
 impl UpstreamPeers {
-    fn new(key: u64) -> Self {
-        Self {
-            key,
-            prober: Mutex::default(),
-            called: Mutex::default(),
-            inbox: Mutex::default(),
-            heard: Notify::new(),
-            is_resting: AtomicBool::new(false),
-            has_recovered: AtomicBool::new(false),
-        }
-    }
-
     fn hear(&self, from: u64, word: UpstreamWord, now: Instant) {
         match &word {
             UpstreamWord::State(state) => {

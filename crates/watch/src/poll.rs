@@ -121,7 +121,7 @@ impl Watcher {
                 // In this order, so that a simulated world has no chance but its own.
                 biased;
                 Some(ended) = probes.open.join_next() => {
-                    if self.note_probe(&mut probes, &ended) == ProbeOutcome::WrongChain {
+                    if self.note_probe(&mut probes, &ended) {
                         return;
                     }
                 }
@@ -188,7 +188,7 @@ impl Watcher {
 
     /// True when its heads were hard to believe, and it is seen to be on another chain.
     async fn check_chain_if_doubted(&self) -> bool {
-        self.checks.verifies()
+        self.checks.asks(CheckKind::ChainId)
             && self.asker.doubt.is_due(now())
             && (self.is_busy() || self.has_turn())
             && self.while_it_is_well(self.check_chain_again()).await == Some(true)
@@ -210,20 +210,17 @@ impl Watcher {
         Probes::default()
     }
 
-    fn note_probe(
-        &self,
-        probes: &mut Probes,
-        ended: &Result<ChainIdentity, JoinError>,
-    ) -> ProbeOutcome {
+    /// Notes how a probe ended; true when the upstream is on another chain, and must be verified anew.
+    fn note_probe(&self, probes: &mut Probes, ended: &Result<ChainIdentity, JoinError>) -> bool {
         let is_right = match ended {
-            Ok(ChainIdentity::Wrong) => return ProbeOutcome::WrongChain,
+            Ok(ChainIdentity::Wrong) => return true,
             Ok(ChainIdentity::Right) => true,
             // An error only when it was aborted.
             Ok(ChainIdentity::Unknown(_)) | Err(_) => false,
         };
         let is_still_due = self.upstream().probe_due(now()).is_some_and(|due| due <= now());
         probes.made(is_still_due && !is_right);
-        ProbeOutcome::GoOn
+        false
     }
 
     /// Whether no upstream of the chain could take a call while clients ask.
@@ -360,14 +357,10 @@ impl Watcher {
     async fn while_it_is_well<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
         let mut asking = Box::pin(asking);
         loop {
-            tokio::select! {
-                biased;
-                told = &mut asking => return Some(told),
-                () = tokio::time::sleep(PROBE_URGENT) => {
-                    if self.upstream().probe_due(now()).is_some() {
-                        return None;
-                    }
-                }
+            match tokio::time::timeout(PROBE_URGENT, &mut asking).await {
+                Ok(told) => return Some(told),
+                Err(_elapsed) if self.upstream().probe_due(now()).is_some() => return None,
+                Err(_elapsed) => {}
             }
         }
     }
@@ -394,7 +387,7 @@ impl Watcher {
 
     pub(crate) async fn poll_once(&self, reason: CallReason) -> Result<(), String> {
         let asked_at = now();
-        let (seen, block) = self.asker.head(reason).await?;
+        let (seen, block) = self.asker.block(reason, BlockTag::Latest).await?;
         *self.polled.lock() = Some(seen.number);
         self.pulse().note_header(seen.hash, &block);
         self.tell_head(&seen, now().saturating_duration_since(asked_at)).await;
@@ -439,7 +432,7 @@ impl Watcher {
             for (tag, answer, refusal) in answers {
                 let Some(answer) = answer else { continue };
                 refusal.note(answer.is_ok(), every, now());
-                told.extend(answer.ok().map(|seen| (tag, seen)));
+                told.extend(answer.ok().map(|(seen, _)| (tag, seen)));
             }
         }
         if !told.is_empty() {
@@ -528,14 +521,6 @@ fn finality_every(block_time: Option<Duration>, follows_tags: bool) -> Duration 
         false => (FINALITY_BLOCKS, FINALITY_EVERY_MIN),
     };
     (block_time * blocks).clamp(least, FINALITY_EVERY_MAX)
-}
-
-/// What the end of a probe means for the loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProbeOutcome {
-    GoOn,
-    /// The upstream is on another chain: it must be verified anew.
-    WrongChain,
 }
 
 /// The probes under way, and when the next may follow: a failure that says nothing of

@@ -151,11 +151,8 @@ impl Watcher {
                 seats.bid(self.upstream().slot(), None);
                 return;
             }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = tokio::time::sleep(LOOK_EVERY.min(LINGER - idle_for)) => {}
-            }
+            let wait = LOOK_EVERY.min(LINGER - idle_for);
+            let _changed_or_late = tokio::time::timeout(wait, changed).await;
             if self.is_a_feed_worth_it() {
                 worth_it_at = now();
             }

@@ -59,10 +59,3 @@ pub(crate) struct HashProbe {
     /// The pause before the next question, while it is not.
     pub(crate) pause: Duration,
 }
-
-impl HashProbe {
-    /// What answers there now may be another node.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
-    }
-}
