@@ -44,5 +44,6 @@ pub use peers::{
     ReplicaWord, Replicas, SentWord, StateWord, UpstreamWord,
 };
 pub use pulse::Pulse;
-pub use relay::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
+pub use relay::{RelayHandle, RelaySink, RelayStatus, Relays};
+pub use seats::SeatRule;
 pub use watcher::{Watcher, WatcherParts};

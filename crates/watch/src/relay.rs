@@ -3,7 +3,7 @@
 //!
 //! A relay is opened with [`Relays::open`] and ends when its [`RelayHandle`] is dropped. The loop of
 //! each upstream with a WebSocket bids for a seat, and the cheapest get one, or all that are free of
-//! charge ([`RelaySpread`]). A feed that ends is replaced at once by the next upstream's and is opened
+//! charge ([`SeatRule`]). A feed that ends is replaced at once by the next upstream's and is opened
 //! again after a pause, whatever the breaker of its upstream says: that one judges calls. Each feed
 //! says which chain it is on before it is believed. What it pushes is paid from the upstream's budget.
 //!
@@ -18,16 +18,6 @@ use tokio::sync::Notify;
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::seats::{FeedSeats, SeatRule};
-
-/// How many upstreams tell a relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RelaySpread {
-    /// All that push free of charge, at most four: each tells something that the others do not. The
-    /// cheapest one where none is free.
-    AllFree,
-    /// The cheapest one.
-    One,
-}
 
 /// Takes in what the upstreams of a relay push.
 pub trait RelaySink: Send + Sync + fmt::Debug {
@@ -102,13 +92,9 @@ impl Relays {
     pub fn open(
         self: &Arc<Self>,
         subscription: &str,
-        spread: RelaySpread,
+        rule: SeatRule,
         sink: Arc<dyn RelaySink>,
     ) -> RelayHandle {
-        let rule = match spread {
-            RelaySpread::AllFree => SeatRule::AllFree,
-            RelaySpread::One => SeatRule::Cheapest,
-        };
         let relay = Arc::new(Relay {
             subscription: subscription.into(),
             sink,

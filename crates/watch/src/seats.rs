@@ -23,16 +23,16 @@ const DEMOTED_FOR: Duration = Duration::from_secs(600);
 /// Of feeds that only tell more together, at most this many, which are free of charge.
 const FREE_FEEDS_MAX: usize = 4;
 
-/// How many upstreams have a seat.
+/// How many upstreams have a seat, and so tell a subscription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum SeatRule {
-    /// [`FEEDS_MAX`], by tier and price.
+pub enum SeatRule {
+    /// Two, by tier and price.
     #[default]
     TwoCheapest,
     /// The first of these.
     Cheapest,
-    /// All that are free of charge, up to [`FREE_FEEDS_MAX`], also while they fail; and the cheapest of the
-    /// others where no free one is well.
+    /// All that are free of charge, at most four, also while they fail: each tells something that the others do
+    /// not. And the cheapest of the others where no free one is well.
     AllFree,
 }
 

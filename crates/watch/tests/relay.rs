@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use support::{Connector, Member, Node, Speaker, Stage, now, pass, seconds, settle};
 use wellhead_upstream::{Budget, BudgetTerms, Condition, Provider, Tier};
-use wellhead_watch::{Checks, RelayHandle, RelaySink, RelaySpread, RelayStatus};
+use wellhead_watch::{Checks, RelayHandle, RelaySink, RelayStatus, SeatRule};
 
 const PENDING: &str = r#"["newPendingTransactions"]"#;
 /// No upstream is an own node, and none pushes free of charge.
@@ -59,10 +59,10 @@ impl Cast {
         Self { stage, connectors, _node: node }
     }
 
-    fn open(&self, spread: RelaySpread) -> (Arc<Sink>, RelayHandle) {
+    fn open(&self, rule: SeatRule) -> (Arc<Sink>, RelayHandle) {
         let sink = Arc::<Sink>::default();
         let relays = self.stage.pulse.relays();
-        let handle = relays.open(PENDING, spread, Arc::clone(&sink) as Arc<dyn RelaySink>);
+        let handle = relays.open(PENDING, rule, Arc::clone(&sink) as Arc<dyn RelaySink>);
         (sink, handle)
     }
 
@@ -83,7 +83,7 @@ async fn all_that_are_free_of_charge_tell_and_none_after_the_end() {
     let lines: Vec<_> = cast.connectors.iter().map(|it| it.prepare_good(1)).collect();
     pass(seconds(3)).await;
     assert_eq!(cast.opened(), [0, 0, 0], "nothing subscribes");
-    let (sink, handle) = cast.open(RelaySpread::AllFree);
+    let (sink, handle) = cast.open(SeatRule::AllFree);
     assert_eq!(handle.status(), RelayStatus::Opening);
     settle().await;
     assert_eq!((cast.opened(), handle.status()), (vec![1, 0, 1], RelayStatus::Told));
@@ -106,7 +106,7 @@ async fn the_next_upstream_takes_over_at_once_and_the_gap_is_told() {
     let cast = Cast::of(&PAID);
     let mut lines: Vec<_> = cast.connectors.iter().map(|it| it.prepare_good(1)).collect();
     pass(seconds(1)).await;
-    let (sink, handle) = cast.open(RelaySpread::One);
+    let (sink, handle) = cast.open(SeatRule::Cheapest);
     settle().await;
     let first = cast.opened().iter().position(|opened| *opened == 1).expect("one is open");
     let other = 1 - first;
@@ -141,7 +141,7 @@ async fn an_upstream_that_does_not_offer_it_is_left_alone_for_ten_minutes() {
     let chain = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
     let refusing: Vec<_> = cast.connectors.iter().map(|it| it.prepare(&[chain, refusal])).collect();
     pass(seconds(1)).await;
-    let (sink, handle) = cast.open(RelaySpread::AllFree);
+    let (sink, handle) = cast.open(SeatRule::AllFree);
     settle().await;
     assert_eq!(handle.status(), RelayStatus::Refused);
     pass(seconds(590)).await;
@@ -160,7 +160,7 @@ async fn a_free_upstream_tells_again_as_soon_as_it_is_back_and_a_paid_one_only_m
     let cast = Cast::of(&["own", "alchemy"]);
     let dead = cast.connectors[0].prepare_good(1);
     pass(seconds(1)).await;
-    let (sink, _handle) = cast.open(RelaySpread::AllFree);
+    let (sink, _handle) = cast.open(SeatRule::AllFree);
     settle().await;
     push(&dead, "1");
     settle().await;
@@ -184,7 +184,7 @@ async fn one_that_cannot_be_reached_does_not_delay_that_no_other_offers_it() {
     let refusal = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"not offered"}}"#;
     let chain = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
     let _refusing = cast.connectors[1].prepare(&[chain, refusal]);
-    let (_sink, handle) = cast.open(RelaySpread::One);
+    let (_sink, handle) = cast.open(SeatRule::Cheapest);
     settle().await;
     assert_eq!(handle.status(), RelayStatus::Refused);
     assert_eq!(cast.opened(), [1, 1]);
@@ -196,7 +196,7 @@ async fn a_chain_without_feeds_says_so() {
     stage.follow(&node, None);
     settle().await;
     let sink = Arc::<Sink>::default();
-    let handle = stage.pulse.relays().open(PENDING, RelaySpread::One, sink);
+    let handle = stage.pulse.relays().open(PENDING, SeatRule::Cheapest, sink);
     assert_eq!(handle.status(), RelayStatus::NoFeeds);
 }
 
@@ -205,7 +205,7 @@ async fn a_relay_that_is_opened_before_the_upstreams_are_verified_waits_for_them
     let cast = Cast::of(&["own"]);
     let line = cast.connectors[0].prepare_good(1);
     tokio::task::yield_now().await;
-    let (sink, handle) = cast.open(RelaySpread::One);
+    let (sink, handle) = cast.open(SeatRule::Cheapest);
     assert_eq!(handle.status(), RelayStatus::Opening);
     pass(seconds(2)).await;
     assert_eq!(handle.status(), RelayStatus::Told);
@@ -219,7 +219,7 @@ async fn a_feed_of_another_chain_tells_nothing() {
     let cast = Cast::of(&["own"]);
     let wrong = cast.connectors[0].prepare_good(5);
     pass(seconds(1)).await;
-    let (sink, handle) = cast.open(RelaySpread::One);
+    let (sink, handle) = cast.open(SeatRule::Cheapest);
     push(&wrong, "1");
     settle().await;
     assert_eq!(cast.stage.condition(0), Condition::WrongChain);
@@ -231,7 +231,7 @@ async fn a_feed_of_another_chain_tells_nothing() {
 async fn a_feed_that_ends_again_and_again_is_opened_after_growing_pauses() {
     let cast = Cast::of(&["own"]);
     pass(seconds(1)).await;
-    let (_sink, _handle) = cast.open(RelaySpread::One);
+    let (_sink, _handle) = cast.open(SeatRule::Cheapest);
     let began = now();
     pass(Duration::from_millis(31_500)).await;
     let opened = cast.connectors[0].opened.lock();

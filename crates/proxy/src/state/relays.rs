@@ -17,7 +17,7 @@ use wellhead_subscribe::{
     Cursor, EventStream, GapPolicy, Notification, PendingCriteria, PendingEvent, PendingJournal,
     RelayedKind, RingReader, StreamBounds,
 };
-use wellhead_watch::{RelayHandle, RelaySink, RelaySpread, RelayStatus, Relays};
+use wellhead_watch::{RelayHandle, RelaySink, RelayStatus, Relays, SeatRule};
 
 use crate::state::subscriptions::{HeldCriteria, KindName, Publications, SubscriberEvent};
 
@@ -68,10 +68,10 @@ impl RelayTopic {
         }
     }
 
-    fn spread(&self) -> RelaySpread {
+    fn seat_rule(&self) -> SeatRule {
         match self {
-            Self::Pool(_) => RelaySpread::AllFree,
-            Self::Kind { .. } => RelaySpread::One,
+            Self::Pool(_) => SeatRule::AllFree,
+            Self::Kind { .. } => SeatRule::Cheapest,
         }
     }
 
@@ -255,7 +255,7 @@ impl ChainRelays {
             None => {
                 let source = Arc::new(RelaySource::new(&topic, Arc::clone(&self.published)));
                 let sink = Arc::clone(&source) as Arc<dyn RelaySink>;
-                let handle = self.relays.open(topic.subscription(), topic.spread(), sink);
+                let handle = self.relays.open(topic.subscription(), topic.seat_rule(), sink);
                 open.push(OpenRelay {
                     topic: topic.clone(),
                     source,
