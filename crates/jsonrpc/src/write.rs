@@ -33,10 +33,7 @@ pub fn result(out: &mut Vec<u8>, id: Option<&[u8]>, result: &[u8]) {
 pub fn error(out: &mut Vec<u8>, id: Option<&[u8]>, code: i64, message: &str, data: Option<&[u8]>) {
     head(out, id);
     out.extend_from_slice(br#","error":{"code":"#);
-    if code < 0 {
-        out.push(b'-');
-    }
-    integer(out, code.unsigned_abs());
+    integer(out, code);
     out.extend_from_slice(br#","message":"#);
     string(out, message);
     if let Some(data) = data {
@@ -98,18 +95,8 @@ fn escape(out: &mut Vec<u8>, byte: u8) {
 
 /// Decimal digits without going through the formatting machinery: ids are
 /// written once per attempt.
-pub fn integer(out: &mut Vec<u8>, mut value: u64) {
-    let mut digits = [0_u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+pub fn integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 #[cfg(test)]
