@@ -5,6 +5,7 @@
 //! transaction is decoded here, and no signature is checked.
 
 use alloy_primitives::Keccak256;
+use alloy_rlp::Header;
 use wellhead_jsonrpc::raw;
 
 use crate::hex;
@@ -52,33 +53,12 @@ pub fn raw_transaction_hash(params: &[u8]) -> Option<TransactionHash> {
 /// blobs: `3 || rlp([[transaction], ...])`. Without them the first item is the
 /// chain id, which is no list.
 fn inside_blob_wrapper(encoded: &[u8]) -> Option<&[u8]> {
-    let (BLOB_TYPE, wrapper) = encoded.split_first().map(|(kind, rest)| (*kind, rest))? else {
-        return None;
-    };
-    let (wrapper_header, wrapper_length) = list_header(wrapper)?;
-    let content = wrapper.get(wrapper_header..)?;
-    if content.len() != wrapper_length {
-        return None;
-    }
-    let (header, length) = list_header(content)?;
-    content.get(..header.checked_add(length)?)
-}
-
-/// Length of the header and of the content of an RLP list, or `None` for anything else.
-fn list_header(rlp: &[u8]) -> Option<(usize, usize)> {
-    let first = *rlp.first()?;
-    match first {
-        0xc0..=0xf7 => Some((1, usize::from(first - 0xc0))),
-        0xf8..=0xff => {
-            let digits = usize::from(first - 0xf7);
-            let mut length = 0usize;
-            for byte in rlp.get(1..1 + digits)? {
-                length = length.checked_mul(256)?.checked_add(usize::from(*byte))?;
-            }
-            Some((1 + digits, length))
-        }
-        _ => None,
-    }
+    let mut content = encoded.strip_prefix(&[BLOB_TYPE])?;
+    let wrapper = Header::decode(&mut content).ok().filter(|header| header.list)?;
+    let mut items = content;
+    let first = Header::decode(&mut items).ok().filter(|header| header.list)?;
+    let length = content.len() - items.len() + first.payload_length;
+    content.get(..length).filter(|_| wrapper.payload_length == content.len())
 }
 
 #[cfg(test)]
