@@ -182,13 +182,6 @@ pub struct Publication {
     pub added: Vec<Header>,
 }
 
-impl Publication {
-    /// Whether nothing changes.
-    pub fn is_empty(&self) -> bool {
-        self.removed == 0 && self.added.is_empty()
-    }
-}
-
 /// The publication does not continue the journal. Nothing was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unlinked {

@@ -44,11 +44,6 @@ impl FilterQuery {
         Ok(Self { criteria, object: object.into() })
     }
 
-    /// Which new logs are told.
-    pub fn criteria(&self) -> &LogCriteria {
-        &self.criteria
-    }
-
     /// The filter object as the client wrote it, for a search in the past.
     pub fn object(&self) -> &str {
         &self.object

@@ -110,11 +110,6 @@ impl BlockReceipts {
         self.block
     }
 
-    /// All receipts (raw JSON).
-    pub fn json(&self) -> Bytes {
-        Notification::of_suffix(self.text.clone()).result()
-    }
-
     /// The notification of the receipts that are told, in the order of the block; `None` where
     /// there is none.
     pub fn notification(&self, criteria: &ReceiptCriteria) -> Option<Notification> {
@@ -224,7 +219,6 @@ pub(crate) mod tests {
         assert_eq!(told(&criteria(&[])), Some(list.clone()));
         assert_eq!(told(&criteria(&[3, 9, 1, 3])), Some(json!([list[0], list[2]])));
         assert_eq!(told(&criteria(&[9])), None);
-        assert_eq!(serde_json::from_slice::<Value>(&receipts.json()).expect("JSON"), list);
         let all = criteria(&[]);
         let at = || receipts.notification(&all).expect("all").suffix().as_ptr();
         assert_eq!(at(), at(), "made once");

@@ -109,13 +109,6 @@ impl<T> RingView<T> {
         })
     }
 
-    /// The item with this sequence number.
-    pub fn get(&self, sequence: u64) -> Option<&T> {
-        let at = self.segments.partition_point(|segment| segment.end() <= sequence);
-        let segment = self.segments.get(at)?;
-        segment.items.get(usize::try_from(sequence.checked_sub(segment.first)?).ok()?)
-    }
-
     /// How many items there are.
     pub fn len(&self) -> usize {
         usize::try_from(self.next - self.oldest().0).unwrap_or(usize::MAX)
@@ -279,7 +272,6 @@ mod tests {
                 for from in view.oldest().sequence()..=next {
                     let read = view.since(Cursor(from)).expect("there");
                     prop_assert!(read.map(|(sequence, _)| sequence).eq(from..next));
-                    prop_assert_eq!(view.get(from).copied(), (from < next).then_some(from));
                 }
                 let mut backwards: Vec<u64> = view.iter().rev().map(|(it, _)| it).collect();
                 backwards.reverse();
