@@ -13,8 +13,8 @@ use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
 use crate::budget::{CheckLedger, DailyAllowance, Payment, Turns};
 use crate::doubt::ChainDoubt;
-use crate::fall::Falls;
 use crate::pulse::Pulse;
+use crate::state::Falls;
 
 /// A call of our own waits no longer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -78,15 +78,9 @@ pub(crate) struct FeedFailure {
     pub(crate) is_unsupported: bool,
 }
 
-impl From<String> for FeedFailure {
-    fn from(detail: String) -> Self {
-        Self { detail, is_limit: false, is_unsupported: false }
-    }
-}
-
-impl From<&str> for FeedFailure {
-    fn from(detail: &str) -> Self {
-        detail.to_owned().into()
+impl<T: Into<String>> From<T> for FeedFailure {
+    fn from(detail: T) -> Self {
+        Self { detail: detail.into(), is_limit: false, is_unsupported: false }
     }
 }
 

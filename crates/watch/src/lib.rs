@@ -18,7 +18,6 @@ mod block_hash;
 mod budget;
 mod checks;
 mod doubt;
-mod fall;
 mod feed;
 mod follow;
 mod headers;

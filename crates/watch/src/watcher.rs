@@ -17,10 +17,9 @@ use crate::ask::{Asker, CheckCounts};
 use crate::budget::{DailyAllowance, Turns};
 use crate::checks::{Checks, PollPace};
 use crate::doubt::ChainDoubt;
-use crate::fall::Falls;
 use crate::peers::LoopPeers;
 use crate::pulse::Pulse;
-use crate::state::State;
+use crate::state::{Falls, State};
 
 /// While no client calls, turns are longer than the settings say by this part, so that an hour
 /// never has one turn too many.
