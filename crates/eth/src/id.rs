@@ -58,11 +58,6 @@ impl fmt::Display for NumberedBlock {
 }
 
 impl ChainId {
-    /// As the answer to `eth_chainId`: `0x1`.
-    pub fn hex(self) -> String {
-        hex::quantity(self.0)
-    }
-
     /// The network id, which `net_version` tells: nearly always the same number.
     pub fn network_id(self) -> u64 {
         let other = NETWORK_IDS.iter().find(|(chain, _)| *chain == self.0);
@@ -78,15 +73,15 @@ const NETWORK_IDS: [(u64, u64); 2] = [
     (63, 7),
 ];
 
-impl BlockNumber {
-    /// As a JSON-RPC quantity: `0x1b4`.
-    pub fn hex(self) -> String {
-        hex::quantity(self.0)
-    }
-}
-
 macro_rules! number_text {
     ($name:ident) => {
+        impl $name {
+            /// As a JSON-RPC quantity: `0x1b4`.
+            pub fn hex(self) -> String {
+                hex::quantity(self.0)
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(&self.0, f)

@@ -27,7 +27,7 @@ mod table;
 mod transaction;
 
 pub use at_hash::BY_HASH_METHODS;
-pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
+pub use block::{BlockPoint, BlockRef, BlockTag};
 pub use bloom::{Bloom, BloomBits};
 pub use canonical::canonical;
 pub use filter::FilterShape;
@@ -42,5 +42,5 @@ pub use method::{Access, CostClass, Data, Effect, Finality, MethodIndex, MethodR
 pub use named_contract::UnnamedContracts;
 pub use param::BlockParam;
 pub use pin::Pinned;
-pub use table::{MethodTable, TableError};
+pub use table::MethodTable;
 pub use transaction::{keccak256, raw_transaction, raw_transaction_hash, transaction_hash};

@@ -517,7 +517,7 @@ mod tests {
     fn by_document(value: Option<&serde_json::Value>) -> BlockRef {
         use serde_json::Value;
         let text = |text: &str| {
-            if let Ok(tag) = text.parse() {
+            if let Some(tag) = BlockTag::from_word(text) {
                 return Some(BlockRef::Tag(tag));
             }
             let digits = text.strip_prefix("0x")?;

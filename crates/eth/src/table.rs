@@ -77,13 +77,13 @@ impl MethodTable {
         self.rows.len()
     }
 
-    /// Reads a table.
-    fn parse(text: &'static str) -> Result<Self, TableError> {
+    /// Reads a table; the error says what is wrong with it, and where.
+    fn parse(text: &'static str) -> Result<Self, String> {
         let mut table =
             Self { rows: Vec::new(), by_name: HashMap::default(), patterns: Vec::new() };
         let mut family = "";
         for (line, number) in text.lines().zip(1..) {
-            let at_line = |problem: String| TableError { line: number, problem };
+            let at_line = |problem| format!("method table, line {number}: {problem}");
             if let Some(heading) = line.strip_prefix("## ") {
                 family = heading.trim();
                 continue;
@@ -97,8 +97,8 @@ impl MethodTable {
             }
         }
         if table.rows.first().is_none_or(|row| row.name != "*") {
-            let problem = "the first row must be `*`, the row for unknown methods".to_owned();
-            return Err(TableError { line: 1, problem });
+            let problem = "the first row must be `*`, the row for unknown methods";
+            return Err(format!("method table, line 1: {problem}"));
         }
         Ok(table)
     }
@@ -132,14 +132,6 @@ impl MethodTable {
         self.rows.push(row);
         Ok(())
     }
-}
-
-/// What is wrong with a table, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("method table, line {line}: {problem}")]
-pub struct TableError {
-    line: usize,
-    problem: String,
 }
 
 fn row(family: &'static str, index: MethodIndex, line: &'static str) -> Result<MethodRow, String> {
@@ -217,7 +209,7 @@ mod tests {
 
     #[track_caller]
     fn refused(text: &'static str, message: &str) {
-        let error = MethodTable::parse(text).map(|table| table.len()).unwrap_err().to_string();
+        let error = MethodTable::parse(text).map(|table| table.len()).unwrap_err();
         assert!(error.contains(message), "{error}");
     }
 

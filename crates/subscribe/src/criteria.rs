@@ -156,11 +156,11 @@ fn member<'a>(object: &'a [u8], name: &'static str) -> Result<Option<&'a [u8]>, 
 
 fn gate(name: &'static str, value: &[u8]) -> Result<Option<BlockNumber>, LogCriteriaError> {
     let text = raw::string(value).ok_or(LogCriteriaError::Member(name))?;
-    match text.parse::<BlockTag>() {
-        Ok(BlockTag::Latest | BlockTag::Safe | BlockTag::Finalized) => Ok(None),
-        Ok(BlockTag::Earliest) => Ok(Some(BlockNumber(0))),
-        Ok(BlockTag::Pending) => Err(LogCriteriaError::Pending),
-        Err(_) => {
+    match BlockTag::from_word(&text) {
+        Some(BlockTag::Latest | BlockTag::Safe | BlockTag::Finalized) => Ok(None),
+        Some(BlockTag::Earliest) => Ok(Some(BlockNumber(0))),
+        Some(BlockTag::Pending) => Err(LogCriteriaError::Pending),
+        None => {
             let number = raw::quantity(value).map(BlockNumber);
             number.map(Some).ok_or(LogCriteriaError::Member(name))
         }
