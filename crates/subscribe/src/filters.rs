@@ -15,7 +15,7 @@ use bytes::Bytes;
 use wellhead_eth::NumberedBlock;
 
 use crate::id::VirtualFilterId;
-use crate::poll::{FilterBounds, FilterPoll, FilterPosition, VirtualFilterKind};
+use crate::poll::{FilterBounds, FilterPoll, FilterPosition, ToldBlock, VirtualFilterKind};
 use crate::saved_filter::SavedFilter;
 use crate::shared_mark::{FilterStamp, SharedMark, StoreOutcome};
 
@@ -158,7 +158,8 @@ impl VirtualFilters {
         if !self.make_room() {
             return Some(Err(FilterRefusal::TooMany));
         }
-        let position = FilterPosition::new(blocks.iter().copied())?;
+        let told = blocks.iter().map(|block| ToldBlock::without_logs(*block));
+        let position = FilterPosition::of(told)?;
         self.insert(SavedFilter { id, client, kind, position }, SharedMark::made(), now);
         Some(Ok(()))
     }

@@ -99,13 +99,7 @@ pub(crate) struct FilterPosition {
 }
 
 impl FilterPosition {
-    /// A filter that tells what comes after the last of these blocks, of which the others are ancestors.
-    /// `None` where there are none.
-    pub(crate) fn new(blocks: impl IntoIterator<Item = NumberedBlock>) -> Option<Self> {
-        Self::of(blocks.into_iter().map(ToldBlock::without_logs))
-    }
-
-    /// A position that was written down: these blocks, ascending. `None` where there are none.
+    /// A filter that told these blocks, ascending. `None` where there are none.
     pub(crate) fn of(told: impl IntoIterator<Item = ToldBlock>) -> Option<Self> {
         let told: VecDeque<_> = told.into_iter().collect();
         (!told.is_empty()).then(|| Self::at(told))
