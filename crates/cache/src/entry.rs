@@ -150,20 +150,6 @@ const KIND_HEAD: u8 = 3;
 /// Enough that a damaged entry passes once in 2^64, which is never.
 const CHECKSUM_BYTES: usize = 8;
 
-/// Why bytes are no entry. A reader treats it as absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// Written by another version, or no entry at all.
-    #[error("the entry has a layout that this version does not read")]
-    Layout,
-    /// Cut off, or with flags that no entry has.
-    #[error("the entry is cut off or malformed")]
-    Malformed,
-    /// Damaged, or the entry of another key.
-    #[error("the entry is damaged, or belongs to another key")]
-    Checksum,
-}
-
 impl Entry {
     /// Whether its time is over.
     pub fn is_over(&self, now_ms: u64) -> bool {
@@ -199,23 +185,19 @@ impl Entry {
     }
 
     /// Reads what [`Entry::encode`] wrote for the same key. The value is a slice of
-    /// `bytes`, not a copy.
-    pub fn decode(bytes: &Bytes, digest: &[u8; 32]) -> Result<Self, EntryError> {
-        let (&layout, _) = bytes.split_first().ok_or(EntryError::Malformed)?;
-        if layout != LAYOUT {
-            return Err(EntryError::Layout);
-        }
-        let (body, found) =
-            bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(EntryError::Malformed)?;
-        if checksum(digest, body) != *found {
-            return Err(EntryError::Checksum);
+    /// `bytes`, not a copy. `None`, as if there were no entry, for what another version wrote, for
+    /// what is damaged, and for the entry of another key.
+    pub fn decode(bytes: &Bytes, digest: &[u8; 32]) -> Option<Self> {
+        let (body, found) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
+        if bytes.first() != Some(&LAYOUT) || checksum(digest, body) != *found {
+            return None;
         }
         let mut at = 1;
         let [flags] = take(body, &mut at)?;
         if flags & !(KIND | HAS_NUMBER | HAS_HASH | HAS_EXPIRY) != 0 {
-            return Err(EntryError::Malformed);
+            return None;
         }
-        let assurance = Assurance::decode(take(body, &mut at)?).ok_or(EntryError::Malformed)?;
+        let assurance = Assurance::decode(take(body, &mut at)?)?;
         let mut number = None;
         if flags & HAS_NUMBER != 0 {
             number = Some(BlockNumber(u64::from_le_bytes(take(body, &mut at)?)));
@@ -233,16 +215,16 @@ impl Entry {
             (KIND_CANONICAL, Some(number), Some(hash)) => Validity::Canonical { number, hash },
             (KIND_NAMED, number, Some(hash)) => Validity::Named { number, hash },
             (KIND_HEAD, Some(number), None) => Validity::Head(number),
-            _ => return Err(EntryError::Malformed),
+            _ => return None,
         };
-        Ok(Self { value: bytes.slice(at..body.len()), hold, expires_ms, assurance })
+        Some(Self { value: bytes.slice(at..body.len()), hold, expires_ms, assurance })
     }
 }
 
-fn take<const N: usize>(body: &[u8], at: &mut usize) -> Result<[u8; N], EntryError> {
-    let chunk = body.get(*at..).and_then(<[u8]>::first_chunk).ok_or(EntryError::Malformed)?;
+fn take<const N: usize>(body: &[u8], at: &mut usize) -> Option<[u8; N]> {
+    let chunk = body.get(*at..)?.first_chunk()?;
     *at += N;
-    Ok(*chunk)
+    Some(*chunk)
 }
 
 fn checksum(digest: &[u8; 32], body: &[u8]) -> [u8; CHECKSUM_BYTES] {
@@ -337,7 +319,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(entry in any_entry(), digest: [u8; 32]) {
             let bytes = Bytes::from(entry.encode(&digest));
-            prop_assert_eq!(Entry::decode(&bytes, &digest), Ok(entry));
+            prop_assert_eq!(Entry::decode(&bytes, &digest), Some(entry));
         }
 
         #[test]
@@ -347,15 +329,15 @@ mod tests {
             let mut bytes = entry.encode(&digest);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(Entry::decode(&bytes.clone().into(), &digest).is_err());
+            prop_assert!(Entry::decode(&bytes.clone().into(), &digest).is_none());
             bytes[at] ^= 1_u8 << bit;
             bytes.pop();
-            prop_assert!(Entry::decode(&bytes.into(), &digest).is_err());
+            prop_assert!(Entry::decode(&bytes.into(), &digest).is_none());
         }
 
         #[test]
         fn any_bytes_are_survived(bytes: Vec<u8>) {
-            prop_assert!(Entry::decode(&bytes.into(), &[0; 32]).is_err());
+            prop_assert!(Entry::decode(&bytes.into(), &[0; 32]).is_none());
         }
     }
 
@@ -368,7 +350,7 @@ mod tests {
             assurance: Assurance::WORD,
         };
         let bytes = Bytes::from(entry.encode(&[1; 32]));
-        assert_eq!(Entry::decode(&bytes, &[2; 32]), Err(EntryError::Checksum));
+        assert_eq!(Entry::decode(&bytes, &[2; 32]), None);
     }
 
     /// The layout is read by other processes: a change needs another [`LAYOUT`].

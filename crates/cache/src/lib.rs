@@ -121,7 +121,7 @@ mod rule;
 
 pub use assurance::{Assurance, Scrutiny};
 pub use canon::{BlockId, BlockStatus, Canon};
-pub use entry::{Entry, EntryError, Retention, Use, Validity};
+pub use entry::{Entry, Retention, Use, Validity};
 pub use flight::{
     FlightKey, FlightLimits, FlightStats, Flights, Follow, FollowEnd, Joined, LEADS_MAX, Lead,
 };

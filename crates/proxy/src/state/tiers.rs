@@ -111,7 +111,7 @@ impl Tiers {
     ) -> Option<Entry> {
         let digest = Digest(key.digest(origin));
         let read = |bytes: Bytes| {
-            let entry = Entry::decode(&bytes, &digest.0).ok()?;
+            let entry = Entry::decode(&bytes, &digest.0)?;
             entry.assurance.meets(required).then_some(entry)
         };
         if let Some(disk) = self.disk.get()
