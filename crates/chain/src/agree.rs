@@ -58,15 +58,19 @@ const WORD_LASTS: Duration = Duration::from_secs(600);
 const SPREADS_IN: Duration = Duration::from_secs(20);
 const SPREADS_IN_BLOCKS: u32 = 3;
 
-/// What the settings say of agreement.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AgreementRules {
-    /// How many have to hold a block.
-    pub(crate) agreement: Option<usize>,
-    /// The depth at which a block counts as final if no upstream reports it.
-    pub(crate) final_after: Option<u64>,
-    /// The time between blocks.
-    pub(crate) block_time: Option<Duration>,
+/// What the settings say of the heads of a chain, where they change while it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeadsTerms {
+    /// The time between blocks, if given.
+    pub block_time: Option<Duration>,
+    /// The lag in blocks from which an upstream is excluded, if given.
+    pub lag_blocks_max: Option<u64>,
+    /// How many upstreams have to hold a block before it is the newest, if given.
+    pub agreement: Option<usize>,
+    /// The depth at which a block is safe and final if no upstream reports these.
+    pub final_after: Option<u64>,
+    /// The shortest interval of polls; `None` if no upstream is polled.
+    pub poll_min: Option<Duration>,
 }
 
 /// An upstream whose report counts.
@@ -87,7 +91,7 @@ impl Voter {
 /// What is kept from one decision to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
-    rules: AgreementRules,
+    terms: HeadsTerms,
     headers: HeaderMemory,
     pace: BlockPace,
     /// By slot, when it was last heard of.
@@ -115,22 +119,18 @@ struct Leader {
 }
 
 impl Agreement {
-    pub(crate) fn new(upstreams: usize, rules: AgreementRules) -> Self {
+    pub(crate) fn new(upstreams: usize, terms: HeadsTerms) -> Self {
         Self {
-            rules,
+            terms,
             heard: vec![None; upstreams].into(),
             marks: vec![[None; Tag::COUNT]; upstreams].into(),
             ..Self::default()
         }
     }
 
-    pub(crate) fn rules_mut(&mut self) -> &mut AgreementRules {
-        &mut self.rules
-    }
-
-    /// Goes by other rules from now on, with room for `slots` upstreams.
-    pub(crate) fn change(&mut self, rules: AgreementRules, slots: usize) {
-        self.rules = rules;
+    /// Goes by other settings from now on, with room for `slots` upstreams.
+    pub(crate) fn change(&mut self, terms: HeadsTerms, slots: usize) {
+        self.terms = terms;
         let slots = slots.max(self.heard.len());
         let (mut heard, mut marks) = (self.heard.to_vec(), self.marks.to_vec());
         heard.resize(slots, None);
@@ -216,9 +216,10 @@ impl Agreement {
         self.forget_words(slot);
     }
 
-    /// Decides anew what `view` says of the chain. Returns whether the head moved.
-    pub(crate) fn settle(&mut self, view: &mut View, well: UpstreamSet, now: Instant) -> bool {
-        let before = view.latest.map(|head| (head.number, head.hash));
+    /// Decides anew what `view` says of the chain.
+    pub(crate) fn settle(&mut self, view: &mut View, well: UpstreamSet, now: Instant) {
+        let height = |view: &View| view.latest.map(|head| head.number);
+        let before = height(view);
         let present = self.present(view, well, now);
         let mut voting = UpstreamSet::default();
         if !present.is_empty() {
@@ -231,16 +232,13 @@ impl Agreement {
         }
         self.set_marks(view, well, now);
         self.tell_astray(view, voting, now);
-        let height = |head: Option<(BlockNumber, _)>| head.map(|(number, _)| number);
-        let after = view.latest.map(|head| (head.number, head.hash));
-        if height(after) < height(before)
+        if height(view) < before
             && let Some(best) = view.best
         {
             self.pace.fall_to(best.number.0);
         }
         self.tell_pace(view, now);
         view.tell_freshness();
-        before != after
     }
 
     /// How fast blocks come, by the best head: the agreed one may stand still until it is
@@ -250,7 +248,7 @@ impl Agreement {
             self.pace.observe(best.number.0, now);
         }
         let measured = || self.pace.block_time().or(view.block_time);
-        view.block_time = self.rules.block_time.or_else(measured);
+        view.block_time = self.terms.block_time.or_else(measured);
     }
 
     /// The well ones that were heard of while what they said is fresh.
@@ -326,7 +324,7 @@ impl Agreement {
         view: &View,
         well: UpstreamSet,
     ) -> Vec<Voter> {
-        let k = self.rules.agreement.unwrap_or(AGREEMENT);
+        let k = self.terms.agreement.unwrap_or(AGREEMENT);
         while view.block_time.is_none() {
             let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
             let is_far_below = |it: &Voter| it.number.saturating_add(bound(view)) < highest;
@@ -369,7 +367,7 @@ impl Agreement {
         may_fall: bool,
         now: Instant,
     ) -> Option<Voter> {
-        let k = self.rules.agreement.unwrap_or(AGREEMENT).min(voters.len()).max(1);
+        let k = self.terms.agreement.unwrap_or(AGREEMENT).min(voters.len()).max(1);
         let support = |head: &Voter| voters.iter().filter(|it| self.holds(it, head)).count();
         let agreed = voters
             .iter()
@@ -531,9 +529,9 @@ impl Agreement {
             let telling = below.iter().filter(|(slot, _)| are_all_idle || !view.is_idle(*slot));
             let mut told: Vec<Mark> = telling.map(|(_, mark)| *mark).collect();
             told.sort_unstable_by_key(|mark| Reverse((mark.number, mark.told_at)));
-            let k = self.rules.agreement.unwrap_or(AGREEMENT).min(told.len()).max(1);
+            let k = self.terms.agreement.unwrap_or(AGREEMENT).min(told.len()).max(1);
             let agreed = told.get(k - 1).copied().or_else(|| {
-                let number = latest.number.0.checked_sub(self.rules.final_after?)?;
+                let number = latest.number.0.checked_sub(self.terms.final_after?)?;
                 let hash = view.canon.at(number);
                 Some(Mark { number: BlockNumber(number), hash, told_at: now })
             });

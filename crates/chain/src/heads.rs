@@ -12,7 +12,7 @@ use wellhead_eth::{BlockHash, BlockNumber, Bloom, NumberedBlock};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamList, UpstreamSet};
 
-use crate::agree::{Agreement, AgreementRules};
+use crate::agree::{Agreement, HeadsTerms};
 use crate::bloom::Blooms;
 use crate::reorg::Canonical;
 use crate::view::{Mark, Tag, UpstreamHead, View};
@@ -76,21 +76,6 @@ pub enum News {
     BestHead,
 }
 
-/// What the settings say of the heads of a chain, where they change while it is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HeadsTerms {
-    /// The time between blocks, if given.
-    pub block_time: Option<Duration>,
-    /// The lag in blocks from which an upstream is excluded, if given.
-    pub lag_blocks_max: Option<u64>,
-    /// How many upstreams have to hold a block before it is the newest, if given.
-    pub agreement: Option<usize>,
-    /// The depth at which a block is safe and final if no upstream reports these.
-    pub final_after: Option<u64>,
-    /// The shortest interval of polls; `None` if no upstream is polled.
-    pub poll_min: Option<Duration>,
-}
-
 /// Takes observations, publishes views.
 #[derive(Debug)]
 pub struct Heads {
@@ -123,10 +108,10 @@ impl Heads {
         block_time: Option<Duration>,
         lag_blocks_max: Option<u64>,
     ) -> Self {
-        let rules = AgreementRules { block_time, ..AgreementRules::default() };
+        let terms = HeadsTerms { block_time, lag_blocks_max, ..HeadsTerms::default() };
         Self {
             view: ArcSwap::from_pointee(View::unknown(upstreams, block_time, lag_blocks_max)),
-            writer: Mutex::new(Agreement::new(upstreams, rules)),
+            writer: Mutex::new(Agreement::new(upstreams, terms)),
             agreement_given: AtomicUsize::new(0),
             blooms: Blooms::default(),
             upstreams: Arc::default(),
@@ -155,6 +140,17 @@ impl Heads {
         }
     }
 
+    /// Publishes the present view with what `change` makes of it, settled; nothing if that says so.
+    fn renew(&self, now: Instant, change: impl FnOnce(&mut Agreement, &mut View) -> bool) {
+        let mut writer = self.writer.lock();
+        let present = self.view.load();
+        let mut next = View::clone(&present);
+        if change(&mut writer, &mut next) {
+            writer.settle(&mut next, self.well(now), now);
+            self.publish(writer, &present, next);
+        }
+    }
+
     /// Goes by other settings from now on, and by the upstreams in the list as it is now. What is known stays, but
     /// for the word of upstreams in other slots than those that are `kept`.
     ///
@@ -162,59 +158,25 @@ impl Heads {
     /// gone for longer than a call may take: what such a call says would count for the new one.
     pub fn change(&self, terms: &HeadsTerms, kept: UpstreamSet, now: Instant) {
         self.agreement_given.store(terms.agreement.unwrap_or(0), Relaxed);
-        let mut writer = self.writer.lock();
-        let (present, upstreams) = (self.view.load(), self.upstreams.load());
-        let mut next = View::clone(&present);
-        let slots = upstreams.iter().map(|it| it.slot().index() + 1).max().unwrap_or(0);
-        let rules = AgreementRules {
-            agreement: terms.agreement,
-            final_after: terms.final_after,
-            block_time: terms.block_time,
-        };
-        writer.change(rules, slots);
-        let mut heads = next.heads.to_vec();
-        heads.resize(slots.max(heads.len()), None);
-        next.heads = heads.into();
-        for slot in (0..next.heads.len()).filter_map(|slot| u8::try_from(slot).ok().map(Slot)) {
-            if !kept.contains(slot) {
-                next.heads[slot.index()] = None;
-                next.idle = next.idle.without([slot].into_iter().collect());
-                writer.vacate(slot);
+        self.renew(now, |writer, next| {
+            let upstreams = self.upstreams.load();
+            let slots = upstreams.iter().map(|it| it.slot().index() + 1).max().unwrap_or(0);
+            writer.change(*terms, slots);
+            let mut heads = next.heads.to_vec();
+            heads.resize(slots.max(heads.len()), None);
+            next.heads = heads.into();
+            for slot in (0..next.heads.len()).filter_map(|slot| u8::try_from(slot).ok().map(Slot)) {
+                if !kept.contains(slot) {
+                    next.heads[slot.index()] = None;
+                    next.idle = next.idle.without([slot].into_iter().collect());
+                    writer.vacate(slot);
+                }
             }
-        }
-        next.lag_blocks_max = terms.lag_blocks_max;
-        (next.is_followed, next.poll_min) =
-            (terms.poll_min.is_some(), terms.poll_min.unwrap_or_default());
-        writer.settle(&mut next, self.well(now), now);
-        self.publish(writer, &present, next);
-    }
-
-    /// Sets how many upstreams have to hold a block before it is the newest.
-    #[must_use]
-    pub fn agreeing(self, agreement: Option<usize>) -> Self {
-        self.agreement_given.store(agreement.unwrap_or(0), Relaxed);
-        self.ruled(|rules| rules.agreement = agreement)
-    }
-
-    /// Sets the depth at which a block is safe and final if no upstream reports these.
-    #[must_use]
-    pub fn final_after(self, blocks: Option<u64>) -> Self {
-        self.ruled(|rules| rules.final_after = blocks)
-    }
-
-    fn ruled(self, change: impl FnOnce(&mut AgreementRules)) -> Self {
-        change(self.writer.lock().rules_mut());
-        self
-    }
-
-    /// Sets the shortest interval of polls, so that their results stay valid for longer.
-    /// `None`: no upstream is polled, and the view is never fresh.
-    #[must_use]
-    pub fn polled_every(self, poll_min: Option<Duration>) -> Self {
-        let (is_followed, poll_min) = (poll_min.is_some(), poll_min.unwrap_or_default());
-        let view = View { is_followed, poll_min, ..View::clone(&self.view.load()) };
-        self.view.store(Arc::new(view));
-        self
+            next.lag_blocks_max = terms.lag_blocks_max;
+            (next.is_followed, next.poll_min) =
+                (terms.poll_min.is_some(), terms.poll_min.unwrap_or_default());
+            true
+        });
     }
 
     /// The word of those that are not well does not count.
@@ -288,13 +250,8 @@ impl Heads {
     /// says nothing.
     pub fn observe_header(&self, seen: &Observation, now: Instant) {
         let (Some(hash), Some(parent)) = (seen.hash, seen.parent) else { return };
-        let mut writer = self.writer.lock();
-        let present = self.view.load();
-        let mut next = View::clone(&present);
-        if writer.link(&mut next, NumberedBlock { number: seen.number, hash }, parent, now) {
-            writer.settle(&mut next, self.well(now), now);
-            self.publish(writer, &present, next);
-        }
+        let block = NumberedBlock { number: seen.number, hash };
+        self.renew(now, |writer, next| writer.link(next, block, parent, now));
     }
 
     /// Takes in the bloom of a block that an upstream showed, if it told one; without the
@@ -328,21 +285,19 @@ impl Heads {
         if self.look(|view| view.is_idle(slot) == is_idle) {
             return;
         }
-        let mut writer = self.writer.lock();
-        let present = self.view.load();
-        let mut next = View::clone(&present);
-        if slot.index() >= next.heads.len() {
-            return;
-        }
-        match is_idle {
-            true => {
-                count_lag_from_now(&mut next, slot);
-                next.idle.insert(slot);
+        self.renew(now, |_, next| {
+            if slot.index() >= next.heads.len() {
+                return false;
             }
-            false => next.idle = next.idle.without([slot].into_iter().collect()),
-        }
-        writer.settle(&mut next, self.well(now), now);
-        self.publish(writer, &present, next);
+            match is_idle {
+                true => {
+                    count_lag_from_now(next, slot);
+                    next.idle.insert(slot);
+                }
+                false => next.idle = next.idle.without([slot].into_iter().collect()),
+            }
+            true
+        });
     }
 
     /// Forgets the head of an upstream without recent reports: its height is no longer known.
@@ -356,34 +311,27 @@ impl Heads {
         self.view.store(Arc::new(next));
     }
 
-    /// Takes in which block `slot` holds to be safe or final.
-    pub fn observe_mark(&self, slot: Slot, tag: Tag, seen: Observation, now: Instant) {
-        self.observe_marks(slot, &[(tag, seen)], now);
-    }
-
-    /// Takes in several such blocks in one step: no view has one of them without the others.
+    /// Takes in which blocks `slot` holds to be safe and final, in one step: no view has one of them without the
+    /// others.
     pub fn observe_marks(&self, slot: Slot, seen: &[(Tag, Observation)], now: Instant) {
-        let mut writer = self.writer.lock();
-        for (tag, seen) in seen {
-            writer.mark(slot, *tag, Mark { number: seen.number, hash: seen.hash, told_at: now });
-        }
-        let present = self.view.load();
-        let mut next = View::clone(&present);
-        writer.settle(&mut next, self.well(now), now);
-        self.publish(writer, &present, next);
+        self.renew(now, |writer, _| {
+            for (tag, seen) in seen {
+                let mark = Mark { number: seen.number, hash: seen.hash, told_at: now };
+                writer.mark(slot, *tag, mark);
+            }
+            true
+        });
     }
 
     /// Forgets the head of an upstream that turned out not to be on this chain.
     pub fn forget(&self, slot: Slot, now: Instant) {
-        let mut writer = self.writer.lock();
-        let present = self.view.load();
-        let mut next = View::clone(&present);
-        if let Some(head) = next.heads.get_mut(slot.index()) {
-            *head = None;
-        }
-        writer.forget(&mut next, slot, now);
-        writer.settle(&mut next, self.well(now), now);
-        self.publish(writer, &present, next);
+        self.renew(now, |writer, next| {
+            if let Some(head) = next.heads.get_mut(slot.index()) {
+                *head = None;
+            }
+            writer.forget(next, slot, now);
+            true
+        });
     }
 
     /// The upstreams whose reports count: they are reliable, even if they get no calls at the
@@ -676,7 +624,7 @@ mod tests {
         assert_eq!(tell(2, 103), 101, "nor does a newer one carry it up");
         assert_eq!(tell(0, 103), 103);
         let mark = |slot, number| {
-            heads.observe_mark(Slot(slot), Tag::Finalized, seen(number), now);
+            heads.observe_marks(Slot(slot), &[(Tag::Finalized, seen(number))], now);
             heads.view().mark(Tag::Finalized).expect("told").number.0
         };
         assert_eq!((mark(1, 60), mark(0, 70)), (60, 70), "final blocks go on without it, too");

@@ -18,6 +18,7 @@ mod pace;
 mod reorg;
 mod view;
 
-pub use heads::{Heads, HeadsTerms, News, Observation, Source};
+pub use agree::HeadsTerms;
+pub use heads::{Heads, News, Observation, Source};
 pub use reorg::{Canonical, Reorg, Reorgs};
 pub use view::{Mark, Tag, UpstreamHead, View};

@@ -69,9 +69,9 @@ impl Staleness {
 
 #[cfg(test)]
 mod tests {
-    use wellhead_chain::{Heads, Observation, Source};
+    use wellhead_chain::{Heads, HeadsTerms, Observation, Source};
     use wellhead_eth::BlockNumber;
-    use wellhead_upstream::Slot;
+    use wellhead_upstream::{Slot, UpstreamSet};
 
     use super::*;
 
@@ -106,7 +106,8 @@ mod tests {
     fn a_chain_whose_heads_are_not_followed_says_nothing() {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let start = Instant::now();
-        let heads = Heads::new(1, None, None).polled_every(None);
+        let heads = Heads::new(1, None, None);
+        heads.change(&HeadsTerms::default(), UpstreamSet::NONE, start);
         let mut staleness = Staleness::default();
         for seconds in [0, 60, 600] {
             let at = start + Duration::from_secs(seconds);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use wellhead_chain::Heads;
+use wellhead_chain::{Heads, HeadsTerms};
 use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
@@ -27,7 +27,7 @@ use wellhead_sim::world::{World, WorldConfig};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Transport, TransportError};
 use wellhead_upstream::{
-    Budget, BudgetTerms, Identity, MethodRules, Provider, Slot, Upstream, UpstreamList,
+    Budget, BudgetTerms, Identity, MethodRules, Provider, Slot, Upstream, UpstreamList, UpstreamSet,
 };
 use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
@@ -370,9 +370,9 @@ fn served(metered: &[Arc<Metered>], chain_id: u64) -> ServedChain {
             Arc::new(wellhead_kit::upstream(identity, slot).within(budget))
         })
         .collect::<Vec<Arc<Upstream>>>();
-    let heads = Heads::new(upstreams.len(), None, None)
-        .polled_every(Some(PollPace::default().poll_min))
-        .among(UpstreamList::of(&upstreams));
+    let heads = Heads::new(upstreams.len(), None, None).among(UpstreamList::of(&upstreams));
+    let poll_min = Some(PollPace::default().poll_min);
+    heads.change(&HeadsTerms { poll_min, ..HeadsTerms::default() }, UpstreamSet::NONE, now());
     let counts = (0..upstreams.len()).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>();
     ServedChain::new(
         ChainName { name: "main".into(), aliases: Vec::new() },

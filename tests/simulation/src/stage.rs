@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use wellhead_chain::Heads;
+use wellhead_chain::{Heads, HeadsTerms};
 use wellhead_dispatch::{Bounds, Inspect, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
@@ -19,7 +19,7 @@ use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{
-    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamList,
+    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamList, UpstreamSet,
 };
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
@@ -206,9 +206,9 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
     let roster = roster.allowing(dangerous);
     let poll_min = (settings.checks == Mode::On).then(|| PollPace::default().poll_min);
-    let heads = Heads::new(count, None, None)
-        .polled_every(poll_min)
-        .among(UpstreamList::of(roster.upstreams()));
+    let heads = Heads::new(count, None, None).among(UpstreamList::of(roster.upstreams()));
+    let terms = HeadsTerms { poll_min, ..HeadsTerms::default() };
+    heads.change(&terms, UpstreamSet::NONE, now);
     let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
     ServedChain::new(
         ChainName { name: plan.name.into(), aliases: Vec::new() },

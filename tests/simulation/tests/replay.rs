@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
-use wellhead_chain::{Heads, Tag};
+use wellhead_chain::{Heads, HeadsTerms, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::ParseLimits;
@@ -25,7 +25,9 @@ use wellhead_route::Roster;
 use wellhead_sim::traffic::Traffic;
 use wellhead_sim::{SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::Transport;
-use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream, UpstreamList};
+use wellhead_upstream::{
+    BreakerBounds, Identity, MethodRules, Slot, Upstream, UpstreamList, UpstreamSet,
+};
 use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
 const CALLS: u64 = 10_000;
@@ -79,9 +81,10 @@ impl Stage {
             .map(|(node, slot)| upstream(node.id(), Slot(slot), now))
             .collect();
         let roster = Roster::new(upstreams.clone(), MethodRules::default(), Vec::new());
-        let heads = Heads::new(nodes.len(), None, None)
-            .polled_every(Some(PollPace::default().poll_min))
-            .among(UpstreamList::of(&upstreams));
+        let heads = Heads::new(nodes.len(), None, None).among(UpstreamList::of(&upstreams));
+        let poll_min = Some(PollPace::default().poll_min);
+        let terms = HeadsTerms { poll_min, ..HeadsTerms::default() };
+        heads.change(&terms, UpstreamSet::NONE, now);
         let id = ChainId(world.config().chain_id);
         let cache = keeps.then(|| Arc::new(Cache::new(SETTINGS, now, 1_750_000_000_000, seed)));
         let chain = ServedChain::new(

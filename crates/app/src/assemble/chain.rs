@@ -428,7 +428,7 @@ impl ChainParts {
         let roster = roster(upstreams, chain, settings);
         let (heads, pulse) = match old.map(|old| &old.parts.served) {
             Some(served) => (Arc::clone(&served.heads), Arc::clone(&served.pulse)),
-            None => (heads(chain, roster.upstreams()), Arc::new(Pulse::new(chain.id, now))),
+            None => (heads(chain, roster.upstreams(), now), Arc::new(Pulse::new(chain.id, now))),
         };
         let verify = verify_settings(chain, roster.slots());
         let quorums: Vec<_> = chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect();
@@ -600,13 +600,11 @@ fn heads_terms(chain: &config::Chain) -> HeadsTerms {
     }
 }
 
-fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
+fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>], now: Instant) -> Arc<Heads> {
     let terms = heads_terms(chain);
     let heads = Heads::new(upstreams.len(), terms.block_time, terms.lag_blocks_max)
-        .agreeing(terms.agreement)
-        .final_after(terms.final_after)
-        .polled_every(terms.poll_min)
         .among(UpstreamList::of(upstreams));
+    heads.change(&terms, UpstreamSet::NONE, now);
     Arc::new(heads)
 }
 

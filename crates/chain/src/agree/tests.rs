@@ -25,16 +25,12 @@ struct Chain {
 }
 
 impl Chain {
-    fn new(
-        upstreams: usize,
-        rules: AgreementRules,
-        block_time: impl Into<Option<Duration>>,
-    ) -> Self {
+    fn new(upstreams: usize, rules: HeadsTerms, block_time: impl Into<Option<Duration>>) -> Self {
         let block_time = block_time.into();
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
         Self {
-            agreement: Agreement::new(upstreams, AgreementRules { block_time, ..rules }),
+            agreement: Agreement::new(upstreams, HeadsTerms { block_time, ..rules }),
             view: View::unknown(upstreams, block_time, None),
             well: (0..u8::try_from(upstreams).expect("few")).map(Slot).collect(),
             now,
@@ -77,7 +73,7 @@ impl Chain {
 /// `0:105b` the upstream in slot 0 stands on block 105 of branch b (`0:105` of branch a,
 /// `0:105?` without a hash), `+12` seconds pass, `!1` is no longer well, `=105a` expects.
 fn play(agreement: Option<usize>, script: &str) -> Chain {
-    let rules = AgreementRules { agreement, ..AgreementRules::default() };
+    let rules = HeadsTerms { agreement, ..HeadsTerms::default() };
     let mut chain = Chain::new(8, rules, Duration::from_secs(12));
     for step in script.split_whitespace() {
         if let Some(seconds) = step.strip_prefix('+') {
@@ -150,7 +146,7 @@ fn who_was_not_heard_of_lately_does_not_hold_it_up() {
 
 #[test]
 fn a_shorter_branch_does_not_slow_the_pace() {
-    let mut chain = Chain::new(1, AgreementRules::default(), None);
+    let mut chain = Chain::new(1, HeadsTerms::default(), None);
     let mut say = |number, branch| {
         chain.now += Duration::from_secs(1);
         chain.say(0, number, Some(branch));
@@ -167,7 +163,7 @@ fn a_shorter_branch_does_not_slow_the_pace() {
 
 #[test]
 fn one_that_comes_to_lag_does_not_hold_up_a_pace_that_is_not_known() {
-    let mut chain = Chain::new(2, AgreementRules::default(), None);
+    let mut chain = Chain::new(2, HeadsTerms::default(), None);
     chain.say(0, 40, None);
     chain.say(1, 40, None);
     for second in 1..10 {
@@ -191,7 +187,7 @@ fn one_far_ahead_moves_nothing() {
 #[test]
 fn one_far_ahead_of_two_moves_nothing_while_the_pace_is_not_known() {
     let play = |agreement, steps: &[(u64, u8, u64)]| {
-        let rules = AgreementRules { agreement, ..AgreementRules::default() };
+        let rules = HeadsTerms { agreement, ..HeadsTerms::default() };
         let mut chain = Chain::new(4, rules, None);
         for (seconds, slot, number) in steps {
             chain.now += Duration::from_secs(*seconds);
@@ -212,7 +208,7 @@ fn one_far_ahead_of_two_moves_nothing_while_the_pace_is_not_known() {
 
 #[test]
 fn one_far_ahead_of_several_that_are_heard_of_together_is_not_believed() {
-    let mut chain = Chain::new(3, AgreementRules::default(), None);
+    let mut chain = Chain::new(3, HeadsTerms::default(), None);
     let all = chain.well;
     chain.well = UpstreamSet::default();
     (0..2).for_each(|slot| chain.say(slot, 1000, None));
@@ -225,7 +221,7 @@ fn one_far_ahead_of_several_that_are_heard_of_together_is_not_believed() {
 
 #[test]
 fn two_that_are_stuck_from_the_start_do_not_hold_up_a_third_for_good() {
-    let mut chain = Chain::new(3, AgreementRules::default(), None);
+    let mut chain = Chain::new(3, HeadsTerms::default(), None);
     for second in 0..600 {
         chain.now += Duration::from_secs(1);
         (0..2).for_each(|slot| chain.say(slot, 1000, None));
@@ -414,7 +410,7 @@ fn one_that_was_on_another_chain_takes_its_head_along() {
 
 #[test]
 fn quick_chains_agree_as_quickly_as_they_are_polled() {
-    let mut chain = Chain::new(2, AgreementRules::default(), Duration::from_millis(250));
+    let mut chain = Chain::new(2, HeadsTerms::default(), Duration::from_millis(250));
     let mut late = 0;
     for tick in 0..400_u64 {
         // A feed tells each block, a poll every ninth eighth.
@@ -494,7 +490,7 @@ fn what_is_final_is_safe_and_neither_is_above_the_newest() {
 
 #[test]
 fn where_no_upstream_tells_the_settings_say_what_is_final() {
-    let rules = AgreementRules { final_after: Some(64), ..AgreementRules::default() };
+    let rules = HeadsTerms { final_after: Some(64), ..HeadsTerms::default() };
     let mut chain = Chain::new(1, rules, Duration::from_secs(2));
     chain.say(0, 30, None);
     assert_eq!(chain.view.mark(Tag::Finalized), None);
@@ -520,7 +516,7 @@ fn steps() -> impl Strategy<Value = Vec<(u8, u64, u8, u64)>> {
 
 #[test]
 fn who_names_no_hash_does_not_hide_that_of_those_who_agree() {
-    let rules = AgreementRules { agreement: Some(3), ..AgreementRules::default() };
+    let rules = HeadsTerms { agreement: Some(3), ..HeadsTerms::default() };
     let mut chain = Chain::new(5, rules, Duration::from_secs(12));
     (0..5).for_each(|slot| chain.say(slot, 100, Some(b'a')));
     chain.now += Duration::from_secs(12);
@@ -536,7 +532,7 @@ fn who_names_no_hash_does_not_hide_that_of_those_who_agree() {
 proptest! {
     #[test]
     fn it_never_goes_back_unsaid(steps in steps(), agreement in prop::option::of(1_usize..4)) {
-        let rules = AgreementRules { agreement, ..AgreementRules::default() };
+        let rules = HeadsTerms { agreement, ..HeadsTerms::default() };
         let mut chain = Chain::new(5, rules, Duration::from_secs(12));
         let mut marked = 0;
         for (slot, number, what, seconds) in steps {
@@ -609,7 +605,7 @@ proptest! {
             (0_u8..3, 0_u8..2, prop::sample::select(b"ab?".to_vec()), 0_u64..400), 10..150,
         ),
     ) {
-        let rules = AgreementRules { agreement: Some(usize::from(rogues) + 1), ..AgreementRules::default() };
+        let rules = HeadsTerms { agreement: Some(usize::from(rogues) + 1), ..HeadsTerms::default() };
         let mut chain = Chain::new(5, rules, Duration::from_secs(12));
         (0..3 + rogues).for_each(|slot| chain.say(slot, 100, Some(b'a')));
         let mut truth = 100;

@@ -133,7 +133,7 @@ impl Bench {
             let seen = Observation::of_number(BlockNumber(100));
             heads.observe(Slot(slot), seen, Source::Word, now());
             let seen = Observation::of_number(BlockNumber(90));
-            heads.observe_mark(Slot(slot), Tag::Finalized, seen, now());
+            heads.observe_marks(Slot(slot), &[(Tag::Finalized, seen)], now());
         }
         let count = upstreams.len();
         let chain = ServedChain::new(

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use wellhead_access::Caller;
 use wellhead_access::usage::UsageTable;
-use wellhead_chain::{Heads, Observation, Source, Tag};
+use wellhead_chain::{Heads, HeadsTerms, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, Bloom, ChainId};
 use wellhead_jsonrpc::{ParseLimits, raw};
@@ -28,7 +28,7 @@ use wellhead_proxy::{
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, VerdictClass,
+    Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, UpstreamSet, VerdictClass,
 };
 use wellhead_watch::Pulse;
 
@@ -479,7 +479,7 @@ impl Stage {
     /// The upstream holds this block to be final.
     pub(crate) fn show_final(&self, place: u8, number: u64) {
         let seen = Observation::of_number(BlockNumber(number));
-        self.chain().heads.observe_mark(Slot(place), Tag::Finalized, seen, now());
+        self.chain().heads.observe_marks(Slot(place), &[(Tag::Finalized, seen)], now());
     }
 
     pub(crate) fn head(&self, place: u8) -> Option<u64> {
@@ -609,13 +609,14 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Peer>) {
         name: plan.name.into(),
         aliases: plan.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
     };
+    let heads = Heads::new(plan.upstreams, None, None);
+    if !plan.is_followed {
+        heads.change(&HeadsTerms::default(), UpstreamSet::NONE, now());
+    }
     let chain = ServedChain::new(
         name,
         Roster::new(upstreams, plan.methods, Vec::new()).allowing(plan.dangerous),
-        Arc::new(match plan.is_followed {
-            true => Heads::new(plan.upstreams, None, None),
-            false => Heads::new(plan.upstreams, None, None).polled_every(None),
-        }),
+        Arc::new(heads),
         Arc::new(Pulse::new(plan.id.map(ChainId), now())),
         (0..plan.upstreams).map(|_| Arc::default()).collect(),
         Bounds { whole_bytes_max: plan.whole_bytes_max, ..Bounds::default() },

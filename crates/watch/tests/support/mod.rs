@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use wellhead_chain::Heads;
+use wellhead_chain::{Heads, HeadsTerms};
 use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_kit::{Arrival, ScriptedTransport, Step, named_by, status};
 pub(crate) use wellhead_kit::{error, now, result};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Sent, Transport, TransportError, TransportErrorKind};
-use wellhead_upstream::{Budget, Condition, Identity, Slot, Tier, Upstream, UpstreamList};
+use wellhead_upstream::{
+    Budget, Condition, Identity, Slot, Tier, Upstream, UpstreamList, UpstreamSet,
+};
 use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
 
 /// The time between the blocks of most chains here.
@@ -404,8 +406,11 @@ impl Stage {
             .enumerate()
             .map(|(place, member)| upstream(place, member.tier, member.budget.clone()))
             .collect();
-        let heads = Heads::new(members.len(), None, None).agreeing(agreement);
-        self.heads = Arc::new(heads.among(UpstreamList::of(&upstreams)));
+        let heads = Heads::new(members.len(), None, None).among(UpstreamList::of(&upstreams));
+        let poll_min = Some(Duration::ZERO);
+        let terms = HeadsTerms { agreement, poll_min, ..HeadsTerms::default() };
+        heads.change(&terms, UpstreamSet::NONE, now());
+        self.heads = Arc::new(heads);
         for (member, upstream) in members.into_iter().zip(&upstreams) {
             let pace = PollPace::default();
             let watcher = self.watcher_for(member.node, member.feed, pace, Arc::clone(upstream));
