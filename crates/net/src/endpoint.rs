@@ -23,7 +23,7 @@ use crate::tunnel::ForwardProxy;
 const AGENT: &str = concat!("wellhead/", env!("CARGO_PKG_VERSION"));
 
 /// One upstream's address, as configured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Where to send to: `http`, `https`, `ws` or `wss`. User info in it becomes
     /// basic auth, unless `auth` says otherwise.
@@ -47,7 +47,7 @@ impl Endpoint {
 }
 
 /// The credentials of wellhead.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Auth {
     /// With the user info of the URL as basic auth, if there is one.
     #[default]

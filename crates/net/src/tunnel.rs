@@ -22,7 +22,7 @@ const DEFAULT_PORT: u16 = 80;
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// An HTTP proxy that connections are opened through. Prints no credential.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ForwardProxy {
     pub(crate) host: String,
     pub(crate) port: u16,

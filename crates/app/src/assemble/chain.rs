@@ -5,21 +5,20 @@
 //! in another way is a new upstream in a slot of its own. A chain stays for as long as its name does, unless its
 //! `id` becomes another one: its view, its sessions, subscriptions, filters and counts go on.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::Rng;
 use wellhead_chain::{Heads, HeadsTerms};
 use wellhead_dispatch::WorkerUpstreams;
 use wellhead_limit::RetryBudget;
 use wellhead_net::{
-    ClientSettings, Endpoint, FeedSettings, HttpTransport, HttpVersion, TransportResources,
-    WsClient, WsTransport,
+    ClientSettings, Endpoint, FeedSettings, HttpTransport, TransportResources, WsClient,
+    WsTransport,
 };
 use wellhead_proxy::{ChainName, Level, SearchBounds, ServedChain, VerifySettings, WorkerChain};
 use wellhead_route::{DangerousMethods, Roster};
-use wellhead_telemetry::{Secret, SecretUrl};
+use wellhead_telemetry::SecretUrl;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
@@ -33,7 +32,7 @@ use super::{
     AssembleError, ClientTlsFiles, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of,
     endpoint_of, history, identity, quorum_rule, route_rule,
 };
-use crate::config::{self, CallsOver, IdentityFiles, Map, Settings};
+use crate::config::{self, CallsOver, IdentityFiles, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
 use crate::shared::SharedUpstream;
@@ -67,28 +66,20 @@ pub(crate) struct WatchTerms {
     pub(crate) checks: Checks,
 }
 
-/// The settings by which an upstream is reached. While they stay, it stays what it is.
+/// What an upstream is reached by. While it stays, the upstream stays what it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConnectTerms {
-    url: SecretUrl,
+    endpoint: Endpoint,
     ws: Option<SecretUrl>,
-    auth: Option<config::Auth>,
-    headers: Map<config::HeaderName, Secret>,
-    ca_file: Option<PathBuf>,
-    ca_file_adds: bool,
+    /// It speaks nothing but WebSocket.
+    is_socket: bool,
+    files: ClientTlsFiles,
     /// Of the certificates in `ca_file`.
     ca_digest: Option<u64>,
-    identity: Option<IdentityFiles>,
-    /// Of the certificate in it.
+    /// Of the certificate that is shown.
     identity_digest: Option<u64>,
-    http: HttpVersion,
     calls_over: CallsOver,
-    gzip: Option<bool>,
-    propagate_trace: bool,
-    connection: config::Connection,
-    connections_max: usize,
-    connect: Duration,
-    answer_bytes: u64,
+    settings: ClientSettings,
 }
 
 impl ConnectTerms {
@@ -96,24 +87,37 @@ impl ConnectTerms {
         let identity = IdentityFiles::of(upstream);
         let read = identity.as_ref().and_then(|files| authorities.identity(files).ok());
         Self {
-            url: upstream.url.clone(),
+            endpoint: endpoint_of(upstream),
             ws: upstream.ws.clone(),
-            auth: upstream.auth.clone(),
-            headers: upstream.headers.clone(),
-            ca_file: upstream.ca_file.clone(),
-            ca_file_adds: upstream.ca_file_adds,
+            is_socket: upstream.is_socket(),
             ca_digest: upstream.ca_file.as_deref().and_then(|path| authorities.digest(path)),
             identity_digest: read.map(|read| read.digest),
-            identity,
-            http: upstream.http,
+            files: ClientTlsFiles {
+                ca_file: upstream.ca_file.clone(),
+                ca_file_adds: upstream.ca_file_adds,
+                identity,
+            },
             calls_over: upstream.calls_over,
-            gzip: upstream.gzip,
-            propagate_trace: upstream.propagate_trace,
-            connection: upstream.connection.clone(),
-            connections_max: upstream.connections_max,
-            connect: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),
-            answer_bytes: settings.limits.answer_bytes.0,
+            settings: client_settings(upstream, settings),
         }
+    }
+}
+
+fn client_settings(upstream: &config::Upstream, settings: &Settings) -> ClientSettings {
+    let (usual, connection) = (ClientSettings::default(), &upstream.connection);
+    let connections_max = upstream.connections_max;
+    ClientSettings {
+        connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),
+        connections_max,
+        h2_connections_min: usual.h2_connections_min.min(connections_max),
+        h2_connections_max: usual.h2_connections_max.min(connections_max),
+        answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+        compression: upstream.gzip,
+        propagate_trace: upstream.propagate_trace,
+        h2_streams_max: connection.streams_max.unwrap_or(usual.h2_streams_max),
+        h2_requests_max: connection.requests_max,
+        idle: connection.idle.unwrap_or(usual.idle),
+        ..usual
     }
 }
 
@@ -122,51 +126,26 @@ impl ConnectTerms {
 pub(crate) struct UpstreamReach {
     id: UpstreamId,
     terms: ConnectTerms,
-    endpoint: Endpoint,
     /// Where the upstream speaks WebSocket.
     feed: Option<Endpoint>,
-    /// It speaks nothing else.
-    is_socket: bool,
-    settings: ClientSettings,
     pub(crate) shared: TransportResources,
 }
 
 impl UpstreamReach {
     fn new(
-        upstream: &config::Upstream,
+        id: &UpstreamId,
         terms: ConnectTerms,
         commons: &mut Commons,
     ) -> Result<Self, AssembleError> {
-        let endpoint = endpoint_of(upstream);
-        let is_socket = upstream.is_socket();
-        let feed = terms.ws.clone().or_else(|| is_socket.then(|| terms.url.clone()));
+        let ConnectTerms { endpoint, ws, is_socket, files, .. } = &terms;
+        let feed = ws.clone().or_else(|| is_socket.then(|| endpoint.url.clone()));
         let feed = feed.map(|url| Endpoint { url, ..endpoint.clone() });
-        let files = ClientTlsFiles {
-            ca_file: terms.ca_file.clone(),
-            ca_file_adds: terms.ca_file_adds,
-            identity: terms.identity.clone(),
-        };
-        let tls = commons.tls(files).map_err(|problem| AssembleError::Upstream {
-            id: upstream.id.as_str().to_owned(),
-            problem,
-        })?;
+        let tls = commons
+            .tls(files.clone())
+            .map_err(|problem| AssembleError::Upstream { id: id.as_str().to_owned(), problem })?;
         // Each transport is told where answers are counted.
         let shared = TransportResources::new(Arc::clone(&commons.resolver), tls);
-        let (usual, connection) = (ClientSettings::default(), &terms.connection);
-        let settings = ClientSettings {
-            connect_timeout: terms.connect,
-            connections_max: terms.connections_max,
-            h2_connections_min: usual.h2_connections_min.min(terms.connections_max),
-            h2_connections_max: usual.h2_connections_max.min(terms.connections_max),
-            answer_bytes_max: config::ByteSize(terms.answer_bytes).as_usize(),
-            compression: terms.gzip,
-            propagate_trace: terms.propagate_trace,
-            h2_streams_max: connection.streams_max.unwrap_or(usual.h2_streams_max),
-            h2_requests_max: connection.requests_max,
-            idle: connection.idle.unwrap_or(usual.idle),
-            ..usual
-        };
-        Ok(Self { id: upstream.id.clone(), terms, endpoint, feed, is_socket, settings, shared })
+        Ok(Self { id: id.clone(), terms, feed, shared })
     }
 
     pub(super) fn id(&self) -> &UpstreamId {
@@ -177,17 +156,17 @@ impl UpstreamReach {
     pub(super) fn changed_files(&self, before: &Self) -> Vec<&'static str> {
         let (now, was) = (&self.terms, &before.terms);
         let mut changed = Vec::new();
-        if now.ca_file == was.ca_file && now.ca_digest != was.ca_digest {
+        if now.files.ca_file == was.files.ca_file && now.ca_digest != was.ca_digest {
             changed.push("ca_file");
         }
-        if now.identity == was.identity && now.identity_digest != was.identity_digest {
+        if now.files.identity == was.files.identity && now.identity_digest != was.identity_digest {
             changed.push("client_cert_file");
         }
         changed
     }
 
     fn flows_max(&self) -> usize {
-        (self.settings.connections_max / FLOWS_SHARE).max(1)
+        (self.terms.settings.connections_max / FLOWS_SHARE).max(1)
     }
 
     fn problem(&self, problem: &dyn std::fmt::Display) -> AssembleError {
@@ -200,16 +179,16 @@ impl UpstreamReach {
         answers: &Arc<Ceiling>,
         rng: &mut impl Rng,
     ) -> Result<Arc<dyn Transport>, AssembleError> {
-        let settings = self.settings.clone();
+        let ConnectTerms { endpoint, settings, .. } = &self.terms;
+        let settings = settings.clone();
         let shared = TransportResources { answers: Arc::clone(answers), ..self.shared.clone() };
-        if self.is_socket {
-            let sockets = WsTransport::alone(&self.endpoint, settings, shared, rng.random())
+        if self.terms.is_socket {
+            let sockets = WsTransport::alone(endpoint, settings, shared, rng.random())
                 .map_err(|error| self.problem(&error))?;
             return Ok(Arc::new(sockets));
         }
-        let http =
-            HttpTransport::new(&self.endpoint, settings.clone(), shared.clone(), rng.random())
-                .map_err(|error| self.problem(&error))?;
+        let http = HttpTransport::new(endpoint, settings.clone(), shared.clone(), rng.random())
+            .map_err(|error| self.problem(&error))?;
         match (self.terms.calls_over, &self.feed) {
             (CallsOver::WebSocket, Some(endpoint)) => {
                 let sockets = WsTransport::new(endpoint, settings, shared, http, rng.random())
@@ -224,7 +203,7 @@ impl UpstreamReach {
     pub(crate) fn feed(&self) -> Result<Option<Arc<dyn FeedConnector>>, AssembleError> {
         let Some(endpoint) = &self.feed else { return Ok(None) };
         let settings = FeedSettings {
-            connect_timeout: self.settings.connect_timeout,
+            connect_timeout: self.terms.settings.connect_timeout,
             ..FeedSettings::default()
         };
         let resolver = Arc::clone(&self.shared.resolver);
@@ -333,7 +312,7 @@ impl UpstreamMaker<'_> {
         let kept = self.kept(&upstream.id, &terms);
         let reach = match kept {
             Some(old) => Arc::clone(old.reach),
-            None => Arc::new(UpstreamReach::new(upstream, terms, commons)?),
+            None => Arc::new(UpstreamReach::new(&upstream.id, terms, commons)?),
         };
         let made = match kept {
             Some(old) => self.succeeding(upstream, old, commons),
