@@ -14,8 +14,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use wellhead_access::DenialCounts;
+use wellhead_front::CallerControl;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{Proxy, TraceLoss, Tracer};
 use wellhead_server::{
@@ -23,7 +24,7 @@ use wellhead_server::{
     TlsFile, WsEnd,
 };
 use wellhead_store::{BroadcastStatus, LeaseStatus};
-use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counted, counter, gauge};
 
 use crate::access::{JwksCounts, JwksSource};
 use crate::assemble::{Assembly, UpstreamConnections};
@@ -34,9 +35,6 @@ use crate::shared::SharedLimits;
 use crate::state::State;
 use crate::study::StudyRecord;
 use crate::usage::Usage;
-
-use callers::CallerSeries;
-use process::ProcessUse;
 
 #[cfg(test)]
 pub(crate) use page::idle_sources;
@@ -58,129 +56,142 @@ pub(crate) struct MetricSources {
 
 /// All that `/metrics` tells.
 pub(crate) fn registry(parts: &Assembly, sources: MetricSources) -> Registry {
-    let MetricSources { proxy, connections, server, tls, state, usage, beats, record, studies } =
-        sources;
     let mut registry = Registry::default();
-    wellhead_proxy::register(proxy, &mut registry);
-    registry.register_collector(Box::new(Listeners(server)));
-    registry.register_collector(Box::new(TlsEnds(tls)));
-    registry.register_collector(Box::new(StateFile(state)));
-    let (callers, denied) = (parts.callers.clone(), Arc::clone(&parts.denied));
-    registry.register_collector(Box::new(CallerSeries { callers, denied }));
-    registry.register_collector(Box::new(IssuersOfTokens(parts.issuers.clone())));
-    registry.register_collector(Box::new(Pools(connections)));
-    registry.register_collector(Box::new(UsageOutlets(usage)));
-    registry.register_collector(Box::new(TraceSeries(parts.recorders.tracer.clone())));
-    registry.register_collector(Box::new(SharedStoreUse(parts.shared().cloned())));
-    registry.register_collector(Box::new(Workers(beats)));
-    registry.register_collector(Box::new(ProcessUse));
-    registry.register_collector(Box::new(record));
-    registry.register_collector(Box::new(studies));
+    wellhead_proxy::register(Arc::clone(&sources.proxy), &mut registry);
+    registry.register_collector(Box::new(OwnSeries {
+        sources,
+        callers: parts.callers.clone(),
+        denied: Arc::clone(&parts.denied),
+        issuers: parts.issuers.clone(),
+        tracer: parts.recorders.tracer.clone(),
+        shared: parts.shared().cloned(),
+    }));
     registry
 }
 
+/// What is told beside calls.
 #[derive(Debug)]
-struct Workers(Arc<Heartbeats>);
+struct OwnSeries {
+    sources: MetricSources,
+    callers: Option<Arc<CallerControl>>,
+    denied: Arc<DenialCounts>,
+    issuers: Vec<Arc<JwksSource>>,
+    tracer: Option<Arc<Tracer>>,
+    shared: Option<Arc<SharedLimits>>,
+}
 
-impl Collector for Workers {
+impl Collector for OwnSeries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let stuck = self.0.stuck(wellhead_dispatch::now());
-        let workers = 0..self.0.workers();
-        let rows = workers.map(|it| (it.to_string(), u64::from(stuck.contains(&it))));
-        gauge(
-            &mut encoder,
-            "wellhead_worker_stuck",
-            "1 for a worker thread that has not run for 10 s, otherwise 0",
-            by("worker", rows),
-        )
+        let (encoder, sources) = (&mut encoder, &self.sources);
+        let counts = sources.server.counts();
+        connections(encoder, &counts)?;
+        requests(encoder, &counts)?;
+        handshakes(encoder, &counts)?;
+        answers(encoder, &counts)?;
+        tls_ends(encoder, &sources.tls)?;
+        state_file(encoder, sources.state.as_deref())?;
+        callers::encode(encoder, self.callers.as_deref(), &self.denied)?;
+        issuers_of_tokens(encoder, &self.issuers)?;
+        pools(encoder, &sources.connections.load())?;
+        usage_outlets(encoder, &sources.usage)?;
+        traces(encoder, self.tracer.as_deref())?;
+        shared_store(encoder, self.shared.as_deref())?;
+        workers(encoder, &sources.beats)?;
+        process::encode(encoder)?;
+        sources.record.encode(encoder)?;
+        sources.studies.encode(encoder)
     }
+}
+
+fn workers(encoder: &mut DescriptorEncoder<'_>, beats: &Heartbeats) -> EncodeResult {
+    let stuck = beats.stuck(wellhead_dispatch::now());
+    let workers = 0..beats.workers();
+    let rows = workers.map(|it| (it.to_string(), u64::from(stuck.contains(&it))));
+    gauge(
+        encoder,
+        "wellhead_worker_stuck",
+        "1 for a worker thread that has not run for 10 s, otherwise 0",
+        by("worker", rows),
+    )
 }
 
 /// There are few: each is a row of the settings.
-#[derive(Debug)]
-struct IssuersOfTokens(Vec<Arc<JwksSource>>);
-
-impl Collector for IssuersOfTokens {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let ages = self.0.iter().filter_map(|it| Some((it.name(), it.age()?.as_secs())));
-        gauge(
-            &mut encoder,
-            "wellhead_jwks_age_seconds",
-            "Time since the keys of an issuer of tokens came; absent before the first time",
-            by("issuer", ages),
-        )?;
-        let fetches = self.0.iter().flat_map(|issuer| {
-            let JwksCounts { fetched, failed, invalid } = issuer.counts();
-            [("fetched", fetched), ("failed", failed), ("invalid", invalid)]
-                .map(|(result, count)| ([("issuer", issuer.name()), ("result", result)], count))
-        });
-        counter(
-            &mut encoder,
-            "wellhead_jwks_fetches",
-            "Fetches of the keys of an issuer of tokens: `fetched`, `failed` without a document, or \
-             `invalid`: a document without keys",
-            fetches,
-        )
-    }
+fn issuers_of_tokens(
+    encoder: &mut DescriptorEncoder<'_>,
+    issuers: &[Arc<JwksSource>],
+) -> EncodeResult {
+    let ages = issuers.iter().filter_map(|it| Some((it.name(), it.age()?.as_secs())));
+    gauge(
+        encoder,
+        "wellhead_jwks_age_seconds",
+        "Time since the keys of an issuer of tokens came; absent before the first time",
+        by("issuer", ages),
+    )?;
+    let fetches = issuers.iter().flat_map(|issuer| {
+        let JwksCounts { fetched, failed, invalid } = issuer.counts();
+        [("fetched", fetched), ("failed", failed), ("invalid", invalid)]
+            .map(|(result, count)| ([("issuer", issuer.name()), ("result", result)], count))
+    });
+    counter(
+        encoder,
+        "wellhead_jwks_fetches",
+        "Fetches of the keys of an issuer of tokens: `fetched`, `failed` without a document, or \
+         `invalid`: a document without keys",
+        fetches,
+    )
 }
 
 /// How limits are shared; no series before the sharing began.
-#[derive(Debug)]
-struct SharedStoreUse(Option<Arc<SharedLimits>>);
-
-impl Collector for SharedStoreUse {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let status = self.0.as_ref().and_then(|shared| shared.status());
-        let status = status.as_ref();
-        let value = |of: fn(&LeaseStatus) -> u64| status.map(|it| (NO_LABELS, of(it)));
-        let gauges = [
-            (
-                "wellhead_shared_limits_away",
-                "1 while the store of shared limits is away, otherwise 0",
-                value(|it| u64::from(it.away_since.is_some())),
-            ),
-            (
-                "wellhead_shared_limits_replicas",
-                "Wellheads that share limits, this one included, as counted last",
-                value(|it| it.replicas.into()),
-            ),
-            (
-                "wellhead_shared_limits_served",
-                "Limits that are shared",
-                value(|it| it.limits as u64),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            gauge(&mut encoder, name, help, value)?;
-        }
-        let counters = [
-            (
-                "wellhead_shared_limits_departures",
-                "Times that the store of shared limits went away",
-                value(|it| it.departures),
-            ),
-            (
-                "wellhead_shared_limits_alone",
-                "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
-                value(|it| it.alone),
-            ),
-        ];
-        for (name, help, value) in counters {
-            counter(&mut encoder, name, help, value)?;
-        }
-        shared_asks(status, &mut encoder)?;
-        let pauses = self.0.as_ref().and_then(|shared| shared.pause_status());
-        messages(
-            &mut encoder,
-            "wellhead_shared_pauses",
-            "Messages about pauses that upstreams asked for, by what became of them",
-            pauses,
-        )?;
-        replicas(self.0.as_deref(), &mut encoder)
+fn shared_store(
+    encoder: &mut DescriptorEncoder<'_>,
+    shared: Option<&SharedLimits>,
+) -> EncodeResult {
+    let status = shared.and_then(SharedLimits::status);
+    let status = status.as_ref();
+    let value = |of: fn(&LeaseStatus) -> u64| status.map(|it| (NO_LABELS, of(it)));
+    let gauges = [
+        (
+            "wellhead_shared_limits_away",
+            "1 while the store of shared limits is away, otherwise 0",
+            value(|it| u64::from(it.away_since.is_some())),
+        ),
+        (
+            "wellhead_shared_limits_replicas",
+            "Wellheads that share limits, this one included, as counted last",
+            value(|it| it.replicas.into()),
+        ),
+        ("wellhead_shared_limits_served", "Limits that are shared", value(|it| it.limits as u64)),
+    ];
+    for (name, help, value) in gauges {
+        gauge(encoder, name, help, value)?;
     }
+    let counters = [
+        (
+            "wellhead_shared_limits_departures",
+            "Times that the store of shared limits went away",
+            value(|it| it.departures),
+        ),
+        (
+            "wellhead_shared_limits_alone",
+            "Calls that a shared limit let through without its store, which was away or silent, once for each limit",
+            value(|it| it.alone),
+        ),
+    ];
+    for (name, help, value) in counters {
+        counter(encoder, name, help, value)?;
+    }
+    shared_asks(encoder, status)?;
+    let pauses = shared.and_then(SharedLimits::pause_status);
+    messages(
+        encoder,
+        "wellhead_shared_pauses",
+        "Messages about pauses that upstreams asked for, by what became of them",
+        pauses,
+    )?;
+    replicas(encoder, shared)
 }
 
-fn replicas(shared: Option<&SharedLimits>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+fn replicas(encoder: &mut DescriptorEncoder<'_>, shared: Option<&SharedLimits>) -> EncodeResult {
     let replicas = shared.and_then(|shared| shared.replica_status(wellhead_dispatch::now()));
     gauge(
         encoder,
@@ -213,7 +224,7 @@ fn messages(
     counter(encoder, name, help, by("result", results))
 }
 
-fn shared_asks(status: Option<&LeaseStatus>, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+fn shared_asks(encoder: &mut DescriptorEncoder<'_>, status: Option<&LeaseStatus>) -> EncodeResult {
     let asks = status
         .into_iter()
         .flat_map(|it| [("granted", it.asks.saturating_sub(it.refused)), ("refused", it.refused)]);
@@ -234,113 +245,79 @@ fn shared_asks(status: Option<&LeaseStatus>, encoder: &mut DescriptorEncoder<'_>
     )
 }
 
-#[derive(Debug)]
-struct UsageOutlets(Arc<Usage>);
-
-impl Collector for UsageOutlets {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let table = self.0.table();
-        gauge(
-            &mut encoder,
-            "wellhead_usage_rows_open",
-            "Rows of usage of the minutes that are not over",
-            [(NO_LABELS, table.rows() as u64)],
-        )?;
-        counter(
-            &mut encoder,
-            "wellhead_usage_folded_calls",
-            "Calls that count in a row `other`, as there was no room for one of theirs",
-            [(NO_LABELS, table.folded())],
-        )?;
-        let counts = self.0.counts().all().into_iter().filter(|(.., count)| *count > 0);
-        counter(
-            &mut encoder,
-            "wellhead_usage_outlets",
-            "Rows and quota events handed out, dropped at a bound, and failed attempts",
-            counts.map(|(outlet, what, count)| ([("outlet", outlet), ("result", what)], count)),
-        )
-    }
+fn usage_outlets(encoder: &mut DescriptorEncoder<'_>, usage: &Usage) -> EncodeResult {
+    let table = usage.table();
+    gauge(
+        encoder,
+        "wellhead_usage_rows_open",
+        "Rows of usage of the minutes that are not over",
+        [(NO_LABELS, table.rows() as u64)],
+    )?;
+    counter(
+        encoder,
+        "wellhead_usage_folded_calls",
+        "Calls that count in a row `other`, as there was no room for one of theirs",
+        [(NO_LABELS, table.folded())],
+    )?;
+    let counts = usage.counts().all().into_iter().filter(|(.., count)| *count > 0);
+    counter(
+        encoder,
+        "wellhead_usage_outlets",
+        "Rows and quota events handed out, dropped at a bound, and failed attempts",
+        counts.map(|(outlet, what, count)| ([("outlet", outlet), ("result", what)], count)),
+    )
 }
 
 /// Without `traces` there is no series.
-#[derive(Debug)]
-struct TraceSeries(Option<Arc<Tracer>>);
-
-impl Collector for TraceSeries {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let counts = self.0.as_ref().map(|tracer| tracer.counts());
-        counter(
-            &mut encoder,
-            "wellhead_traces_sent",
-            "Traces that the collector took",
-            counts.iter().map(|counts| (NO_LABELS, counts.sent())),
-        )?;
-        let lost = counts.iter().flat_map(|counts| {
-            TraceLoss::ALL.iter().map(|loss| (loss.word(), counts.dropped(*loss)))
-        });
-        counter(
-            &mut encoder,
-            "wellhead_traces_dropped",
-            "Traces that were to be kept and are lost: more than `traces.always.per_second`, a full \
-             queue, a collector that could not be reached for a minute or refused them",
-            by("reason", lost),
-        )
-    }
+fn traces(encoder: &mut DescriptorEncoder<'_>, tracer: Option<&Tracer>) -> EncodeResult {
+    let counts = tracer.map(Tracer::counts);
+    counter(
+        encoder,
+        "wellhead_traces_sent",
+        "Traces that the collector took",
+        counts.iter().map(|counts| (NO_LABELS, counts.sent())),
+    )?;
+    let lost = counts
+        .iter()
+        .flat_map(|counts| TraceLoss::ALL.iter().map(|loss| (loss.word(), counts.dropped(*loss))));
+    counter(
+        encoder,
+        "wellhead_traces_dropped",
+        "Traces that were to be kept and are lost: more than `traces.always.per_second`, a full \
+         queue, a collector that could not be reached for a minute or refused them",
+        by("reason", lost),
+    )
 }
 
-#[derive(Debug)]
-struct StateFile(Option<Arc<State>>);
-
-impl Collector for StateFile {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let writes = self.0.as_ref().map(|state| state.writes()).into_iter();
-        let writes =
-            writes.flat_map(|(written, failed)| [("written", written), ("failed", failed)]);
-        counter(
-            &mut encoder,
-            "wellhead_state_writes",
-            "Writes of the state file, by result",
-            by("result", writes),
-        )
-    }
+fn state_file(encoder: &mut DescriptorEncoder<'_>, state: Option<&State>) -> EncodeResult {
+    let writes = state.map(State::writes).into_iter();
+    let writes = writes.flat_map(|(written, failed)| [("written", written), ("failed", failed)]);
+    counter(
+        encoder,
+        "wellhead_state_writes",
+        "Writes of the state file, by result",
+        by("result", writes),
+    )
 }
 
-#[derive(Debug)]
-struct TlsEnds(Vec<ListenerTls>);
-
-impl Collector for TlsEnds {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let mut rows = Vec::new();
-        for ListenerTls { listener, tls } in &self.0 {
-            let ends = tls.ends();
-            let mut first = |is_of: fn(TlsFile) -> bool, word| {
-                let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
-                rows.extend(ends.min().map(|end| ([("listener", *listener), ("file", word)], end)));
-            };
-            first(|file| file == TlsFile::Certificate, "certificate");
-            first(|file| matches!(file, TlsFile::RevocationList(_)), "crl");
-        }
-        gauge(
-            &mut encoder,
-            "wellhead_tls_expires_timestamp_seconds",
-            "When a TLS file of a listener expires, as seconds since 1970: of the certificate chain \
-             the first end, of the revocation lists the first overdue update",
-            rows,
-        )
+fn tls_ends(encoder: &mut DescriptorEncoder<'_>, listeners: &[ListenerTls]) -> EncodeResult {
+    let mut rows = Vec::new();
+    for ListenerTls { listener, tls } in listeners {
+        let ends = tls.ends();
+        let mut first = |is_of: fn(TlsFile) -> bool, word| {
+            let ends = ends.iter().filter(|it| is_of(it.file)).map(|it| it.end.as_secs());
+            rows.extend(ends.min().map(|end| ([("listener", *listener), ("file", word)], end)));
+        };
+        first(|file| file == TlsFile::Certificate, "certificate");
+        first(|file| matches!(file, TlsFile::RevocationList(_)), "crl");
     }
-}
-
-#[derive(Debug)]
-struct Listeners(Arc<Server>);
-
-impl Collector for Listeners {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let counts = self.0.counts();
-        connections(&mut encoder, &counts)?;
-        requests(&mut encoder, &counts)?;
-        handshakes(&mut encoder, &counts)?;
-        answers(&mut encoder, &counts)
-    }
+    gauge(
+        encoder,
+        "wellhead_tls_expires_timestamp_seconds",
+        "When a TLS file of a listener expires, as seconds since 1970: of the certificate chain \
+         the first end, of the revocation lists the first overdue update",
+        rows,
+    )
 }
 
 /// Connections of clients.
@@ -463,128 +440,103 @@ fn answers(encoder: &mut DescriptorEncoder<'_>, counts: &ServerCounts) -> Encode
     Ok(())
 }
 
-#[derive(Debug)]
-struct Pools(Arc<ArcSwap<Vec<UpstreamConnections>>>);
-
-impl Collector for Pools {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        self.tell(
-            &mut encoder,
-            ("wellhead_upstream_connections", "Open connections to upstreams"),
-            MetricType::Gauge,
-            |stats| {
-                let used = Protocol::ALL.into_iter().filter(|it| stats.opened(*it) > 0);
-                used.map(|it| ("protocol", it.word(), stats.open(it))).collect()
-            },
-        )?;
-        self.tell(
-            &mut encoder,
-            ("wellhead_upstream_connections_opened", "Connections to upstreams so far"),
-            MetricType::Counter,
-            |stats| Protocol::ALL.map(|it| ("protocol", it.word(), stats.opened(it))).to_vec(),
-        )?;
-        let closed = |stats: &ConnectionStats, reason| {
-            Protocol::ALL.into_iter().map(|it| stats.closed(it, reason)).sum::<u64>()
-        };
-        self.tell(
-            &mut encoder,
-            ("wellhead_upstream_connections_closed", "Closed connections to upstreams, by reason"),
-            MetricType::Counter,
-            |stats| {
-                let told = |reason: &CloseReason| ("reason", reason.word(), closed(stats, *reason));
-                CloseReason::ALL.iter().map(told).collect()
-            },
-        )?;
-        let on_sockets = ("protocol", Protocol::Ws.word());
-        self.tell(
-            &mut encoder,
-            ("wellhead_upstream_socket_calls", "Calls under way on WebSocket connections"),
-            MetricType::Gauge,
-            |stats| {
-                let used = Some(stats.on_sockets()).filter(|_| stats.opened(Protocol::Ws) > 0);
-                used.map(|calls| (on_sockets.0, on_sockets.1, calls)).into_iter().collect()
-            },
-        )?;
-        self.tell(
-            &mut encoder,
-            (
-                "wellhead_upstream_socket_unclaimed",
-                "WebSocket messages that answered no pending call",
-            ),
-            MetricType::Counter,
-            |stats| vec![(on_sockets.0, on_sockets.1, stats.unclaimed())],
-        )?;
-        self.learnt(&mut encoder)
-    }
+/// The connections to upstreams.
+fn pools(encoder: &mut DescriptorEncoder<'_>, pools: &[UpstreamConnections]) -> EncodeResult {
+    gauge(
+        encoder,
+        "wellhead_upstream_connections",
+        "Open connections to upstreams",
+        each(pools, "protocol", |stats| {
+            let used = Protocol::ALL.into_iter().filter(|it| stats.opened(*it) > 0);
+            used.map(|it| (it.word(), stats.open(it))).collect()
+        }),
+    )?;
+    counter(
+        encoder,
+        "wellhead_upstream_connections_opened",
+        "Connections to upstreams so far",
+        counted(each(pools, "protocol", |stats| {
+            Protocol::ALL.map(|it| (it.word(), stats.opened(it))).to_vec()
+        })),
+    )?;
+    let closed = |stats: &ConnectionStats, reason| {
+        Protocol::ALL.into_iter().map(|it| stats.closed(it, reason)).sum::<u64>()
+    };
+    counter(
+        encoder,
+        "wellhead_upstream_connections_closed",
+        "Closed connections to upstreams, by reason",
+        counted(each(pools, "reason", |stats| {
+            CloseReason::ALL.iter().map(|it| (it.word(), closed(stats, *it))).collect()
+        })),
+    )?;
+    gauge(
+        encoder,
+        "wellhead_upstream_socket_calls",
+        "Calls under way on WebSocket connections",
+        each(pools, "protocol", |stats| {
+            let used = Some(stats.on_sockets()).filter(|_| stats.opened(Protocol::Ws) > 0);
+            used.map(|calls| (Protocol::Ws.word(), calls)).into_iter().collect()
+        }),
+    )?;
+    counter(
+        encoder,
+        "wellhead_upstream_socket_unclaimed",
+        "WebSocket messages that answered no pending call",
+        counted(each(pools, "protocol", |stats| vec![(Protocol::Ws.word(), stats.unclaimed())])),
+    )?;
+    learnt(encoder, pools)
 }
 
-impl Pools {
-    /// What one HTTP/2 connection bears: told, and found out.
-    fn learnt(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        self.tell(
-            encoder,
-            (
-                "wellhead_upstream_streams_max",
-                "Concurrent streams that an HTTP/2 connection allows, by source of the limit",
-            ),
-            MetricType::Gauge,
-            |stats| {
-                let learnt = stats.learnt_caps();
-                let by = learnt.streams_lesson.map_or("learnt", Lesson::word);
-                let announced = stats.announced_streams().map(|streams| ("announced", streams));
-                let found = learnt.streams.map(|streams| (by, streams as u64));
-                let fatal = learnt.streams_fatal.map(|streams| ("fatal", streams as u64));
-                let rows = [announced, found, fatal].into_iter().flatten();
-                rows.map(|(by, streams)| ("by", by, streams)).collect()
-            },
-        )?;
-        self.tell(
-            encoder,
-            (
-                "wellhead_upstream_connection_bounds",
-                "Learnt number of requests and idle milliseconds after which HTTP/2 connections are replaced",
-            ),
-            MetricType::Gauge,
-            |stats| {
-                let learnt = stats.learnt_caps();
-                let requests = learnt.requests.map(|requests| ("requests", requests));
-                let idle = learnt.idle.map(|idle| ("idle_ms", idle.as_millis() as u64));
-                let rows = [requests, idle].into_iter().flatten();
-                rows.map(|(of, bound)| ("of", of, bound)).collect()
-            },
-        )?;
-        let rows = self.0.load();
-        let rows = rows.iter().map(|row| {
-            ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open())
-        });
-        counter(
-            encoder,
-            "wellhead_upstream_streams_left_open",
-            "Abandoned HTTP/2 streams that were left to finish, to send fewer resets",
-            rows.filter(|(_, count)| *count > 0),
-        )
-    }
+/// What one HTTP/2 connection bears: told, and found out.
+fn learnt(encoder: &mut DescriptorEncoder<'_>, pools: &[UpstreamConnections]) -> EncodeResult {
+    gauge(
+        encoder,
+        "wellhead_upstream_streams_max",
+        "Concurrent streams that an HTTP/2 connection allows, by source of the limit",
+        each(pools, "by", |stats| {
+            let learnt = stats.learnt_caps();
+            let by = learnt.streams_lesson.map_or("learnt", Lesson::word);
+            let announced = stats.announced_streams().map(|streams| ("announced", streams));
+            let found = learnt.streams.map(|streams| (by, streams as u64));
+            let fatal = learnt.streams_fatal.map(|streams| ("fatal", streams as u64));
+            [announced, found, fatal].into_iter().flatten().collect()
+        }),
+    )?;
+    gauge(
+        encoder,
+        "wellhead_upstream_connection_bounds",
+        "Learnt number of requests and idle milliseconds after which HTTP/2 connections are replaced",
+        each(pools, "of", |stats| {
+            let learnt = stats.learnt_caps();
+            let requests = learnt.requests.map(|requests| ("requests", requests));
+            let idle = learnt.idle.map(|idle| ("idle_ms", idle.as_millis() as u64));
+            [requests, idle].into_iter().flatten().collect()
+        }),
+    )?;
+    counter(
+        encoder,
+        "wellhead_upstream_streams_left_open",
+        "Abandoned HTTP/2 streams that were left to finish, to send fewer resets",
+        counted(pools.iter().map(|pool| (upstream(pool), pool.stats.left_open()))),
+    )
+}
 
-    /// One family: for each upstream what `of` makes of its counters, each a label, its
-    /// value and a number. A counter that is zero is left out.
-    fn tell(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
-        kind: MetricType,
-        of: impl Fn(&ConnectionStats) -> Vec<(&'static str, &'static str, u64)>,
-    ) -> EncodeResult {
-        let pools = self.0.load();
-        let rows = pools.iter().flat_map(|row| {
-            let (chain, upstream) = (("chain", &*row.chain), ("upstream", &*row.upstream));
-            let rows = of(&row.stats).into_iter();
-            rows.map(move |(label, word, number)| ([chain, upstream, (label, word)], number))
-        });
-        match kind {
-            MetricType::Gauge => gauge(encoder, name, help, rows),
-            _ => counter(encoder, name, help, rows.filter(|(.., number)| *number > 0)),
-        }
-    }
+fn upstream(pool: &UpstreamConnections) -> [(&'static str, &str); 2] {
+    [("chain", &*pool.chain), ("upstream", &*pool.upstream)]
+}
+
+/// For each upstream what `of` makes of its counters: values of the label, each with a number.
+fn each<'a>(
+    pools: &'a [UpstreamConnections],
+    label: &'static str,
+    of: impl Fn(&ConnectionStats) -> Vec<(&'static str, u64)> + 'a,
+) -> impl Iterator<Item = ([(&'static str, &'a str); 3], u64)> {
+    pools.iter().flat_map(move |pool| {
+        let [chain, id] = upstream(pool);
+        let rows = of(&pool.stats).into_iter();
+        rows.map(move |(word, number)| ([chain, id, (label, word)], number))
+    })
 }
 
 #[cfg(test)]
@@ -596,9 +548,29 @@ mod tests {
     use super::*;
     use crate::limits::KnownLimits;
 
-    fn text_of(collector: impl Collector) -> String {
+    /// Writes some families.
+    struct Told<F>(F);
+
+    impl<F> std::fmt::Debug for Told<F> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Told")
+        }
+    }
+
+    impl<F> Collector for Told<F>
+    where
+        F: Fn(&mut DescriptorEncoder<'_>) -> EncodeResult + Send + Sync + 'static,
+    {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+            (self.0)(&mut encoder)
+        }
+    }
+
+    fn text_of(
+        families: impl Fn(&mut DescriptorEncoder<'_>) -> EncodeResult + Send + Sync + 'static,
+    ) -> String {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(collector));
+        registry.register_collector(Box::new(Told(families)));
         let mut text = String::new();
         encode(&mut text, &registry).expect("text");
         text
@@ -610,7 +582,7 @@ mod tests {
         let began = now.checked_sub(Duration::from_secs(11)).expect("a machine that is up");
         let beats = Heartbeats::new(2, began);
         beats.beat(1, now);
-        let text = text_of(Workers(Arc::new(beats)));
+        let text = text_of(move |encoder| workers(encoder, &beats));
         for line in
             ["wellhead_worker_stuck{worker=\"0\"} 1\n", "wellhead_worker_stuck{worker=\"1\"} 0\n"]
         {
@@ -634,7 +606,7 @@ mod tests {
             Some(wellhead_server::Tls::load(files).expect("TLS"))
         };
         let both = ListenerTls::of(load("clients", 2040), load("admin", 2041));
-        let text = text_of(TlsEnds(both));
+        let text = text_of(move |encoder| tls_ends(encoder, &both));
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let name = "wellhead_tls_expires_timestamp_seconds";
         // Midnight of the first of January of each year.
@@ -653,7 +625,7 @@ mod tests {
             stats: Arc::default(),
             limits: KnownLimits::default(),
         };
-        let text = text_of(Pools(Arc::new(ArcSwap::from_pointee(vec![row]))));
+        let text = text_of(move |encoder| pools(encoder, std::slice::from_ref(&row)));
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(series, Vec::<&str>::new(), "an upstream without connections");
         let head = "# TYPE wellhead_upstream_streams_left_open counter";

@@ -24,7 +24,7 @@ use wellhead_cache::Reason as NotKept;
 use wellhead_dispatch::now;
 use wellhead_eth::{CostClass, MethodTable};
 use wellhead_store::State;
-use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, durations, gauge};
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counted, counter, durations, gauge};
 use wellhead_transport::Shortage;
 use wellhead_upstream::{Upstream, VerdictClass};
 use wellhead_watch::{CallReason, CheckCounts};
@@ -57,11 +57,6 @@ struct Exposed(Arc<Proxy>);
 
 /// The labels of a series of one upstream.
 type UpstreamLabels<'a> = [(&'static str, &'a str); 2];
-
-/// A counter that is zero is left out.
-fn counted<L>(rows: impl IntoIterator<Item = (L, u64)>) -> impl Iterator<Item = (L, u64)> {
-    rows.into_iter().filter(|(_, count)| *count > 0)
-}
 
 impl Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {

@@ -26,6 +26,11 @@ pub fn by<W, N>(
     rows.into_iter().map(move |(word, number)| ([(label, word)], number))
 }
 
+/// Rows without those that are zero: a counter begins with its first count.
+pub fn counted<L>(rows: impl IntoIterator<Item = (L, u64)>) -> impl Iterator<Item = (L, u64)> {
+    rows.into_iter().filter(|(_, count)| *count > 0)
+}
+
 /// A family of counters.
 ///
 /// # Errors

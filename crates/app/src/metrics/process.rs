@@ -5,7 +5,6 @@
 
 use std::fs;
 
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_telemetry::series::{EncodeResult, NO_LABELS, counter, gauge};
 
@@ -15,52 +14,47 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const DESCRIPTORS_MAX: usize = 1 << 20;
 
 /// The series of the process.
-#[derive(Debug)]
-pub(super) struct ProcessUse;
-
-impl Collector for ProcessUse {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let build = [
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("os", std::env::consts::OS),
-            ("arch", std::env::consts::ARCH),
-        ];
-        let help = "1, with what was built as labels";
-        gauge(&mut encoder, "wellhead_build_info", help, [(build, 1_u64)])?;
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let stat = ProcessStat::parse(&read("/proc/self/stat"));
-        let status = read("/proc/self/status");
-        let started = stat.as_ref().zip(boot_seconds(&read("/proc/stat")));
-        let rows = [
-            (
-                "process_resident_memory_bytes",
-                "Memory of the process that is in RAM",
-                kib(&status, "VmRSS:").map(|kib| kib * 1_024.0),
-            ),
-            (
-                "process_virtual_memory_bytes",
-                "Address space of the process",
-                kib(&status, "VmSize:").map(|kib| kib * 1_024.0),
-            ),
-            ("process_open_fds", "Open file descriptors", open_descriptors()),
-            (
-                "process_max_fds",
-                "Limit on open file descriptors",
-                descriptors_max(&read("/proc/self/limits")),
-            ),
-            ("process_threads", "Threads of the process", stat.as_ref().map(|it| it.threads)),
-            (
-                "process_start_time_seconds",
-                "When the process started, as seconds since 1970",
-                started.map(|(stat, boot)| boot + stat.started_ticks / TICKS_PER_SECOND),
-            ),
-        ];
-        for (name, help, value) in rows {
-            gauge(&mut encoder, name, help, value.map(|value| (NO_LABELS, value)))?;
-        }
-        let seconds = stat.map(|stat| (NO_LABELS, stat.cpu_ticks / TICKS_PER_SECOND));
-        counter(&mut encoder, "process_cpu_seconds", "CPU time of the process", seconds)
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
+    let build = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("os", std::env::consts::OS),
+        ("arch", std::env::consts::ARCH),
+    ];
+    let help = "1, with what was built as labels";
+    gauge(encoder, "wellhead_build_info", help, [(build, 1_u64)])?;
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let stat = ProcessStat::parse(&read("/proc/self/stat"));
+    let status = read("/proc/self/status");
+    let started = stat.as_ref().zip(boot_seconds(&read("/proc/stat")));
+    let rows = [
+        (
+            "process_resident_memory_bytes",
+            "Memory of the process that is in RAM",
+            kib(&status, "VmRSS:").map(|kib| kib * 1_024.0),
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Address space of the process",
+            kib(&status, "VmSize:").map(|kib| kib * 1_024.0),
+        ),
+        ("process_open_fds", "Open file descriptors", open_descriptors()),
+        (
+            "process_max_fds",
+            "Limit on open file descriptors",
+            descriptors_max(&read("/proc/self/limits")),
+        ),
+        ("process_threads", "Threads of the process", stat.as_ref().map(|it| it.threads)),
+        (
+            "process_start_time_seconds",
+            "When the process started, as seconds since 1970",
+            started.map(|(stat, boot)| boot + stat.started_ticks / TICKS_PER_SECOND),
+        ),
+    ];
+    for (name, help, value) in rows {
+        gauge(encoder, name, help, value.map(|value| (NO_LABELS, value)))?;
     }
+    let seconds = stat.map(|stat| (NO_LABELS, stat.cpu_ticks / TICKS_PER_SECOND));
+    counter(encoder, "process_cpu_seconds", "CPU time of the process", seconds)
 }
 
 /// What `/proc/self/stat` says.

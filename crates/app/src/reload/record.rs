@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
-use wellhead_telemetry::series::{EncodeResult, by, counter};
+use prometheus_client::encoding::DescriptorEncoder;
+use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
 
 /// What is told of reloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,10 +62,9 @@ impl ReloadRecord {
     pub(crate) fn is_failing(&self) -> bool {
         self.0.lock().last_error.is_some()
     }
-}
 
-impl Collector for ReloadRecord {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+    /// The series of reloads.
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let status = self.status();
         let gauges = [
             (
@@ -88,12 +84,11 @@ impl Collector for ReloadRecord {
             ),
         ];
         for (name, help, value) in gauges {
-            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(value).encode(family)?;
+            gauge(encoder, name, help, [(NO_LABELS, value)])?;
         }
         let results = [("applied", status.generation - 1), ("failed", status.failed)];
         counter(
-            &mut encoder,
+            encoder,
             "wellhead_config_reloads",
             "Reloads, by whether the settings could be used; those without a change are not counted",
             by("result", results),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use wellhead_proxy::StudyStatus;
 use wellhead_telemetry::series::{EncodeResult, counter, gauge};
@@ -38,76 +37,59 @@ impl StudyRecord {
         let found = it.find(|(key, _)| &*key.chain == chain && key.upstream == upstream);
         found.map(|(_, status)| status.clone())
     }
-}
 
-/// One family and how it is read.
-struct StudyFamily {
-    name: &'static str,
-    help: &'static str,
-    read: StudyFigure,
-}
-
-enum StudyFigure {
-    Gauge(fn(&StudyStatus) -> Option<f64>),
-    Counter(fn(&StudyStatus) -> u64),
-}
-
-const FAMILIES: [StudyFamily; 7] = [
-    StudyFamily {
-        name: "wellhead_study_rate_limit_calls_per_second",
-        help: "The rate limit that studies found; absent where they found none yet, or none at all",
-        read: StudyFigure::Gauge(|it| it.limit_calls_per_second),
-    },
-    StudyFamily {
-        name: "wellhead_study_burst_calls",
-        help: "Calls that pass at once before that limit refuses; absent if not known",
-        read: StudyFigure::Gauge(|it| it.burst_calls),
-    },
-    StudyFamily {
-        name: "wellhead_study_probed_timestamp_seconds",
-        help: "When a round of probes, or a study, began last and was answered, as seconds since 1970",
-        read: StudyFigure::Gauge(|it| it.probed_at.map(|at| at as f64)),
-    },
-    StudyFamily {
-        name: "wellhead_study_budget_left_calls",
-        help: "Calls that the budget of the last hour and day still allows",
-        read: StudyFigure::Gauge(|it| it.calls_left.map(|left| left as f64)),
-    },
-    StudyFamily {
-        name: "wellhead_study_rounds",
-        help: "Rounds of probes; counted on over restarts",
-        read: StudyFigure::Counter(|it| it.rounds),
-    },
-    StudyFamily {
-        name: "wellhead_study_studies",
-        help: "Studies of the limit; counted on over restarts",
-        read: StudyFigure::Counter(|it| it.studies),
-    },
-    StudyFamily {
-        name: "wellhead_study_limit_changes",
-        help: "Times that a study found another limit than was known; counted on over restarts",
-        read: StudyFigure::Counter(|it| it.changes),
-    },
-];
-
-impl Collector for StudyRecord {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
+    /// The series of studies.
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         let studied = self.0.lock().clone();
-        for StudyFamily { name, help, read } in &FAMILIES {
-            let rows = studied.iter().map(|(key, status)| {
+        let rows = || {
+            studied.iter().map(|(key, status)| {
                 ([("chain", &*key.chain), ("upstream", key.upstream.as_str())], status)
-            });
-            match read {
-                StudyFigure::Gauge(read) => {
-                    let rows = rows.filter_map(|(labels, status)| Some((labels, read(status)?)));
-                    gauge(&mut encoder, name, help, rows)?;
-                }
-                StudyFigure::Counter(read) => {
-                    let rows = rows.map(|(labels, status)| (labels, read(status)));
-                    counter(&mut encoder, name, help, rows)?;
-                }
-            }
+            })
+        };
+        for (name, help, read) in GAUGES {
+            let rows = rows().filter_map(|(labels, status)| Some((labels, read(status)?)));
+            gauge(encoder, name, help, rows)?;
+        }
+        for (name, help, read) in COUNTERS {
+            let rows = rows().map(|(labels, status)| (labels, read(status)));
+            counter(encoder, name, help, rows)?;
         }
         Ok(())
     }
 }
+
+/// A family, its help, and how it is read.
+type StudyFamily<N> = (&'static str, &'static str, fn(&StudyStatus) -> N);
+
+const GAUGES: [StudyFamily<Option<f64>>; 4] = [
+    (
+        "wellhead_study_rate_limit_calls_per_second",
+        "The rate limit that studies found; absent where they found none yet, or none at all",
+        |it| it.limit_calls_per_second,
+    ),
+    (
+        "wellhead_study_burst_calls",
+        "Calls that pass at once before that limit refuses; absent if not known",
+        |it| it.burst_calls,
+    ),
+    (
+        "wellhead_study_probed_timestamp_seconds",
+        "When a round of probes, or a study, began last and was answered, as seconds since 1970",
+        |it| it.probed_at.map(|at| at as f64),
+    ),
+    (
+        "wellhead_study_budget_left_calls",
+        "Calls that the budget of the last hour and day still allows",
+        |it| it.calls_left.map(|left| left as f64),
+    ),
+];
+
+const COUNTERS: [StudyFamily<u64>; 3] = [
+    ("wellhead_study_rounds", "Rounds of probes; counted on over restarts", |it| it.rounds),
+    ("wellhead_study_studies", "Studies of the limit; counted on over restarts", |it| it.studies),
+    (
+        "wellhead_study_limit_changes",
+        "Times that a study found another limit than was known; counted on over restarts",
+        |it| it.changes,
+    ),
+];
