@@ -29,7 +29,7 @@ use wellhead_analyze::gate::DOCUMENT_SCHEMA;
 use wellhead_analyze::measure::budget::Forecast;
 use wellhead_analyze::measure::plan::{self, ExperimentPlan, FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{
-    CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, RunTerms, StopSignal,
+    CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, StopSignal,
 };
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{self, Record};
@@ -45,10 +45,10 @@ use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::gate::{ConditionArgs, SchemaChoice};
 use crate::cli::analyze::{
     BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, ProtocolArgs, RateArgs,
-    ThrottleArgs, WorkChoice,
+    TargetArgs, ThrottleArgs, WorkChoice,
 };
 use crate::serve;
-use crate::target::machine;
+use crate::target::run_terms;
 use crate::terminal::{CommandError, complain, say};
 
 /// Calls that are sent to a stranger without a question.
@@ -257,12 +257,8 @@ fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Co
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
-    let dir = run.dir.clone();
-    let runtime = serve::runtime().map_err(CommandError::system)?;
-    let ahead = ahead(&goals, &forecasts, plans, run.most + run.spare);
-    let played =
-        runtime.block_on(play(common, ExperimentRun { run, goals: &goals, ahead }, plans))?;
-    finish(common, &dir, &played)
+    let (dir, ahead) = (run.dir.clone(), ahead(&goals, &forecasts, plans, run.calls));
+    finish(common, &dir, play(common, run, &goals, ahead, plans))
 }
 
 /// How a run ended.
@@ -273,8 +269,14 @@ struct PlayedRun {
     is_interrupted: bool,
 }
 
-/// Writes the report on a run and decides what it comes to.
-fn finish(common: &CommonArgs, dir: &Path, played: &PlayedRun) -> Result<(), CommandError> {
+/// Plays a run, writes the report on it and decides what it comes to.
+fn finish(
+    common: &CommonArgs,
+    dir: &Path,
+    play: impl Future<Output = Result<PlayedRun, CommandError>>,
+) -> Result<(), CommandError> {
+    let runtime = serve::runtime().map_err(CommandError::system)?;
+    let played = runtime.block_on(play)?;
     let (run, records) = report(dir, common.profile.as_deref(), &common.gate.conditions)?;
     gate::pack(&common.gate, dir)?;
     let is_interrupted = played.is_interrupted;
@@ -290,11 +292,43 @@ fn finish(common: &CommonArgs, dir: &Path, played: &PlayedRun) -> Result<(), Com
 struct ConfirmedRun {
     dir: PathBuf,
     now: u64,
-    /// Calls at most, those of the earlier run included.
-    most: u64,
-    /// Calls beside these, for cells that are played again because their times were doubted.
-    spare: u64,
+    /// Calls at most, those of the earlier run and spare ones included.
+    calls: u64,
+    budget: CallBudget,
     earlier: Option<EarlierRun>,
+}
+
+impl ConfirmedRun {
+    /// Goes on with the earlier run, or begins one. `sockets` are URLs beside those of the targets.
+    fn player<'a>(
+        &'a self,
+        earlier: Option<EarlierRun>,
+        common: &CommonArgs,
+        goals: &[Goal],
+        sockets: &[String],
+        stop: &'a StopSignal,
+    ) -> Result<Player<'a>, RunError> {
+        let Self { dir, now, budget, .. } = self;
+        let player = match earlier {
+            Some(earlier) => Player::resume(dir, earlier, *now, budget, stop)?,
+            None => {
+                let TargetArgs { seed, note, .. } = &common.targets;
+                let terms = run_terms(*seed, *now, note.clone());
+                let words = resume::words(common, sockets);
+                Player::begin(dir, terms, goals, budget, stop)?.asking(words)?
+            }
+        };
+        player.stamping(run_id(), clock::unix_time())
+    }
+}
+
+/// Why a run is over before all cells were played.
+fn cut_short(stop: &StopSignal, budget: &CallBudget) -> Option<&'static str> {
+    if stop.is_set() {
+        return Some("interrupted: completed cells are kept");
+    }
+    let over = "the bound on calls is reached; the remaining cells were not run";
+    budget.is_over().then_some(over)
 }
 
 /// Reads the run that is to be continued, and tells and asks what has to be known before a call is
@@ -315,12 +349,15 @@ fn confirm(
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
     let dir = named.unwrap_or_else(|| default_dir(goals, now));
-    Ok(Some(ConfirmedRun { dir, now, most, spare, earlier }))
+    let budget = CallBudget::new(most).after(spent).with_spare(spare);
+    Ok(Some(ConfirmedRun { dir, now, calls: most + spare, budget, earlier }))
 }
 
-/// Calls that may be sent; see [`ConfirmedRun`].
+/// Calls that may be sent.
 struct CallAllowance {
+    /// Those of the earlier run included.
     most: u64,
+    /// Beside these, for cells that are played again because their times were doubted.
     spare: u64,
 }
 
@@ -390,11 +427,14 @@ fn is_meant() -> Result<bool, CommandError> {
 }
 
 fn default_dir(goals: &[Goal], now: u64) -> PathBuf {
+    PathBuf::from(format!("wellhead-analysis-{}-{}", host_of(goals), stamp(now)))
+}
+
+/// The host of the first target, as it stands in the name of a directory.
+fn host_of(goals: &[Goal]) -> String {
     let host = goals.first().map_or("", |goal| goal.target.host.as_str());
     let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let host: String =
-        host.chars().map(|letter| if letter == '.' { letter } else { safe(letter) }).collect();
-    PathBuf::from(format!("wellhead-analysis-{host}-{}", stamp(now)))
+    host.chars().map(|letter| if letter == '.' { letter } else { safe(letter) }).collect()
 }
 
 /// `20261122-101500`, UTC.
@@ -423,13 +463,6 @@ fn ahead(
     ahead
 }
 
-/// A run that is to be played.
-struct ExperimentRun<'a> {
-    run: ConfirmedRun,
-    goals: &'a [Goal],
-    ahead: Ahead,
-}
-
 /// A target that answered a call, and is measured.
 struct GreetedTarget<'a> {
     index: u32,
@@ -441,28 +474,19 @@ struct GreetedTarget<'a> {
 /// Plays an experiment run.
 async fn play(
     common: &CommonArgs,
-    going: ExperimentRun<'_>,
+    mut run: ConfirmedRun,
+    goals: &[Goal],
+    ahead: Ahead,
     plans: &dyn Fn(&Goal) -> Plans,
 ) -> Result<PlayedRun, CommandError> {
-    let ExperimentRun { run, goals, ahead } = going;
-    let ConfirmedRun { dir, now, most, spare, earlier } = run;
     let names = ahead.names.clone();
-    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = CallBudget::new(most).after(spent).with_spare(spare);
-    let stop = Arc::new(StopSignal::default());
-    let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
+    let stop = stop_at_signals();
     let term = std::env::var("TERM").ok();
     let drawn = draws(std::io::stderr().is_terminal(), term.as_deref());
-    let mut live = Live::new(&budget, &stop, ahead, drawn);
+    let (earlier, budget) = (run.earlier.take(), &run.budget);
+    let mut live = Live::new(budget, &stop, ahead, drawn);
     let played = async {
-        let player = match earlier {
-            Some(earlier) => Player::resume(&dir, earlier, now, &budget, &stop)?,
-            None => {
-                let words = resume::words(common, &[]);
-                Player::begin(&dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
-            }
-        };
-        let mut player = player.stamping(run_id(), clock::unix_time())?.precise();
+        let mut player = run.player(earlier, common, goals, &[], &stop)?.precise();
         let mut greeted = Vec::new();
         for ((index, goal), name) in (0..).zip(goals).zip(&names) {
             let greeting = player.greet(index, goal).await?;
@@ -481,12 +505,8 @@ async fn play(
                 break;
             }
             player.play_in_turn(&mut parts, &mut live).await?;
-            if stop.is_set() {
-                live.line("interrupted: completed cells are kept");
-                break;
-            }
-            if budget.is_over() {
-                live.line("the bound on calls is reached; the remaining cells were not run");
+            if let Some(why) = cut_short(&stop, budget) {
+                live.line(why);
                 break;
             }
         }
@@ -494,7 +514,6 @@ async fn play(
     };
     let outcome = played.await;
     live.clear();
-    interrupted.abort();
     outcome.map_err(|error: RunError| ended(&error))
 }
 
@@ -532,28 +551,22 @@ fn ended(error: &RunError) -> CommandError {
     }
 }
 
-fn terms(common: &CommonArgs, now: u64) -> RunTerms {
-    RunTerms {
-        seed: common.targets.seed,
-        started_unix: now,
-        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(common.targets.note.clone()),
-    }
-}
-
 /// What no other run is called.
 fn run_id() -> String {
     format!("{:016x}", rand::random::<u64>())
 }
 
-/// Ends the run at the first signal, and the process at the second. On a thread of its own: a
+/// Is set at the first signal; the second one ends the process. They are listened to on a thread of its own: a
 /// report that takes long is written while the runtime of the run is not driven.
-async fn interrupted(stop: Arc<StopSignal>) {
+fn stop_at_signals() -> Arc<StopSignal> {
+    let stop = Arc::new(StopSignal::default());
+    let own = Arc::clone(&stop);
     let listen = move || {
         let Ok(runtime) = serve::runtime() else { return };
-        runtime.block_on(signals(&stop));
+        runtime.block_on(signals(&own));
     };
     let _ = std::thread::Builder::new().name("wellhead-signal".to_owned()).spawn(listen);
+    stop
 }
 
 async fn signals(stop: &StopSignal) {
@@ -610,10 +623,6 @@ fn report(
         // Some of it is in the words of the other side.
         tell(conditions, &plain(&line));
     }
-    let write = |path: &Path, text: &str| {
-        fs::write(path, text)
-            .map_err(|error| CommandError::System(format!("`{}`: {error}", path.display())))
-    };
     let files = wellhead_analyze::report::report(&run, &records);
     for file in &files {
         write(&dir.join(&file.name), &file.text)?;
@@ -634,15 +643,20 @@ fn write_charts(
     run: &record::RunRecord,
     records: &[Record],
 ) -> Result<(), CommandError> {
-    let failed = |path: &Path, error: std::io::Error| {
-        CommandError::System(format!("`{}`: {error}", path.display()))
-    };
-    fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+    fs::create_dir_all(dir).map_err(failed_at(dir))?;
     for file in wellhead_analyze::report::charts(run, records) {
-        let path = dir.join(file.name);
-        fs::write(&path, file.text).map_err(|error| failed(&path, error))?;
+        write(&dir.join(file.name), &file.text)?;
     }
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    fs::write(path, text).map_err(failed_at(path))
+}
+
+/// What went wrong with a file or directory.
+fn failed_at(path: &Path) -> impl FnOnce(std::io::Error) -> CommandError {
+    move |error| CommandError::System(format!("`{}`: {error}", path.display()))
 }
 
 /// A run and its records.

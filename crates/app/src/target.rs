@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use wellhead_analyze::measure::run::RunTerms;
 use wellhead_analyze::measure::way::{Goal, TargetAccess};
 use wellhead_analyze::record::Machine;
 use wellhead_net::{ClientIdentity, Endpoint};
@@ -49,9 +50,10 @@ pub(crate) fn identity(what: &str, files: &IdentityFiles) -> Result<ClientIdenti
     files.read().map(|read| read.identity).map_err(|why| format!("`{what}`: {why}"))
 }
 
-/// Where it is measured, with a remark.
-pub(crate) fn machine(note: Option<String>) -> Machine {
+/// What a run says of itself: its chance, its start, and where it is measured, with a remark.
+pub(crate) fn run_terms(seed: u64, started_unix: u64, note: Option<String>) -> RunTerms {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-    Machine { os: std::env::consts::OS.to_owned(), cores, note }
+    let machine = Machine { os: std::env::consts::OS.to_owned(), cores, note };
+    RunTerms { seed, started_unix, wellhead: env!("CARGO_PKG_VERSION").to_owned(), machine }
 }

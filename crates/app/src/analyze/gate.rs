@@ -1,6 +1,5 @@
 //! What a run comes to: conditions, the baseline, the files for machines and the exit code.
 
-use std::fs;
 use std::path::Path;
 
 use wellhead_analyze::conclude::profile::plain;
@@ -13,7 +12,7 @@ use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{Comparison, Side, compare};
 use wellhead_analyze::stored;
 
-use super::{has_place, read};
+use super::{failed_at, has_place, read};
 use crate::cli::analyze::gate::{ConditionArgs, GateArgs};
 use crate::terminal::{CommandError, complain, say};
 
@@ -100,8 +99,7 @@ fn line(result: &ConditionResult) -> String {
 }
 
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
-    fs::write(path, text)
-        .map_err(|error| CommandError::System(format!("`{}`: {error}", path.display())))?;
+    super::write(path, text)?;
     complain(&format!("written: {}", path.display()));
     Ok(())
 }
@@ -111,11 +109,13 @@ pub(super) fn pack(gate: &GateArgs, dir: &Path) -> Result<(), CommandError> {
     if !gate.gzip {
         return Ok(());
     }
-    stored::pack(dir).map_err(|error| CommandError::System(format!("`{}`: {error}", dir.display())))
+    stored::pack(dir).map_err(failed_at(dir))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::Parser as _;
     use wellhead_analyze::record::{CallRecord, Cell, FORMAT, MeasuredTarget, Writer};
 

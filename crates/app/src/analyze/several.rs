@@ -8,7 +8,7 @@ use wellhead_analyze::record::{Record, RunRecord};
 use wellhead_analyze::report::{MERGED_FILES, Side, history, merge};
 
 use super::gate::write;
-use super::{has_place, read};
+use super::{failed_at, has_place, read};
 use crate::cli::analyze::several::{HistoryArgs, MergeArgs};
 use crate::terminal::{CommandError, say};
 
@@ -35,8 +35,7 @@ pub(super) fn regions(it: &MergeArgs) -> Result<(), CommandError> {
     if let Some(taken) = MERGED_FILES.map(|name| it.out.join(name)).iter().find(|it| it.exists()) {
         return Err(CommandError::Config(format!("`{}` is already there", taken.display())));
     }
-    fs::create_dir_all(&it.out)
-        .map_err(|error| CommandError::System(format!("`{}`: {error}", it.out.display())))?;
+    fs::create_dir_all(&it.out).map_err(failed_at(&it.out))?;
     for file in merge(&sides(&runs)) {
         write(&it.out.join(file.name), &file.text)?;
     }

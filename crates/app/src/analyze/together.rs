@@ -1,24 +1,20 @@
 //! Experiments that ask all targets side by side: `agree`, `fresh`, `reach`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use wellhead_analyze::measure::budget::Forecast;
 use wellhead_analyze::measure::inquiry::{agree, fresh, pushed, reach};
 use wellhead_analyze::measure::plan::CellOutcome;
-use wellhead_analyze::measure::run::{
-    CallBudget, Greeting, PanelMember, Player, RunError, StopSignal, Watch,
-};
+use wellhead_analyze::measure::run::{CallBudget, Greeting, PanelMember, RunError, Watch};
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Cell;
-use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_telemetry::SecretUrl;
 
 use super::{
-    ConfirmedRun, PlayedRun, confirm, ended, endpoint, finish, greeting_line, interrupted, names,
-    resume, run_id, tell, terms,
+    ConfirmedRun, PlayedRun, confirm, cut_short, ended, endpoint, finish, greeting_line, names,
+    stop_at_signals, tell,
 };
 use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
-use crate::serve;
 use crate::terminal::{CommandError, complain};
 
 /// Calls between two lines of progress.
@@ -115,13 +111,6 @@ fn reach_terms(it: &ReachArgs) -> reach::ReachTerms {
     reach::ReachTerms { range_max: it.range_up_to, batch_max: it.batch_up_to }
 }
 
-/// A run that is to be played.
-struct InquiryRun<'a> {
-    run: ConfirmedRun,
-    goals: &'a [Goal],
-    sockets: &'a [Option<SecretUrl>],
-}
-
 /// Measures all targets together and writes the report.
 pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), CommandError> {
     let goals = endpoint::goals(&common.targets)?;
@@ -134,11 +123,7 @@ pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), 
     let sockets = sockets(inquiry.sockets(), goals.len())?;
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
     let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
-    let dir = run.dir.clone();
-    let runtime = serve::runtime().map_err(CommandError::system)?;
-    let going = InquiryRun { run, goals: &goals, sockets: &sockets };
-    let played = runtime.block_on(play(common, going, inquiry))?;
-    finish(common, &dir, &played)
+    finish(common, &run.dir.clone(), play(common, run, &goals, &sockets, inquiry))
 }
 
 /// URLs for WebSocket, in the order of the targets.
@@ -160,22 +145,16 @@ fn sockets(given: &[String], targets: usize) -> Result<Vec<Option<SecretUrl>>, C
 
 async fn play(
     common: &CommonArgs,
-    going: InquiryRun<'_>,
+    mut run: ConfirmedRun,
+    goals: &[Goal],
+    sockets: &[Option<SecretUrl>],
     inquiry: &Inquiry<'_>,
 ) -> Result<PlayedRun, CommandError> {
-    let InquiryRun { run: ConfirmedRun { dir, now, most, spare: _, earlier }, goals, sockets } =
-        going;
-    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let budget = CallBudget::new(most).after(spent);
-    let stop = Arc::new(StopSignal::default());
-    let watching = tokio::spawn(interrupted(Arc::clone(&stop)));
+    let stop = stop_at_signals();
+    let (earlier, budget) = (run.earlier.take(), &run.budget);
+    let told = budget.spent();
     let failed = |error: RunError| ended(&error);
-    let player = match earlier {
-        Some(earlier) => Player::resume(&dir, earlier, now, &budget, &stop),
-        None => Player::begin(&dir, terms(common, now), goals, &budget, &stop)
-            .and_then(|player| player.asking(resume::words(common, inquiry.sockets()))),
-    };
-    let player = player.and_then(|player| player.stamping(run_id(), clock::unix_time()));
+    let player = run.player(earlier, common, goals, inquiry.sockets(), &stop);
     let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
     let names = names(goals);
@@ -198,7 +177,7 @@ async fn play(
         .iter()
         .map(|member| sockets.get(member.target as usize).cloned().flatten())
         .collect();
-    let mut progress = ProgressLine { budget: &budget, names: &names, most, told: spent };
+    let mut progress = ProgressLine { budget, names: &names, most: run.calls, told };
     let mut panel =
         player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(failed)?;
     match inquiry {
@@ -210,11 +189,8 @@ async fn play(
         Inquiry::Reach(it) => reach::play(&mut panel, &reach_terms(it), &sockets).await,
     }
     .map_err(failed)?;
-    watching.abort();
-    if stop.is_set() {
-        complain("interrupted: completed cells are kept");
-    } else if budget.is_over() {
-        complain("the bound on calls is reached; the remaining cells were not run");
+    if let Some(why) = cut_short(&stop, budget) {
+        complain(why);
     }
     Ok(PlayedRun { is_answered: true, is_interrupted: stop.is_set() })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_analyze::measure::run::{RunTerms, StopSignal};
+use wellhead_analyze::measure::run::StopSignal;
 use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::monitor::{
     Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
@@ -20,9 +20,10 @@ use wellhead_telemetry::{SecretUrl, clock};
 use self::figures::figures;
 use self::otlp::MetricExporter;
 use self::pages::SharedFigures;
-use super::{ended, endpoint, has_place, interrupted, is_meant, machine};
+use super::{ended, endpoint, has_place, host_of, is_meant, stop_at_signals};
 use crate::cli::analyze::watch::WatchArgs;
 use crate::serve;
+use crate::target::run_terms;
 use crate::terminal::{CommandError, complain, say};
 
 /// At the end, for the last export and the connections of the listener.
@@ -90,8 +91,7 @@ async fn watch(
         }
         None => None,
     };
-    let stop = Arc::new(StopSignal::default());
-    tokio::spawn(interrupted(Arc::clone(&stop)));
+    let stop = stop_at_signals();
     let export = exporter.map(|exporter| tokio::spawn(exported(exporter, Arc::clone(&stop))));
     let played = monitor(it, goals, figures, &stop).await;
     // Also where it ended by an error.
@@ -124,12 +124,8 @@ async fn monitor(
     figures: SharedFigures,
     stop: &StopSignal,
 ) -> Result<(), CommandError> {
-    let host = goals.first().map_or("", |goal| goal.target.host.as_str());
-    let host: String = host
-        .chars()
-        .map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' })
-        .collect();
-    let dir = it.out.clone().unwrap_or_else(|| PathBuf::from(format!("wellhead-watch-{host}")));
+    let usual = || PathBuf::from(format!("wellhead-watch-{}", host_of(goals)));
+    let dir = it.out.clone().unwrap_or_else(usual);
     let bounds = SpendBounds { per_hour: it.calls_per_hour, per_day: it.calls_per_day };
     let terms = MonitorTerms {
         bounds,
@@ -137,12 +133,7 @@ async fn monitor(
         rate_max: it.to,
         rate_lasting: Duration::from_secs(it.seconds),
     };
-    let run = RunTerms {
-        seed: it.targets.seed,
-        started_unix: clock::unix_seconds(),
-        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(it.targets.note.clone()),
-    };
+    let run = run_terms(it.targets.seed, clock::unix_seconds(), it.targets.note.clone());
     let play = MonitorRunTerms { run, is_precise: true, cpu: None };
     let mut desk = WatchDesk { profile: it.profile.as_deref(), bounds, figures };
     let monitor = Monitor::new(&dir, terms, play, goals, stop, &mut desk);

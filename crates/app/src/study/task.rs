@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
-use wellhead_analyze::measure::run::{RunTerms, StopSignal};
+use wellhead_analyze::measure::run::StopSignal;
 use wellhead_analyze::monitor::{Monitor, MonitorRunTerms};
 use wellhead_telemetry::clock;
 
@@ -14,7 +14,7 @@ use super::desk::{ClientTraffic, StudyDesk};
 use super::record::StudyRecord;
 use super::turn::StudyTurn;
 use super::upstream::{StudiedUpstream, StudyMeter};
-use crate::target::machine;
+use crate::target::run_terms;
 
 /// Within this a task ends that is to end. A disk that hangs does not keep the process from ending.
 pub(super) const END_MAX: Duration = Duration::from_secs(3);
@@ -146,7 +146,9 @@ impl StudyTask {
             held_until: None,
             stop: Arc::clone(&stop),
         };
-        let monitor = Monitor::new(&place, terms, play(), &goals, &stop, &mut desk);
+        let run = run_terms(rand::random(), clock::unix_seconds(), None);
+        let play = MonitorRunTerms { run, is_precise: true, cpu: None };
+        let monitor = Monitor::new(&place, terms, play, &goals, &stop, &mut desk);
         let monitor = monitor.map_err(|error| error.to_string())?;
         let mut run = std::pin::pin!(monitor.run());
         let ended = tokio::select! {
@@ -158,14 +160,4 @@ impl StudyTask {
         };
         ended.map_err(|error| error.to_string())
     }
-}
-
-fn play() -> MonitorRunTerms {
-    let run = RunTerms {
-        seed: rand::random(),
-        started_unix: clock::unix_seconds(),
-        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(None),
-    };
-    MonitorRunTerms { run, is_precise: true, cpu: None }
 }
