@@ -9,12 +9,12 @@
 //! that was replaced before the start the one after it is not known: such a key is left out. The rest is known as
 //! long as the process runs.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::hash::Hash as _;
-use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::key::KeyId;
@@ -48,7 +48,8 @@ pub struct KeyHistory {
 }
 
 /// By which the secret of a key is known again: a digest of its hash, from which neither is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Cow<'_, str>", into = "String")]
 pub struct SecretMark(u64);
 
 impl SecretMark {
@@ -57,23 +58,23 @@ impl SecretMark {
     }
 }
 
-impl fmt::Display for SecretMark {
+impl From<SecretMark> for String {
     /// 16 hex digits.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+    fn from(mark: SecretMark) -> Self {
+        format!("{:016x}", mark.0)
     }
 }
 
-impl FromStr for SecretMark {
-    type Err = std::num::ParseIntError;
+impl TryFrom<Cow<'_, str>> for SecretMark {
+    type Error = std::num::ParseIntError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        u64::from_str_radix(text, 16).map(Self)
+    fn try_from(text: Cow<'_, str>) -> Result<Self, Self::Error> {
+        u64::from_str_radix(&text, 16).map(Self)
     }
 }
 
 /// What of a key has ended for good.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedKey {
     /// Its id.
     pub id: KeyId,
@@ -411,8 +412,9 @@ mod tests {
         let kept = history.ended();
         assert_eq!(kept.len(), ENDED_KEYS_MAX);
         assert!(kept.contains(&ended(REVOKED_MAX as u64)) && !kept.contains(&ended(0)));
-        assert_eq!("00000000000000ff".parse(), Ok(SecretMark(255)));
-        assert_eq!(SecretMark(255).to_string(), "00000000000000ff");
+        let text = "00000000000000ff";
+        assert_eq!(SecretMark::try_from(Cow::from(text)), Ok(SecretMark(255)));
+        assert_eq!(String::from(SecretMark(255)), text);
     }
 
     #[test]

@@ -48,7 +48,7 @@ use crate::renew::{self, ListenerTls};
 pub(crate) use crate::runtime::runtime;
 use crate::serve_error::ServeError;
 use crate::shared::{filter_store, follow_pauses, follow_replicas};
-use crate::state::{State, StateCallers};
+use crate::state::State;
 use crate::study::Studies;
 use crate::systemd::{self, GivenSockets};
 use crate::traces::Traces;
@@ -278,10 +278,8 @@ fn restore(
     parts: &Assembly,
     now: Instant,
 ) -> Option<Arc<State>> {
-    let control = parts.callers.clone();
-    let book = control.as_ref().map(|control| Arc::clone(control.book()));
-    let callers = StateCallers { book, control };
-    settings.state.as_deref().map(|path| State::restore(path, proxy, callers, now))
+    let restore = |path| State::restore(path, proxy, parts.callers.clone(), now);
+    settings.state.as_deref().map(restore)
 }
 
 /// Where requests leave what they did.

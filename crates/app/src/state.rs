@@ -40,9 +40,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
-use wellhead_access::MeterBook;
 use wellhead_front::CallerControl;
 use wellhead_proxy::{Proxy, ServedChain};
 use wellhead_upstream::{Pages, Upstream};
@@ -70,36 +70,40 @@ const MAGIC: &str = "wellhead state 2";
 const MAGIC_OF_SPENDING: &str = "wellhead state 1";
 
 /// What was spent at one upstream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SpendingRow {
     chain: String,
     upstream: String,
+    #[serde(flatten, with = "PagesRow")]
     pages: Pages,
 }
 
-/// The filters of one chain, each as the JSON that it was saved as.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How the file holds pages.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Pages")]
+struct PagesRow {
+    day: u32,
+    day_credits: u64,
+    month: u32,
+    month_credits: u64,
+}
+
+/// The filters of one chain, each as it was saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct FilterRow {
     chain: String,
-    filters: Vec<String>,
+    filters: Vec<Value>,
 }
 
 /// What the file holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct StateContent {
     spending: Vec<SpendingRow>,
+    #[serde(default)]
     callers: Vec<CallerRow>,
+    #[serde(default, rename = "keys")]
     ended: Vec<EndedRow>,
     filters: Vec<FilterRow>,
-}
-
-/// Of whose callers the file tells.
-#[derive(Debug, Default)]
-pub(crate) struct StateCallers {
-    /// Their spending; `None` where callers are not told apart.
-    pub(crate) book: Option<Arc<MeterBook>>,
-    /// Their keys; `None` as above.
-    pub(crate) control: Option<Arc<CallerControl>>,
 }
 
 /// Why a file cannot be used.
@@ -180,12 +184,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads `path` and gives the upstreams of `proxy`, and the callers, what they had spent. To be called before keys
-    /// are read: those that were revoked are then never valid.
+    /// Reads `path` and gives the upstreams of `proxy`, and the callers, where they are told apart, what they had spent.
+    /// To be called before keys are read: those that were revoked are then never valid.
     pub(crate) fn restore(
         path: &Path,
         proxy: &Arc<ArcSwap<Proxy>>,
-        callers: StateCallers,
+        callers: Option<Arc<CallerControl>>,
         now: Instant,
     ) -> Arc<Self> {
         // What is wrong with the folder is told when the file is written.
@@ -196,8 +200,8 @@ impl State {
             lock: Arc::new(Mutex::new(claimed)),
             added: Mutex::default(),
             others: Mutex::default(),
-            callers: CallerSpending::of(callers.book),
-            ended: EndedKeys::of(callers.control),
+            callers: CallerSpending::of(callers.as_ref().map(|it| Arc::clone(it.book()))),
+            ended: EndedKeys::of(callers),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
@@ -220,7 +224,8 @@ impl State {
         let proxy = self.proxy.load();
         for row in &filters {
             let chain = proxy.chains().iter().find(|chain| *chain.name.name == *row.chain);
-            let restored = chain.map_or(0, |chain| chain.restore_filters(&row.filters, now));
+            let saved: Vec<_> = row.filters.iter().map(Value::to_string).collect();
+            let restored = chain.map_or(0, |chain| chain.restore_filters(&saved, now));
             tracing::info!(chain = row.chain, restored, "filters of clients go on");
         }
         self.callers.add(callers);
@@ -326,8 +331,11 @@ impl State {
 
     fn content(&self, with_filters: bool) -> StateContent {
         let filters_of = |chain: &Arc<ServedChain>| {
-            let (chain, filters) = (chain.name.name.to_string(), chain.saved_filters());
-            (!filters.is_empty()).then_some(FilterRow { chain, filters })
+            let saved = chain.saved_filters();
+            // Each was written as JSON by its filter.
+            let filters = saved.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+            let chain = chain.name.name.to_string();
+            (!saved.is_empty()).then_some(FilterRow { chain, filters })
         };
         let proxy = self.proxy.load();
         let chains = proxy.chains().iter().filter(|_| with_filters);
@@ -462,69 +470,22 @@ fn parse(text: &[u8]) -> Result<StateContent, Unreadable> {
         return Err(damaged("its checksum does not fit"));
     }
     let body: Value = serde_json::from_slice(body).map_err(|_| damaged("it holds no JSON"))?;
-    let list = |value: &'_ Value| value.as_array().cloned().ok_or(damaged("it holds no list"));
-    let later_list = |value: &'_ Value| if value.is_null() { Ok(Vec::new()) } else { list(value) };
-    let (spending, filters) = match with_filters {
-        Some(_) => (list(&body["spending"])?, list(&body["filters"])?),
-        None => (list(&body)?, Vec::new()),
+    let body = match with_filters {
+        Some(_) => body,
+        None => json!({ "spending": body, "filters": [] }),
     };
-    let (callers, ended) = (later_list(&body["callers"])?, later_list(&body["keys"])?);
-    let incomplete = || damaged("a row is incomplete");
-    let spending = spending.iter().map(|row| row_of(row).ok_or_else(incomplete));
-    let callers = callers.iter().map(|row| CallerRow::read(row).ok_or_else(incomplete));
-    let ended = ended.iter().map(|row| EndedRow::read(row).ok_or_else(incomplete));
-    let filters = filters.iter().map(|row| filters_of(row).ok_or_else(incomplete));
-    Ok(StateContent {
-        spending: spending.collect::<Result<_, _>>()?,
-        callers: callers.collect::<Result<_, _>>()?,
-        ended: ended.collect::<Result<_, _>>()?,
-        filters: filters.collect::<Result<_, _>>()?,
-    })
+    let lists = [("spending", true), ("filters", true), ("callers", false), ("keys", false)];
+    let is_list =
+        |(key, is_due): (&str, bool)| body[key].is_array() || (body[key].is_null() && !is_due);
+    if !lists.into_iter().all(is_list) {
+        return Err(damaged("it holds no list"));
+    }
+    serde_json::from_value(body).map_err(|_| damaged("a row is incomplete"))
 }
 
-fn filters_of(row: &Value) -> Option<FilterRow> {
-    let filters = row["filters"].as_array()?.iter().map(Value::to_string).collect();
-    Some(FilterRow { chain: row["chain"].as_str()?.to_owned(), filters })
-}
-
-fn row_of(row: &Value) -> Option<SpendingRow> {
-    let text = |key: &str| row[key].as_str().map(str::to_owned);
-    Some(SpendingRow { chain: text("chain")?, upstream: text("upstream")?, pages: pages_of(row)? })
-}
-
-fn pages_of(row: &Value) -> Option<Pages> {
-    let small = |key: &str| row[key].as_u64().and_then(|number| u32::try_from(number).ok());
-    Some(Pages {
-        day: small("day")?,
-        day_credits: row["day_credits"].as_u64()?,
-        month: small("month")?,
-        month_credits: row["month_credits"].as_u64()?,
-    })
-}
-
-fn render(content: &StateContent) -> Vec<u8> {
-    let row = |SpendingRow { chain, upstream, pages }: &SpendingRow| {
-        let Pages { day, day_credits, month, month_credits } = pages;
-        json!({
-            "chain": chain, "upstream": upstream,
-            "day": day, "day_credits": day_credits,
-            "month": month, "month_credits": month_credits,
-        })
-    };
-    let filters = |FilterRow { chain, filters }: &FilterRow| {
-        // Each was written as JSON by its filter.
-        let filters = filters.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
-        json!({ "chain": chain, "filters": filters.collect::<Vec<_>>() })
-    };
-    let StateContent { spending, callers, ended, filters: of_chains } = content;
-    let body = json!({
-        "spending": spending.iter().map(row).collect::<Vec<_>>(),
-        "callers": callers.iter().map(CallerRow::write).collect::<Vec<_>>(),
-        "keys": ended.iter().map(EndedRow::write).collect::<Vec<_>>(),
-        "filters": of_chains.iter().map(filters).collect::<Vec<_>>(),
-    });
-    let body = body.to_string();
-    format!("{MAGIC} {}\n{body}", checksum(body.as_bytes())).into_bytes()
+fn render(content: &StateContent) -> io::Result<Vec<u8>> {
+    let body = serde_json::to_string(content)?;
+    Ok(format!("{MAGIC} {}\n{body}", checksum(body.as_bytes())).into_bytes())
 }
 
 fn checksum(body: &[u8]) -> String {
@@ -564,7 +525,7 @@ fn since(pages: Pages, before: Option<Pages>) -> Pages {
 fn write(path: &Path, content: &StateContent) -> io::Result<()> {
     let beside = beside(path, ".new");
     let mut file = File::create(&beside)?;
-    file.write_all(&render(content))?;
+    file.write_all(&render(content)?)?;
     file.sync_all()?;
     drop(file);
     fs::rename(&beside, path)?;

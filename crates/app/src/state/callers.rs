@@ -5,37 +5,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wellhead_access::{MeterBook, MeterTime, SubjectKind};
 use wellhead_telemetry::clock;
 use wellhead_upstream::Pages;
 
-use super::{pages_of, since};
+use super::{PagesRow, since};
 
 /// What one tenant or key spent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallerRow {
+    #[serde(serialize_with = "write_kind", deserialize_with = "read_kind")]
     pub(super) kind: SubjectKind,
     /// No secret: of a key its public id.
-    pub(super) name: Arc<str>,
+    pub(super) name: String,
+    #[serde(flatten, with = "PagesRow")]
     pub(super) pages: Pages,
 }
 
-impl CallerRow {
-    pub(super) fn read(row: &Value) -> Option<Self> {
-        let named = |kind: &SubjectKind| row["kind"].as_str() == Some(kind.word());
-        let kind = [SubjectKind::Key, SubjectKind::Tenant].into_iter().find(named)?;
-        Some(Self { kind, name: row["name"].as_str()?.into(), pages: pages_of(row)? })
-    }
+fn write_kind<S: Serializer>(kind: &SubjectKind, row: S) -> Result<S::Ok, S::Error> {
+    kind.word().serialize(row)
+}
 
-    pub(super) fn write(&self) -> Value {
-        let Pages { day, day_credits, month, month_credits } = self.pages;
-        json!({
-            "kind": self.kind.word(), "name": &*self.name,
-            "day": day, "day_credits": day_credits,
-            "month": month, "month_credits": month_credits,
-        })
-    }
+fn read_kind<'de, D: Deserializer<'de>>(row: D) -> Result<SubjectKind, D::Error> {
+    let kind = SubjectKind::from_word(&String::deserialize(row)?);
+    let named = kind.filter(|kind| *kind != SubjectKind::Address);
+    named.ok_or_else(|| D::Error::custom("neither a key nor a tenant"))
 }
 
 /// The book that the rows come from, and what the file held when it was last added to it.
@@ -57,10 +53,10 @@ impl CallerSpending {
         if let Some(book) = &self.book {
             let at = now();
             let before: HashMap<_, _> =
-                added.iter().map(|row| ((row.kind, &*row.name), row.pages)).collect();
+                added.iter().map(|row| ((row.kind, &row.name), row.pages)).collect();
             for row in &rows {
-                let pages = since(row.pages, before.get(&(row.kind, &*row.name)).copied());
-                book.restore(row.kind, &row.name, pages, at);
+                let pages = since(row.pages, before.get(&(row.kind, &row.name)).copied());
+                book.restore(row.kind, &row.name.as_str().into(), pages, at);
             }
         }
         *added = rows;
@@ -70,8 +66,12 @@ impl CallerSpending {
     pub(super) fn rows(&self) -> Vec<CallerRow> {
         let Some(book) = &self.book else { return self.added.lock().clone() };
         let pages = book.pages(now()).into_iter();
-        let mut rows: Vec<_> =
-            pages.map(|(kind, name, pages)| CallerRow { kind, name, pages }).collect();
+        let row = |(kind, name, pages): (_, Arc<str>, _)| CallerRow {
+            kind,
+            name: name.to_string(),
+            pages,
+        };
+        let mut rows: Vec<_> = pages.map(row).collect();
         rows.sort_unstable_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         rows
     }

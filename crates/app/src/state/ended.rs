@@ -4,39 +4,28 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wellhead_access::EndedKey;
 use wellhead_front::{CallerControl, KeyOrigin};
 
 /// One key of one source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EndedRow {
+    #[serde(serialize_with = "write_source", deserialize_with = "read_source")]
     pub(super) source: KeyOrigin,
+    #[serde(flatten)]
     pub(super) key: EndedKey,
 }
 
-impl EndedRow {
-    pub(super) fn read(row: &Value) -> Option<Self> {
-        let named = |source: &KeyOrigin| row["source"].as_str() == Some(source.word());
-        let source = KeyOrigin::REMEMBERED.into_iter().find(named)?;
-        let revoked_at = match &row["revoked_at"] {
-            Value::Null => None,
-            at => Some(wellhead_access::UnixSeconds(at.as_u64()?)),
-        };
-        let replaced = row["replaced"].as_array()?.iter();
-        let replaced = replaced.map(|mark| mark.as_str()?.parse().ok()).collect::<Option<_>>()?;
-        let id = row["id"].as_str()?.parse().ok()?;
-        Some(Self { source, key: EndedKey { id, revoked_at, replaced } })
-    }
+fn write_source<S: Serializer>(source: &KeyOrigin, row: S) -> Result<S::Ok, S::Error> {
+    source.word().serialize(row)
+}
 
-    pub(super) fn write(&self) -> Value {
-        let EndedKey { id, revoked_at, replaced } = &self.key;
-        let replaced: Vec<_> = replaced.iter().map(ToString::to_string).collect();
-        json!({
-            "source": self.source.word(), "id": id.as_str(),
-            "revoked_at": revoked_at.map(|at| at.0), "replaced": replaced,
-        })
-    }
+fn read_source<'de, D: Deserializer<'de>>(row: D) -> Result<KeyOrigin, D::Error> {
+    let source = KeyOrigin::from_word(&String::deserialize(row)?);
+    let named = source.filter(|source| KeyOrigin::REMEMBERED.contains(source));
+    named.ok_or_else(|| D::Error::custom("of these keys nothing is remembered"))
 }
 
 /// Whose keys they are, and what the file held when it was last read.

@@ -1,6 +1,8 @@
 //! The state file over restarts, of two processes, and damaged.
 
-use wellhead_access::{EndedKey, KeyRecord, Pepper, Quota, QuotaPlan, SubjectKind, UnixSeconds};
+use wellhead_access::{
+    EndedKey, KeyRecord, MeterBook, Pepper, Quota, QuotaPlan, SubjectKind, UnixSeconds,
+};
 use wellhead_front::KeyOrigin;
 use wellhead_limit::Caps;
 use wellhead_telemetry::clock;
@@ -49,19 +51,19 @@ async fn what_was_spent_survives_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     let before = proxy();
-    let state = State::restore(&path, &before.replaceable(), StateCallers::default(), now());
+    let state = State::restore(&path, &before.replaceable(), None, now());
     spend(&before, 0, 7);
     spend(&before, 1, 3);
     spend(&before, 2, 5);
     Arc::clone(&state).end().await;
     assert_eq!(state.writes(), (1, 0));
     let after = proxy();
-    let state = State::restore(&path, &after.replaceable(), StateCallers::default(), now());
+    let state = State::restore(&path, &after.replaceable(), None, now());
     assert_eq!(spent(&after), [(Some(7), Some(7)), (Some(3), Some(3)), (None, None)]);
     spend(&after, 0, 1);
     state.end().await;
     let last = proxy();
-    State::restore(&path, &last.replaceable(), StateCallers::default(), now());
+    State::restore(&path, &last.replaceable(), None, now());
     assert_eq!(spent(&last)[0], (Some(8), Some(8)));
     let left = fs::read_dir(folder.path()).expect("a folder");
     let mut left: Vec<_> = left.map(|it| it.expect("an entry").file_name()).collect();
@@ -81,25 +83,23 @@ async fn what_callers_spent_survives_a_restart() {
     };
     let today = (clock::unix_seconds() / 86_400) as u32;
     let spent = |book: &MeterBook| meter(book).ledger().in_month(today);
-    let books = [(); 3].map(|()| Arc::new(MeterBook::default()));
-    let restore =
-        |book: &Arc<MeterBook>| State::restore(&path, &proxy().replaceable(), of_book(book), now());
-    let state = restore(&books[0]);
-    meter(&books[0]).ledger().spend(7, today);
+    let controls = [(); 3].map(|()| control());
+    let restore = |callers: &Arc<CallerControl>| {
+        State::restore(&path, &proxy().replaceable(), Some(Arc::clone(callers)), now())
+    };
+    let books = controls.each_ref().map(|it| it.book());
+    let state = restore(&controls[0]);
+    meter(books[0]).ledger().spend(7, today);
     state.end().await;
-    let state = restore(&books[1]);
-    assert_eq!(spent(&books[1]), 7);
-    meter(&books[1]).ledger().spend(2, today);
+    let state = restore(&controls[1]);
+    assert_eq!(spent(books[1]), 7);
+    meter(books[1]).ledger().spend(2, today);
     state.end().await;
     // A process that tells no callers apart leaves them in the file.
-    let state = State::restore(&path, &proxy().replaceable(), StateCallers::default(), now());
+    let state = State::restore(&path, &proxy().replaceable(), None, now());
     state.end().await;
-    restore(&books[2]);
-    assert_eq!(spent(&books[2]), 9);
-}
-
-fn of_book(book: &Arc<MeterBook>) -> StateCallers {
-    StateCallers { book: Some(Arc::clone(book)), ..StateCallers::default() }
+    restore(&controls[2]);
+    assert_eq!(spent(books[2]), 9);
 }
 
 fn control() -> Arc<CallerControl> {
@@ -120,8 +120,7 @@ async fn a_key_that_was_revoked_is_not_valid_after_a_restart_with_an_old_copy() 
     let mut newer = backup.clone();
     newer[0].revoked_at = Some(UnixSeconds(9));
     let restore = |control: &Arc<CallerControl>| {
-        let callers = StateCallers { control: Some(Arc::clone(control)), book: None };
-        State::restore(&path, &proxy().replaceable(), callers, now())
+        State::restore(&path, &proxy().replaceable(), Some(Arc::clone(control)), now())
     };
     let valid = |control: &CallerControl| {
         let records = control.records(|record| record.revoked_at.is_none());
@@ -139,7 +138,7 @@ async fn a_key_that_was_revoked_is_not_valid_after_a_restart_with_an_old_copy() 
     waiting.end().await;
     assert_eq!(valid(&second), ["bbbbbbbb"]);
     // One that tells no callers apart leaves them in the file.
-    State::restore(&path, &proxy().replaceable(), StateCallers::default(), now()).end().await;
+    State::restore(&path, &proxy().replaceable(), None, now()).end().await;
     let state = restore(&third);
     let _ = third.take_keys(KeyOrigin::File, backup);
     assert_eq!(valid(&third), ["bbbbbbbb"]);
@@ -163,11 +162,11 @@ async fn a_file_of_a_newer_version_is_not_written_over() {
     let newer = b"wellhead state 3 00000000\n{}";
     fs::write(&path, newer).expect("written");
     let (first, second) = (proxy(), proxy());
-    let state = State::restore(&path, &first.replaceable(), StateCallers::default(), now());
+    let state = State::restore(&path, &first.replaceable(), None, now());
     spend(&first, 0, 5);
     // One that does not hold the lock moves nothing.
     fs::write(&path, "of the first").expect("written");
-    State::restore(&path, &second.replaceable(), StateCallers::default(), now());
+    State::restore(&path, &second.replaceable(), None, now());
     assert_eq!(fs::read(&path).expect("there"), b"of the first");
     state.end().await;
     assert_eq!(read(&path).expect("good").spending[0].pages.month_credits, 5);
@@ -183,11 +182,11 @@ async fn of_two_processes_one_writes_and_the_other_adds_its_own_when_that_one_en
         content.spending.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
     };
     let (old, new) = (proxy(), proxy());
-    let first = State::restore(&path, &old.replaceable(), StateCallers::default(), now());
+    let first = State::restore(&path, &old.replaceable(), None, now());
     spend(&old, 0, 5);
     let wrote = first.write_aside(first.content(false)).await;
     assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
-    let second = State::restore(&path, &new.replaceable(), StateCallers::default(), now());
+    let second = State::restore(&path, &new.replaceable(), None, now());
     assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
     spend(&new, 0, 2);
     spend(&old, 0, 10);
@@ -206,11 +205,11 @@ async fn what_a_removed_upstream_spent_is_added_when_the_file_is_free() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     let (first_proxy, old) = (proxy(), proxy());
-    let first = State::restore(&path, &first_proxy.replaceable(), StateCallers::default(), now());
+    let first = State::restore(&path, &first_proxy.replaceable(), None, now());
     spend(&first_proxy, 0, 5);
     assert!(matches!(first.write_aside(first.content(false)).await, Some(Turnout::Written)));
     let current = old.replaceable();
-    let second = State::restore(&path, &current, StateCallers::default(), now());
+    let second = State::restore(&path, &current, None, now());
     spend(&old, 0, 2);
     let new = proxy_with("\n      - { id: free, url: \"http://c\" }\n");
     current.store(Arc::clone(&new));
@@ -261,7 +260,7 @@ async fn an_upstream_that_is_gone_for_a_while_is_remembered() {
     let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
     let content = StateContent { spending: vec![gone.clone()], ..StateContent::default() };
     write(&path, &content).expect("written");
-    State::restore(&path, &proxy().replaceable(), StateCallers::default(), now()).end().await;
+    State::restore(&path, &proxy().replaceable(), None, now()).end().await;
     assert!(read(&path).expect("good").spending.contains(&gone));
 }
 
@@ -269,13 +268,13 @@ async fn an_upstream_that_is_gone_for_a_while_is_remembered() {
 fn every_damage_is_noticed_and_none_stops_us() {
     let pages = Pages { day: 20_777, day_credits: 5, month: 682, month_credits: 9 };
     let row = SpendingRow { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
-    let filters = vec![r#"{"id":"0x1"}"#.to_owned()];
+    let filters = vec![json!({ "id": "0x1" })];
     let filters = vec![FilterRow { chain: "ethereum".to_owned(), filters }];
     let callers = vec![CallerRow { kind: SubjectKind::Tenant, name: "acme".into(), pages }];
     let key = EndedKey {
         id: "7c9xk2ma".parse().expect("an id"),
         revoked_at: Some(UnixSeconds(1_795_000_000)),
-        replaced: vec!["00ff00ff00ff00ff".parse().expect("a mark")],
+        replaced: vec![serde_json::from_str("\"00ff00ff00ff00ff\"").expect("a mark")],
     };
     let never_revoked = EndedKey { revoked_at: None, ..key.clone() };
     let ended = vec![
@@ -283,7 +282,7 @@ fn every_damage_is_noticed_and_none_stops_us() {
         EndedRow { source: KeyOrigin::Redis, key: never_revoked },
     ];
     let content = StateContent { spending: vec![row], callers, ended, filters };
-    let good = render(&content);
+    let good = render(&content).expect("plain data");
     assert_eq!(parse(&good).expect("good"), content);
     for cut in 0..good.len() {
         assert!(parse(&good[..cut]).is_err(), "cut at {cut}");
@@ -327,25 +326,21 @@ fn every_damage_is_noticed_and_none_stops_us() {
     for bytes in [&b""[..], b"\xff\xff", b"wellhead state 3 00000000\n[]", &good[..40]] {
         fs::write(&path, bytes).expect("written");
         let proxy = proxy();
-        State::restore(&path, &proxy.replaceable(), StateCallers::default(), now());
+        State::restore(&path, &proxy.replaceable(), None, now());
         assert_eq!(spent(&proxy)[0], (Some(0), Some(0)));
     }
     // The last one may be of use to another version.
     let kept = fs::read(beside(&path, ".unreadable")).expect("kept");
     assert_eq!(kept, good[..40]);
     // What is no file at all.
-    State::restore(folder.path(), &proxy().replaceable(), StateCallers::default(), now());
+    State::restore(folder.path(), &proxy().replaceable(), None, now());
 }
 
 #[tokio::test]
 async fn a_path_that_cannot_be_written_is_counted_and_harms_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let state = State::restore(
-        &folder.path().join("no/such/folder"),
-        &proxy().replaceable(),
-        StateCallers::default(),
-        now(),
-    );
+    let state =
+        State::restore(&folder.path().join("no/such/folder"), &proxy().replaceable(), None, now());
     for _ in 0..2 {
         Arc::clone(&state).end().await;
     }
