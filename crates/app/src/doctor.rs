@@ -25,7 +25,7 @@ use crate::cli::Doctor;
 use crate::config::{self, Admin, Loaded, Overrides, ProblemReport, Settings, Severity};
 use crate::serve;
 use crate::terminal::{CommandError, environment, say};
-use diagnosis::Diagnosis;
+use diagnosis::{Diagnosis, HealthCheck};
 use folder::FolderFacts;
 use listener::{PortState, RunningFacts};
 use machine::{ClockReading, FileDemand, MemoryFacts, TimeSync};
@@ -33,6 +33,8 @@ use upstream::{UpstreamFacts, UpstreamPlace, judge};
 
 /// Upstreams that are looked at at one time: each takes up to three connections and a thread for its name.
 const UPSTREAMS_AT_ONCE: usize = 64;
+
+const CONFIG: HealthCheck<'_> = HealthCheck::new("config", "config");
 
 /// Checks everything, prints what was found, and fails if something does not work.
 pub(crate) fn command(arguments: &Doctor) -> Result<(), CommandError> {
@@ -70,7 +72,7 @@ fn read_config(arguments: &Doctor) -> (Vec<Diagnosis>, Option<Settings>) {
             let told = error.to_string();
             let reason = told.lines().next().unwrap_or_default().to_owned();
             let advice = "name one with `-c FILE`, or give the URLs of upstreams";
-            return (vec![Diagnosis::failed("config", "config", reason, advice)], None);
+            return (vec![CONFIG.failed(reason, advice)], None);
         }
     };
     let overrides = Overrides { listen, admin, ..Overrides::default() };
@@ -87,7 +89,7 @@ fn config_lines(name: &str, settings: &Settings, warnings: &ProblemReport) -> Ve
     let upstreams: usize = settings.chains.iter().map(|(_, chain)| chain.upstreams.len()).sum();
     let count = |number, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
     let reason = format!("{name}: {}, {}", count(chains, "chain"), count(upstreams, "upstream"));
-    let mut found = vec![Diagnosis::well("config", "config", reason)];
+    let mut found = vec![CONFIG.well(reason)];
     found.extend(problems(warnings));
     found
 }
@@ -102,8 +104,8 @@ fn problems(report: &ProblemReport) -> Vec<Diagnosis> {
             false => problem.hints.join("; "),
         };
         match problem.severity {
-            Severity::Error => Diagnosis::failed("config", "config", reason, advice),
-            Severity::Warning => Diagnosis::doubtful("config", "config", reason, advice),
+            Severity::Error => CONFIG.failed(reason, advice),
+            Severity::Warning => CONFIG.doubtful(reason, advice),
         }
     });
     told.collect()
@@ -212,11 +214,9 @@ async fn stores(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
 }
 
 fn judge_store(setting: &str, place: &str, looked: Result<StoreReport, String>) -> Diagnosis {
-    let check = "store";
+    let check = HealthCheck::new(setting, "store");
     match looked {
-        Err(why) => Diagnosis::failed(
-            setting,
-            check,
+        Err(why) => check.failed(
             format!("{place}: {why}"),
             "start it, or correct host, port and password; wellhead serves on without it",
         ),
@@ -228,13 +228,11 @@ fn judge_store(setting: &str, place: &str, looked: Result<StoreReport, String>) 
             let reason = format!("{place}: {named}, ping {:.1} ms", ping.as_secs_f64() * 1e3);
             let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
             match major {
-                Some(major) if major < STORE_MAJOR_MIN => Diagnosis::doubtful(
-                    setting,
-                    check,
+                Some(major) if major < STORE_MAJOR_MIN => check.doubtful(
                     reason,
                     format!("install a Redis from {STORE_MAJOR_MIN} on, or a Valkey"),
                 ),
-                Some(_) | None => Diagnosis::well(setting, check, reason),
+                Some(_) | None => check.well(reason),
             }
         }
     }

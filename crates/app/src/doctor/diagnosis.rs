@@ -33,32 +33,37 @@ pub(crate) struct Diagnosis {
     pub(crate) advice: Option<String>,
 }
 
-impl Diagnosis {
-    pub(crate) fn well(subject: &str, check: &'static str, reason: impl Into<String>) -> Self {
-        let (subject, reason) = (subject.to_owned(), reason.into());
-        Self { health: CheckHealth::Well, subject, check, reason, advice: None }
+/// A check of something, whose outcome it makes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HealthCheck<'a> {
+    subject: &'a str,
+    check: &'static str,
+}
+
+impl<'a> HealthCheck<'a> {
+    pub(crate) const fn new(subject: &'a str, check: &'static str) -> Self {
+        Self { subject, check }
+    }
+
+    pub(crate) fn well(self, reason: impl Into<String>) -> Diagnosis {
+        let (subject, reason) = (self.subject.to_owned(), reason.into());
+        Diagnosis { health: CheckHealth::Well, subject, check: self.check, reason, advice: None }
     }
 
     /// It works; `advice` says what would be better.
     pub(crate) fn doubtful(
-        subject: &str,
-        check: &'static str,
+        self,
         reason: impl Into<String>,
         advice: impl Into<String>,
-    ) -> Self {
+    ) -> Diagnosis {
         let advice = Some(advice.into());
-        Self { health: CheckHealth::Doubtful, advice, ..Self::well(subject, check, reason) }
+        Diagnosis { health: CheckHealth::Doubtful, advice, ..self.well(reason) }
     }
 
     /// It does not work; `advice` says what to do.
-    pub(crate) fn failed(
-        subject: &str,
-        check: &'static str,
-        reason: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn failed(self, reason: impl Into<String>, advice: impl Into<String>) -> Diagnosis {
         let advice = Some(advice.into());
-        Self { health: CheckHealth::Failed, advice, ..Self::well(subject, check, reason) }
+        Diagnosis { health: CheckHealth::Failed, advice, ..self.well(reason) }
     }
 }
 
@@ -129,9 +134,9 @@ pub(crate) mod tests {
 
     fn some() -> Vec<Diagnosis> {
         vec![
-            Diagnosis::well("config", "config", "1 chain"),
-            Diagnosis::doubtful("eth/a", "syncing", "it\nsyncs", "wait"),
-            Diagnosis::failed("machine", "files", "64 is low", "raise it"),
+            HealthCheck::new("config", "config").well("1 chain"),
+            HealthCheck::new("eth/a", "syncing").doubtful("it\nsyncs", "wait"),
+            HealthCheck::new("machine", "files").failed("64 is low", "raise it"),
         ]
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access, statvfs};
 
 use crate::config::Settings;
-use crate::doctor::diagnosis::Diagnosis;
+use crate::doctor::diagnosis::{Diagnosis, HealthCheck};
 use crate::doctor::machine::mebibytes;
 use crate::state;
 use crate::terminal::environment;
@@ -116,44 +116,43 @@ impl FolderFacts {
 pub(crate) fn hangs(place: &WritePlace) -> Diagnosis {
     let reason = format!("`{}` does not answer", place.folder.display());
     let advice = "see the disk, or the server of the mount: `df`, `dmesg`";
-    Diagnosis::failed(place.setting, "folder", reason, advice)
+    HealthCheck::new(place.setting, "folder").failed(reason, advice)
 }
 
 pub(crate) fn judge(place: &WritePlace, facts: &FolderFacts) -> Diagnosis {
-    let check = "folder";
+    let check = HealthCheck::new(place.setting, "folder");
     let folder = place.folder.display();
-    let failed =
-        |reason: String, advice: String| Diagnosis::failed(place.setting, check, reason, advice);
     match facts.state {
         FolderState::Missing => {
-            return failed(format!("`{folder}` does not exist"), format!("`mkdir -p {folder}`"));
+            return check
+                .failed(format!("`{folder}` does not exist"), format!("`mkdir -p {folder}`"));
         }
         FolderState::NoFolder => {
             let advice = format!("remove what is there, or change `{}`", place.setting);
-            return failed(format!("`{folder}` is no directory"), advice);
+            return check.failed(format!("`{folder}` is no directory"), advice);
         }
         FolderState::Denied => {
             let reason = format!("`{folder}` cannot be written to by this user");
             let advice = "give it to the user of wellhead (`chown`); under systemd name a folder of `StateDirectory=`";
-            return failed(reason, advice.to_owned());
+            return check.failed(reason, advice.to_owned());
         }
         FolderState::Writable => {}
     }
     let Some(free) = facts.free else {
-        return Diagnosis::well(place.setting, check, format!("`{folder}` can be written to"));
+        return check.well(format!("`{folder}` can be written to"));
     };
     let reason = format!("`{folder}` can be written to, {} are free", mebibytes(free));
     let needed = place.bytes_max.saturating_sub(facts.held);
     let advice = format!("free room there, or change `{}`", place.setting);
     if free < ROOM_MIN {
-        failed(reason, advice)
+        check.failed(reason, advice)
     } else if free < needed {
         let reason = format!("{reason}; it may take {} more", mebibytes(needed));
-        Diagnosis::doubtful(place.setting, check, reason, advice)
+        check.doubtful(reason, advice)
     } else if free < ROOM_DOUBTFUL {
-        Diagnosis::doubtful(place.setting, check, reason, advice)
+        check.doubtful(reason, advice)
     } else {
-        Diagnosis::well(place.setting, check, reason)
+        check.well(reason)
     }
 }
 

@@ -9,11 +9,13 @@ use wellhead_server::{AdminAnswer, FileEnd, Listener, TlsFile, TlsFiles, TlsProb
 
 use crate::admin_client;
 use crate::config::{Admin, AdminTls, Settings, Tls};
-use crate::doctor::diagnosis::Diagnosis;
+use crate::doctor::diagnosis::{Diagnosis, HealthCheck};
 
 /// A certificate that ends sooner should have been renewed.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
 const DAY: u64 = 86_400;
+
+const RUNNING: HealthCheck<'_> = HealthCheck::new("admin", "running");
 
 /// Whether an address can be bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,24 +80,18 @@ pub(crate) fn judge_listen(
     state: PortState,
     running: Option<&RunningFacts>,
 ) -> Diagnosis {
-    let (subject, check) = ("listen", "port");
-    let failed = |reason: &str, advice: String| {
-        Diagnosis::failed(subject, check, format!("{address} {reason}"), advice)
-    };
+    let check = HealthCheck::new("listen", "port");
+    let failed = |reason: &str, advice: String| check.failed(format!("{address} {reason}"), advice);
     match (state, running) {
-        (PortState::Free, None) => Diagnosis::well(
-            subject,
-            check,
-            format!("{address} is free: wellhead does not run here"),
-        ),
-        (PortState::Free, Some(_)) => Diagnosis::doubtful(
-            subject,
-            check,
+        (PortState::Free, None) => {
+            check.well(format!("{address} is free: wellhead does not run here"))
+        }
+        (PortState::Free, Some(_)) => check.doubtful(
             format!("{address} is free, though a wellhead answers at `admin`"),
             "that wellhead has another `listen`: compare its settings, or restart it",
         ),
         (PortState::InUse, Some(_)) => {
-            Diagnosis::well(subject, check, format!("{address} is taken, and a wellhead runs here"))
+            check.well(format!("{address} is taken, and a wellhead runs here"))
         }
         (PortState::InUse, None) => failed(
             "is taken, and no wellhead answers at `admin`",
@@ -122,23 +118,18 @@ pub(crate) fn judge_admin(
     running: Option<&RunningFacts>,
     has_tls: bool,
 ) -> Diagnosis {
-    let (subject, check) = ("admin", "running");
     let is_free = match state {
         Some(state) => state == PortState::Free,
         None => true,
     };
     match (running, is_free) {
         (Some(running), _) => judge_running(admin, running),
-        (None, true) => {
-            Diagnosis::well(subject, check, format!("no wellhead runs at {admin}, and it is free"))
-        }
+        (None, true) => RUNNING.well(format!("no wellhead runs at {admin}, and it is free")),
         (None, false) if has_tls => {
             let reason = format!("{admin} is taken; it has TLS, so it was not asked who it is");
-            Diagnosis::well(subject, check, reason)
+            RUNNING.well(reason)
         }
-        (None, false) => Diagnosis::failed(
-            subject,
-            check,
+        (None, false) => RUNNING.failed(
             format!("{admin} cannot be used, and no wellhead answers there"),
             "see which program has it (`ss -ltnp`), or change `admin`",
         ),
@@ -146,34 +137,28 @@ pub(crate) fn judge_admin(
 }
 
 fn judge_running(admin: &Admin, running: &RunningFacts) -> Diagnosis {
-    let (subject, check) = ("admin", "running");
     let own = env!("CARGO_PKG_VERSION");
     let version = running.version.as_deref();
     let named = version.map_or("a wellhead".to_owned(), |version| format!("wellhead {version}"));
     let RunningFacts { is_live, is_ready, unready_because, .. } = running;
     if !is_live {
         let advice = "a worker is stuck: see the log, save `/status`, then restart it";
-        return Diagnosis::failed(subject, check, format!("{named} at {admin} hangs"), advice);
+        return RUNNING.failed(format!("{named} at {admin} hangs"), advice);
     }
     if !is_ready {
         let because = unready_because.as_deref().unwrap_or("it does not say why");
         let reason = format!("{named} at {admin} is not ready: {because}");
-        return Diagnosis::failed(subject, check, reason, "see the upstreams below, and `/status`");
+        return RUNNING.failed(reason, "see the upstreams below, and `/status`");
     }
     let reason = format!("{named} at {admin} is live and ready");
     match version {
-        Some(version) if version != own => Diagnosis::doubtful(
-            subject,
-            check,
+        Some(version) if version != own => RUNNING.doubtful(
             format!("{reason}; this program is {own}"),
             "restart it to run the installed version",
         ),
-        Some(_) => Diagnosis::well(subject, check, reason),
-        None => Diagnosis::well(
-            subject,
-            check,
-            format!("{reason} (for its version put a token into WELLHEAD_ADMIN_TOKEN)"),
-        ),
+        Some(_) => RUNNING.well(reason),
+        None => RUNNING
+            .well(format!("{reason} (for its version put a token into WELLHEAD_ADMIN_TOKEN)")),
     }
 }
 
@@ -192,7 +177,7 @@ fn judge_files(setting: &str, files: TlsFiles, now_unix: u64) -> Vec<Diagnosis> 
         Err(problems) => {
             let failed = |problem: &TlsProblem| {
                 let advice = format!("correct the file, or `{setting}`");
-                Diagnosis::failed(setting, "certificate", problem.to_string(), advice)
+                HealthCheck::new(setting, "certificate").failed(problem.to_string(), advice)
             };
             problems.iter().map(failed).collect()
         }
@@ -200,7 +185,7 @@ fn judge_files(setting: &str, files: TlsFiles, now_unix: u64) -> Vec<Diagnosis> 
 }
 
 fn judge_end(setting: &str, FileEnd { file, end }: FileEnd, now_unix: u64) -> Diagnosis {
-    let check = "certificate";
+    let check = HealthCheck::new(setting, "certificate");
     let what = match file {
         TlsFile::RevocationList(place) => format!("revocation list {}", place + 1),
         TlsFile::Certificate
@@ -215,13 +200,13 @@ fn judge_end(setting: &str, FileEnd { file, end }: FileEnd, now_unix: u64) -> Di
         None => {
             let days = (now_unix - end.as_secs()) / DAY;
             let reason = format!("the {what} expired {days} days ago");
-            Diagnosis::failed(setting, check, reason, advice)
+            check.failed(reason, advice)
         }
         Some(days) => {
             let reason = format!("the {what} is valid for {days} days more");
             match days < CERTIFICATE_DAYS_MIN {
-                true => Diagnosis::doubtful(setting, check, reason, advice),
-                false => Diagnosis::well(setting, check, reason),
+                true => check.doubtful(reason, advice),
+                false => check.well(reason),
             }
         }
     }

@@ -7,9 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::{ByteSize, Settings};
-use crate::doctor::diagnosis::Diagnosis;
-
-const SUBJECT: &str = "machine";
+use crate::doctor::diagnosis::{Diagnosis, HealthCheck};
 
 /// Open files beside connections: libraries, log, runtime, state, control loops.
 const FILES_BESIDE: u64 = 128;
@@ -54,7 +52,7 @@ pub(crate) fn open_files_max() -> Option<u64> {
 }
 
 pub(crate) fn judge_files(limit: Option<u64>, demand: FileDemand) -> Diagnosis {
-    const CHECK: &str = "open files";
+    const CHECK: HealthCheck<'_> = HealthCheck::new("machine", "open files");
     let FileDemand { workers, connections, clients, .. } = demand;
     let (least, most) = (demand.least(), demand.most());
     let needs = format!(
@@ -64,17 +62,17 @@ pub(crate) fn judge_files(limit: Option<u64>, demand: FileDemand) -> Diagnosis {
         "set `LimitNOFILE={most}` in the unit, or `ulimit -n {most}`, or lower `limits.connections` and `connections_max`"
     );
     match limit {
-        None => Diagnosis::well(SUBJECT, CHECK, "no limit"),
+        None => CHECK.well("no limit"),
         Some(limit) if limit >= most => {
-            Diagnosis::well(SUBJECT, CHECK, format!("the limit is {limit}, enough for {needs}"))
+            CHECK.well(format!("the limit is {limit}, enough for {needs}"))
         }
         Some(limit) if limit >= least => {
             let reason = format!("the limit is {limit}; {needs} need up to {most}");
-            Diagnosis::doubtful(SUBJECT, CHECK, reason, advice)
+            CHECK.doubtful(reason, advice)
         }
         Some(limit) => {
             let reason = format!("the limit is {limit}; {least} are needed to serve at all");
-            Diagnosis::failed(SUBJECT, CHECK, reason, advice)
+            CHECK.failed(reason, advice)
         }
     }
 }
@@ -149,7 +147,7 @@ fn cgroup_limit(text: &str) -> Option<u64> {
 }
 
 pub(crate) fn judge_memory(facts: MemoryFacts, most: u64) -> Diagnosis {
-    const CHECK: &str = "memory";
+    const CHECK: HealthCheck<'_> = HealthCheck::new("machine", "memory");
     let advice = "lower `limits.answers_total_bytes`, `limits.bodies_total_bytes`, `cache.bytes` or `limits.connections`, or give it more memory";
     let bounded = format!("the settings bound wellhead to {}", mebibytes(most));
     let (limit, of) = match facts {
@@ -157,15 +155,15 @@ pub(crate) fn judge_memory(facts: MemoryFacts, most: u64) -> Diagnosis {
         MemoryFacts { total: Some(total), .. } => (total, "the machine has"),
         MemoryFacts { total: None, cgroup: None } => {
             let reason = format!("{bounded}; how much there is cannot be read");
-            return Diagnosis::well(SUBJECT, CHECK, reason);
+            return CHECK.well(reason);
         }
     };
     let reason = format!("{bounded}; {of} {}", mebibytes(limit));
     match (facts.cgroup, most > limit, most > limit / 5 * 4) {
         // The kernel kills what goes beyond.
-        (Some(_), true, _) => Diagnosis::failed(SUBJECT, CHECK, reason, advice),
-        (_, true, _) | (_, _, true) => Diagnosis::doubtful(SUBJECT, CHECK, reason, advice),
-        (_, false, false) => Diagnosis::well(SUBJECT, CHECK, reason),
+        (Some(_), true, _) => CHECK.failed(reason, advice),
+        (_, true, _) | (_, _, true) => CHECK.doubtful(reason, advice),
+        (_, false, false) => CHECK.well(reason),
     }
 }
 
@@ -217,7 +215,7 @@ pub(crate) fn judge_clock(
     newest_block: Option<i64>,
     sync: TimeSync,
 ) -> Diagnosis {
-    const CHECK: &str = "clock";
+    const CHECK: HealthCheck<'_> = HealthCheck::new("machine", "clock");
     readings.sort_by_key(|reading| reading.ahead_seconds);
     let advice = "set the clock and keep it by NTP: `timedatectl set-ntp true`, or chrony";
     let reading = readings.get(readings.len() / 2);
@@ -240,23 +238,19 @@ pub(crate) fn judge_clock(
         }
         (None, Some(ahead)) if ahead > CLOCK_WRONG_SECONDS as i64 => {
             let reason = format!("the newest block is {ahead} s in the future of this clock");
-            return Diagnosis::doubtful(SUBJECT, CHECK, reason, advice);
+            return CHECK.doubtful(reason, advice);
         }
         (None, _) => "no upstream told its time".to_owned(),
     };
     match (off, sync) {
-        (off, _) if off > CLOCK_WRONG_SECONDS => Diagnosis::failed(SUBJECT, CHECK, reason, advice),
-        (off, _) if off > CLOCK_DOUBTFUL_SECONDS => {
-            Diagnosis::doubtful(SUBJECT, CHECK, reason, advice)
-        }
+        (off, _) if off > CLOCK_WRONG_SECONDS => CHECK.failed(reason, advice),
+        (off, _) if off > CLOCK_DOUBTFUL_SECONDS => CHECK.doubtful(reason, advice),
         (_, TimeSync::Searching) => {
             let reason = format!("{reason}; systemd-timesyncd has found no server yet");
-            Diagnosis::doubtful(SUBJECT, CHECK, reason, "see `timedatectl timesync-status`")
+            CHECK.doubtful(reason, "see `timedatectl timesync-status`")
         }
-        (_, TimeSync::Synchronized) => {
-            Diagnosis::well(SUBJECT, CHECK, format!("{reason}; kept by systemd-timesyncd"))
-        }
-        (_, TimeSync::Unknown) => Diagnosis::well(SUBJECT, CHECK, reason),
+        (_, TimeSync::Synchronized) => CHECK.well(format!("{reason}; kept by systemd-timesyncd")),
+        (_, TimeSync::Unknown) => CHECK.well(reason),
     }
 }
 

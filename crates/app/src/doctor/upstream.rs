@@ -21,6 +21,7 @@ use wellhead_upstream::Redactor;
 
 use crate::assemble::endpoint_of;
 use crate::config::{self, IdentityFiles};
+use crate::doctor::diagnosis::HealthCheck;
 use crate::secrets;
 
 /// More of an error text is not shown.
@@ -40,6 +41,12 @@ pub(crate) struct UpstreamPlace {
     pub(crate) expected_id: Option<u64>,
     pub(crate) lag_blocks_max: Option<u64>,
     pub(crate) has_own_authorities: bool,
+}
+
+impl UpstreamPlace {
+    fn check(&self, check: &'static str) -> HealthCheck<'_> {
+        HealthCheck::new(&self.name, check)
+    }
 }
 
 /// An answer, or why there is none, in words without a secret.

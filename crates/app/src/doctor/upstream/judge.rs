@@ -9,7 +9,7 @@ use wellhead_server::CertificateSummary;
 use wellhead_transport::{TransportError, TransportErrorKind};
 
 use super::{ChainFacts, FeedFacts, NewestBlock, UpstreamAnswer, UpstreamFacts, UpstreamPlace};
-use crate::doctor::diagnosis::Diagnosis;
+use crate::doctor::diagnosis::{Diagnosis, HealthCheck};
 
 /// A certificate of an upstream that ends sooner is about to be forgotten.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
@@ -30,7 +30,7 @@ pub(crate) fn judge(facts: &UpstreamFacts, is_named: bool, now_unix: u64) -> Vec
         Ok(report) => report,
         Err(why) => {
             let advice = "correct its settings; `wellhead check` shows them";
-            return vec![Diagnosis::failed(&place.name, "settings", why, advice)];
+            return vec![place.check("settings").failed(why, advice)];
         }
     };
     let mut found = connection(place, report, is_named, now_unix);
@@ -54,20 +54,20 @@ fn connection(
     if report.addresses.is_empty() {
         let why = report.failure.as_ref().map(|failure| failure.detail.clone());
         let advice = "correct the host of `url`, or ask the name server: `getent hosts NAME`";
-        found.push(Diagnosis::failed(&place.name, "dns", why.unwrap_or_default(), advice));
+        found.push(place.check("dns").failed(why.unwrap_or_default(), advice));
         return found;
     }
     if is_named {
-        found.push(Diagnosis::well(&place.name, "dns", addresses(&report.addresses)));
+        found.push(place.check("dns").well(addresses(&report.addresses)));
     }
     let Some(peer) = report.peer else {
         let reason = report.failure.as_ref().map(TransportError::to_string).unwrap_or_default();
         let reason = format!("{}: {reason}", addresses(&report.addresses));
-        found.push(Diagnosis::failed(&place.name, "connect", reason, connect_advice(report)));
+        found.push(place.check("connect").failed(reason, connect_advice(report)));
         return found;
     };
     let reason = format!("{peer} after {} ms", report.took.as_millis());
-    found.push(Diagnosis::well(&place.name, "connect", reason));
+    found.push(place.check("connect").well(reason));
     found.extend(certificate(place, report, now_unix));
     found
 }
@@ -93,14 +93,14 @@ fn connect_advice(report: &EndpointReport) -> &'static str {
 
 /// What it showed under TLS; nothing in plain text.
 fn certificate(place: &UpstreamPlace, report: &EndpointReport, now_unix: u64) -> Option<Diagnosis> {
-    const CHECK: &str = "tls";
+    let check = place.check("tls");
     let failure = report.failure.as_ref();
     let shown = match (&report.certificate, failure) {
         (Some(shown), _) => shown,
         (None, Some(failure)) => {
             let reason = failure.to_string();
             let advice = "see whether the port speaks TLS at all: `http://` instead of `https://`?";
-            return Some(Diagnosis::failed(&place.name, CHECK, reason, advice));
+            return Some(check.failed(reason, advice));
         }
         (None, None) => return None,
     };
@@ -110,8 +110,7 @@ fn certificate(place: &UpstreamPlace, report: &EndpointReport, now_unix: u64) ->
     let end = summary.as_ref().and_then(|it| it.not_after).map(|end| end.as_secs());
     let days = end.map(|end| end.abs_diff(now_unix) / DAY);
     let of = format!("certificate of {issuer}");
-    let failed =
-        |reason: String, advice: &str| Some(Diagnosis::failed(&place.name, CHECK, reason, advice));
+    let failed = |reason: String, advice: &str| Some(check.failed(reason, advice));
     match shown.fault {
         Some(CertificateFault::Expired) => {
             let since = days.map_or(String::new(), |days| format!(" {days} days ago"));
@@ -145,61 +144,54 @@ fn certificate(place: &UpstreamPlace, report: &EndpointReport, now_unix: u64) ->
 }
 
 fn valid(place: &UpstreamPlace, of: &str, end: Option<u64>, now_unix: u64) -> Diagnosis {
-    const CHECK: &str = "tls";
+    let check = place.check("tls");
     let private = if place.has_own_authorities { " (`ca_file`)" } else { "" };
     let Some(days) = end.map(|end| end.saturating_sub(now_unix) / DAY) else {
-        return Diagnosis::well(&place.name, CHECK, format!("{of}{private}"));
+        return check.well(format!("{of}{private}"));
     };
     let reason = format!("{of}{private}, valid for {days} days more");
     match days < CERTIFICATE_DAYS_MIN {
-        true => Diagnosis::doubtful(&place.name, CHECK, reason, "its operator has to renew it"),
-        false => Diagnosis::well(&place.name, CHECK, reason),
+        true => check.doubtful(reason, "its operator has to renew it"),
+        false => check.well(reason),
     }
 }
 
 /// What it says of its chain. One that does not even tell its chain id is not asked further.
 fn answers(place: &UpstreamPlace, facts: &ChainFacts) -> Vec<Diagnosis> {
-    let name = &place.name;
     let id = match &facts.chain_id {
         Ok(id) => *id,
-        Err(why) => return vec![Diagnosis::failed(name, "chain id", why, call_advice(why))],
+        Err(why) => return vec![place.check("chain id").failed(why, call_advice(why))],
     };
-    let mut found = vec![chain_id(place, "chain id", id)];
+    let mut found = vec![chain_id(place, place.check("chain id"), id)];
     found.push(match &facts.version {
-        Ok(version) => Diagnosis::well(name, "version", version),
+        Ok(version) => place.check("version").well(version),
         // Many providers do not tell it, and nothing needs it.
-        Err(why) => Diagnosis::well(name, "version", format!("not told: {why}")),
+        Err(why) => place.check("version").well(format!("not told: {why}")),
     });
     found.push(match &facts.is_syncing {
-        Ok(false) => Diagnosis::well(name, "syncing", "no"),
-        Ok(true) => Diagnosis::doubtful(
-            name,
-            "syncing",
+        Ok(false) => place.check("syncing").well("no"),
+        Ok(true) => place.check("syncing").doubtful(
             "it is still syncing, and gets no calls until it is done",
             "wait; see the log of the node",
         ),
-        Err(why) => Diagnosis::doubtful(
-            name,
-            "syncing",
+        Err(why) => place.check("syncing").doubtful(
             why,
             "take `syncing` out of `checks.calls` if it does not have `eth_syncing`",
         ),
     });
     if let Err(why) = &facts.head {
-        found.push(Diagnosis::failed(name, "head", why, call_advice(why)));
+        found.push(place.check("head").failed(why, call_advice(why)));
     }
     found
 }
 
-fn chain_id(place: &UpstreamPlace, check: &'static str, id: u64) -> Diagnosis {
+fn chain_id(place: &UpstreamPlace, check: HealthCheck<'_>, id: u64) -> Diagnosis {
     match place.expected_id {
-        Some(expected) if expected != id => Diagnosis::failed(
-            &place.name,
-            check,
+        Some(expected) if expected != id => check.failed(
             format!("it serves chain {id}, and the config says {expected}"),
             "correct `url`, or move the upstream to its own chain",
         ),
-        Some(_) | None => Diagnosis::well(&place.name, check, id.to_string()),
+        Some(_) | None => check.well(id.to_string()),
     }
 }
 
@@ -220,25 +212,18 @@ fn call_advice(why: &str) -> &'static str {
 }
 
 fn judge_feed(place: &UpstreamPlace, facts: &FeedFacts) -> Diagnosis {
-    const CHECK: &str = "websocket";
-    let name = &place.name;
+    let check = place.check("websocket");
     if let Some(failure) = &facts.report.failure {
         let advice = "correct `ws`, or take it out: the upstream is polled then; geth needs `--ws`";
-        return Diagnosis::failed(name, CHECK, failure.to_string(), advice);
+        return check.failed(failure.to_string(), advice);
     }
     match (&facts.chain_id, &facts.subscribed) {
-        (Err(why), _) => {
-            Diagnosis::failed(name, CHECK, why, "see whether `ws` leads to JSON-RPC over WebSocket")
-        }
+        (Err(why), _) => check.failed(why, "see whether `ws` leads to JSON-RPC over WebSocket"),
         (Ok(id), _) if place.expected_id.is_some_and(|expected| expected != *id) => {
-            chain_id(place, CHECK, *id)
+            chain_id(place, check, *id)
         }
-        (Ok(id), Ok(())) => {
-            Diagnosis::well(name, CHECK, format!("chain {id}; takes subscriptions to new blocks"))
-        }
-        (Ok(id), Err(why)) => Diagnosis::doubtful(
-            name,
-            CHECK,
+        (Ok(id), Ok(())) => check.well(format!("chain {id}; takes subscriptions to new blocks")),
+        (Ok(id), Err(why)) => check.doubtful(
             format!("chain {id}; refuses `eth_subscribe`: {why}"),
             "take `ws` out: the upstream is polled in any case",
         ),
@@ -274,7 +259,7 @@ pub(crate) fn judge_chain(
         let shown: Vec<_> = ids.iter().map(u64::to_string).collect();
         let reason = format!("its upstreams serve different chains: {}", shown.join(", "));
         let advice = "set `id` of the chain, and move the others to chains of their own";
-        found.push(Diagnosis::failed(name, "chain id", reason, advice));
+        found.push(HealthCheck::new(name, "chain id").failed(reason, advice));
     }
     found.push(state_of(name, heads.len(), upstreams.len(), best, now_unix));
     found
@@ -289,20 +274,14 @@ fn lag(place: &UpstreamPlace, block: NewestBlock, best: NewestBlock) -> Diagnosi
     };
     let number = block.number;
     match (is_late, blocks) {
-        (true, _) => Diagnosis::doubtful(
-            &place.name,
-            "head",
+        (true, _) => place.check("head").doubtful(
             format!(
                 "block {number}, {blocks} blocks and {seconds} s behind the best: it gets no calls"
             ),
             "see its peers and its disk; or raise `lag_blocks_max`",
         ),
-        (false, 0) => Diagnosis::well(&place.name, "head", format!("block {number}")),
-        (false, _) => Diagnosis::well(
-            &place.name,
-            "head",
-            format!("block {number}, {blocks} behind the best"),
-        ),
+        (false, 0) => place.check("head").well(format!("block {number}")),
+        (false, _) => place.check("head").well(format!("block {number}, {blocks} behind the best")),
     }
 }
 
@@ -314,27 +293,25 @@ fn state_of(
     best: Option<NewestBlock>,
     now_unix: u64,
 ) -> Diagnosis {
-    const CHECK: &str = "chain";
+    let check = HealthCheck::new(name, "chain");
     let Some(best) = best else {
         let reason = format!("none of its {count} upstreams can serve");
-        return Diagnosis::failed(name, CHECK, reason, "see their lines");
+        return check.failed(reason, "see their lines");
     };
     if best.number == 0 {
         let reason = format!("{well} of {count} upstreams can serve; none has a block yet");
         let advice = "a new test chain makes its first block with its first transaction";
-        return Diagnosis::doubtful(name, CHECK, reason, advice);
+        return check.doubtful(reason, advice);
     }
     let age = now_unix.saturating_sub(best.timestamp);
     let reason =
         format!("{well} of {count} upstreams can serve; block {}, {age} s old", best.number);
     match age > STALE_SECONDS {
-        true => Diagnosis::doubtful(
-            name,
-            CHECK,
+        true => check.doubtful(
             reason,
             "either the chain has stopped, or all upstreams are stuck, or this clock is ahead",
         ),
-        false => Diagnosis::well(name, CHECK, reason),
+        false => check.well(reason),
     }
 }
 
