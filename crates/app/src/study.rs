@@ -46,7 +46,6 @@
 mod desk;
 mod record;
 mod task;
-mod turn;
 mod upstream;
 
 use std::sync::Arc;
@@ -57,9 +56,9 @@ use tokio::task::{LocalSet, spawn_blocking};
 
 use crate::assemble::Assembly;
 use crate::runtime::runtime;
+use desk::StudyTurn;
 pub(crate) use record::StudyRecord;
 use task::{END_MAX, RunningStudy};
-use turn::StudyTurn;
 use upstream::{StudiedUpstream, studied};
 
 const THREAD_NAME: &str = "wellhead-study";

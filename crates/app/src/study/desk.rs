@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use wellhead_analyze::measure::run::StopSignal;
 use wellhead_analyze::monitor::{
     LEAN_EVERY, MonitorEvent, MonitorObserver, MonitoredTarget, SpendBounds, TrackedLimit,
@@ -13,7 +14,6 @@ use wellhead_dispatch::now;
 use wellhead_upstream::Condition;
 
 use super::record::{StudyKey, StudyRecord};
-use super::turn::{StudyTurn, TakenTurn};
 use super::upstream::StudiedUpstream;
 use crate::config::STUDY_PROFILE;
 
@@ -50,6 +50,9 @@ pub(super) enum PutOff {
 
 wellhead_word::words!(PutOff);
 
+/// One upstream is studied at a time: studies of two would make each other's calls late.
+pub(super) type StudyTurn = Arc<Mutex<()>>;
+
 /// The rate of clients' calls, from two counts of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ClientTraffic {
@@ -78,7 +81,7 @@ pub(super) struct StudyDesk {
     pub(super) record: StudyRecord,
     pub(super) turn: StudyTurn,
     /// While a round or a study is played.
-    pub(super) taken: Option<TakenTurn>,
+    pub(super) taken: Option<OwnedMutexGuard<()>>,
     pub(super) traffic: ClientTraffic,
     /// Until when clients' calls are held.
     pub(super) held_until: Option<Instant>,
@@ -181,7 +184,8 @@ impl MonitorObserver for StudyDesk {
 
     fn take_turn(&mut self, target: &MonitoredTarget, calls: u64) -> bool {
         let admitted = self.admit(target.limit(), calls, now());
-        self.taken = admitted.is_ok().then(|| self.turn.take()).flatten();
+        let take = || Arc::clone(&self.turn).try_lock_owned().ok();
+        self.taken = admitted.is_ok().then(take).flatten();
         let put_off = admitted.err().or_else(|| self.taken.is_none().then_some(PutOff::Turn));
         self.record.change(&self.key, |status| status.put_off = put_off.map(PutOff::word));
         if put_off == Some(PutOff::NotLed) {

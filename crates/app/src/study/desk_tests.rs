@@ -118,10 +118,10 @@ fn a_hold_is_renewed_while_calls_lean_and_ends_with_the_desk() {
 #[test]
 fn one_upstream_has_the_turn() {
     let turn = StudyTurn::default();
-    let taken = turn.take();
-    assert!(taken.is_some() && turn.take().is_none());
+    let taken = turn.try_lock();
+    assert!(taken.is_ok() && turn.try_lock().is_err());
     drop(taken);
-    assert!(turn.take().is_some());
+    assert!(turn.try_lock().is_ok());
 }
 
 #[test]

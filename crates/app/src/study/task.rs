@@ -10,9 +10,8 @@ use wellhead_analyze::measure::run::StopSignal;
 use wellhead_analyze::monitor::{Monitor, MonitorRunTerms};
 use wellhead_telemetry::clock;
 
-use super::desk::{ClientTraffic, StudyDesk};
+use super::desk::{ClientTraffic, StudyDesk, StudyTurn};
 use super::record::StudyRecord;
-use super::turn::StudyTurn;
 use super::upstream::{StudiedUpstream, StudyMeter};
 use crate::target::run_terms;
 
@@ -46,7 +45,7 @@ impl RunningStudy {
         let task = StudyTask {
             current: Arc::clone(&current),
             stop: Arc::clone(&stop),
-            turn: turn.clone(),
+            turn: Arc::clone(turn),
             record: record.clone(),
             last_failure: None,
         };
@@ -140,7 +139,7 @@ impl StudyTask {
             place: place.clone(),
             bounds: terms.bounds,
             record: self.record.clone(),
-            turn: self.turn.clone(),
+            turn: Arc::clone(&self.turn),
             taken: None,
             traffic: ClientTraffic::default(),
             held_until: None,
