@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{
-    ConfigStatus, ConnectionStatus, EndStatus, Readiness, SharedStatus, Status, WebSocketStatus,
+    ConnectionStatus, EndStatus, Readiness, SharedStatus, Status, WebSocketStatus,
 };
 use wellhead_server::{
     AdminAccess, AdminAction, AdminCall, AdminHandler, AdminReply, Health, Metrics, ServerCounts,
@@ -26,7 +26,7 @@ use crate::access::JwksSource;
 use crate::assemble::Assembly;
 use crate::handover::{self, HandOverDesk};
 use crate::metrics::MetricSources;
-use crate::reload::{self, ReloadDesk, ReloadStatus};
+use crate::reload::{self, ReloadDesk};
 use crate::shared::SharedLimits;
 use crate::{explain, limits, metrics};
 
@@ -87,7 +87,7 @@ impl AdminPages {
     fn whole_status(&self) -> Status {
         let proxy = self.sources().proxy.load();
         let mut status = proxy.status();
-        status.config = Some(config_status(self.sources().record.status()));
+        status.config = Some(self.sources().record.status());
         status.websocket = Some(websocket_status(&self.sources().server.counts()));
         status.issuers = self.issuers.iter().map(|issuer| issuer.status()).collect();
         let sharing = self.shared.as_ref().and_then(|shared| shared.status());
@@ -119,11 +119,6 @@ impl AdminPages {
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
-}
-
-fn config_status(reloads: ReloadStatus) -> ConfigStatus {
-    let ReloadStatus { generation, read_at, last_error, needs_restart, .. } = reloads;
-    ConfigStatus { generation, read_at, last_error, needs_restart }
 }
 
 fn websocket_status(counts: &ServerCounts) -> WebSocketStatus {

@@ -17,7 +17,6 @@ use rand::rngs::SmallRng;
 use wellhead_access::DenialCounts;
 use wellhead_access::usage::UsageTable;
 use wellhead_dispatch::{Bounds, Hedging};
-use wellhead_eth::Data;
 use wellhead_front::CallerControl;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_net::{Auth, ConnectionStats, Endpoint, Resolver, TlsClient, TrustedRoots};
@@ -30,9 +29,7 @@ use wellhead_server::TlsProblem;
 use wellhead_store::{Disk, DiskBounds, OpenError, SharedBounds, SharedTier};
 use wellhead_telemetry::clock;
 use wellhead_transport::Ceiling;
-use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, ReachSettings, Upstream,
-};
+use wellhead_upstream::{BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, Upstream};
 use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
 use crate::access::{self, ChangedWay, JwksSource, PlannedAccess};
@@ -141,29 +138,21 @@ impl Assembly {
         recorders: Recorders,
         now: Instant,
     ) -> Result<Self, AssembleError> {
-        Self::made(settings, recorders, DiskInUse::IsAnError, now)
+        Self::made(settings, recorders, false, now)
     }
 
-    /// As [`Self::new`], of a process that takes over: the cache has no disk yet where its predecessor has it.
-    pub(crate) fn taking_over(
+    /// As [`Self::new`]; where it `is_handed_over` by a process that has the disk of the cache, there is none yet.
+    pub(crate) fn made(
         settings: &Arc<Settings>,
         recorders: Recorders,
-        now: Instant,
-    ) -> Result<Self, AssembleError> {
-        Self::made(settings, recorders, DiskInUse::ComesLater, now)
-    }
-
-    fn made(
-        settings: &Arc<Settings>,
-        recorders: Recorders,
-        disk_in_use: DiskInUse,
+        is_handed_over: bool,
         now: Instant,
     ) -> Result<Self, AssembleError> {
         let mut commons = Commons {
             resolver: Arc::new(Resolver::new()),
             authorities: Arc::new(Authorities::read(settings)),
             tls: HashMap::new(),
-            cache: cache(&settings.cache, disk_in_use, now)?,
+            cache: cache(&settings.cache, is_handed_over, now)?,
             verify_pool: Arc::new(VerifyPool::new(verify_threads())),
             shared: settings.shared.as_ref().map(|it| Arc::new(SharedLimits::new(it, now))),
         };
@@ -456,14 +445,6 @@ impl Commons {
     }
 }
 
-/// One for all chains.
-/// What becomes of a disk cache that another process has open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DiskInUse {
-    IsAnError,
-    ComesLater,
-}
-
 fn open_disk(disk: &config::CacheDisk) -> Result<Disk, OpenError> {
     let bounds = DiskBounds { bytes_max: disk.bytes.0, ..DiskBounds::default() };
     Disk::open(&disk.path, &bounds, Arc::new(clock::unix_seconds))
@@ -492,7 +473,7 @@ pub(crate) async fn add_disk(cache: Arc<Cache>, disk: config::CacheDisk) {
 
 fn cache(
     settings: &config::Cache,
-    disk_in_use: DiskInUse,
+    is_handed_over: bool,
     now: Instant,
 ) -> Result<Option<Arc<Cache>>, AssembleError> {
     if !settings.enabled {
@@ -506,7 +487,7 @@ fn cache(
     };
     let open = |disk: &config::CacheDisk| match open_disk(disk) {
         Ok(disk) => Ok(Some(disk)),
-        Err(OpenError::InUse) if disk_in_use == DiskInUse::ComesLater => Ok(None),
+        Err(OpenError::InUse) if is_handed_over => Ok(None),
         Err(error) => Err(AssembleError::CacheDisk(disk.path.clone(), error)),
     };
     let tiers = Tiers::new(settings.disk.as_ref().map(open).transpose()?.flatten());
@@ -611,20 +592,6 @@ fn identity(upstream: &config::Upstream) -> Identity {
         lag_blocks_max: upstream.lag_blocks_max,
         weight: upstream.weight,
     }
-}
-
-fn history(given: &config::History) -> ReachSettings {
-    let config::History { state, blocks, logs, traces, range_max } = *given;
-    let mut history = ReachSettings { range_max, ..ReachSettings::default() };
-    for data in Data::ALL {
-        history.kept[data as usize] = match data {
-            Data::State => state,
-            Data::Blocks => blocks,
-            Data::Logs => logs,
-            Data::Traces => traces,
-        };
-    }
-    history
 }
 
 /// The upstream is made now, so that the wall time of its epoch is that of now.
@@ -800,7 +767,7 @@ chains:
         let _entered = runtime.enter();
         let chains = parts.worker_chains(&mut rng).expect("usable");
         let current = ProxyWorker { proxy: Arc::clone(&parts.proxy), chains };
-        let mut loops = ChainLoops::new(Arc::new(ArcSwap::from_pointee(current)));
+        let mut loops = ChainLoops::new(Arc::new(ArcSwap::from_pointee(current)), None, None);
         count("loops", &mut || {
             loops.follow(&parts, &mut rng).expect("usable");
             Box::new(())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wellhead_eth::{BlockNumber, Data};
 use wellhead_net::{ClientSettings, LearntCaps};
 use wellhead_proxy::LimitStatus;
-use wellhead_upstream::Upstream;
+use wellhead_upstream::{ReachSettings, Upstream};
 
 use crate::config;
 
@@ -84,16 +84,11 @@ impl KnownLimits {
         add("streams_max", "connection.streams_max", connection.streams_max.map(|it| it as f64));
         add("requests_max", "connection.requests_max", connection.requests_max.map(|it| it as f64));
         add("idle_ms", "connection.idle", connection.idle.map(millis));
-        for data in Data::ALL {
-            let (kept, key) = match data {
-                Data::State => (upstream.history.state, "history.state"),
-                Data::Blocks => (upstream.history.blocks, "history.blocks"),
-                Data::Logs => (upstream.history.logs, "history.logs"),
-                Data::Traces => (upstream.history.traces, "history.traces"),
-            };
-            add(data.word(), key, kept.map(|it| it as f64));
+        let ReachSettings { kept, range_max } = history(&upstream.history);
+        for (data, kept) in Data::ALL.into_iter().zip(kept) {
+            add(data.word(), &format!("history.{data}"), kept.map(|it| it as f64));
         }
-        let range = upstream.history.range_max.map(|it| it as f64);
+        let range = range_max.map(|it| it as f64);
         add("range_max", "history.range_max", range);
         let usual = ClientSettings::default();
         for (name, value) in
@@ -105,6 +100,18 @@ impl KnownLimits {
         }
         Self(limits)
     }
+}
+
+/// What an upstream keeps by its settings.
+pub(crate) fn history(given: &config::History) -> ReachSettings {
+    let config::History { state, blocks, logs, traces, range_max } = *given;
+    let kept = Data::ALL.map(|data| match data {
+        Data::State => state,
+        Data::Blocks => blocks,
+        Data::Logs => logs,
+        Data::Traces => traces,
+    });
+    ReachSettings { kept, range_max }
 }
 
 /// What holds now. `head` is the upstream's own.

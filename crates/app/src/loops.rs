@@ -65,28 +65,20 @@ struct NextWatcher {
 
 impl ChainLoops {
     /// None yet.
-    pub(crate) fn new(current: Arc<ArcSwap<ProxyWorker>>) -> Self {
+    pub(crate) fn new(
+        current: Arc<ArcSwap<ProxyWorker>>,
+        replicas: Option<Arc<Replicas>>,
+        filters: Option<Arc<dyn FilterStore>>,
+    ) -> Self {
         Self {
             tasks: JoinSet::new(),
             watchers: Vec::new(),
             announcers: Vec::new(),
             current,
             answers: Arc::default(),
-            replicas: None,
-            filters: None,
+            replicas,
+            filters,
         }
-    }
-
-    /// Together with these replicas.
-    #[must_use]
-    pub(crate) fn among(self, replicas: Option<Arc<Replicas>>) -> Self {
-        Self { replicas, ..self }
-    }
-
-    /// Sharing the filters of clients through this store.
-    #[must_use]
-    pub(crate) fn sharing_filters(self, filters: Option<Arc<dyn FilterStore>>) -> Self {
-        Self { filters, ..self }
     }
 
     /// By which announcers read.
@@ -104,7 +96,6 @@ impl ChainLoops {
         // Those that were ended before are forgotten.
         while self.tasks.try_join_next().is_some() {}
         let mut begin = Vec::new();
-        let mut kept = Vec::new();
         for chain in &assembly.chains {
             if let Some(replicas) = &self.replicas {
                 shared::join(&chain.served.pulse, &chain.served.name.name, replicas);
@@ -113,22 +104,20 @@ impl ChainLoops {
                 chain.served.share_filters(filters);
             }
             for place in 0..chain.upstreams.len() {
-                match self.watchers.iter().position(|it| it.followed.is_of(chain, place)) {
-                    Some(running) => kept.push(running),
-                    None => begin.push(self.next_watcher(chain, place, rng)?),
+                if !self.watchers.iter().any(|it| it.followed.is_of(chain, place)) {
+                    begin.push(self.next_watcher(chain, place, rng)?);
                 }
             }
         }
-        let mut place = 0;
-        self.watchers.retain(|running| {
-            let is_kept = kept.contains(&place);
-            place += 1;
-            if !is_kept {
-                running.task.abort();
-                running.followed.pulse.end_feed(running.followed.upstream.slot());
-            }
-            is_kept
-        });
+        let is_kept = |it: &FollowedUpstream| {
+            let is_of =
+                |chain: &ChainParts| (0..chain.upstreams.len()).any(|at| it.is_of(chain, at));
+            assembly.chains.iter().any(is_of)
+        };
+        for gone in self.watchers.extract_if(.., |it| !is_kept(&it.followed)) {
+            gone.task.abort();
+            gone.followed.pulse.end_feed(gone.followed.upstream.slot());
+        }
         for NextWatcher { watcher, followed } in begin {
             let task = self.tasks.spawn(watcher.run());
             self.watchers.push(RunningWatcher { task, followed });
@@ -177,14 +166,10 @@ impl ChainLoops {
         let is_served = |chain: &Arc<ServedChain>| {
             assembly.chains.iter().any(|parts| Arc::ptr_eq(&parts.served.heads, &chain.heads))
         };
-        self.announcers.retain(|running| {
-            let is_served = is_served(&running.chain);
-            if !is_served {
-                running.task.abort();
-                running.chain.end_subscriptions();
-            }
-            is_served
-        });
+        for gone in self.announcers.extract_if(.., |it| !is_served(&it.chain)) {
+            gone.task.abort();
+            gone.chain.end_subscriptions();
+        }
         for parts in &assembly.chains {
             if let Some(announcer) = Announcer::of(&parts.served, &self.current) {
                 let task = self.tasks.spawn(announcer.run());

@@ -19,7 +19,7 @@ use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
 
 use crate::assemble::Authorities;
 use crate::config::{self, SettingChange, Settings};
-pub(crate) use record::{ReloadRecord, ReloadStatus};
+pub(crate) use record::ReloadRecord;
 
 /// Requests that wait for their turn. One more is refused: each reads the newest file.
 const WAITING_MAX: usize = 8;

@@ -117,11 +117,12 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
     given.check(settings)?;
     let (usage, now) = (usage(settings)?, wellhead_dispatch::now());
     let traces = Traces::new(settings, now).map_err(ServeError::Traces)?;
-    let assemble = if given.predecessor.is_some() { Assembly::taking_over } else { Assembly::new };
-    let parts = assemble(settings, recorders(&usage, traces.as_deref()), now)?;
+    let is_handed_over = given.predecessor.is_some();
+    let recorders = recorders(&usage, traces.as_deref());
+    let parts = Assembly::made(settings, recorders, is_handed_over, now)?;
     fetch_keys(&parts)?;
     let listeners = bind(settings, given.clients)?;
-    let admin = AdminListener::bind(settings, given.admin, given.predecessor.is_some())?;
+    let admin = AdminListener::bind(settings, given.admin, is_handed_over)?;
     let addresses = Addresses::new(settings, &listeners, admin.as_ref());
     let succession = Succession::new(given.predecessor, &listeners, admin.as_ref())?;
     let tls = load_tls(settings)?;
@@ -149,16 +150,15 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         reloads: desk.clone(),
         hand_overs: succession.desk(),
     };
-    let pages = Arc::new(AdminPages::new(&parts, told));
     let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
     Ok(Running {
         workers: spawn_workers(&parts, &common, listeners)?,
+        pages: Arc::new(AdminPages::new(&parts, told)),
         proxy,
         addresses,
         parts,
         shutdown,
         admin,
-        pages,
         beats,
         tls,
         state,
@@ -412,8 +412,8 @@ impl Running {
         let mut rng = SmallRng::from_os_rng();
         let mut loops = JoinSet::new();
         let replicas = self.start_replicas(&mut loops).await;
-        let chains = ChainLoops::new(proxy_worker(&self.parts, &mut rng)?);
-        let mut chains = chains.among(replicas).sharing_filters(self.filter_store());
+        let current = proxy_worker(&self.parts, &mut rng)?;
+        let mut chains = ChainLoops::new(current, replicas, self.filter_store());
         chains.follow(&self.parts, &mut rng)?;
         self.start_loops(&mut loops);
         let mut until = std::pin::pin!(until);

@@ -21,8 +21,8 @@ use wellhead_access::QuotaSharing;
 use wellhead_limit::lease::{LeasedLimit, WhenAway};
 use wellhead_proxy::{FilterStore, Proxy};
 use wellhead_store::{
-    BroadcastBounds, BroadcastStatus, FilterStoreBounds, LeaseBounds, LeaseClock, LeaseKeeper,
-    LeaseStatus, PauseChannel, PauseNotice, ReplicaChannel, SharedFilters,
+    BroadcastBounds, BroadcastStatus, FilterStoreBounds, LeaseBounds, LeaseKeeper, LeaseStatus,
+    PauseChannel, PauseNotice, ReplicaChannel, SharedFilters,
 };
 use wellhead_telemetry::clock;
 use wellhead_upstream::{Upstream, UpstreamSharing};
@@ -109,27 +109,20 @@ impl SharedLimits {
         mut rng: SmallRng,
     ) -> Option<mpsc::Receiver<PauseNotice>> {
         let cluster: &str = settings.cluster.as_ref();
-        let pauses = broadcast_bounds(settings);
-        let notices = self.start_pauses(settings, pauses, SmallRng::seed_from_u64(rng.next_u64()));
+        let (bounds, own) = (broadcast_bounds(settings), SmallRng::seed_from_u64(rng.next_u64()));
+        // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
+        let pauses = PauseChannel::start(&settings.redis, bounds, own).ok();
+        let notices =
+            pauses.and_then(|(channel, notices)| self.pauses.set(channel).ok().map(|()| notices));
         let limits = LeaseBounds { cluster: cluster.to_owned(), ..LeaseBounds::default() };
         self.start_limits(settings, limits, rng);
         notices
     }
 
-    fn start_pauses(
-        &self,
-        settings: &SharedStore,
-        bounds: BroadcastBounds,
-        rng: SmallRng,
-    ) -> Option<mpsc::Receiver<PauseNotice>> {
-        // The config check has looked at the URL, and the keeper of limits says what is wrong with it.
-        let (channel, notices) = PauseChannel::start(&settings.redis, bounds, rng).ok()?;
-        self.pauses.set(channel).ok().map(|()| notices)
-    }
-
     fn start_limits(&self, settings: &SharedStore, bounds: LeaseBounds, rng: SmallRng) {
-        let unix = Arc::new(clock::unix_seconds);
-        let keeper = LeaseKeeper::start(&settings.redis, bounds, self.clock(), unix, rng);
+        let (epoch, unix) = (self.epoch, Arc::new(clock::unix_seconds));
+        let elapsed = Arc::new(move || wellhead_dispatch::now().saturating_duration_since(epoch));
+        let keeper = LeaseKeeper::start(&settings.redis, bounds, elapsed, unix, rng);
         let keeper = match keeper {
             Ok(keeper) => keeper,
             // The config check has looked at the URL.
@@ -145,11 +138,6 @@ impl SharedLimits {
                 serve(&keeper, &name, &limit);
             }
         }
-    }
-
-    fn clock(&self) -> LeaseClock {
-        let epoch = self.epoch;
-        Arc::new(move || elapsed(epoch))
     }
 
     fn share_limit(&self, name: &str, limit: LeasedLimit) {
@@ -256,10 +244,6 @@ fn serve(keeper: &LeaseKeeper, name: &str, limit: &LeasedLimit) {
     if let Err(error) = keeper.serve(name, limit) {
         tracing::debug!(name, %error, "a limit is not shared: it goes by its share");
     }
-}
-
-fn elapsed(epoch: Instant) -> Duration {
-    wellhead_dispatch::now().saturating_duration_since(epoch)
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use wellhead_access::usage::{
-    QuotaCredits, SubjectTotals, UsageHistory, UsageMinute, UsageRow, UsageSubject, UsageTable,
-    UsageTotals,
+    QuotaCredits, SubjectTotals, UsageHistory, UsageHistoryBounds, UsageMinute, UsageRow,
+    UsageSubject, UsageTable, UsageTotals,
 };
 use wellhead_server::UsageReport;
 use wellhead_transport::{BoxFuture, Transport};
@@ -123,7 +123,7 @@ impl Usage {
         };
         let usage = Arc::new(Self {
             table,
-            history: Mutex::new(UsageHistory::new(settings.history)),
+            history: Mutex::new(UsageHistory::new(UsageHistoryBounds::default())),
             totals: Mutex::default(),
             quota_of,
             clock,

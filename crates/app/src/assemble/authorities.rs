@@ -42,20 +42,14 @@ impl Authorities {
 
     /// The certificate and key in files of the settings, as they were read.
     pub(super) fn identity(&self, files: &IdentityFiles) -> Result<&ReadIdentity, String> {
-        match self.identities.get(files) {
-            Some(Ok(read)) => Ok(read),
-            Some(Err(why)) => Err(why.clone()),
-            None => Err("it was not read".to_owned()),
-        }
+        let read = self.identities.get(files).ok_or("it was not read")?;
+        read.as_ref().map_err(Clone::clone)
     }
 
     /// The certificates in a file of the settings, as they were read.
     pub(super) fn pem(&self, path: &Path) -> Result<&[u8], String> {
-        match self.certificates.get(path) {
-            Some(Ok(certificates)) => Ok(&certificates.pem),
-            Some(Err(why)) => Err(why.clone()),
-            None => Err("it was not read".to_owned()),
-        }
+        let read = self.certificates.get(path).ok_or("it was not read")?;
+        read.as_ref().map(|certificates| &*certificates.pem).map_err(Clone::clone)
     }
 
     /// Tells one content of a file from another; `None` where it cannot be used.

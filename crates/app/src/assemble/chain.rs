@@ -30,10 +30,10 @@ use super::authorities::Authorities;
 use super::slots::SlotBook;
 use super::{
     AssembleError, ClientTlsFiles, Commons, SEARCH_PARALLEL, bounds, breaker, budget, checks_of,
-    endpoint_of, history, identity, quorum_rule, route_rule,
+    endpoint_of, identity, quorum_rule, route_rule,
 };
 use crate::config::{self, CallsOver, IdentityFiles, Settings};
-use crate::limits::KnownLimits;
+use crate::limits::{KnownLimits, history};
 use crate::secrets;
 use crate::shared::SharedUpstream;
 

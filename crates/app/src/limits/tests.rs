@@ -86,7 +86,7 @@ async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Dur
     let mut rng = SmallRng::seed_from_u64(1);
     let worker = Arc::new(parts.worker_chains(&mut rng).expect("usable"));
     let chains = parts.worker_chains(&mut rng).expect("usable");
-    let mut loops = ChainLoops::new(ProxyWorker::replaceable(&parts.proxy, chains));
+    let mut loops = ChainLoops::new(ProxyWorker::replaceable(&parts.proxy, chains), None, None);
     loops.follow(parts, &mut rng).expect("usable");
     let (began, mut calls) = (Instant::now(), JoinSet::new());
     let count = (per_second * lasting.as_secs_f64()) as u64;

@@ -4,45 +4,34 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::DescriptorEncoder;
+use wellhead_proxy::ConfigStatus;
 use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
-
-/// What is told of reloads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ReloadStatus {
-    /// How often settings were applied, the start included.
-    pub(crate) generation: u64,
-    /// When settings that can be used were read last, in seconds since 1970.
-    pub(crate) read_at: u64,
-    /// Why the last reload could not be done; `None` where it could.
-    pub(crate) last_error: Option<String>,
-    /// The settings of the file that wait for a restart.
-    pub(crate) needs_restart: Vec<String>,
-    failed: u64,
-}
 
 /// Shared by the control thread, which writes it, and the admin pages.
 #[derive(Debug, Clone)]
-pub(crate) struct ReloadRecord(Arc<Mutex<ReloadStatus>>);
+pub(crate) struct ReloadRecord(Arc<Mutex<ReloadOutcomes>>);
+
+#[derive(Debug, Clone)]
+struct ReloadOutcomes {
+    status: ConfigStatus,
+    failed: u64,
+}
 
 impl ReloadRecord {
     /// Settings were applied for the first time at `unix`.
     pub(crate) fn new(unix: u64) -> Self {
-        Self(Arc::new(Mutex::new(ReloadStatus {
-            generation: 1,
-            read_at: unix,
-            last_error: None,
-            needs_restart: Vec::new(),
-            failed: 0,
-        })))
+        let (generation, needs_restart) = (1, Vec::new());
+        let status = ConfigStatus { generation, read_at: unix, last_error: None, needs_restart };
+        Self(Arc::new(Mutex::new(ReloadOutcomes { status, failed: 0 })))
     }
 
-    pub(crate) fn status(&self) -> ReloadStatus {
-        self.0.lock().clone()
+    pub(crate) fn status(&self) -> ConfigStatus {
+        self.0.lock().status.clone()
     }
 
     /// Settings were read that can be used; returns the generation. `is_applied`: they differ from those in use.
     pub(crate) fn note_read(&self, is_applied: bool, needs_restart: Vec<String>, unix: u64) -> u64 {
-        let mut status = self.0.lock();
+        let status = &mut self.0.lock().status;
         status.generation += u64::from(is_applied);
         (status.last_error, status.needs_restart) = (None, needs_restart);
         status.read_at = unix;
@@ -51,21 +40,21 @@ impl ReloadRecord {
 
     /// Settings cannot be used; returns whether they could be before, or could not for another reason.
     pub(crate) fn note_failed(&self, problem: &str) -> bool {
-        let mut status = self.0.lock();
-        let is_news = status.last_error.as_deref() != Some(problem);
-        status.last_error = Some(problem.to_owned());
-        status.failed += 1;
+        let mut outcomes = self.0.lock();
+        let is_news = outcomes.status.last_error.as_deref() != Some(problem);
+        outcomes.status.last_error = Some(problem.to_owned());
+        outcomes.failed += 1;
         is_news
     }
 
     /// Whether the settings that were read last cannot be used.
     pub(crate) fn is_failing(&self) -> bool {
-        self.0.lock().last_error.is_some()
+        self.0.lock().status.last_error.is_some()
     }
 
     /// The series of reloads.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
-        let status = self.status();
+        let ReloadOutcomes { status, failed } = self.0.lock().clone();
         let gauges = [
             (
                 "wellhead_config_last_reload_successful",
@@ -86,7 +75,7 @@ impl ReloadRecord {
         for (name, help, value) in gauges {
             gauge(encoder, name, help, [(NO_LABELS, value)])?;
         }
-        let results = [("applied", status.generation - 1), ("failed", status.failed)];
+        let results = [("applied", status.generation - 1), ("failed", failed)];
         counter(
             encoder,
             "wellhead_config_reloads",

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wellhead_access::usage::UsageHistoryBounds;
 use wellhead_net::{Endpoint, EndpointError, HttpVersion, TlsSetupError};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::Transport;
@@ -28,8 +27,6 @@ const BATCH_ROWS: usize = 10_000;
 pub(crate) struct UsageSettings {
     /// The name of this replica, and where usage goes beside memory.
     pub(crate) config: UsageConfig,
-    /// What is kept in memory for `/usage`.
-    pub(crate) history: UsageHistoryBounds,
     /// Rows that wait while a disk or a store takes none; at the bound the oldest go.
     pub(crate) backlog_rows: usize,
     /// Rows of one request to a store.
@@ -43,7 +40,6 @@ impl Default for UsageSettings {
     fn default() -> Self {
         Self {
             config: UsageConfig::default(),
-            history: UsageHistoryBounds::default(),
             backlog_rows: BACKLOG_ROWS,
             batch_rows: BATCH_ROWS,
             drain: Duration::from_secs(10),
