@@ -14,7 +14,7 @@
 //! - `analyze`: what a provider delivers, measured
 //! - `usage`: what becomes of usage: memory, files, a store, webhooks
 //! - `traces`: what requests leave for OpenTelemetry, encoded and sent
-//! - `outlet`: how usage and traces reach other servers
+//! - `outlet`, `otlp`: how usage, traces and metrics reach other servers
 //! - `log`: the filter of the log, changed for a while
 //! - `key`: the keys of clients, made and changed
 //! - `demo`: a simulated chain behind the real proxy
@@ -41,6 +41,7 @@ mod limits;
 mod log;
 mod loops;
 pub mod metrics;
+mod otlp;
 mod outlet;
 mod reload;
 mod renew;

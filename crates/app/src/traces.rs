@@ -21,16 +21,15 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wellhead_net::{Endpoint, HttpVersion};
 use wellhead_proxy::Tracer;
-use wellhead_telemetry::Secret;
 use wellhead_transport::Transport;
 
 use self::deliver::TraceExporter;
 use self::encode::TraceResource;
 use crate::assemble::auth_of;
 use crate::config::{Settings, TracesConfig};
-use crate::outlet::{OutletError, instance_name, outlet_transport};
+use crate::otlp::collector_transport;
+use crate::outlet::{OutletError, instance_name};
 
 /// At the end of the process, when requests have used all the time to drain.
 const END_MIN: Duration = Duration::from_secs(2);
@@ -131,17 +130,10 @@ impl Traces {
 }
 
 fn transport(traces: &TracesConfig) -> Result<Arc<dyn Transport>, OutletError> {
-    let given = traces.headers.iter();
-    let given = given.map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
-    let protobuf = ("content-type".to_owned(), Secret::new("application/x-protobuf"));
-    let accept = ("accept".to_owned(), Secret::new("application/x-protobuf"));
-    let endpoint = Endpoint {
-        headers: given.chain([protobuf, accept]).collect(),
-        auth: auth_of(traces.auth.as_ref()),
-        version: HttpVersion::H1,
-        ..Endpoint::new(traces.endpoint.clone())
-    };
-    outlet_transport(&endpoint, traces.timeout)
+    let headers = traces.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
+    let auth = auth_of(traces.auth.as_ref());
+    collector_transport(traces.endpoint.clone(), headers, auth, traces.timeout)
 }
 
 #[cfg(test)]

@@ -6,10 +6,7 @@ use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use opentelemetry_proto::tonic::common::v1::{
-    AnyValue, InstrumentationScope, KeyValue, any_value::Value,
-};
-use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{
     ResourceSpans, ScopeSpans, Span as OtlpSpan, Status, span::SpanKind as OtlpKind,
     status::StatusCode,
@@ -17,6 +14,8 @@ use opentelemetry_proto::tonic::trace::v1::{
 use prost::Message as _;
 use wellhead_proxy::{FinishedTrace, SpanKind, SpanValue, TraceSpan};
 use wellhead_telemetry::clock::ClockPair;
+
+use crate::otlp;
 
 /// Bits of `flags`: those of W3C, whether it is known that the parent is remote, and whether it is.
 const SAMPLED: u32 = 1;
@@ -35,24 +34,11 @@ pub(super) struct TraceResource {
 /// The body of one request.
 pub(super) fn body(traces: &[FinishedTrace], resource: &TraceResource, clock: ClockPair) -> Bytes {
     let spans = traces.iter().flat_map(|trace| &trace.spans).map(|it| span(it, clock)).collect();
-    let version = env!("CARGO_PKG_VERSION");
-    let text = |text: &str| Value::StringValue(text.to_owned());
-    let attributes = [
-        ("service.name", resource.service.as_str()),
-        ("service.instance.id", &resource.instance),
-        ("service.version", version),
-    ];
-    let scope = InstrumentationScope {
-        name: "wellhead".to_owned(),
-        version: version.to_owned(),
-        ..InstrumentationScope::default()
-    };
-    let attributes = attributes.map(|(name, value)| attribute(name, text(value)));
-    let resource = Resource { attributes: attributes.to_vec(), ..Resource::default() };
+    let scope = Some(otlp::scope());
     let request = ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
-            resource: Some(resource),
-            scope_spans: vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }],
+            resource: Some(otlp::resource(&resource.service, &resource.instance)),
+            scope_spans: vec![ScopeSpans { scope, spans, ..ScopeSpans::default() }],
             ..ResourceSpans::default()
         }],
     };
@@ -68,12 +54,12 @@ fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
     let code = if span.is_error { StatusCode::Error } else { StatusCode::Unset };
     let attributes = span.attributes.iter().map(|(name, value)| {
         let value = match value {
-            SpanValue::Word(word) => Value::StringValue((*word).to_owned()),
-            SpanValue::Text(text) => Value::StringValue(text.to_string()),
+            SpanValue::Word(word) => otlp::text(word),
+            SpanValue::Text(text) => otlp::text(text),
             SpanValue::Address(address) => Value::StringValue(address.to_string()),
             SpanValue::Count(count) => Value::IntValue(i64::try_from(*count).unwrap_or(i64::MAX)),
         };
-        attribute(name, value)
+        otlp::attribute(name, value)
     });
     OtlpSpan {
         trace_id: span.trace_id.bytes().to_vec(),
@@ -95,11 +81,6 @@ fn span(span: &TraceSpan, clock: ClockPair) -> OtlpSpan {
 /// Since 1970.
 fn nanos(clock: ClockPair, at: Instant) -> u64 {
     u64::try_from(clock.unix_at(at).as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn attribute(name: &str, value: Value) -> KeyValue {
-    let value = Some(AnyValue { value: Some(value) });
-    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
 }
 
 /// The spans that a collector did not take, by its answer to a request that it took. An answer that cannot be read

@@ -8,22 +8,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{
-    AnyValue, InstrumentationScope, KeyValue, any_value::Value,
-};
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
     metric::Data, number_data_point,
 };
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
-use wellhead_net::{Endpoint, HttpVersion};
+use wellhead_net::Auth;
 use wellhead_telemetry::{Secret, SecretUrl, clock};
 use wellhead_transport::Transport;
 
 use super::figures::{FigureFamily, FigureKind};
 use super::pages::SharedFigures;
-use crate::outlet::{instance_name, outlet_transport, post};
+use crate::otlp;
+use crate::outlet::{instance_name, post};
 use crate::terminal::complain;
 
 /// Between two exports.
@@ -53,14 +50,8 @@ impl MetricExporter {
         headers: Vec<(String, Secret)>,
         figures: SharedFigures,
     ) -> Result<Self, String> {
-        let protobuf = |name: &str| (name.to_owned(), Secret::new("application/x-protobuf"));
-        let own = [protobuf("content-type"), protobuf("accept")];
-        let endpoint = Endpoint {
-            headers: headers.into_iter().chain(own).collect(),
-            version: HttpVersion::H1,
-            ..Endpoint::new(url)
-        };
-        let way = outlet_transport(&endpoint, TIMEOUT).map_err(|error| error.to_string())?;
+        let way = otlp::collector_transport(url, headers, Auth::Url, TIMEOUT);
+        let way = way.map_err(|error| error.to_string())?;
         Ok(Self { way, figures, instance: instance_name(None), is_failing: false })
     }
 
@@ -94,27 +85,13 @@ impl MetricExporter {
 /// The body of one export; `now` is since 1970.
 fn body(families: &[FigureFamily], instance: &str, now: Duration) -> Bytes {
     let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-    let version = env!("CARGO_PKG_VERSION");
-    let attributes = vec![
-        attribute("service.name", "wellhead-analyze-watch"),
-        attribute("service.instance.id", instance),
-        attribute("service.version", version),
-    ];
-    let scope = InstrumentationScope {
-        name: "wellhead".to_owned(),
-        version: version.to_owned(),
-        ..InstrumentationScope::default()
-    };
+    let scope = Some(otlp::scope());
     let metrics = families.iter().filter(|family| !family.series.is_empty());
     let metrics = metrics.map(|family| metric(family, nanos)).collect();
     let request = ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
-            resource: Some(Resource { attributes, ..Resource::default() }),
-            scope_metrics: vec![ScopeMetrics {
-                scope: Some(scope),
-                metrics,
-                ..ScopeMetrics::default()
-            }],
+            resource: Some(otlp::resource("wellhead-analyze-watch", instance)),
+            scope_metrics: vec![ScopeMetrics { scope, metrics, ..ScopeMetrics::default() }],
             ..ResourceMetrics::default()
         }],
     };
@@ -122,8 +99,9 @@ fn body(families: &[FigureFamily], instance: &str, now: Duration) -> Bytes {
 }
 
 fn metric(family: &FigureFamily, nanos: u64) -> Metric {
+    let label = |(name, value): &(&str, &str)| otlp::attribute(name, otlp::text(value));
     let points = family.series.iter().map(|series| NumberDataPoint {
-        attributes: series.labels().iter().map(|(name, value)| attribute(name, value)).collect(),
+        attributes: series.labels().iter().map(label).collect(),
         time_unix_nano: nanos,
         value: Some(number_data_point::Value::AsDouble(series.value)),
         ..NumberDataPoint::default()
@@ -144,11 +122,6 @@ fn metric(family: &FigureFamily, nanos: u64) -> Metric {
         data: Some(data),
         ..Metric::default()
     }
-}
-
-fn attribute(name: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
-    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
 }
 
 #[cfg(test)]
