@@ -1,11 +1,12 @@
 //! The process itself: its build, and what it takes of the machine.
 //!
-//! The names are those of Prometheus' own clients. The figures are read from `/proc` at each scrape; a system without
-//! it gets the heads alone.
+//! The names are those of Prometheus' own clients. Most figures are read from `/proc` at each scrape; a system without
+//! it gets their heads alone.
 
 use std::fs;
 
 use prometheus_client::encoding::DescriptorEncoder;
+use rustix::process::{Resource, getrlimit};
 use wellhead_telemetry::series::{EncodeResult, NO_LABELS, counter, gauge};
 
 /// `/proc` counts time in hundredths of a second, whatever the kernel's own clock is.
@@ -41,7 +42,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         (
             "process_max_fds",
             "Limit on open file descriptors",
-            descriptors_max(&read("/proc/self/limits")),
+            getrlimit(Resource::Nofile).current.map(|most| most as f64),
         ),
         ("process_threads", "Threads of the process", stat.as_ref().map(|it| it.threads)),
         (
@@ -89,12 +90,6 @@ fn kib(status: &str, key: &str) -> Option<f64> {
     value.split_whitespace().next()?.parse().ok()
 }
 
-/// `None` where there is no limit.
-fn descriptors_max(limits: &str) -> Option<f64> {
-    let values = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    values.split_whitespace().next()?.parse().ok()
-}
-
 fn open_descriptors() -> Option<f64> {
     let entries = fs::read_dir("/proc/self/fd").ok()?.take(DESCRIPTORS_MAX);
     let count = entries.map(|_| 1_u32).sum::<u32>();
@@ -117,10 +112,6 @@ mod tests {
     fn what_proc_says() {
         assert_eq!(boot_seconds("cpu 1 2\nbtime 1700000000\nprocesses 3\n"), Some(1.7e9));
         assert_eq!(kib("Name:\tx\nVmRSS:\t    2048 kB\n", "VmRSS:"), Some(2_048.0));
-        let limits =
-            |max| format!("Limit  Soft Limit\nMax open files            {max}  4096 files");
-        assert_eq!(descriptors_max(&limits("1024")), Some(1_024.0));
-        assert_eq!(descriptors_max(&limits("unlimited")), None);
         assert_eq!(ProcessStat::parse(""), None);
     }
 }
