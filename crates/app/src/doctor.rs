@@ -130,25 +130,23 @@ async fn check(settings: &Settings, timeout: Duration) -> Vec<Diagnosis> {
     found.extend(folders);
     found.extend(stores);
     for (chain, (name, _)) in settings.chains.iter().enumerate() {
-        let of_chain: Vec<_> =
-            upstreams.iter().filter(|(facts, _)| facts.place.chain == chain).collect();
-        for (facts, is_named) in &of_chain {
-            found.extend(judge::judge(facts, *is_named, now_unix));
+        let of_chain: Vec<_> = upstreams.iter().filter(|it| it.place.chain == chain).collect();
+        for facts in &of_chain {
+            found.extend(judge::judge(facts, now_unix));
         }
-        let facts: Vec<_> = of_chain.iter().map(|(facts, _)| facts).collect();
-        found.extend(judge::judge_chain(name.as_ref(), &facts, now_unix));
+        found.extend(judge::judge_chain(name.as_ref(), &of_chain, now_unix));
     }
     found
 }
 
 /// By the dates of answers, and by the newest block of all.
-fn judge_clock(upstreams: &[(UpstreamFacts, bool)], now_unix: u64) -> Diagnosis {
-    let reading = |(facts, _): &(UpstreamFacts, bool)| {
+fn judge_clock(upstreams: &[UpstreamFacts], now_unix: u64) -> Diagnosis {
+    let reading = |facts: &UpstreamFacts| {
         let clock = facts.report.as_ref().ok()?.clock?;
         let unsure_seconds = clock.round_trip.as_secs();
         Some(ClockReading { ahead_seconds: clock.ahead_seconds, unsure_seconds })
     };
-    let newest = upstreams.iter().filter_map(|(facts, _)| {
+    let newest = upstreams.iter().filter_map(|facts| {
         let block = facts.chain.as_ref()?.head.as_ref().ok()?;
         i64::try_from(i128::from(block.timestamp) - i128::from(now_unix)).ok()
     });
@@ -241,8 +239,8 @@ fn judge_store(setting: &str, place: &str, looked: Result<StoreReport, String>) 
 /// Messages are pushed over RESP3, which older ones do not speak.
 const STORE_MAJOR_MIN: u32 = 6;
 
-/// All upstreams in their order; each with whether its host is a name.
-async fn look_at_all(settings: &Settings, timeout: Duration) -> Vec<(UpstreamFacts, bool)> {
+/// All upstreams in their order.
+async fn look_at_all(settings: &Settings, timeout: Duration) -> Vec<UpstreamFacts> {
     let resolver = Arc::new(Resolver::new());
     let turns = Arc::new(Semaphore::new(UPSTREAMS_AT_ONCE));
     let mut looks = JoinSet::new();
@@ -254,21 +252,20 @@ async fn look_at_all(settings: &Settings, timeout: Duration) -> Vec<(UpstreamFac
                 expected_id: of_chain.id.map(|id| id.0),
                 lag_blocks_max: upstream.lag_blocks_max.or(of_chain.lag_blocks_max),
                 has_own_authorities: upstream.ca_file.is_some(),
+                is_named: upstream::is_named(&upstream.url),
             };
             let (upstream, resolver) = (upstream.clone(), Arc::clone(&resolver));
             let (turns, number) = (Arc::clone(&turns), looks.len());
             looks.spawn(async move {
                 let _turn = turns.acquire().await;
                 let deadline = Instant::now() + timeout;
-                let is_named = upstream::is_named(&upstream.url);
-                let facts = upstream::look(place, &upstream, resolver, deadline).await;
-                (number, (facts, is_named))
+                (number, upstream::look(place, &upstream, resolver, deadline).await)
             });
         }
     }
     let mut all = looks.join_all().await;
     all.sort_by_key(|(number, _)| *number);
-    all.into_iter().map(|(_, seen)| seen).collect()
+    all.into_iter().map(|(_, facts)| facts).collect()
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(crate) struct UpstreamPlace {
     pub(crate) expected_id: Option<u64>,
     pub(crate) lag_blocks_max: Option<u64>,
     pub(crate) has_own_authorities: bool,
+    /// Its host is a name, which is looked up.
+    pub(crate) is_named: bool,
 }
 
 impl UpstreamPlace {
@@ -139,6 +141,9 @@ enum CallCarrier {
     Socket(Box<WsConnection>),
 }
 
+/// What carries calls, or why no call can be sent.
+type CallLine = UpstreamAnswer<CallCarrier>;
+
 impl Looker<'_> {
     async fn report(&self, endpoint: &Endpoint) -> UpstreamAnswer<EndpointReport> {
         let (resolver, identity) = (Arc::clone(&self.resolver), self.identity.as_ref());
@@ -159,19 +164,12 @@ impl Looker<'_> {
         if !report.as_ref().is_ok_and(|report| report.failure.is_none()) {
             return (report, None);
         }
-        let chain = match self.line(endpoint, upstream).await {
-            Ok(mut line) => ChainFacts {
-                chain_id: self.chain_id(&mut line).await,
-                version: self.version(&mut line).await,
-                is_syncing: self.syncing(&mut line).await,
-                head: self.head(&mut line).await,
-            },
-            Err(why) => ChainFacts {
-                chain_id: Err(why.clone()),
-                version: Err(why.clone()),
-                is_syncing: Err(why.clone()),
-                head: Err(why),
-            },
+        let mut line = self.line(endpoint, upstream).await;
+        let chain = ChainFacts {
+            chain_id: self.chain_id(&mut line).await,
+            version: self.version(&mut line).await,
+            is_syncing: self.syncing(&mut line).await,
+            head: self.head(&mut line).await,
         };
         (report, Some(chain))
     }
@@ -189,21 +187,13 @@ impl Looker<'_> {
         if report.failure.is_some() {
             return failed(report, String::new());
         }
-        match self.socket(endpoint).await {
-            Ok(mut line) => {
-                let chain_id = self.chain_id(&mut line).await;
-                let subscribed = self.call(&mut line, "eth_subscribe", json!(["newHeads"])).await;
-                FeedFacts { report, chain_id, subscribed: subscribed.map(|_| ()) }
-            }
-            Err(why) => failed(report, why),
-        }
+        let mut line = self.socket(endpoint).await;
+        let chain_id = self.chain_id(&mut line).await;
+        let subscribed = self.call(&mut line, "eth_subscribe", json!(["newHeads"])).await;
+        FeedFacts { report, chain_id, subscribed: subscribed.map(|_| ()) }
     }
 
-    async fn line(
-        &self,
-        endpoint: &Endpoint,
-        upstream: &config::Upstream,
-    ) -> UpstreamAnswer<CallCarrier> {
+    async fn line(&self, endpoint: &Endpoint, upstream: &config::Upstream) -> CallLine {
         if upstream.is_socket() {
             return self.socket(endpoint).await;
         }
@@ -223,7 +213,7 @@ impl Looker<'_> {
             .map_err(|error| error.to_string())
     }
 
-    async fn socket(&self, endpoint: &Endpoint) -> UpstreamAnswer<CallCarrier> {
+    async fn socket(&self, endpoint: &Endpoint) -> CallLine {
         let tls = self.tls()?;
         let settings = FeedSettings { connect_timeout: self.left(), ..FeedSettings::default() };
         let client = WsClient::new(endpoint, settings, Arc::clone(&self.resolver), &tls)
@@ -236,24 +226,24 @@ impl Looker<'_> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    async fn chain_id(&self, line: &mut CallCarrier) -> UpstreamAnswer<u64> {
+    async fn chain_id(&self, line: &mut CallLine) -> UpstreamAnswer<u64> {
         let told = self.call(line, "eth_chainId", json!([])).await?;
         quantity(&told).ok_or_else(|| self.odd("eth_chainId", &told))
     }
 
-    async fn version(&self, line: &mut CallCarrier) -> UpstreamAnswer<String> {
+    async fn version(&self, line: &mut CallLine) -> UpstreamAnswer<String> {
         let told = self.call(line, "web3_clientVersion", json!([])).await?;
         let version = told.as_str().map(|version| self.shown(version.to_owned()));
         version.ok_or_else(|| self.odd("web3_clientVersion", &told))
     }
 
-    async fn syncing(&self, line: &mut CallCarrier) -> UpstreamAnswer<bool> {
+    async fn syncing(&self, line: &mut CallLine) -> UpstreamAnswer<bool> {
         let told = self.call(line, "eth_syncing", json!([])).await?;
         // As the checks of the proxy see it: a progress object alone does not mean that.
         Ok(wellhead_watch::is_behind(told.to_string().as_bytes(), SYNCING_LAG_BLOCKS))
     }
 
-    async fn head(&self, line: &mut CallCarrier) -> UpstreamAnswer<NewestBlock> {
+    async fn head(&self, line: &mut CallLine) -> UpstreamAnswer<NewestBlock> {
         let told = self.call(line, "eth_getBlockByNumber", json!(["latest", false])).await?;
         let block = quantity(&told["number"]).zip(quantity(&told["timestamp"]));
         let (number, timestamp) =
@@ -268,10 +258,11 @@ impl Looker<'_> {
     /// One call and its result.
     async fn call(
         &self,
-        line: &mut CallCarrier,
+        line: &mut CallLine,
         method: &str,
         params: Value,
     ) -> UpstreamAnswer<Value> {
+        let line = line.as_mut().map_err(|why| why.clone())?;
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let body = Bytes::from(call.to_string());
         let (status, body) = match timeout_at(self.deadline, self.send(line, body)).await {

@@ -23,8 +23,8 @@ const LAG_SECONDS: u64 = 20;
 /// A chain whose newest block is older has probably stopped; no public chain is slower for long.
 const STALE_SECONDS: u64 = 300;
 
-/// Of one upstream by itself. `is_named`: its host is a name.
-pub(crate) fn judge(facts: &UpstreamFacts, is_named: bool, now_unix: u64) -> Vec<Diagnosis> {
+/// Of one upstream by itself.
+pub(crate) fn judge(facts: &UpstreamFacts, now_unix: u64) -> Vec<Diagnosis> {
     let UpstreamFacts { place, report, chain, feed } = facts;
     let report = match report {
         Ok(report) => report,
@@ -33,7 +33,7 @@ pub(crate) fn judge(facts: &UpstreamFacts, is_named: bool, now_unix: u64) -> Vec
             return vec![place.check("settings").failed(why, advice)];
         }
     };
-    let mut found = connection(place, report, is_named, now_unix);
+    let mut found = connection(place, report, now_unix);
     if let Some(chain) = chain {
         found.extend(answers(place, chain));
     }
@@ -44,12 +44,7 @@ pub(crate) fn judge(facts: &UpstreamFacts, is_named: bool, now_unix: u64) -> Vec
 }
 
 /// DNS, TCP and TLS.
-fn connection(
-    place: &UpstreamPlace,
-    report: &EndpointReport,
-    is_named: bool,
-    now_unix: u64,
-) -> Vec<Diagnosis> {
+fn connection(place: &UpstreamPlace, report: &EndpointReport, now_unix: u64) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     if report.addresses.is_empty() {
         let why = report.failure.as_ref().map(|failure| failure.detail.clone());
@@ -57,7 +52,7 @@ fn connection(
         found.push(place.check("dns").failed(why.unwrap_or_default(), advice));
         return found;
     }
-    if is_named {
+    if place.is_named {
         found.push(place.check("dns").well(addresses(&report.addresses)));
     }
     let Some(peer) = report.peer else {
@@ -335,6 +330,7 @@ mod tests {
             expected_id,
             lag_blocks_max: None,
             has_own_authorities: false,
+            is_named: false,
         }
     }
 
@@ -377,7 +373,8 @@ mod tests {
 
     #[track_caller]
     fn check(facts: &UpstreamFacts, is_named: bool, expected: &[&str]) {
-        check_all(&judge(facts, is_named, NOW), expected);
+        let place = UpstreamPlace { is_named, ..facts.place.clone() };
+        check_all(&judge(&UpstreamFacts { place, ..facts.clone() }, NOW), expected);
     }
 
     #[test]
@@ -431,7 +428,7 @@ mod tests {
             let place = UpstreamPlace { has_own_authorities: own, ..place("eth/a", None) };
             let failed = fault.map(|_| TransportError::new(TransportErrorKind::Tls, Sent::No, "x"));
             let report = EndpointReport { certificate, failure: failed, ..report() };
-            let found = shown(&connection(&place, &report, false, NOW)).remove(1);
+            let found = shown(&connection(&place, &report, NOW)).remove(1);
             let expected = format!("{state} tls: certificate of Example R11{expected}");
             assert!(found.starts_with(&expected), "`{found}` is not `{expected}`");
         };
@@ -450,7 +447,7 @@ mod tests {
             failure: Some(TransportError::new(TransportErrorKind::Tls, Sent::No, "no TLS")),
             ..report()
         };
-        let found = shown(&connection(&place("eth/a", None), &plain, false, NOW));
+        let found = shown(&connection(&place("eth/a", None), &plain, NOW));
         assert!(
             found[1].starts_with("FAIL tls: TLS handshake failed: no TLS -> see whether the port")
         );
