@@ -296,8 +296,8 @@ impl NextAssembly {
             let chain_name = &chain.served.name.name;
             let Some(before) = old.chain(chain_name) else { continue };
             for parts in &chain.upstreams {
-                let (reach, id) = (&parts.reach, parts.reach.id());
-                let was = before.upstreams.iter().find(|it| it.reach.id() == id);
+                let (reach, id) = (&parts.reach, &parts.reach.id);
+                let was = before.upstreams.iter().find(|it| it.reach.id == *id);
                 for key in was.iter().flat_map(|was| reach.changed_files(&was.reach)) {
                     let path = format!("chains.{chain_name}.upstreams.{id}.{key}");
                     found.push(SettingChange::content(path));

@@ -200,13 +200,9 @@ fn is_path(command: &OsString) -> bool {
 
 /// The process that handed over, as the successor sees it.
 #[derive(Debug)]
-pub(crate) struct Predecessor(UnixDatagram);
+pub(crate) struct Predecessor(pub(crate) UnixDatagram);
 
 impl Predecessor {
-    pub(crate) fn new(socket: UnixDatagram) -> Self {
-        Self(socket)
-    }
-
     /// Says that this process accepts connections.
     pub(crate) fn tell_ready(&self) {
         if let Err(error) = self.0.send(READY) {

@@ -24,7 +24,7 @@ pub(crate) struct ChainLoops {
     watchers: Vec<RunningWatcher>,
     announcers: Vec<RunningAnnouncer>,
     /// By which announcers read.
-    current: Arc<ArcSwap<ProxyWorker>>,
+    pub(crate) current: Arc<ArcSwap<ProxyWorker>>,
     /// Not the ceiling of clients' answers: a loop holds one answer, and is to go on when that is reached.
     answers: Arc<Ceiling>,
     /// Those that follow the chains, too, where they share.
@@ -79,11 +79,6 @@ impl ChainLoops {
             replicas,
             filters,
         }
-    }
-
-    /// By which announcers read.
-    pub(crate) fn current(&self) -> &Arc<ArcSwap<ProxyWorker>> {
-        &self.current
     }
 
     /// Runs the loops of this assembly, and ends those that are not among them. Needs a runtime. Where it fails, all

@@ -148,7 +148,7 @@ pub(crate) fn start(settings: &Arc<Settings>, given: GivenSockets) -> Result<Run
         access: Arc::new(admin_access(settings)),
         keys: keys(settings, parts.callers.as_ref()),
         reloads: desk.clone(),
-        hand_overs: succession.desk(),
+        hand_overs: succession.desk.clone(),
     };
     let common = WorkerCommon::new(server, &shutdown, &beats, &succession);
     Ok(Running {
@@ -524,8 +524,8 @@ impl Running {
                 Some(request) = self.requests.recv(), if begun.is_none() => {
                     begun = Some(self.begin_reload(request));
                 }
-                _ = signals.upgrade.recv() => self.succession.ask(),
-                Some(request) = self.succession.asked() => {
+                _ = signals.upgrade.recv() => self.succession.desk.ask(),
+                Some(request) = self.succession.requests.recv() => {
                     self.begin_hand_over(request, &mut hand_over);
                 }
                 outcome = outcome_of(&mut hand_over), if hand_over.is_some() => {
@@ -565,7 +565,7 @@ impl Running {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
         if let (Some(_), Some(cache), Some(disk)) =
-            (self.succession.predecessor(), self.parts.cache(), &self.parts.settings.cache.disk)
+            (&self.succession.predecessor, self.parts.cache(), &self.parts.settings.cache.disk)
             && cache.tiers().has_no_disk()
         {
             loops.spawn(add_disk(Arc::clone(cache), disk.clone()));

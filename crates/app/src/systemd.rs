@@ -60,7 +60,7 @@ impl GivenSockets {
 
     fn add(&mut self, name: &str, place: usize, sockets: &mut ListenFd) -> io::Result<()> {
         if name == READY_NAME {
-            self.predecessor = sockets.take_unix_datagram(place)?.map(Predecessor::new);
+            self.predecessor = sockets.take_unix_datagram(place)?.map(Predecessor);
             return Ok(());
         }
         if name != "admin" {

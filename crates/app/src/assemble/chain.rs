@@ -124,7 +124,7 @@ fn client_settings(upstream: &config::Upstream, settings: &Settings) -> ClientSe
 /// How one upstream is reached; every worker makes its own transport from it.
 #[derive(Debug)]
 pub(crate) struct UpstreamReach {
-    id: UpstreamId,
+    pub(super) id: UpstreamId,
     terms: ConnectTerms,
     /// Where the upstream speaks WebSocket.
     feed: Option<Endpoint>,
@@ -146,10 +146,6 @@ impl UpstreamReach {
         // Each transport is told where answers are counted.
         let shared = TransportResources::new(Arc::clone(&commons.resolver), tls);
         Ok(Self { id: id.clone(), terms, feed, shared })
-    }
-
-    pub(super) fn id(&self) -> &UpstreamId {
-        &self.id
     }
 
     /// The settings that name the files that they did for `before`, whose content is another one now.

@@ -20,14 +20,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a process has of the one before it, and keeps for the one after it.
 pub(super) struct Succession {
-    predecessor: Option<Predecessor>,
+    pub(super) predecessor: Option<Predecessor>,
     /// Whether connections are accepted. Dropped, workers that accept nothing yet end.
     open: Option<watch::Sender<bool>>,
     kept: KeptSockets,
     /// The right to remove the socket file of the admin listener.
     lease: SocketFileLease,
-    desk: HandOverDesk,
-    requests: mpsc::Receiver<HandOverRequest>,
+    /// Where a hand-over is asked for, and where that comes out.
+    pub(super) desk: HandOverDesk,
+    pub(super) requests: mpsc::Receiver<HandOverRequest>,
     is_allowed: bool,
 }
 
@@ -54,28 +55,10 @@ impl Succession {
         })
     }
 
-    pub(super) fn desk(&self) -> HandOverDesk {
-        self.desk.clone()
-    }
-
     /// Whether connections are accepted; an error when they will not be.
     pub(super) fn is_open(&self) -> watch::Receiver<bool> {
         // Until it ends it has a sender.
         self.open.as_ref().map_or_else(|| watch::channel(false).1, watch::Sender::subscribe)
-    }
-
-    pub(super) fn predecessor(&self) -> Option<&Predecessor> {
-        self.predecessor.as_ref()
-    }
-
-    /// Asks for a hand-over.
-    pub(super) fn ask(&self) {
-        self.desk.ask();
-    }
-
-    /// The next hand-over that is asked for.
-    pub(super) async fn asked(&mut self) -> Option<HandOverRequest> {
-        self.requests.recv().await
     }
 
     /// This process accepts nothing more: the sockets close, unless a successor has them.

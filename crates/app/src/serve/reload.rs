@@ -162,7 +162,7 @@ impl Running {
             let current = worker.current.load();
             workers.push(next.worker_chains(&self.parts, &current.chains, &mut rng)?);
         }
-        let own = next.worker_chains(&self.parts, &chains.current().load().chains, &mut rng)?;
+        let own = next.worker_chains(&self.parts, &chains.current.load().chains, &mut rng)?;
         chains.follow(&next.assembly, &mut rng)?;
         // From here on nothing fails, and nothing waits.
         let parts = next.begin(&self.parts, now);
@@ -171,7 +171,7 @@ impl Running {
         for (worker, chains) in self.workers.iter().zip(workers) {
             worker.current.store(Arc::new(ProxyWorker { proxy: Arc::clone(proxy), chains }));
         }
-        chains.current().store(Arc::new(ProxyWorker { proxy: Arc::clone(proxy), chains: own }));
+        chains.current.store(Arc::new(ProxyWorker { proxy: Arc::clone(proxy), chains: own }));
         self.proxy.store(Arc::clone(proxy));
         if let Some(state) = &self.state {
             state.note_change(&old.proxy, now);
