@@ -17,13 +17,9 @@ use super::name::{
 };
 use super::network::Network;
 use super::read::{Map, section, with_defaults};
-use super::rule::{default, derived, required};
+use super::rule::{default, derived, required, secs};
 use super::settings::Proxies;
 use super::value::{KeyFile, KeyPlace, TextLine};
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 const DAY: Duration = secs(86_400);
 

@@ -20,22 +20,14 @@ use super::name::{ChainName, HeaderName, LabelName};
 use super::place::is_private;
 use super::profile::Profile;
 use super::read::{Map, section, with_defaults};
-use super::rule::{default, derived, required};
+use super::rule::{default, derived, ms, required, secs};
 use super::value::{CallsOver, TextLine};
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 /// More calls than a study of any provider needs.
 const STUDY_CALLS_MAX: u64 = 10_000_000;
 
 /// More than any provider sells per day.
-const CREDITS_MAX: u64 = 1_000_000_000_000;
+pub(super) const CREDITS_MAX: u64 = 1_000_000_000_000;
 
 /// More requests than any connection lives for.
 const REQUESTS_MAX: u64 = 1_000_000_000;

@@ -21,11 +21,11 @@ use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
 
-use super::chain::{Budget, Connection, History, Upstream};
+use super::chain::{Budget, CREDITS_MAX, Connection, History, Upstream};
 use super::docs;
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{ConfigReader, Setting as _, SettingWord, listed, section, with_defaults};
-use super::rule::{ValueShape, derived, required};
+use super::rule::{ValueShape, derived, ms, required, secs};
 use super::settings::Settings;
 use super::tree::{self, Node};
 use super::unit::Wrong;
@@ -185,14 +185,14 @@ section! {
     /// The part of `budget` that can be measured.
     Rates {
         /// Credits a second.
-        credits_per_second: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        credits_per_second: Option<u64> = derived("not measured").if_given_within(1, CREDITS_MAX),
         /// Calls a second.
-        calls_per_second: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        calls_per_second: Option<u64> = derived("not measured").if_given_within(1, CREDITS_MAX),
         /// In which time they are counted.
         calls_window: Option<Duration> = derived("not measured")
-            .if_given_within(Duration::from_millis(10), Duration::from_secs(86_400)),
+            .if_given_within(ms(10), secs(86_400)),
         /// How many pass at once.
-        calls_burst: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        calls_burst: Option<u64> = derived("not measured").if_given_within(1, CREDITS_MAX),
         /// Concurrent requests.
         in_flight: Option<u32> = derived("not measured").if_given_within(1, 65_536),
     }
@@ -207,9 +207,6 @@ section! {
 }
 
 with_defaults!(Rates, Bans);
-
-/// As in the settings themselves.
-const RATE_MAX: u64 = 1_000_000_000_000;
 
 impl Settings {
     /// Reads the profiles that upstreams name, and takes from each what the upstream does not

@@ -4,6 +4,8 @@
 //! given once, in the table of a section, and read here by the reader, the writer,
 //! the schema and the reference page alike. Reads nothing itself: see `read`.
 
+use std::time::Duration;
+
 use super::read::Setting;
 use super::write::Yaml;
 
@@ -89,6 +91,16 @@ pub(super) enum RuleAbsent<T> {
     Required,
     Default(T),
     Derived(T, &'static str),
+}
+
+/// Seconds, in the rules of times.
+pub(super) const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Milliseconds, likewise.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
 }
 
 /// Lowest and highest value of a rule.

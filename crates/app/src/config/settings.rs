@@ -25,19 +25,11 @@ use super::name::{
 };
 use super::network::Network;
 use super::read::{Map, section, with_defaults};
-use super::rule::{default, derived, required};
+use super::rule::{default, derived, ms, required, secs};
 use super::traces::TracesConfig;
 use super::unit::ByteSize;
 use super::usage::UsageConfig;
 use super::value::{Admin, FileMode, KeyFile, LogFilter, ReloadTrigger, SharedProbes, TextLine};
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 section! {
     /// All settings of wellhead.

@@ -8,13 +8,9 @@ use wellhead_telemetry::{Secret, SecretUrl};
 use super::chain::Auth;
 use super::name::{HeaderName, ReplicaName};
 use super::read::{Map, section, with_defaults};
-use super::rule::{default, derived, required};
+use super::rule::{default, derived, required, secs};
 use super::unit::Percent;
 use super::value::TextLine;
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 section! {
     /// Where traces of requests go: an OpenTelemetry collector, or another server of OTLP over HTTP

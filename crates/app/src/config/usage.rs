@@ -8,13 +8,9 @@ use wellhead_telemetry::SecretUrl;
 use super::chain::Auth;
 use super::name::{ClickHouseTable, ReplicaName};
 use super::read::{section, with_defaults};
-use super::rule::{default, derived, required};
+use super::rule::{default, derived, required, secs};
 use super::unit::ByteSize;
 use super::value::UsageFormat;
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 section! {
     /// Where usage goes: calls, credits, bytes and time for each minute, tenant, key, chain, method and
