@@ -365,14 +365,11 @@ impl Settings {
         if let Some(tls) = self.admin_access.tls.as_mut() {
             tls.find_files(&SettingPath::root().key("admin_access").key("tls"), base, problems);
         }
-        for (name, chain) in &mut self.chains.0 {
-            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
-            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
-                let path = upstreams.item(index).key("ca_file");
-                find_authorities(upstream.ca_file.as_mut(), &path, base, problems);
-                identity::find_identity(upstream, &upstreams.item(index), base, problems);
-            }
-        }
+        self.each_upstream(|path, _, upstream| {
+            let ca_file = upstream.ca_file.as_mut();
+            find_authorities(ca_file, &path.key("ca_file"), base, problems);
+            identity::find_identity(upstream, path, base, problems);
+        });
     }
 }
 

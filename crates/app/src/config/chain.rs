@@ -481,11 +481,6 @@ impl Chain {
 }
 
 impl Study {
-    /// Whether its directory could be read from the config.
-    pub(super) fn is_placed(&self) -> bool {
-        !self.dir.as_os_str().is_empty()
-    }
-
     /// The part of its directory that is of an upstream of this name.
     pub fn place(&self, chain: &str, id: &UpstreamId) -> PathBuf {
         self.dir.join(chain).join(id.as_str())

@@ -21,6 +21,7 @@ use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
 
+use super::access_files::found;
 use super::chain::{Budget, CREDITS_MAX, Connection, History, Upstream};
 use super::docs;
 use super::problem::{Problem, SettingPath, Severity};
@@ -218,39 +219,31 @@ impl Settings {
         problems: &mut Vec<Problem>,
     ) {
         let workers = self.workers.unwrap_or_else(cores);
-        for (name, chain) in &mut self.chains.0 {
-            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
-            let chain_id = chain.id;
-            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
-                let path = upstreams.item(index);
-                let Some(profile) = upstream.profile.as_mut() else { continue };
-                if profile.file.as_os_str().is_empty() {
-                    continue;
-                }
-                profile.file = base.join(&profile.file);
-                let file = profile.file.clone();
-                let place = path.key("profile");
-                match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
-                    Ok((measured, found)) => {
-                        let given = |key: &str| is_given(tree, &path, key);
-                        let keys = take(upstream, found, workers, &given);
-                        if keys.is_empty() {
-                            let message = "`profile` has no effect: nothing is taken from it";
-                            let hint = "the config sets all of its settings itself, or the profile has none";
-                            problems.push(Problem::warning(&place, message).hint(hint));
-                        }
-                        let taken = Some(ProfileValues { measured, keys });
-                        upstream.profile = Some(Profile { file, taken, study: None });
+        self.each_upstream(|path, (_, chain_id), upstream| {
+            let named = upstream.profile.as_mut().map(|profile| &mut profile.file);
+            let Some(file) = found(named, base).map(FilePath::to_owned) else { return };
+            let place = path.key("profile");
+            match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
+                Ok((measured, found)) => {
+                    let given = |key: &str| is_given(tree, path, key);
+                    let keys = take(upstream, found, workers, &given);
+                    if keys.is_empty() {
+                        let message = "`profile` has no effect: nothing is taken from it";
+                        let hint =
+                            "the config sets all of its settings itself, or the profile has none";
+                        problems.push(Problem::warning(&place, message).hint(hint));
                     }
-                    Err(wrongs) => {
-                        for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
-                            let message = format!("`{}` {message}", file.display());
-                            problems.push(Problem::wrong(&place, Wrong { message, hint }));
-                        }
+                    let taken = Some(ProfileValues { measured, keys });
+                    upstream.profile = Some(Profile { file, taken, study: None });
+                }
+                Err(wrongs) => {
+                    for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
+                        let message = format!("`{}` {message}", file.display());
+                        problems.push(Problem::wrong(&place, Wrong { message, hint }));
                     }
                 }
             }
-        }
+        });
     }
 }
 
@@ -272,35 +265,30 @@ impl Settings {
         problems: &mut Vec<Problem>,
     ) {
         let workers = self.workers.unwrap_or_else(cores);
-        for (name, chain) in &mut self.chains.0 {
-            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
-            let chain_id = chain.id;
-            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
-                let path = upstreams.item(index);
-                let Some(study) = upstream.study.as_mut().filter(|it| it.is_placed()) else {
-                    continue;
-                };
-                study.dir = base.join(&study.dir);
-                let file = study.place(name.as_ref(), &upstream.id).join(STUDY_PROFILE);
-                if !file.exists() {
-                    continue;
+        self.each_upstream(|path, (chain, chain_id), upstream| {
+            let Some(study) = upstream.study.as_mut() else { return };
+            if found(Some(&mut study.dir), base).is_none() {
+                return;
+            }
+            let file = study.place(chain.as_ref(), &upstream.id).join(STUDY_PROFILE);
+            if !file.exists() {
+                return;
+            }
+            match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
+                Ok((measured, found)) => {
+                    let given = |key: &str| is_given(tree, path, key);
+                    forget_rates(upstream, &given);
+                    let keys = take(upstream, found, workers, &given);
+                    note_study(upstream, file, ProfileValues { measured, keys });
                 }
-                match read(&file).and_then(|written| pick(written, chain_id, upstream)) {
-                    Ok((measured, found)) => {
-                        let given = |key: &str| is_given(tree, &path, key);
-                        forget_rates(upstream, &given);
-                        let keys = take(upstream, found, workers, &given);
-                        note_study(upstream, file, ProfileValues { measured, keys });
-                    }
-                    Err(wrongs) => {
-                        let why = wrongs.first().map_or("", |wrong| wrong.message.as_str());
-                        let message = format!("`{}` {why}: it is ignored", file.display());
-                        let hint = "the next study writes it again";
-                        problems.push(Problem::warning(&path.key("study"), message).hint(hint));
-                    }
+                Err(wrongs) => {
+                    let why = wrongs.first().map_or("", |wrong| wrong.message.as_str());
+                    let message = format!("`{}` {why}: it is ignored", file.display());
+                    let hint = "the next study writes it again";
+                    problems.push(Problem::warning(&path.key("study"), message).hint(hint));
                 }
             }
-        }
+        });
     }
 }
 

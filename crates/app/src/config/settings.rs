@@ -11,6 +11,7 @@ use std::time::Duration;
 use url::Host;
 use wellhead_access::KeyHash;
 use wellhead_dispatch::{Bounds, TierScope};
+use wellhead_eth::ChainId;
 use wellhead_limit::lease::WhenAway;
 use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_server::{AdminRole, ClientName, ProxyMode};
@@ -24,6 +25,7 @@ use super::name::{
     ChainName, ClusterName, HeaderName, ListenerName, Origin, QuotaName, TenantName,
 };
 use super::network::Network;
+use super::problem::SettingPath;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, ms, required, secs};
 use super::traces::TracesConfig;
@@ -454,6 +456,19 @@ section! {
 }
 
 impl Settings {
+    /// Calls `each` with the place of every upstream, the name and id of its chain, and the upstream.
+    pub(super) fn each_upstream(
+        &mut self,
+        mut each: impl FnMut(&SettingPath, (&ChainName, Option<ChainId>), &mut Upstream),
+    ) {
+        for (name, chain) in &mut self.chains.0 {
+            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
+            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
+                each(&upstreams.item(index), (name, chain.id), upstream);
+            }
+        }
+    }
+
     /// What one request may cost: where that is not set, so much that each call of a batch may go
     /// with others and then have as many attempts as if it were alone, and a search its calls.
     pub fn upstream_calls(&self) -> u32 {
