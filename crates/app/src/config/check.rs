@@ -144,14 +144,38 @@ impl Checker<'_> {
         self.push(Problem::error(path, message).hint(hint).at(span));
     }
 
+    /// An error about a setting that was written and does nothing.
+    fn without_effect(&mut self, path: &SettingPath, message: &str, hint: &str) {
+        if self.given(path) && !self.touched(path) {
+            self.key_error(path, message, hint);
+        }
+    }
+
     fn error(&mut self, path: &SettingPath, message: impl Into<String>, hint: impl Into<String>) {
         self.push(Problem::error(path, message).hint(hint));
+    }
+
+    fn warning(&mut self, path: &SettingPath, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Problem::warning(path, message).hint(hint));
+    }
+
+    /// A warning about a key, whatever stands under it.
+    fn key_warning(&mut self, path: &SettingPath, message: &str, hint: &str) {
+        let span = self.key_span(path);
+        self.push(Problem::warning(path, message).hint(hint).at(span));
     }
 
     /// An error about something that clashes with what stands at `first`.
     fn clash(&mut self, path: &SettingPath, first: &SettingPath, message: &str, hint: &str) {
         let other = self.span(first);
         self.push(Problem::error(path, message).hint(hint).other(other, "also here"));
+    }
+
+    /// An error about a key that clashes with the one at `first`.
+    fn key_clash(&mut self, path: &SettingPath, first: &SettingPath, message: &str, hint: &str) {
+        let (span, other) = (self.key_span(path), self.key_span(first));
+        let problem = Problem::error(path, message).hint(hint).at(span);
+        self.push(problem.other(other, "also here"));
     }
 
     /// Whether `path`, or something in it, already had a problem or is a blank.
@@ -175,7 +199,7 @@ impl Checker<'_> {
         let message = "`null` is the origin of any page in a sandboxed frame: every page may call";
         let hint = "remove it, or write `*` to say so";
         if !self.touched(&path.item(index)) {
-            self.push(Problem::warning(&path.item(index), message).hint(hint));
+            self.warning(&path.item(index), message, hint);
         }
     }
 
@@ -219,16 +243,16 @@ impl Checker<'_> {
         }
         let message = "`state` is not set, but spending against a cap must survive a restart";
         let hint = "`wellhead serve` keeps it in $STATE_DIRECTORY or ~/.local/state/wellhead; name the file with `state` to choose";
-        self.push(Problem::warning(&path, message).hint(hint));
+        self.warning(&path, message, hint);
     }
 
     fn cache(&mut self) {
         let (path, cache) = (SettingPath::root().key("cache"), &self.settings.cache);
         for key in ["disk", "redis"] {
-            let place = path.key(key);
-            if !cache.enabled && self.given(&place) && !self.touched(&place) {
+            if !cache.enabled {
                 let message = format!("`{key}` has no effect: `cache.enabled` is `false`");
-                self.key_error(&place, message, "remove it, or set `cache.enabled: true`");
+                let hint = "remove it, or set `cache.enabled: true`";
+                self.without_effect(&path.key(key), &message, hint);
             }
         }
         if let Some(redis) = &cache.redis {
@@ -354,17 +378,16 @@ impl Checker<'_> {
         {
             let message = "`ws` has no effect: wellhead does not subscribe to new blocks here";
             let hint = "remove it, or set `checks.ws: true`, or `calls_over: websocket`";
-            self.push(Problem::warning(&ws, message).hint(hint));
+            self.warning(&ws, message, hint);
         }
     }
 
     /// What is asked, where nothing is.
     fn useless_checks(&mut self, path: &SettingPath, mode: Mode) {
         for key in ["calls", "idle_interval", "head_interval_min"] {
-            let place = path.key(key);
-            if mode == Mode::Off && self.given(&place) && !self.touched(&place) {
+            if mode == Mode::Off {
                 let message = format!("`{key}` has no effect: `mode` is `off`");
-                self.key_error(&place, message, "remove it, or turn the checks on");
+                self.without_effect(&path.key(key), &message, "remove it, or turn the checks on");
             }
         }
     }
@@ -551,13 +574,21 @@ impl Checker<'_> {
 
     fn credentials(&mut self, path: &SettingPath, upstream: &Upstream) {
         self.sent_along(path, upstream.auth.as_ref(), &upstream.headers);
-        let url = upstream.url.expose();
-        let secret = upstream.auth.is_some() || !upstream.headers.is_empty();
-        let is_clear = matches!(url.scheme(), "http" | "ws");
-        if secret && is_clear && !is_private(url) && !self.touched(&path.key("url")) {
-            let message = "credentials are sent in clear text over the internet";
-            let hint = if url.scheme() == "ws" { "use `wss://`" } else { "use `https://`" };
-            self.push(Problem::warning(&path.key("url"), message).hint(hint));
+        let (place, url) = (path.key("url"), upstream.url.expose());
+        let hint = match url.scheme() {
+            "http" => "use `https://`",
+            "ws" => "use `wss://`",
+            _ => return,
+        };
+        if (upstream.auth.is_some() || !upstream.headers.is_empty()) && !self.touched(&place) {
+            self.clear_text(&place, url, hint);
+        }
+    }
+
+    /// Credentials that anybody on the way to a public place can read.
+    fn clear_text(&mut self, place: &SettingPath, url: &Url, hint: &str) {
+        if !is_private(url) {
+            self.warning(place, "credentials are sent in clear text over the internet", hint);
         }
     }
 
@@ -578,9 +609,7 @@ impl Checker<'_> {
             {
                 let header = path.key("headers").key(name.as_ref());
                 let message = "the header `authorization` is also made from `auth`";
-                let (span, other) = (self.key_span(&header), self.key_span(&auth_path));
-                let problem = Problem::error(&header, message).hint("keep one of them");
-                self.push(problem.at(span).other(other, "also here"));
+                self.key_clash(&header, &auth_path, message, "keep one of them");
             }
         }
         self.header_names(&path.key("headers"), headers);
@@ -595,10 +624,8 @@ impl Checker<'_> {
             {
                 let (first, second) = (path.key(first), path.key(name.as_ref()));
                 let message = format!("the header `{name}` is given twice");
-                let (span, other) = (self.key_span(&second), self.key_span(&first));
                 let hint = "case does not matter in header names";
-                let problem = Problem::error(&second, message).hint(hint);
-                self.push(problem.at(span).other(other, "also here"));
+                self.key_clash(&second, &first, &message, hint);
             }
             names.push(name.as_ref());
         }
@@ -611,11 +638,7 @@ impl Checker<'_> {
             if self.touched(&path) {
                 continue;
             }
-            self.globs(&path.key("methods"), &route.methods);
-            if route.methods.is_empty() {
-                let hint = "name some: `methods: [debug_*]`";
-                self.error(&path.key("methods"), "the route has no methods", hint);
-            }
+            self.methods_of(&path, &route.methods, "the route has no methods", "debug_*");
             let earlier = chain.routes[..index].iter().flat_map(|route| &route.methods);
             let message = "this route is never used: routes before it match all its methods";
             self.unused_rule(&path, &route.methods, earlier, message);
@@ -649,7 +672,7 @@ impl Checker<'_> {
             if self.touched(&path) {
                 continue;
             }
-            self.globs(&path.key("methods"), &rule.methods);
+            self.methods_of(&path, &rule.methods, "the rule has no methods", "eth_getBalance");
             self.quorum_methods(&path.key("methods"), &rule.methods);
             let earlier = chain.quorum[..index].iter().flat_map(|other| &other.methods);
             let message = "this rule is never used: rules before it match all its methods";
@@ -681,9 +704,6 @@ impl Checker<'_> {
 
     /// Each pattern has to name a method that several upstreams can answer.
     fn quorum_methods(&mut self, path: &SettingPath, globs: &[MethodGlob]) {
-        if globs.is_empty() {
-            self.error(path, "the rule has no methods", "name some: `methods: [eth_getBalance]`");
-        }
         for (index, glob) in globs.iter().enumerate() {
             let mut named = MethodTable::standard()
                 .rows()
@@ -716,10 +736,9 @@ impl Checker<'_> {
             if self.touched(&item) {
                 continue;
             }
-            self.globs(&item.key("methods"), &level.methods);
+            let message = "the level is for no method";
+            self.methods_of(&item, &level.methods, message, "eth_getBlock*");
             if level.methods.is_empty() {
-                let hint = "name some: `methods: [eth_getBlock*]`";
-                self.error(&item.key("methods"), "the level is for no method", hint);
                 continue;
             }
             let earlier = verify.levels[..index].iter().flat_map(|level| &level.methods);
@@ -732,7 +751,7 @@ impl Checker<'_> {
             if level.level != Level::Off && !level.methods.iter().any(is_checked) {
                 let message = "there is no check for any of these methods";
                 let hint = "docs/verify.md lists the methods that have some";
-                self.push(Problem::warning(&item.key("methods"), message).hint(hint));
+                self.warning(&item.key("methods"), message, hint);
             }
         }
     }

@@ -28,6 +28,16 @@ fn is_here(ip: IpAddr, listen: IpAddr) -> bool {
     ip == listen || ip.is_unspecified() || (ip.is_loopback() && listen.is_unspecified())
 }
 
+/// Whether `url` leads to this machine, whatever its addresses are.
+pub(super) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
 /// A place that is not reached over the internet, as far as its name tells.
 pub(super) fn is_private(url: &Url) -> bool {
     match url.host() {

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use url::Host;
 use wellhead_access::KeyHash;
 use wellhead_dispatch::{Bounds, TierScope};
 use wellhead_eth::ChainId;
@@ -25,6 +24,7 @@ use super::name::{
     ChainName, ClusterName, HeaderName, ListenerName, Origin, QuotaName, TenantName,
 };
 use super::network::Network;
+use super::place::is_local;
 use super::problem::SettingPath;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, ms, required, secs};
@@ -487,12 +487,7 @@ impl Settings {
     /// Whether cheats and the keys of nodes are harmless should `chain` turn out to be a test
     /// chain: its upstreams, and every client, are on this machine.
     pub fn may_serve_a_test_chain(&self, chain: &Chain) -> bool {
-        let is_here = |upstream: &Upstream| match upstream.url.expose().host() {
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            None => false,
-        };
+        let is_here = |upstream: &Upstream| is_local(upstream.url.expose());
         // A proxy on this machine that names its clients has them elsewhere.
         let Proxies { trust, protocol, header: _ } = &self.access.proxies;
         let is_proxied = *protocol != ProxyMode::Off || !trust.is_empty();

@@ -62,7 +62,7 @@ impl Checker<'_> {
                 for problem in AccessTable::build(planned.policy, &all).key_problems {
                     let hint = "it is not used; correct it with `wellhead key`, or in the file";
                     let place = path.key("keys").key("file");
-                    self.push(Problem::warning(&place, problem).hint(hint));
+                    self.warning(&place, problem, hint);
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Checker<'_> {
             let message =
                 "keys in the query end up in the logs of proxies and in browser histories";
             let hint = "remove `query`, unless a client can send its key in no other way";
-            self.push(Problem::warning(&path.item(index), message).hint(hint));
+            self.warning(&path.item(index), message, hint);
         }
     }
 
@@ -211,10 +211,8 @@ impl Checker<'_> {
                 continue;
             };
             if let Some(first) = self.seen_before(&mut seen, read, &place) {
-                let problem = Problem::error(&place, "this name is listed twice")
-                    .hint("case does not matter in `dns:` names: keep one of the two");
-                let (span, other) = (self.key_span(&place), self.key_span(&first));
-                self.push(problem.at(span).other(other, "also here"));
+                let hint = "case does not matter in `dns:` names: keep one of the two";
+                self.key_clash(&place, &first, "this name is listed twice", hint);
             }
         }
     }

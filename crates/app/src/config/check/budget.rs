@@ -44,11 +44,9 @@ impl Checker<'_> {
             return;
         }
         for key in ["calls_window", "calls_burst"] {
-            let place = path.key(key);
-            if self.given(&place) {
-                let message = format!("`{key}` has no effect: `calls_per_second` is not set");
-                self.key_error(&place, message, "give the rate as well, or remove it");
-            }
+            let message = format!("`{key}` has no effect: `calls_per_second` is not set");
+            let hint = "give the rate as well, or remove it";
+            self.without_effect(&path.key(key), &message, hint);
         }
     }
 
@@ -61,7 +59,7 @@ impl Checker<'_> {
         if self.settings.reload != ReloadTrigger::Auto {
             let message = "what `study` finds is not applied by itself: `reload` is not `auto`";
             let hint = "set `reload: auto`, or reload after each finding";
-            self.push(Problem::warning(&place, message).hint(hint));
+            self.warning(&place, message, hint);
         }
         for key in ["credits_per_second", "calls_per_second"] {
             let rate = path.key("budget").key(key);

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use url::{Host, Url};
+use url::Url;
 use wellhead_access::jwt::{BadKey, ISSUERS_MAX, JwtAlgorithm, KeySet};
 
 use super::super::access::Jwt;
-use super::super::problem::{Problem, SettingPath};
+use super::super::place::is_local;
+use super::super::problem::SettingPath;
 use super::super::read::{Setting as _, listed};
 use super::Checker;
 
@@ -101,15 +102,9 @@ impl Checker<'_> {
 
     /// Whoever can answer for the URL can sign.
     fn jwks(&mut self, path: &SettingPath, url: &Url) {
-        let is_here = match url.host() {
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-            None => false,
-        };
         match url.scheme() {
             "https" => {}
-            "http" if is_here => {}
+            "http" if is_local(url) => {}
             "http" => {
                 let message =
                     "the keys of the issuer are fetched without TLS: anybody on the way could sign";
@@ -135,7 +130,7 @@ impl Checker<'_> {
             let message = "tokens that the issuer made for any other service are accepted";
             let hint =
                 "name this service as the issuer does: `audience: [https://rpc.example.org]`";
-            self.push(Problem::warning(&place, message).hint(hint));
+            self.warning(&place, message, hint);
         }
         for (claim, values) in require.iter() {
             let place = path.key("require").key(claim.as_ref());

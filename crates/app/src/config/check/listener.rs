@@ -6,7 +6,7 @@ use wellhead_server::ProxyMode;
 
 use super::super::network::Network;
 use super::super::place::overlap;
-use super::super::problem::{Problem, SettingPath};
+use super::super::problem::SettingPath;
 use super::super::settings::{AdminGuard, Proxies};
 use super::super::value::Admin;
 use super::Checker;
@@ -84,16 +84,9 @@ impl Checker<'_> {
                     let message =
                         "other machines can reach `admin`, and tokens are sent to it unencrypted";
                     let hint = "set `admin_access.tls`, or make sure that only a network that you trust reaches it";
-                    self.push(Problem::warning(&admin, message).hint(hint));
+                    self.warning(&admin, message, hint);
                 }
             }
-        }
-    }
-
-    /// An error about a setting that was written and does nothing.
-    pub(super) fn without_effect(&mut self, path: &SettingPath, message: &str, hint: &str) {
-        if self.given(path) && !self.touched(path) {
-            self.key_error(path, message, hint);
         }
     }
 

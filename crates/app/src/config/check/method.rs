@@ -4,7 +4,7 @@ use wellhead_eth::{Access, MethodGlob, MethodTable};
 
 use super::super::chain::ChainMethods;
 use super::super::near::suggestion;
-use super::super::problem::{Problem, SettingPath};
+use super::super::problem::SettingPath;
 use super::Checker;
 
 /// Whether all methods that `glob` matches are (or none is) meant for every client; `None`
@@ -44,11 +44,11 @@ impl Checker<'_> {
             }
             if are_public(glob).is_some_and(|(all, _)| all) {
                 let message = format!("`{glob}` is not dangerous and needs no entry here");
-                self.push(Problem::warning(&item, message).hint("remove it"));
+                self.warning(&item, message, "remove it");
             }
             if deny.contains(glob) {
-                let problem = Problem::warning(&item, format!("`{glob}` is also under `deny`"));
-                self.push(problem.hint("`deny` wins: remove one of them"));
+                let message = format!("`{glob}` is also under `deny`");
+                self.warning(&item, message, "`deny` wins: remove one of them");
             }
         }
     }
@@ -64,9 +64,24 @@ impl Checker<'_> {
         for (index, glob) in deny.iter().enumerate() {
             let item = path.key("deny").item(index);
             if allow.contains(glob) && !self.touched(&item) {
-                let problem = Problem::warning(&item, format!("`{glob}` is also under `allow`"));
-                self.push(problem.hint("`deny` wins: remove one of them"));
+                let message = format!("`{glob}` is also under `allow`");
+                self.warning(&item, message, "`deny` wins: remove one of them");
             }
+        }
+    }
+
+    /// The methods that a rule is for, of which it must have some.
+    pub(super) fn methods_of(
+        &mut self,
+        rule: &SettingPath,
+        methods: &[MethodGlob],
+        without: &str,
+        example: &str,
+    ) {
+        let path = rule.key("methods");
+        self.globs(&path, methods);
+        if methods.is_empty() {
+            self.error(&path, without, format!("name some: `methods: [{example}]`"));
         }
     }
 
@@ -81,7 +96,7 @@ impl Checker<'_> {
         let earlier: Vec<_> = earlier.collect();
         let is_covered = |glob: &MethodGlob| earlier.iter().any(|other| covers(other, glob));
         if !methods.is_empty() && methods.iter().all(is_covered) {
-            self.push(Problem::warning(rule, message).hint("move it up, or remove it"));
+            self.warning(rule, message, "move it up, or remove it");
         }
     }
 
@@ -99,7 +114,7 @@ impl Checker<'_> {
                 "fine for a method of your own; check the spelling otherwise".to_owned()
             });
             let message = format!("`{glob}` matches no method that wellhead knows");
-            self.push(Problem::warning(&item, message).hint(hint));
+            self.warning(&item, message, hint);
         }
     }
 }

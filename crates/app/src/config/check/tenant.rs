@@ -8,7 +8,7 @@ use super::super::callers::anonymous;
 use super::super::name::{ChainName, LabelName, QuotaName};
 use super::super::near::suggestion;
 use super::super::network::Network;
-use super::super::problem::{Problem, SettingPath};
+use super::super::problem::SettingPath;
 use super::super::read::listed;
 use super::Checker;
 
@@ -30,39 +30,29 @@ fn instead(name: &str, known: &[&str], what: &str, add: String) -> String {
 impl Checker<'_> {
     /// A tenant that something names.
     pub(super) fn tenant_of(&mut self, path: &SettingPath, name: &str) {
-        let settings = self.settings;
-        let section = SettingPath::root().key("tenants");
-        if name.is_empty()
-            || name == ANONYMOUS
-            || self.touched(path)
-            || self.blanks.contains(&section)
-        {
-            return;
-        }
-        if settings.tenants.get(name).is_none() {
-            let known: Vec<_> = settings.tenants.iter().map(|(name, _)| name.as_ref()).collect();
-            let add = format!("add it: `tenants: {{ {name}: {{}} }}`");
-            let hint = instead(name, &known, "tenants", add);
-            self.error(path, format!("there is no tenant `{name}`"), hint);
+        let known: Vec<_> = self.settings.tenants.iter().map(|(name, _)| name.as_ref()).collect();
+        if name != ANONYMOUS {
+            self.named(path, name, "tenant", &known, "{}");
         }
     }
 
     /// A quota that something names.
     pub(super) fn quota_of(&mut self, path: &SettingPath, name: Option<&QuotaName>) {
-        let settings = self.settings;
-        let section = SettingPath::root().key("quotas");
-        let Some(name) = name.map(AsRef::<str>::as_ref).filter(|name| !name.is_empty()) else {
-            return;
-        };
-        if self.touched(path) || self.blanks.contains(&section) {
+        let known: Vec<_> = self.settings.quotas.iter().map(|(name, _)| name.as_ref()).collect();
+        let name = name.map_or("", AsRef::as_ref);
+        self.named(path, name, "quota", &known, "{ calls_per_second: 100 }");
+    }
+
+    /// What something names is one of those that are `known`; `example`: how one is written.
+    fn named(&mut self, path: &SettingPath, name: &str, what: &str, known: &[&str], example: &str) {
+        let section = format!("{what}s");
+        let is_broken = self.blanks.contains(&SettingPath::root().key(&section));
+        if name.is_empty() || known.contains(&name) || is_broken || self.touched(path) {
             return;
         }
-        if settings.quotas.get(name).is_none() {
-            let known: Vec<_> = settings.quotas.iter().map(|(name, _)| name.as_ref()).collect();
-            let add = format!("add it: `quotas: {{ {name}: {{ calls_per_second: 100 }} }}`");
-            let hint = instead(name, &known, "quotas", add);
-            self.error(path, format!("there is no quota `{name}`"), hint);
-        }
+        let add = format!("add it: `{section}: {{ {name}: {example} }}`");
+        let hint = instead(name, known, &section, add);
+        self.error(path, format!("there is no {what} `{name}`"), hint);
     }
 
     pub(super) fn tenants(&mut self) {
@@ -80,8 +70,7 @@ impl Checker<'_> {
             {
                 let message = "no client can belong to this tenant";
                 let hint = "name it in `access.keys`, `access.networks`, `access.certificates` or `access.jwt`, or remove it";
-                let span = self.key_span(&path);
-                self.push(Problem::warning(&path, message).hint(hint).at(span));
+                self.key_warning(&path, message, hint);
             }
             if name.as_ref() == ANONYMOUS
                 && anonymous(&settings.access) == AnonymousRule::Deny
@@ -90,8 +79,7 @@ impl Checker<'_> {
             {
                 let message = "this has no effect: clients that show nothing are refused";
                 let hint = "write `access: { anonymous: allow }`, or remove it";
-                let span = self.key_span(&path);
-                self.push(Problem::warning(&path, message).hint(hint).at(span));
+                self.key_warning(&path, message, hint);
             }
         }
     }
@@ -187,7 +175,7 @@ impl Checker<'_> {
             let add = format!("add `labels: {{ {label}: ... }}` to an upstream");
             let hint = instead(label.as_ref(), &known, "labels", add);
             let message = format!("no upstream has the label `{label}`");
-            self.push(Problem::warning(&item, message).hint(hint));
+            self.warning(&item, message, hint);
         }
     }
 
@@ -205,18 +193,16 @@ impl Checker<'_> {
                 let message =
                     "the day's bound is never reached: it is more than `credits_per_month`";
                 let hint = "lower `credits_per_day`, or remove it";
-                self.push(Problem::warning(&place, message).hint(hint));
+                self.warning(&place, message, hint);
             }
             self.quota_groups(&path.key("groups"), &quota.groups);
             if !has_bound(quota) && !self.touched(&path) {
                 let hint = "give it one, such as `calls_per_second: 100`";
-                let span = self.key_span(&path);
-                self.push(Problem::warning(&path, "this quota bounds nothing").hint(hint).at(span));
+                self.key_warning(&path, "this quota bounds nothing", hint);
             }
             if !self.is_used(name) && !self.touched(&path) {
                 let hint = "name it as `quota` of a tenant or key, or remove it";
-                let span = self.key_span(&path);
-                self.push(Problem::warning(&path, "nothing uses this quota").hint(hint).at(span));
+                self.key_warning(&path, "nothing uses this quota", hint);
             }
         }
     }
@@ -249,11 +235,7 @@ impl Checker<'_> {
             if self.touched(&item) {
                 continue;
             }
-            self.globs(&item.key("methods"), &group.methods);
-            if group.methods.is_empty() {
-                let hint = "name some: `methods: [eth_getLogs]`";
-                self.error(&item.key("methods"), "the group has no methods", hint);
-            }
+            self.methods_of(&item, &group.methods, "the group has no methods", "eth_getLogs");
             let bounds = [group.calls_per_second, group.credits_per_second, group.in_flight];
             if bounds.iter().all(Option::is_none) {
                 let hint = "give it `calls_per_second`, `credits_per_second` or `in_flight`";
@@ -284,11 +266,7 @@ impl Checker<'_> {
             if self.touched(&item) {
                 continue;
             }
-            self.globs(&item.key("methods"), &price.methods);
-            if price.methods.is_empty() {
-                let hint = "name some: `methods: [eth_getLogs]`";
-                self.error(&item.key("methods"), "the price is for no method", hint);
-            }
+            self.methods_of(&item, &price.methods, "the price is for no method", "eth_getLogs");
             let earlier = prices[..index].iter().flat_map(|price| &price.methods);
             let message = "this price is never used: those before it match all its methods";
             self.unused_rule(&item, &price.methods, earlier, message);

@@ -1,8 +1,7 @@
 //! Checks of where traces go, and of the upstreams that are told of them.
 
 use super::super::chain::Upstream;
-use super::super::place::is_private;
-use super::super::problem::{Problem, SettingPath};
+use super::super::problem::SettingPath;
 use super::Checker;
 
 impl Checker<'_> {
@@ -18,12 +17,11 @@ impl Checker<'_> {
         }
         if matches!(url.path(), "" | "/") {
             let message = "the URL has no path, and a collector takes traces at one";
-            self.push(Problem::warning(&place, message).hint("add `/v1/traces`"));
+            self.warning(&place, message, "add `/v1/traces`");
         }
         let has_secret = traces.auth.is_some() || !traces.headers.is_empty();
-        if has_secret && url.scheme() == "http" && !is_private(url) {
-            let message = "credentials are sent in clear text over the internet";
-            self.push(Problem::warning(&place, message).hint("use `https://`"));
+        if has_secret && url.scheme() == "http" {
+            self.clear_text(&place, url, "use `https://`");
         }
     }
 

@@ -3,8 +3,8 @@
 use wellhead_telemetry::SecretUrl;
 
 use super::super::chain::Auth;
-use super::super::place::{is_private, reaches};
-use super::super::problem::{Problem, SettingPath};
+use super::super::place::reaches;
+use super::super::problem::SettingPath;
 use super::Checker;
 
 impl Checker<'_> {
@@ -28,9 +28,8 @@ impl Checker<'_> {
             return;
         }
         self.outgoing_url(&place, url);
-        if auth.is_some() && url.expose().scheme() == "http" && !is_private(url.expose()) {
-            let message = "credentials are sent in clear text over the internet";
-            self.push(Problem::warning(&place, message).hint("use `https://`"));
+        if auth.is_some() && url.expose().scheme() == "http" {
+            self.clear_text(&place, url.expose(), "use `https://`");
         }
     }
 
