@@ -69,7 +69,7 @@ pub use name::{
     LabelName, ListenerName, Origin, QuotaName, ReplicaName, TenantName,
 };
 pub use network::Network;
-pub(crate) use nodecore::{NodecoreKey, nodecore_keys};
+pub(crate) use nodecore::{ForeignEntry, nodecore_keys};
 pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
 pub(crate) use profile::STUDY_PROFILE;
 pub use profile::{Moment, Profile, ProfileValues, StudyProfile};

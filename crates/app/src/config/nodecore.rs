@@ -4,25 +4,23 @@
 
 use std::ops::Range;
 
+use wellhead_access::{MethodRightsSettings, RightsSettings};
 use wellhead_telemetry::Secret;
 
 use super::file;
 use super::tree::{self, Node, NodeKind};
 
-/// One key of nodecore.
+/// One key of another proxy.
 #[derive(Debug)]
-pub(crate) struct NodecoreKey {
+pub(crate) struct ForeignEntry {
     pub(crate) line: usize,
-    pub(crate) id: Option<String>,
     pub(crate) secret: Secret,
-    pub(crate) networks: Vec<String>,
-    pub(crate) allowed: Vec<String>,
-    pub(crate) forbidden: Vec<String>,
-    pub(crate) contracts: Vec<String>,
+    pub(crate) note: Option<String>,
+    pub(crate) rights: RightsSettings,
 }
 
 /// The keys of `auth.key-management`, and problems with their lines, which quote nothing.
-pub(crate) fn nodecore_keys(source: &str) -> (Vec<NodecoreKey>, Vec<String>) {
+pub(crate) fn nodecore_keys(source: &str) -> (Vec<ForeignEntry>, Vec<String>) {
     let line_of = |span: &Range<usize>| file::line_of(source.as_bytes(), span.start);
     let (mut problems, mut dropped) = (Vec::new(), Vec::new());
     let root = tree::parse(source, &mut problems, &mut dropped);
@@ -47,15 +45,18 @@ pub(crate) fn nodecore_keys(source: &str) -> (Vec<NodecoreKey>, Vec<String>) {
             continue;
         };
         let texts = |path: &[&str]| at(item, path).map(texts).unwrap_or_default();
-        keys.push(NodecoreKey {
-            line: line_of(&place.span),
-            id: at(item, &["id"]).and_then(text),
-            secret: Secret::new(secret),
-            networks: texts(&["local", "settings", "allowed-ips"]),
-            allowed: texts(&["local", "settings", "methods", "allowed"]),
-            forbidden: texts(&["local", "settings", "methods", "forbidden"]),
-            contracts: texts(&["local", "settings", "contracts", "allowed"]),
-        });
+        let some = |path: &[&str]| Some(texts(path)).filter(|texts| !texts.is_empty());
+        let rights = RightsSettings {
+            networks: some(&["local", "settings", "allowed-ips"]),
+            methods: MethodRightsSettings {
+                allow: some(&["local", "settings", "methods", "allowed"]),
+                deny: texts(&["local", "settings", "methods", "forbidden"]),
+            },
+            contracts: some(&["local", "settings", "contracts", "allowed"]),
+            ..RightsSettings::default()
+        };
+        let (line, note) = (line_of(&place.span), at(item, &["id"]).and_then(text));
+        keys.push(ForeignEntry { line, secret: Secret::new(secret), note, rights });
     }
     (keys, wrong)
 }

@@ -6,10 +6,10 @@ use rand::CryptoRng;
 use wellhead_access::{ApiKey, KEY_PREFIX, KeyId, KeyRecord, UnixSeconds};
 use wellhead_telemetry::Secret;
 
-use super::import::ForeignEntry;
 use super::list::KeyList;
 use super::order::{KeyOrder, KeyRules};
 use super::problem::KeyProblem;
+use crate::config::ForeignEntry;
 
 /// Ids that are drawn for one key. Two of a million keys that have one are rare, ten in a row do not happen.
 const DRAWS_MAX: usize = 10;

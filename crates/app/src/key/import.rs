@@ -3,23 +3,14 @@
 //! Of TOML the table `[authentication]` alone is read, line by line, as proxyd writes it: `"secret" =
 //! "alias"`. Problems have the line and quote nothing, as what stands there is a secret.
 
-use wellhead_access::{KeyRecord, MethodRightsSettings, RightsSettings};
+use wellhead_access::{KeyRecord, RightsSettings};
 use wellhead_telemetry::Secret;
 
 use crate::cli::key::ImportFormat;
-use crate::config::{NodecoreKey, nodecore_keys};
+use crate::config::{ForeignEntry, nodecore_keys};
 
 /// A larger file is none of keys.
 pub(crate) const IMPORT_BYTES_MAX: u64 = 64 << 20;
-
-/// One key of another proxy.
-#[derive(Debug)]
-pub(crate) struct ForeignEntry {
-    pub(crate) line: usize,
-    pub(crate) secret: Secret,
-    pub(crate) note: Option<String>,
-    pub(crate) rights: RightsSettings,
-}
 
 /// What a file has.
 #[derive(Debug, Default)]
@@ -46,7 +37,7 @@ pub(crate) fn read(
     let mut keys = ForeignKeys::default();
     match format {
         ImportFormat::Proxyd => read_proxyd(text, lookup, &mut keys),
-        ImportFormat::Nodecore => read_nodecore(text, &mut keys),
+        ImportFormat::Nodecore => (keys.entries, keys.problems) = nodecore_keys(text),
         ImportFormat::Plain => read_plain(text, &mut keys),
     }
     if keys.entries.is_empty() && keys.problems.is_empty() {
@@ -131,21 +122,6 @@ fn toml_pair(line: &str) -> Option<(&str, &str)> {
     let is_whole = rest.is_empty() || rest.starts_with('#');
     (is_whole && !key.is_empty() && !key.contains('\\') && !value.contains('\\'))
         .then_some((key, value))
-}
-
-fn read_nodecore(text: &str, keys: &mut ForeignKeys) {
-    let (found, problems) = nodecore_keys(text);
-    keys.entries.extend(found.into_iter().map(nodecore_entry));
-    keys.problems.extend(problems);
-}
-
-fn nodecore_entry(key: NodecoreKey) -> ForeignEntry {
-    let some = |list: Vec<String>| (!list.is_empty()).then_some(list);
-    let NodecoreKey { line, id, secret, networks, allowed, forbidden, contracts } = key;
-    let methods = MethodRightsSettings { allow: some(allowed), deny: forbidden };
-    let (networks, contracts) = (some(networks), some(contracts));
-    let rights = RightsSettings { methods, networks, contracts, ..RightsSettings::default() };
-    ForeignEntry { line, secret, note: id, rights }
 }
 
 #[cfg(test)]
