@@ -1,7 +1,7 @@
 //! The settings of callers: keys, tokens, networks, tenants and quotas.
 //!
 //! Each is described here once, as in `settings`. What of them names something else, such as a quota, is
-//! checked in `check_access`.
+//! checked in `check::access`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,6 +6,8 @@
 //! nothing is a mistake like one that is not set, unless a default stands for it: a URL or a token
 //! that lacks its key would look sound until the first call.
 
+use super::unit::Wrong;
+
 /// Looks a variable up. The process's environment, or a table in tests.
 pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -14,10 +16,8 @@ pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(super) struct BadReference {
     /// The reference as written, to find its place: `${VAR}`.
     pub written: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to try.
-    pub hint: String,
+    /// What is wrong with it.
+    pub wrong: Wrong,
 }
 
 /// A text with its references replaced.
@@ -46,11 +46,9 @@ pub(super) fn substitute(
             rest = tail;
         } else if let Some(inside) = after.strip_prefix('{') {
             let Some(end) = inside.find('}') else {
-                bad.push(BadReference {
-                    written: "${".to_owned(),
-                    message: "`${` is never closed".to_owned(),
-                    hint: "write `${NAME}`, or `$$` for a dollar sign".to_owned(),
-                });
+                let hint = "write `${NAME}`, or `$$` for a dollar sign";
+                let wrong = Wrong::hinted("`${` is never closed", hint);
+                bad.push(BadReference { written: "${".to_owned(), wrong });
                 break;
             };
             match resolve(&inside[..end], lookup) {
@@ -59,7 +57,10 @@ pub(super) fn substitute(
                     out.push_str(&value);
                 }
                 Ok(None) => out.push_str(default_of(&inside[..end]).unwrap_or_default()),
-                Err(reference) => bad.push(reference),
+                Err(wrong) => {
+                    let written = format!("${{{}}}", &inside[..end]);
+                    bad.push(BadReference { written, wrong });
+                }
             }
             rest = &inside[end + 1..];
         } else {
@@ -72,39 +73,30 @@ pub(super) fn substitute(
 }
 
 /// The variable's value; `None` means its default stands.
-fn resolve(inside: &str, lookup: EnvLookup<'_>) -> Result<Option<String>, BadReference> {
+fn resolve(inside: &str, lookup: EnvLookup<'_>) -> Result<Option<String>, Wrong> {
     let name = inside.split(':').next().unwrap_or_default();
-    let written = format!("${{{inside}}}");
     let default = default_of(inside);
     if !is_name(name) || (default.is_none() && name != inside) {
-        return Err(BadReference {
-            written,
-            message: "this is not a reference to a variable".to_owned(),
-            hint: "write `${NAME}` or `${NAME:-default}`, or `$$` for a dollar sign".to_owned(),
-        });
+        let hint = "write `${NAME}` or `${NAME:-default}`, or `$$` for a dollar sign";
+        return Err(Wrong::hinted("this is not a reference to a variable", hint));
     }
     if default.is_some_and(|default| default.contains("${")) {
-        return Err(BadReference {
-            written,
-            message: "a default cannot refer to another variable".to_owned(),
-            hint: format!("write a plain text after `{name}:-`"),
-        });
+        let hint = format!("write a plain text after `{name}:-`");
+        return Err(Wrong::hinted("a default cannot refer to another variable", hint));
     }
     match lookup(name) {
         // As in the shell, `:-` also covers a variable that is set to nothing.
         Some(value) if value.is_empty() && default.is_some() => Ok(None),
-        Some(value) if value.is_empty() => Err(BadReference {
-            written,
-            message: format!("the environment variable `{name}` is empty"),
-            hint: format!("set it, or give a default, which may be empty: `${{{name}:-}}`"),
-        }),
+        Some(value) if value.is_empty() => Err(Wrong::hinted(
+            format!("the environment variable `{name}` is empty"),
+            format!("set it, or give a default, which may be empty: `${{{name}:-}}`"),
+        )),
         Some(value) => Ok(Some(value)),
         None if default.is_some() => Ok(None),
-        None => Err(BadReference {
-            written,
-            message: format!("the environment variable `{name}` is not set"),
-            hint: format!("set it, or give a default: `${{{name}:-...}}`"),
-        }),
+        None => Err(Wrong::hinted(
+            format!("the environment variable `{name}` is not set"),
+            format!("set it, or give a default: `${{{name}:-...}}`"),
+        )),
     }
 }
 
@@ -177,7 +169,7 @@ mod tests {
             ("${A:-${B}}", vec!["a default cannot refer to another variable"]),
         ] {
             let bad = substitute(text, &lookup).expect_err(text);
-            let found: Vec<_> = bad.iter().map(|bad| bad.message.as_str()).collect();
+            let found: Vec<_> = bad.iter().map(|bad| bad.wrong.message.as_str()).collect();
             assert_eq!(found, messages, "{text}");
         }
     }

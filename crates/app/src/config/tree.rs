@@ -97,25 +97,14 @@ impl Node {
         let mut span = self.span.start..self.span.start;
         let steps = path.steps();
         for (depth, step) in steps.iter().enumerate() {
-            let last = depth + 1 == steps.len();
-            match step {
-                PathStep::Key(key) => {
-                    let Some(entry) = node.get(key) else { return span };
-                    let scalar = matches!(entry.value.kind, NodeKind::Scalar { .. });
-                    span = if last && scalar {
-                        entry.value.span.clone()
-                    } else {
-                        entry.key_span.clone()
-                    };
-                    node = &entry.value;
-                }
-                PathStep::Item(index) => {
-                    let NodeKind::List(items) = &node.kind else { return span };
-                    let Some(item) = items.get(*index) else { return span };
-                    span = item.first_key().unwrap_or(&item.span).clone();
-                    node = item;
-                }
-            }
+            let Some(next) = node.step(step) else { return span };
+            let is_value = depth + 1 == steps.len() && matches!(next.kind, NodeKind::Scalar { .. });
+            let key = match step {
+                PathStep::Key(key) => node.get(key).map(|entry| &entry.key_span),
+                PathStep::Item(_) => next.first_key(),
+            };
+            span = key.filter(|_| !is_value).unwrap_or(&next.span).clone();
+            node = next;
         }
         span
     }
@@ -254,8 +243,7 @@ impl Builder<'_> {
             Event::Alias(id) => self.alias(id, bytes),
             Event::UnresolvedAlias(_) => {
                 let hint = "define it before its use, as `&name`, or quote the value if it begins with `*`";
-                self.report(bytes.clone(), "no anchor has this name", hint);
-                self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
+                self.broken(bytes, "no anchor has this name", hint)
             }
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -295,10 +283,15 @@ impl Builder<'_> {
             }
             None => {
                 let hint = "an anchor cannot stand inside itself";
-                self.report(bytes.clone(), "this alias names what is not complete yet", hint);
-                self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
+                self.broken(bytes, "this alias names what is not complete yet", hint)
             }
         }
+    }
+
+    /// Reports what cannot be read, and puts a node there that says so.
+    fn broken(&mut self, span: Range<usize>, message: &str, hint: &str) -> bool {
+        self.report(span.clone(), message, hint);
+        self.place(Node { span, kind: NodeKind::Broken }, 0, false)
     }
 
     /// Puts a finished node where it belongs.
@@ -432,11 +425,7 @@ pub(super) fn fill(
                         }
                         None => node.span.clone(),
                     };
-                    problems.push(
-                        Problem::error(&SettingPath::root(), bad.message)
-                            .at(Some(span))
-                            .hint(bad.hint),
-                    );
+                    problems.push(Problem::wrong(&SettingPath::root(), bad.wrong).at(Some(span)));
                 }
                 node.kind = NodeKind::Broken;
             }

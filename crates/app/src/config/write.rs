@@ -145,23 +145,18 @@ fn write_value(out: &mut String, value: &Yaml, indent: usize) {
 
 /// A map as list item: its first given key follows the dash.
 fn write_item(out: &mut String, entries: &[(String, Yaml)], indent: usize) {
-    let mut text = String::new();
     let given = |value: &Yaml| !matches!(value, Yaml::Absent | Yaml::Derived(_));
-    let (first, rest): (Vec<_>, Vec<_>) = {
-        let split = entries.iter().position(|(_, value)| given(value)).map_or(0, |at| at + 1);
-        let mut head: Vec<_> = entries[..split].to_vec();
-        // Comments about derived values follow the first given key.
-        let lead = head.pop();
-        (lead.into_iter().collect(), head.into_iter().chain(entries[split..].to_vec()).collect())
-    };
-    if first.is_empty() {
+    let Some(first) = entries.iter().position(|(_, value)| given(value)) else {
         out.push_str(" {}\n");
         return;
-    }
-    write_map(&mut text, &first, indent);
+    };
+    let mut entries = entries.to_vec();
+    // Comments about derived values follow the first given key.
+    entries[..=first].rotate_right(1);
+    let mut text = String::new();
+    write_map(&mut text, &entries, indent);
     out.push(' ');
     out.push_str(text.trim_start());
-    write_map(out, &rest, indent);
 }
 
 fn pad(out: &mut String, indent: usize) {

@@ -39,10 +39,7 @@ pub(crate) fn json(record: &KeyRecord, now: u64) -> Value {
 pub(crate) fn instant(at: UnixSeconds) -> String {
     let (days, second) = (at.0 / 86_400, at.0 % 86_400);
     // Such an instant is a mistake, and is shown as it is.
-    let Ok(day) = u32::try_from(days)
-        .map_err(drop)
-        .and_then(|day| if day < 4_000_000 { Ok(day) } else { Err(()) })
-    else {
+    let Some(day) = u32::try_from(days).ok().filter(|day| *day < 4_000_000) else {
         return at.to_string();
     };
     let (year, month, day) = civil(day);
