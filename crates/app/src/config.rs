@@ -70,7 +70,7 @@ pub use name::{
 };
 pub use network::Network;
 pub(crate) use nodecore::{ForeignEntry, nodecore_keys};
-pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
+pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity, Wrong};
 pub(crate) use profile::STUDY_PROFILE;
 pub use profile::{Moment, Profile, ProfileValues, StudyProfile};
 pub use read::Map;
@@ -81,7 +81,7 @@ pub use settings::{
     Tls, TlsClients,
 };
 pub use traces::{TracesAlways, TracesConfig};
-pub use unit::{ByteSize, Percent, Wrong};
+pub use unit::{ByteSize, Percent};
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
 pub use value::{
     Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, SharedProbes,

@@ -10,9 +10,9 @@ use wellhead_server::AcmeSettings;
 
 use super::mask::Hide;
 use super::name::AcmeDomain;
+use super::problem::Wrong;
 use super::read::{SettingWord, section};
 use super::rule::{ValueShape, default, derived, required};
-use super::unit::Wrong;
 use super::write::Yaml;
 
 section! {
@@ -123,7 +123,7 @@ impl SettingWord for AcmeDirectory {
             STAGING => return Ok(Self::Staging),
             _ => {}
         }
-        let expected = || Wrong::new(format!("expected {}", Self::EXPECTED));
+        let expected = || Wrong::new(Self::expected());
         let url = Url::parse(text).map_err(|_| expected())?;
         match url.scheme() {
             "https" => {}

@@ -6,7 +6,7 @@
 //! nothing is a mistake like one that is not set, unless a default stands for it: a URL or a token
 //! that lacks its key would look sound until the first call.
 
-use super::unit::Wrong;
+use super::problem::Wrong;
 
 /// Looks a variable up. The process's environment, or a table in tests.
 pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::unit;
+use super::read::SettingWord as _;
 
 /// Longest life of a key: longer is for ever.
 const LIFETIME_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
@@ -22,7 +22,7 @@ pub fn overlap(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
     let span = match days {
         Some(days) => DAY * days,
-        None => unit::duration(text)
+        None => Duration::parse(text)
             .map_err(|_| "expected a time such as `90d`, `12h` or `1h30m`".to_owned())?,
     };
     match span > LIFETIME_MAX {

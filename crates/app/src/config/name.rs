@@ -7,9 +7,9 @@ use wellhead_access::jwt::ClaimPointer;
 use wellhead_access::{CertificateName, KEY_ENV_BYTES_MAX, OriginPattern};
 use wellhead_upstream::UpstreamId;
 
-use super::read::{EntryName, SettingWord};
+use super::problem::Wrong;
+use super::read::SettingWord;
 use super::rule::ValueShape;
-use super::unit::Wrong;
 use super::write::Yaml;
 
 /// Names travel in paths, headers and metric labels.
@@ -36,13 +36,22 @@ fn name(text: &str, what: &str) -> Result<(), Wrong> {
 
 /// A type around a string with a form of its own, or of one line.
 macro_rules! names {
+    ($($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal;)+) => {$(
+        names! {
+            @ [$($doc)+] $type, concat!($article, " ", $noun), $noun, Some("[A-Za-z0-9][A-Za-z0-9._-]*"),
+            |text| name(text, Self::EXPECTED)
+        }
+    )+};
     ($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal, $pattern:literal, $check:expr) => {
-        names! { @ [$($doc)+] $type, $article $noun, Some($pattern), $check }
+        names! { @ [$($doc)+] $type, concat!($article, " ", $noun), $noun, Some($pattern), $check }
     };
     ($(#[doc = $doc:literal])+ $type:ident, $article:literal $noun:literal, $check:expr) => {
-        names! { @ [$($doc)+] $type, $article $noun, None, $check }
+        names! { @ [$($doc)+] $type, concat!($article, " ", $noun), $noun, None, $check }
     };
-    (@ [$($doc:literal)+] $type:ident, $article:literal $noun:literal, $pattern:expr, $check:expr) => {
+    ($(#[doc = $doc:literal])+ $type:ident = $expected:literal, $noun:literal, $pattern:literal, $check:expr) => {
+        names! { @ [$($doc)+] $type, $expected, $noun, Some($pattern), $check }
+    };
+    (@ [$($doc:literal)+] $type:ident, $expected:expr, $noun:literal, $pattern:expr, $check:expr) => {
         $(#[doc = $doc])+
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
         pub struct $type(pub String);
@@ -53,7 +62,7 @@ macro_rules! names {
             }
         }
 
-        impl EntryName for $type {
+        impl $crate::config::read::EntryName for $type {
             fn unchecked(text: &str) -> Self {
                 Self(text.to_owned())
             }
@@ -72,7 +81,7 @@ macro_rules! names {
         }
 
         impl SettingWord for $type {
-            const EXPECTED: &'static str = concat!($article, " ", $noun);
+            const EXPECTED: &'static str = $expected;
             const SHAPE: ValueShape = ValueShape::Text { name: $noun, pattern: $pattern };
 
             fn parse(text: &str) -> Result<Self, Wrong> {
@@ -107,7 +116,15 @@ names! {
 
 names! {
     /// What a label is called.
-    LabelName, "a" "label", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a label")
+    LabelName, "a" "label";
+    /// What a tenant is called.
+    TenantName, "a" "tenant's name";
+    /// What a set of limits is called.
+    QuotaName, "a" "quota's name";
+    /// What wellheads that share have in common.
+    ClusterName, "a" "cluster's name";
+    /// What a wellhead is called beside others.
+    ReplicaName, "a" "replica's name";
 }
 
 names! {
@@ -220,21 +237,6 @@ names! {
 }
 
 names! {
-    /// What a tenant is called.
-    TenantName, "a" "tenant's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a tenant's name")
-}
-
-names! {
-    /// What a set of limits is called.
-    QuotaName, "a" "quota's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a quota's name")
-}
-
-names! {
-    /// What wellheads that share have in common.
-    ClusterName, "a" "cluster's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a cluster's name")
-}
-
-names! {
     /// The first word of keys.
     KeyEnv, "a" "word of a key", "[a-z][a-z0-9]{0,7}", |text| {
         let tidy = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -277,11 +279,6 @@ names! {
     AccessOrigin, "an" "origin", r"[a-z]+://[^/]+", |text| {
         text.parse::<OriginPattern>().map(drop).map_err(|error| Wrong::new(error.to_string()))
     }
-}
-
-names! {
-    /// What a wellhead is called beside others.
-    ReplicaName, "a" "replica's name", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a replica's name")
 }
 
 /// Whether a text is `table` or `database.table`. It becomes a part of a query.

@@ -3,14 +3,19 @@
 use wellhead_access::{NetworkSet, parse_network};
 use wellhead_server::ClientName;
 
+use super::name::names;
+use super::problem::Wrong;
 use super::read::SettingWord;
 use super::rule::ValueShape;
-use super::unit::Wrong;
 use super::write::Yaml;
 
-/// A network, or an address, which is a network of one. As it was written: that it is one was checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network(String);
+names! {
+    /// A network, or an address, which is a network of one. As it was written: that it is one was checked.
+    Network = "a network such as `10.0.0.0/8`, or an address", "network", "[0-9a-fA-F:.]+(/[0-9]+)?", |text| {
+        let read = parse_network(text).map(drop);
+        read.map_err(|wrong| Wrong::hinted(Self::expected(), wrong.to_string()))
+    }
+}
 
 impl Network {
     /// A set of these; or in words what is wrong with them together.
@@ -18,34 +23,6 @@ impl Network {
         let read = |Self(text): &Self| parse_network(text).ok().map(|network| (network, ()));
         NetworkSet::new(networks.iter().filter_map(read))
             .map_err(|problems| problems.iter().map(ToString::to_string).collect())
-    }
-}
-
-impl AsRef<str> for Network {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl SettingWord for Network {
-    const EXPECTED: &'static str = "a network such as `10.0.0.0/8`, or an address";
-    const SHAPE: ValueShape = ValueShape::word("network", "[0-9a-fA-F:.]+(/[0-9]+)?");
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        match parse_network(text) {
-            Ok(_) => Ok(Self(text.to_owned())),
-            Err(wrong) => {
-                Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), wrong.to_string()))
-            }
-        }
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Text(self.0.clone())
-    }
-
-    fn blank() -> Self {
-        Self("192.0.2.0/32".to_owned())
     }
 }
 
@@ -68,7 +45,7 @@ impl SettingWord for ClientName {
         if !is_seen {
             return Err(Wrong::new("names of certificates are read as printable ASCII only"));
         }
-        named.ok_or_else(|| Wrong::new(format!("expected {}", Self::EXPECTED)))
+        named.ok_or_else(|| Wrong::new(Self::expected()))
     }
 
     fn write(&self) -> Yaml {

@@ -10,8 +10,6 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::unit::Wrong;
-
 /// More are counted but not shown: a broken generator should not flood a log.
 const SHOWN_MAX: usize = 100;
 
@@ -150,6 +148,29 @@ impl Problem {
     pub fn other(mut self, span: Option<Range<usize>>, label: &str) -> Self {
         self.other = span.map(|span| (span, label.to_owned()));
         self
+    }
+}
+
+/// Why a text is not the wanted value: what happened, and what to write instead.
+///
+/// Never quotes the text unless it is a plain number, as it may hold a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// What is wrong, as one clause.
+    pub message: String,
+    /// What to try.
+    pub hint: Option<String>,
+}
+
+impl Wrong {
+    /// Without a hint.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    /// With a hint.
+    pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: Some(hint.into()) }
     }
 }
 

@@ -24,12 +24,12 @@ use wellhead_telemetry::SecretUrl;
 use super::access_files::found;
 use super::chain::{Budget, CREDITS_MAX, Connection, History, Upstream};
 use super::docs;
-use super::problem::{Problem, SettingPath, Severity};
+use super::name::names;
+use super::problem::{Problem, SettingPath, Severity, Wrong};
 use super::read::{ConfigReader, Setting as _, SettingWord, listed, section, with_defaults};
 use super::rule::{ValueShape, derived, ms, required, secs};
 use super::settings::Settings;
 use super::tree::{self, Node};
-use super::unit::Wrong;
 use super::value::TextLine;
 use super::write::Yaml;
 
@@ -110,39 +110,19 @@ impl SettingWord for Profile {
     }
 }
 
-/// A day and a minute, UTC: `2026-11-22 10:15`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moment(String);
-
-impl std::fmt::Display for Moment {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl SettingWord for Moment {
-    const EXPECTED: &'static str = "a day and a minute such as `2026-11-22 10:15`";
-    const SHAPE: ValueShape =
-        ValueShape::word("day and minute", "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}");
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
+names! {
+    /// A day and a minute, UTC: `2026-11-22 10:15`.
+    Moment = "a day and a minute such as `2026-11-22 10:15`", "day and minute",
+    "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}", |text| {
         const FORM: &[u8] = b"0000-00-00 00:00";
         let fits = |(found, form): (u8, &u8)| match form {
             b'0' => found.is_ascii_digit(),
             other => found == *other,
         };
-        if text.len() == FORM.len() && text.bytes().zip(FORM).all(fits) {
-            return Ok(Self(text.to_owned()));
+        match text.len() == FORM.len() && text.bytes().zip(FORM).all(fits) {
+            true => Ok(()),
+            false => Err(Wrong::new(Self::expected())),
         }
-        Err(Wrong::new(format!("expected {}", <Self as SettingWord>::EXPECTED)))
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Text(self.0.clone())
-    }
-
-    fn blank() -> Self {
-        Self(String::new())
     }
 }
 

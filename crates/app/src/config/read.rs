@@ -13,10 +13,9 @@ use std::ops::Range;
 
 use super::mask::{Hide, looks_like_key};
 use super::near::{near, slip};
-use super::problem::{PathStep, Problem, SettingPath};
+use super::problem::{PathStep, Problem, SettingPath, Wrong};
 use super::rule::{Rule, RuleAbsent, ValueShape, paragraph};
 use super::tree::{Node, NodeEntry, NodeKind};
-use super::unit::Wrong;
 use super::write::Yaml;
 
 /// Something that can stand as the value of a key.
@@ -47,6 +46,10 @@ pub(super) trait SettingWord: Sized + Clone {
     fn write(&self) -> Yaml;
     /// Stands in for a value that could not be read.
     fn blank() -> Self;
+    /// What is said of a text that is none.
+    fn expected() -> String {
+        format!("expected {}", Self::EXPECTED)
+    }
 }
 
 impl<T: SettingWord> Setting for T {
@@ -64,7 +67,7 @@ impl<T: SettingWord> Setting for T {
             NodeKind::Broken => return None,
             NodeKind::Scalar { text, from_env } => (text, *from_env),
             NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) => {
-                let message = format!("expected {}, found {}", T::EXPECTED, node.noun());
+                let message = format!("{}, found {}", T::expected(), node.noun());
                 reader.report(node, Wrong::new(message));
                 return None;
             }
@@ -74,7 +77,7 @@ impl<T: SettingWord> Setting for T {
             // What a hint quotes of the text is not in the file then, and may be a secret.
             Err(_) if from_env => {
                 let hint = "the value comes from the environment";
-                reader.report(node, Wrong::hinted(format!("expected {}", T::EXPECTED), hint));
+                reader.report(node, Wrong::hinted(T::expected(), hint));
                 None
             }
             Err(wrong) => {

@@ -14,8 +14,7 @@ use std::ops::Range;
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::env::{EnvLookup, substitute};
-use super::problem::{PathStep, Problem, SettingPath};
-use super::unit::Wrong;
+use super::problem::{PathStep, Problem, SettingPath, Wrong};
 
 /// A larger file is not a config written by people.
 pub(super) const SOURCE_BYTES_MAX: usize = 1 << 20;

@@ -2,34 +2,16 @@
 //!
 //! A bare number is refused for durations and sizes: `5` has meant seconds to one
 //! reader and milliseconds to the next. Fractions are refused too: the smaller
-//! unit says the same without rounding. What is written back (`write_*`) reads
-//! back as the same value.
+//! unit says the same without rounding. What is written back reads back as the same
+//! value.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a text is not the wanted value: what happened, and what to write instead.
-///
-/// Never quotes the text unless it is a plain number, as it may hold a secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
-    /// What is wrong, as one clause.
-    pub message: String,
-    /// What to try.
-    pub hint: Option<String>,
-}
-
-impl Wrong {
-    /// Without a hint.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None }
-    }
-
-    /// With a hint.
-    pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: Some(hint.into()) }
-    }
-}
+use super::problem::Wrong;
+use super::read::SettingWord;
+use super::rule::ValueShape;
+use super::write::Yaml;
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,30 +81,6 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Reads `1%` and `0.05%`.
-pub(super) fn percent(text: &str) -> Result<Percent, Wrong> {
-    const EXPECTED: &str = "expected a percentage such as `1%` or `0.05%`";
-    let Some(number) = text.strip_suffix('%') else {
-        let is_number = text.parse::<f64>().is_ok();
-        let hint = "end it with `%`: `1%` is one of a hundred";
-        return Err(match is_number {
-            true => Wrong::hinted("a percentage needs its sign", hint),
-            false => Wrong::new(EXPECTED),
-        });
-    };
-    let (whole, rest) = number.split_once('.').unwrap_or((number, "0"));
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(rest) || whole.len() > 3 || rest.len() > PERCENT_DIGITS {
-        let hint = "it has at most four digits after the point";
-        return Err(Wrong::hinted(EXPECTED, hint));
-    }
-    let millionths = format!("{whole}{rest:0<PERCENT_DIGITS$}").parse::<u32>();
-    match millionths {
-        Ok(millionths) if millionths <= 1_000_000 => Ok(Percent { millionths }),
-        Ok(_) | Err(_) => Err(Wrong::new("a percentage is at most `100%`")),
-    }
-}
-
 /// Largest first, so that the shortest spelling is found first.
 const SIZES: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
@@ -139,96 +97,10 @@ const SPANS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), 
 
 const COUNTS: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("K", 1_000)];
 
-/// Reads `500ms`, `3s`, `1m30s`, `2h`.
-pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
-    const EXPECTED: &str = "expected a duration such as `500ms`, `3s` or `1m30s`";
-    if text.is_empty() {
-        return Err(Wrong::new(format!("{EXPECTED}, found an empty text")));
-    }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let hint = format!("write `{text}s` for seconds or `{text}ms` for milliseconds");
-        return Err(Wrong::hinted("a duration needs a unit", hint));
-    }
-    if text.starts_with('-') {
-        return Err(Wrong::new("a duration cannot be negative"));
-    }
-    if text.contains('.') {
-        return Err(Wrong::hinted(
-            "a duration is written in whole numbers",
-            "write `1500ms` or `1m30s` instead of a fraction",
-        ));
-    }
-    let mut rest = text;
-    let mut total: u64 = 0;
-    let mut largest_allowed = 0;
-    while !rest.is_empty() {
-        let (number, unit, tail) = split(rest).ok_or_else(|| Wrong::new(EXPECTED))?;
-        let found = SPANS.iter().enumerate().find(|(_, (name, _))| *name == unit);
-        let Some((position, (_, factor))) = found else {
-            return Err(Wrong::hinted(
-                format!("{EXPECTED}, found an unknown unit"),
-                "the units are `ms`, `s`, `m` and `h`",
-            ));
-        };
-        if position < largest_allowed {
-            return Err(Wrong::hinted(
-                "each unit of a duration may stand once, largest first",
-                "write `1h30m`, not `30m1h`",
-            ));
-        }
-        largest_allowed = position + 1;
-        let part = number.and_then(|number| number.checked_mul(*factor));
-        total = part
-            .and_then(|part| total.checked_add(part))
-            .ok_or_else(|| Wrong::new("the duration is too long to count"))?;
-        rest = tail;
-    }
-    Ok(Duration::from_millis(total))
-}
-
-/// Reads `64KiB`, `5MB`, `1GiB`, `512B`.
-pub(super) fn size(text: &str) -> Result<ByteSize, Wrong> {
-    const EXPECTED: &str = "expected a size such as `64KiB`, `5MB` or `1GiB`";
-    if text.is_empty() {
-        return Err(Wrong::new(format!("{EXPECTED}, found an empty text")));
-    }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let hint = format!("write `{text}B`, `{text}KiB` or `{text}MiB`");
-        return Err(Wrong::hinted("a size needs a unit", hint));
-    }
-    if text.contains('.') {
-        return Err(Wrong::hinted(
-            "a size is written in whole numbers",
-            "write `1536MiB` for `1.5GiB`, for example",
-        ));
-    }
-    let Some((number, unit, "")) = split(text) else { return Err(Wrong::new(EXPECTED)) };
-    let Some((_, factor)) = SIZES.iter().find(|(name, _)| *name == unit) else {
-        let digits = &text[..text.len() - unit.len()];
-        let hint = match unit.bytes().next().map(|first| first.to_ascii_uppercase()) {
-            Some(first @ (b'K' | b'M' | b'G')) => {
-                let first = char::from(first);
-                format!("write `{digits}{first}iB` (x 1024) or `{digits}{first}B` (x 1000)")
-            }
-            Some(_) | None => {
-                "the units are `B`, `KiB`, `MiB`, `GiB` (x 1024) and `KB`, `MB`, `GB` (x 1000)"
-                    .to_owned()
-            }
-        };
-        return Err(Wrong::hinted(format!("{EXPECTED}, found an unknown unit"), hint));
-    };
-    number
-        .and_then(|number| number.checked_mul(*factor))
-        .map(ByteSize)
-        .ok_or_else(|| Wrong::new("the size is too large"))
-}
-
 /// Reads `100`, `1_000`, `30M`.
-pub(super) fn count(text: &str) -> Result<u64, Wrong> {
-    const EXPECTED: &str = "expected a whole number such as `100`, `1_000` or `30M`";
-    let wrong = || Wrong::new(EXPECTED);
+fn count(text: &str) -> Result<u64, Wrong> {
     if text.starts_with('-') {
-        return Err(Wrong::new(format!("{EXPECTED}, found a negative one")));
+        return Err(Wrong::new(format!("{}, found a negative one", u64::expected())));
     }
     let (digits, factor) = COUNTS
         .iter()
@@ -236,7 +108,7 @@ pub(super) fn count(text: &str) -> Result<u64, Wrong> {
         .unwrap_or((text, 1));
     let tidy = !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
     if digits.is_empty() || !tidy || digits.bytes().any(|b| !b.is_ascii_digit() && b != b'_') {
-        return Err(wrong());
+        return Err(Wrong::new(u64::expected()));
     }
     digits
         .replace('_', "")
@@ -246,20 +118,186 @@ pub(super) fn count(text: &str) -> Result<u64, Wrong> {
         .ok_or_else(|| Wrong::new("the number is too large to count"))
 }
 
-/// As it would be written: `90s` becomes `1m30s`.
-pub(super) fn write_duration(duration: Duration) -> String {
-    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    if rest == 0 {
-        return "0s".to_owned();
+macro_rules! counts {
+    ($($type:ty),+) => {$(
+        impl SettingWord for $type {
+            const EXPECTED: &'static str = "a whole number such as `100`, `1_000` or `30M`";
+            const SHAPE: ValueShape = ValueShape::Count;
+
+            fn parse(text: &str) -> Result<Self, Wrong> {
+                let count = count(text)?;
+                Self::try_from(count).map_err(|_| Wrong::new("the number is too large"))
+            }
+
+            fn write(&self) -> Yaml {
+                Yaml::Plain(self.to_string())
+            }
+
+            fn blank() -> Self {
+                1
+            }
+        }
+    )+};
+}
+counts!(u32, u64, usize);
+
+impl SettingWord for Duration {
+    const EXPECTED: &'static str = "a duration such as `500ms`, `3s` or `1m30s`";
+    const SHAPE: ValueShape =
+        ValueShape::word("duration", "([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        if text.is_empty() {
+            return Err(Wrong::new(format!("{}, found an empty text", Self::expected())));
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let hint = format!("write `{text}s` for seconds or `{text}ms` for milliseconds");
+            return Err(Wrong::hinted("a duration needs a unit", hint));
+        }
+        if text.starts_with('-') {
+            return Err(Wrong::new("a duration cannot be negative"));
+        }
+        if text.contains('.') {
+            return Err(Wrong::hinted(
+                "a duration is written in whole numbers",
+                "write `1500ms` or `1m30s` instead of a fraction",
+            ));
+        }
+        let mut rest = text;
+        let mut total: u64 = 0;
+        let mut largest_allowed = 0;
+        while !rest.is_empty() {
+            let (number, unit, tail) = split(rest).ok_or_else(|| Wrong::new(Self::expected()))?;
+            let found = SPANS.iter().enumerate().find(|(_, (name, _))| *name == unit);
+            let Some((position, (_, factor))) = found else {
+                return Err(Wrong::hinted(
+                    format!("{}, found an unknown unit", Self::expected()),
+                    "the units are `ms`, `s`, `m` and `h`",
+                ));
+            };
+            if position < largest_allowed {
+                return Err(Wrong::hinted(
+                    "each unit of a duration may stand once, largest first",
+                    "write `1h30m`, not `30m1h`",
+                ));
+            }
+            largest_allowed = position + 1;
+            let part = number.and_then(|number| number.checked_mul(*factor));
+            total = part
+                .and_then(|part| total.checked_add(part))
+                .ok_or_else(|| Wrong::new("the duration is too long to count"))?;
+            rest = tail;
+        }
+        Ok(Self::from_millis(total))
     }
-    let mut text = String::new();
-    for (name, factor) in SPANS {
-        if rest >= factor {
-            text.push_str(&format!("{}{name}", rest / factor));
-            rest %= factor;
+
+    fn write(&self) -> Yaml {
+        let mut rest = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
+        if rest == 0 {
+            return Yaml::Plain("0s".to_owned());
+        }
+        let mut text = String::new();
+        for (name, factor) in SPANS {
+            if rest >= factor {
+                text.push_str(&format!("{}{name}", rest / factor));
+                rest %= factor;
+            }
+        }
+        Yaml::Plain(text)
+    }
+
+    fn blank() -> Self {
+        Self::ZERO
+    }
+}
+
+impl SettingWord for ByteSize {
+    const EXPECTED: &'static str = "a size such as `64KiB`, `5MB` or `1GiB`";
+    const SHAPE: ValueShape = ValueShape::word("size", "[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)");
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        if text.is_empty() {
+            return Err(Wrong::new(format!("{}, found an empty text", Self::expected())));
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let hint = format!("write `{text}B`, `{text}KiB` or `{text}MiB`");
+            return Err(Wrong::hinted("a size needs a unit", hint));
+        }
+        if text.contains('.') {
+            return Err(Wrong::hinted(
+                "a size is written in whole numbers",
+                "write `1536MiB` for `1.5GiB`, for example",
+            ));
+        }
+        let Some((number, unit, "")) = split(text) else {
+            return Err(Wrong::new(Self::expected()));
+        };
+        let Some((_, factor)) = SIZES.iter().find(|(name, _)| *name == unit) else {
+            let digits = &text[..text.len() - unit.len()];
+            let hint = match unit.bytes().next().map(|first| first.to_ascii_uppercase()) {
+                Some(first @ (b'K' | b'M' | b'G')) => {
+                    let first = char::from(first);
+                    format!("write `{digits}{first}iB` (x 1024) or `{digits}{first}B` (x 1000)")
+                }
+                Some(_) | None => {
+                    "the units are `B`, `KiB`, `MiB`, `GiB` (x 1024) and `KB`, `MB`, `GB` (x 1000)"
+                        .to_owned()
+                }
+            };
+            return Err(Wrong::hinted(
+                format!("{}, found an unknown unit", Self::expected()),
+                hint,
+            ));
+        };
+        number
+            .and_then(|number| number.checked_mul(*factor))
+            .map(Self)
+            .ok_or_else(|| Wrong::new("the size is too large"))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self(0)
+    }
+}
+
+impl SettingWord for Percent {
+    const EXPECTED: &'static str = "a percentage such as `1%` or `0.05%`";
+    const SHAPE: ValueShape = ValueShape::word("percentage", r"[0-9]{1,3}(\.[0-9]{1,4})?%");
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let Some(number) = text.strip_suffix('%') else {
+            let is_number = text.parse::<f64>().is_ok();
+            let hint = "end it with `%`: `1%` is one of a hundred";
+            return Err(match is_number {
+                true => Wrong::hinted("a percentage needs its sign", hint),
+                false => Wrong::new(Self::expected()),
+            });
+        };
+        let (whole, rest) = number.split_once('.').unwrap_or((number, "0"));
+        let is_digits =
+            |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(rest) || whole.len() > 3 || rest.len() > PERCENT_DIGITS {
+            let hint = "it has at most four digits after the point";
+            return Err(Wrong::hinted(Self::expected(), hint));
+        }
+        let millionths = format!("{whole}{rest:0<PERCENT_DIGITS$}").parse::<u32>();
+        match millionths {
+            Ok(millionths) if millionths <= 1_000_000 => Ok(Self { millionths }),
+            Ok(_) | Err(_) => Err(Wrong::new("a percentage is at most `100%`")),
         }
     }
-    text
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self::whole(0)
+    }
 }
 
 /// `1m30s` -> (1, "m", "30s"). The number is `None` when it does not fit.
@@ -289,10 +327,10 @@ mod tests {
             ("1h1m1s1ms", 3_661_001, "1h1m1s1ms"),
             ("0s", 0, "0s"),
         ] {
-            let read = duration(text).expect(text);
+            let read = Duration::parse(text).expect(text);
             assert_eq!(read, Duration::from_millis(millis), "{text}");
-            assert_eq!(write_duration(read), written);
-            assert_eq!(duration(written), Ok(read));
+            assert_eq!(read.write().inline(), written);
+            assert_eq!(Duration::parse(written), Ok(read));
         }
     }
 
@@ -307,10 +345,10 @@ mod tests {
             ("1024KiB", 1 << 20, "1MiB"),
             ("0B", 0, "0B"),
         ] {
-            let read = size(text).expect(text);
+            let read = ByteSize::parse(text).expect(text);
             assert_eq!(read, ByteSize(bytes), "{text}");
             assert_eq!(read.to_string(), written);
-            assert_eq!(size(written), Ok(read));
+            assert_eq!(ByteSize::parse(written), Ok(read));
         }
     }
 
@@ -327,10 +365,10 @@ mod tests {
     fn what_is_refused() {
         for text in ["", "5", "s", "5x", "1.5s", "-3s", "3s1m", "1s1s", "3 s", "99999999999999999h"]
         {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(Duration::parse(text).is_err(), "{text}");
         }
         for text in ["", "5", "KiB", "5kb", "5k", "1.5MB", "5MiB5B", "99999999999GiB", "5 MB"] {
-            assert!(size(text).is_err(), "{text}");
+            assert!(ByteSize::parse(text).is_err(), "{text}");
         }
         for text in ["", "-1", "_1", "1_", "1__0", "1.5", "M", "0x10", "99999999999999999999"] {
             assert!(count(text).is_err(), "{text}");
@@ -347,7 +385,7 @@ mod tests {
                 "the units are `B`, `KiB`, `MiB`, `GiB` (x 1024) and `KB`, `MB`, `GB` (x 1000)",
             ),
         ] {
-            let wrong = size(text).expect_err(text);
+            let wrong = ByteSize::parse(text).expect_err(text);
             assert_eq!(wrong.hint.as_deref(), Some(hint));
         }
     }

@@ -6,7 +6,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use wellhead_access::{AnonymousRule, EffectClass, KeyHash, KeyId};
 use wellhead_dispatch::{Otherwise, TierScope};
@@ -24,9 +23,9 @@ use wellhead_watch::{CheckKind, Mode};
 use super::mask::Hide;
 use super::name::names;
 use super::near::near;
-use super::read::{EntryName, SettingWord, listed};
+use super::problem::Wrong;
+use super::read::{SettingWord, listed};
 use super::rule::ValueShape;
-use super::unit::{self, ByteSize, Percent, Wrong};
 use super::write::Yaml;
 
 /// Longer texts are a file pasted by mistake.
@@ -59,81 +58,6 @@ fn flag(meant: &str) -> Wrong {
     Wrong::hinted("expected `true` or `false`", format!("write `{meant}`"))
 }
 
-macro_rules! counts {
-    ($($type:ty),+) => {$(
-        impl SettingWord for $type {
-            const EXPECTED: &'static str = "a whole number such as `100`, `1_000` or `30M`";
-            const SHAPE: ValueShape = ValueShape::Count;
-
-            fn parse(text: &str) -> Result<Self, Wrong> {
-                let count = unit::count(text)?;
-                Self::try_from(count).map_err(|_| Wrong::new("the number is too large"))
-            }
-
-            fn write(&self) -> Yaml {
-                Yaml::Plain(self.to_string())
-            }
-
-            fn blank() -> Self {
-                1
-            }
-        }
-    )+};
-}
-counts!(u32, u64, usize);
-
-impl SettingWord for Duration {
-    const EXPECTED: &'static str = "a duration such as `500ms`, `3s` or `1m30s`";
-    const SHAPE: ValueShape =
-        ValueShape::word("duration", "([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        unit::duration(text)
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Plain(unit::write_duration(*self))
-    }
-
-    fn blank() -> Self {
-        Self::ZERO
-    }
-}
-
-impl SettingWord for ByteSize {
-    const EXPECTED: &'static str = "a size such as `64KiB`, `5MB` or `1GiB`";
-    const SHAPE: ValueShape = ValueShape::word("size", "[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)");
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        unit::size(text)
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Plain(self.to_string())
-    }
-
-    fn blank() -> Self {
-        Self(0)
-    }
-}
-
-impl SettingWord for Percent {
-    const EXPECTED: &'static str = "a percentage such as `1%` or `0.05%`";
-    const SHAPE: ValueShape = ValueShape::word("percentage", r"[0-9]{1,3}(\.[0-9]{1,4})?%");
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        unit::percent(text)
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Plain(self.to_string())
-    }
-
-    fn blank() -> Self {
-        Self::whole(0)
-    }
-}
-
 impl SettingWord for SocketAddr {
     const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4545`";
     const SHAPE: ValueShape = ValueShape::word("address", ".+:[0-9]+");
@@ -142,7 +66,7 @@ impl SettingWord for SocketAddr {
         if let Ok(address) = text.parse() {
             return Ok(address);
         }
-        let message = format!("expected {}", <Self as SettingWord>::EXPECTED);
+        let message = Self::expected();
         let port = |text: &str| text.parse::<u16>().is_ok();
         let hint = match text.rsplit_once(':') {
             _ if port(text) => format!(
@@ -218,12 +142,11 @@ impl SettingWord for Admin {
         match text {
             "off" => Ok(Self::Off),
             "false" | "no" | "none" | "disabled" => {
-                Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), "write `off`"))
+                Err(Wrong::hinted(Self::expected(), "write `off`"))
             }
-            text => <SocketAddr as SettingWord>::parse(text).map(Self::At).map_err(|wrong| Wrong {
-                message: format!("expected {}", Self::EXPECTED),
-                ..wrong
-            }),
+            text => <SocketAddr as SettingWord>::parse(text)
+                .map(Self::At)
+                .map_err(|wrong| Wrong { message: Self::expected(), ..wrong }),
         }
     }
 
@@ -257,7 +180,7 @@ impl SettingWord for FileMode {
             Ok(_) if is_octal => {
                 Err(Wrong::hinted("the owner could not connect", "begin it with `06`"))
             }
-            Ok(_) | Err(_) => Err(Wrong::new(format!("expected {}", Self::EXPECTED))),
+            Ok(_) | Err(_) => Err(Wrong::new(Self::expected())),
         }
     }
 
@@ -281,7 +204,7 @@ impl SettingWord for KeyHash {
         text.parse().map_err(|_| {
             let hint = "the token or key itself does not belong here: `wellhead token` makes one for `admin`, \
                  and `wellhead key create` one for a client, each with its hash";
-            Wrong::hinted(format!("expected {}", <Self as SettingWord>::EXPECTED), hint)
+            Wrong::hinted(Self::expected(), hint)
         })
     }
 
@@ -294,20 +217,12 @@ impl SettingWord for KeyHash {
     }
 }
 
-/// What is logged: a level, and other levels for single targets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFilter(pub String);
-
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-impl SettingWord for LogFilter {
-    const EXPECTED: &'static str = "a level such as `info`, or `info,wellhead_net=debug`";
-    const SHAPE: ValueShape = ValueShape::word(
-        "log filter",
-        "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*",
-    );
-
-    fn parse(text: &str) -> Result<Self, Wrong> {
+names! {
+    /// What is logged: a level, and other levels for single targets.
+    LogFilter = "a level such as `info`, or `info,wellhead_net=debug`", "log filter",
+    "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*", |text| {
         for part in text.split(',') {
             let (target, level) = match part.split_once('=') {
                 Some((target, level)) => (target, level),
@@ -320,18 +235,10 @@ impl SettingWord for LogFilter {
                     Some(meant) if tidy => format!("did you mean `{meant}`?"),
                     Some(_) | None => format!("the levels are {}", listed(&LEVELS)),
                 };
-                return Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), hint));
+                return Err(Wrong::hinted(Self::expected(), hint));
             }
         }
-        Ok(Self(text.to_owned()))
-    }
-
-    fn write(&self) -> Yaml {
-        Yaml::Text(self.0.clone())
-    }
-
-    fn blank() -> Self {
-        Self("info".to_owned())
+        Ok(())
     }
 }
 
@@ -357,7 +264,7 @@ macro_rules! choice {
                     other => {
                         let meant = near(other, [$($word),+]);
                         Err(Wrong {
-                            message: concat!("expected ", $expected).to_owned(),
+                            message: Self::expected(),
                             hint: meant.map(|meant| format!("did you mean `{meant}`?")),
                         })
                     }
@@ -476,7 +383,7 @@ impl SettingWord for KeyId {
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
             let hint = "it has 8 characters, and stands behind the second `_` of a key";
-            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
+            Wrong::hinted(Self::expected(), hint)
         })
     }
 
@@ -494,7 +401,7 @@ impl SettingWord for EffectClass {
     const SHAPE: ValueShape = ValueShape::Choice(|| Self::ALL.map(Self::word).to_vec());
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        Self::from_word(text).ok_or_else(|| Wrong::new(format!("expected {}", Self::EXPECTED)))
+        Self::from_word(text).ok_or_else(|| Wrong::new(Self::expected()))
     }
 
     fn write(&self) -> Yaml {
@@ -514,7 +421,7 @@ impl SettingWord for ChainId {
         match text.parse() {
             Ok(Self(0)) => Err(Wrong::new("a chain id is at least 1")),
             Ok(id) => Ok(id),
-            Err(_) => Err(Wrong::new(format!("expected {}", Self::EXPECTED))),
+            Err(_) => Err(Wrong::new(Self::expected())),
         }
     }
 
@@ -534,7 +441,7 @@ impl SettingWord for MethodGlob {
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
             let hint = "`*` matches any characters; there is no `?`, `[...]` or `{...}`";
-            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
+            Wrong::hinted(Self::expected(), hint)
         })
     }
 
@@ -562,7 +469,7 @@ impl SettingWord for SecretUrl {
                 "the URL holds a line break, another control character or a blank",
                 "did one slip in at the end of a variable? in a path or query a blank is `%20`",
             ),
-            BadUrl::NotAUrl => Wrong::new(format!("expected {}", Self::EXPECTED)),
+            BadUrl::NotAUrl => Wrong::new(Self::expected()),
         })
     }
 
