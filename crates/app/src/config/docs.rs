@@ -177,9 +177,8 @@ fn absent(row: &SettingRow) -> String {
 }
 
 fn about(row: &SettingRow, path: &str) -> String {
-    let bounds = row.bounds.as_ref().map(|(low, high)| format!(" From {low} to {high}."));
     let restart = if NEEDS_RESTART.contains(&path) { " *Needs a restart.*" } else { "" };
-    format!("{}{}{restart}", row.about, bounds.unwrap_or_default())
+    format!("{}{}{restart}", row.about, row.bounds.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]

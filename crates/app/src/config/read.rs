@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::mask::{Hide, looks_like_key};
 use super::near::{near, slip};
 use super::problem::{PathStep, Problem, SettingPath, Wrong};
-use super::rule::{Rule, RuleAbsent, ValueShape, paragraph};
+use super::rule::{Absent, Rule, ValueShape, paragraph};
 use super::tree::{Node, NodeEntry, NodeKind};
 use super::write::Yaml;
 
@@ -407,7 +407,7 @@ impl ConfigReader<'_> {
         rule: Rule<T>,
     ) -> T {
         let Some(entry) = section.node.get(key) else {
-            if matches!(rule.absent, RuleAbsent::Required) {
+            if matches!(rule.absent, Absent::Required) {
                 self.missing(section, key, about);
             }
             return rule.absent();

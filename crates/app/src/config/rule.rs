@@ -64,33 +64,26 @@ pub(super) struct SettingRow {
     /// What its value looks like.
     pub shape: ValueShape,
     /// What holds when the key is absent.
-    pub absent: Absent,
-    /// Lowest and highest value.
-    pub bounds: Option<(String, String)>,
+    pub absent: Absent<Yaml>,
+    /// Lowest and highest value, as a sentence that follows another.
+    pub bounds: Option<String>,
 }
 
 /// What holds when a key is absent.
 #[derive(Debug, Clone)]
-pub(super) enum Absent {
+pub(super) enum Absent<T> {
     /// It may not be.
     Required,
     /// This value.
-    Default(Yaml),
+    Default(T),
     /// What these words say.
     Derived(&'static str),
 }
 
 /// How a key is treated: what holds when it is absent, and its bounds.
 pub(super) struct Rule<T> {
-    pub(super) absent: RuleAbsent<T>,
+    pub(super) absent: Absent<T>,
     pub(super) bounds: Option<RuleBounds<T>>,
-}
-
-/// What holds when the key of a rule is absent.
-pub(super) enum RuleAbsent<T> {
-    Required,
-    Default(T),
-    Derived(T, &'static str),
 }
 
 /// Seconds, in the rules of times.
@@ -112,17 +105,17 @@ pub(super) struct RuleBounds<T> {
 
 /// The key must be given.
 pub(super) fn required<T>() -> Rule<T> {
-    Rule { absent: RuleAbsent::Required, bounds: None }
+    Rule { absent: Absent::Required, bounds: None }
 }
 
 /// This value when the key is absent.
 pub(super) fn default<T>(value: T) -> Rule<T> {
-    Rule { absent: RuleAbsent::Default(value), bounds: None }
+    Rule { absent: Absent::Default(value), bounds: None }
 }
 
 /// When the key is absent, what these words say; decided later.
-pub(super) fn derived<T: Setting>(words: &'static str) -> Rule<T> {
-    Rule { absent: RuleAbsent::Derived(T::blank(), words), bounds: None }
+pub(super) fn derived<T>(words: &'static str) -> Rule<T> {
+    Rule { absent: Absent::Derived(words), bounds: None }
 }
 
 impl<T: PartialOrd> Rule<T> {
@@ -152,26 +145,29 @@ impl<T: Setting> Rule<T> {
             about: paragraph(about),
             shape: T::shape(),
             absent: match &self.absent {
-                RuleAbsent::Required => Absent::Required,
-                RuleAbsent::Default(value) => Absent::Default(value.write()),
-                RuleAbsent::Derived(_, words) => Absent::Derived(words),
+                Absent::Required => Absent::Required,
+                Absent::Default(value) => Absent::Default(value.write()),
+                Absent::Derived(words) => Absent::Derived(words),
             },
-            bounds: self.bounds.as_ref().map(|b| (b.low.write().inline(), b.high.write().inline())),
+            bounds: self.bounds.as_ref().map(|bounds| {
+                let (low, high) = (bounds.low.write().inline(), bounds.high.write().inline());
+                format!(" From {low} to {high}.")
+            }),
         }
     }
 
-    /// What holds when the key is absent, or a blank where it may not be.
+    /// What holds when the key is absent; a blank where that is not allowed, or is decided later.
     pub(super) fn absent(self) -> T {
         match self.absent {
-            RuleAbsent::Required => T::blank(),
-            RuleAbsent::Default(value) | RuleAbsent::Derived(value, _) => value,
+            Absent::Required | Absent::Derived(_) => T::blank(),
+            Absent::Default(value) => value,
         }
     }
 
     /// A value as written, or the words of what is derived.
     pub(super) fn write(&self, value: &T) -> Yaml {
         match (value.write(), &self.absent) {
-            (Yaml::Absent, RuleAbsent::Derived(_, words)) => Yaml::Derived(words),
+            (Yaml::Absent, Absent::Derived(words)) => Yaml::Derived(words),
             (yaml, _) => yaml,
         }
     }

@@ -79,10 +79,7 @@ fn section(table: &SettingTable) -> Value {
 
 fn property(row: &SettingRow) -> Value {
     let mut schema = of(&row.shape);
-    let mut about = row.about.clone();
-    if let Some((low, high)) = &row.bounds {
-        about.push_str(&format!(" From {low} to {high}."));
-    }
+    let mut about = row.about.clone() + row.bounds.as_deref().unwrap_or_default();
     match &row.absent {
         Absent::Required | Absent::Default(Yaml::Map(_)) => {}
         Absent::Default(value) => about.push_str(&format!(" Default: {}.", value.inline())),
