@@ -251,18 +251,22 @@ pub enum CallsOver {
     WebSocket,
 }
 
-/// Reads and writes an enum of a few words.
+/// Reads and writes an enum of a few words; the last stands behind `;`, for the `or` before it. The first stands
+/// in for one that could not be read.
 macro_rules! choice {
-    ($type:ty, $expected:literal, $blank:path, $($word:literal => $value:path),+ $(,)?) => {
+    ($type:ident: $first:literal => $one:ident $(, $word:literal => $value:ident)*; $last:literal => $end:ident) => {
         impl SettingWord for $type {
-            const EXPECTED: &'static str = $expected;
-            const SHAPE: ValueShape = ValueShape::Choice(|| vec![$($word),+]);
+            const EXPECTED: &'static str =
+                concat!("`", $first, "`" $(, ", `", $word, "`")*, " or `", $last, "`");
+            const SHAPE: ValueShape = ValueShape::Choice(|| vec![$first, $($word,)* $last]);
 
             fn parse(text: &str) -> Result<Self, Wrong> {
                 match text {
-                    $($word => Ok($value),)+
+                    $first => Ok(Self::$one),
+                    $($word => Ok(Self::$value),)*
+                    $last => Ok(Self::$end),
                     other => {
-                        let meant = near(other, [$($word),+]);
+                        let meant = near(other, [$first, $($word,)* $last]);
                         Err(Wrong {
                             message: Self::expected(),
                             hint: meant.map(|meant| format!("did you mean `{meant}`?")),
@@ -273,62 +277,46 @@ macro_rules! choice {
 
             fn write(&self) -> Yaml {
                 // Spelt out by the compiler: a new value must get a word.
-                Yaml::Plain(match self { $($value => $word),+ }.to_owned())
+                let word = match self {
+                    Self::$one => $first,
+                    $(Self::$value => $word,)*
+                    Self::$end => $last,
+                };
+                Yaml::Plain(word.to_owned())
             }
 
             fn blank() -> Self {
-                $blank
+                Self::$one
             }
         }
     };
 }
 
-choice!(Format, "`auto`, `text` or `json`", Format::Auto,
-    "auto" => Format::Auto, "text" => Format::Text, "json" => Format::Json);
-choice!(Tier, "`primary`, `fallback` or `public`", Tier::Primary,
-    "primary" => Tier::Primary, "fallback" => Tier::Fallback, "public" => Tier::Public);
-choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
-    "on" => Mode::On, "ephemeral" => Mode::Ephemeral, "off" => Mode::Off);
-choice!(CheckKind, "`chain_id`, `head`, `syncing`, `peers` or `version`", CheckKind::ChainId,
-    "chain_id" => CheckKind::ChainId, "head" => CheckKind::Head,
-    "syncing" => CheckKind::Syncing, "peers" => CheckKind::Peers, "version" => CheckKind::Version);
-choice!(ByHashMode, "`auto`, `on` or `off`", ByHashMode::Auto,
-    "auto" => ByHashMode::Auto, "on" => ByHashMode::On, "off" => ByHashMode::Off);
-choice!(Level, "`off`, `cheap` or `full`", Level::Off,
-    "off" => Level::Off, "cheap" => Level::Cheap, "full" => Level::Full);
-choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
-    "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
-choice!(Otherwise, "`error` or `most`", Otherwise::Fail,
-    "error" => Otherwise::Fail, "most" => Otherwise::MostSaid);
-choice!(ClientVersion, "`own` or `upstream`", ClientVersion::Upstream,
-    "own" => ClientVersion::Own, "upstream" => ClientVersion::Upstream);
-choice!(Balance, "`cost` or `rendezvous`", Balance::Cost,
-    "cost" => Balance::Cost, "rendezvous" => Balance::Rendezvous);
-choice!(TierScope, "`best` or `all`", TierScope::Best,
-    "best" => TierScope::Best, "all" => TierScope::All);
-choice!(ProxyMode, "`off`, `accept` or `require`", ProxyMode::Off,
-    "off" => ProxyMode::Off, "accept" => ProxyMode::Accept, "require" => ProxyMode::Require);
-choice!(AdminRole, "`view`, `operate` or `keys`", AdminRole::View,
-    "view" => AdminRole::View, "operate" => AdminRole::Operate, "keys" => AdminRole::Keys);
-choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
-    "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
+choice!(Format: "auto" => Auto, "text" => Text; "json" => Json);
+choice!(Tier: "primary" => Primary, "fallback" => Fallback; "public" => Public);
+choice!(Mode: "on" => On, "ephemeral" => Ephemeral; "off" => Off);
+choice!(CheckKind: "chain_id" => ChainId, "head" => Head, "syncing" => Syncing, "peers" => Peers;
+    "version" => Version);
+choice!(ByHashMode: "auto" => Auto, "on" => On; "off" => Off);
+choice!(Level: "off" => Off, "cheap" => Cheap; "full" => Full);
+choice!(HttpVersion: "auto" => Auto, "1.1" => H1; "2" => H2);
+choice!(Otherwise: "error" => Fail; "most" => MostSaid);
+choice!(ClientVersion: "own" => Own; "upstream" => Upstream);
+choice!(Balance: "cost" => Cost; "rendezvous" => Rendezvous);
+choice!(TierScope: "best" => Best; "all" => All);
+choice!(ProxyMode: "off" => Off, "accept" => Accept; "require" => Require);
+choice!(AdminRole: "view" => View, "operate" => Operate; "keys" => Keys);
+choice!(CallsOver: "http" => Http; "websocket" => WebSocket);
 
-choice!(ParentMode, "`ignore`, `continue` or `follow`", ParentMode::Continue,
-    "ignore" => ParentMode::Ignore, "continue" => ParentMode::Continue, "follow" => ParentMode::Follow);
-choice!(UsageFormat, "`csv` or `jsonl`", UsageFormat::Csv,
-    "csv" => UsageFormat::Csv, "jsonl" => UsageFormat::Jsonl);
-choice!(AnonymousRule, "`allow` or `deny`", AnonymousRule::Deny,
-    "allow" => AnonymousRule::Allow, "deny" => AnonymousRule::Deny);
-choice!(WhenAway, "`share`, `open` or `closed`", WhenAway::Share,
-    "share" => WhenAway::Share, "open" => WhenAway::Open, "closed" => WhenAway::Closed);
-choice!(SharedProbes, "`one` or `each`", SharedProbes::One,
-    "one" => SharedProbes::One, "each" => SharedProbes::Each);
-choice!(KeyPlace, "`path`, `x-api-key`, `bearer`, `basic`, `subprotocol` or `query`", KeyPlace::Path,
-    "path" => KeyPlace::Path, "x-api-key" => KeyPlace::ApiKey, "bearer" => KeyPlace::Bearer,
-    "basic" => KeyPlace::Basic, "subprotocol" => KeyPlace::Subprotocol, "query" => KeyPlace::Query);
+choice!(ParentMode: "ignore" => Ignore, "continue" => Continue; "follow" => Follow);
+choice!(UsageFormat: "csv" => Csv; "jsonl" => Jsonl);
+choice!(AnonymousRule: "allow" => Allow; "deny" => Deny);
+choice!(WhenAway: "share" => Share, "open" => Open; "closed" => Closed);
+choice!(SharedProbes: "one" => One; "each" => Each);
+choice!(KeyPlace: "path" => Path, "x-api-key" => ApiKey, "bearer" => Bearer, "basic" => Basic, "subprotocol" => Subprotocol;
+    "query" => Query);
 
-choice!(ReloadTrigger, "`auto`, `signal` or `off`", ReloadTrigger::Auto,
-    "auto" => ReloadTrigger::Auto, "signal" => ReloadTrigger::Signal, "off" => ReloadTrigger::Off);
+choice!(ReloadTrigger: "auto" => Auto, "signal" => Signal; "off" => Off);
 
 /// When the config is read again while wellhead runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
