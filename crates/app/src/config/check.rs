@@ -7,15 +7,12 @@
 
 mod access;
 mod budget;
-mod identity;
+mod certificate;
 mod jwt;
 mod listener;
 mod method;
-mod shared;
+mod outgoing;
 mod tenant;
-mod tls;
-mod traces;
-mod usage;
 
 use std::collections::HashMap;
 
@@ -27,11 +24,11 @@ use wellhead_telemetry::{Secret, SecretUrl, key_in_host};
 use wellhead_upstream::{UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use self::identity::has_tls;
+use self::certificate::has_tls;
 use super::chain::{Auth, Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::name::{HeaderName, LabelName};
 use super::near::suggestion;
-use super::place::{is_private, reaches};
+use super::place::reaches;
 use super::problem::{Problem, SettingPath, Severity};
 use super::read::{Map, listed};
 use super::settings::{AdminTls, Settings, Tls};
@@ -582,13 +579,6 @@ impl Checker<'_> {
         };
         if (upstream.auth.is_some() || !upstream.headers.is_empty()) && !self.touched(&place) {
             self.clear_text(&place, url, hint);
-        }
-    }
-
-    /// Credentials that anybody on the way to a public place can read.
-    fn clear_text(&mut self, place: &SettingPath, url: &Url, hint: &str) {
-        if !is_private(url) {
-            self.warning(place, "credentials are sent in clear text over the internet", hint);
         }
     }
 
