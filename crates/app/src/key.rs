@@ -56,8 +56,6 @@ struct KeyContext {
     url: String,
     /// Whether keys that were not made here are accepted, if that is known.
     accepts_foreign: Option<bool>,
-    /// Whether a chain has to be named, and how each is called.
-    chains: Vec<String>,
 }
 
 impl From<KeyProblem> for CommandError {
@@ -119,7 +117,6 @@ impl KeyContext {
             store: Ok(KeyStore(file.to_owned())),
             url: "http://127.0.0.1:4545".to_owned(),
             accepts_foreign: None,
-            chains: Vec::new(),
         }
     }
 
@@ -144,7 +141,6 @@ impl KeyContext {
             store: store.ok_or_else(|| no_store(keys.is_some_and(|keys| keys.redis))),
             url: url(settings),
             accepts_foreign: Some(keys.is_some_and(|keys| keys.foreign)),
-            chains: settings.chains.iter().map(|(name, _)| name.as_ref().to_owned()).collect(),
         })
     }
 
@@ -154,8 +150,9 @@ impl KeyContext {
 
     /// How a key is used, in a line for a shell.
     fn usage(&self, shown: &ShownKey) -> String {
+        let all = self.rules.chains.as_ref().map_or(&[][..], |chains| &chains.names);
         let allowed = shown.record.rights.chains.iter().flatten().next();
-        let chain = allowed.or(self.chains.first()).filter(|_| self.chains.len() > 1);
+        let chain = allowed.or(all.first()).filter(|_| all.len() > 1);
         let chain = chain.map(|chain| format!("/{chain}")).unwrap_or_default();
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
         let (url, key) = (&self.url, shown.text.expose());

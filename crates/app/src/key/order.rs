@@ -44,7 +44,8 @@ pub(crate) struct KeyRules {
 /// What the chains of the settings are called.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ChainNames {
-    names: Vec<String>,
+    /// One of them has to be named where there are several.
+    pub(super) names: Vec<String>,
     /// Aliases and ids, which rights do not have.
     others: BTreeMap<String, String>,
 }
