@@ -339,16 +339,6 @@ impl Settings {
         yaml.document()
     }
 
-    /// For `wellhead serve URL URL`: one chain, whose id is found by asking. The report
-    /// holds warnings.
-    pub fn from_urls(
-        urls: &[String],
-        listen: Option<SocketAddr>,
-        admin: Option<Admin>,
-    ) -> Result<(Self, ProblemReport), ProblemReport> {
-        urls::from_urls(urls, listen, admin)
-    }
-
     /// With the keys of this file, beside nothing else that is said of callers.
     #[must_use]
     pub fn with_keys(mut self, file: PathBuf) -> Self {

@@ -14,7 +14,7 @@ mod method;
 mod outgoing;
 mod tenant;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use url::Url;
 use wellhead_access::KeyRecord;
@@ -461,9 +461,10 @@ impl Checker<'_> {
         let mut urls: HashMap<&Url, usize> = HashMap::new();
         for (index, upstream) in chain.upstreams.iter().enumerate() {
             let item = path.item(index);
+            // Without a tree (from arguments) everything counts as given.
             if let Some(first) = ids.insert(upstream.id.as_str(), index)
                 && !self.touched(&item.key("id"))
-                && self.given_or_derived(&item, "id")
+                && (self.tree.is_none() || self.given(&item.key("id")))
             {
                 let first = path.item(first).key("id");
                 let message = format!("the upstream id `{}` is used twice", upstream.id);
@@ -479,11 +480,6 @@ impl Checker<'_> {
             }
             self.upstream(&item, upstream);
         }
-    }
-
-    /// Without a tree (from arguments) everything counts as given.
-    fn given_or_derived(&self, item: &SettingPath, key: &str) -> bool {
-        self.tree.is_none() || self.given(&item.key(key))
     }
 
     fn upstream(&mut self, path: &SettingPath, upstream: &Upstream) {
@@ -769,13 +765,13 @@ impl Checker<'_> {
     ) {
         for (name, value) in labels.iter() {
             let place = path.key(name.as_ref());
-            let values: Vec<&str> = chain
+            let values: BTreeSet<&str> = chain
                 .upstreams
                 .iter()
                 .filter_map(|upstream| upstream.labels.get(name.as_ref()))
                 .map(|value| value.0.as_str())
                 .collect();
-            if values.contains(&value.0.as_str()) {
+            if values.contains(value.0.as_str()) {
                 continue;
             }
             if values.is_empty() {
@@ -786,7 +782,7 @@ impl Checker<'_> {
                 });
                 self.key_error(&place, format!("no upstream has the label `{name}`"), hint);
             } else {
-                let hint = format!("the values are {}", listed(&unique(values)));
+                let hint = format!("the values are {}", listed(&values));
                 let message = format!("no upstream has this value of the label `{name}`");
                 self.error(&place, message, hint);
             }
@@ -812,10 +808,4 @@ impl Checker<'_> {
             self.error(path, "`upstreams` is empty", "write `upstreams: [id]`");
         }
     }
-}
-
-fn unique(mut words: Vec<&str>) -> Vec<&str> {
-    words.sort_unstable();
-    words.dedup();
-    words
 }

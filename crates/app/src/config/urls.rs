@@ -19,57 +19,60 @@ use super::value::Admin;
 /// What the one chain is called; its path is `/` anyway.
 const CHAIN: &str = "default";
 
-/// Settings from URLs, or every problem with them.
-pub(super) fn from_urls(
-    urls: &[String],
-    listen: Option<SocketAddr>,
-    admin: Option<Admin>,
-) -> Result<(Settings, ProblemReport), ProblemReport> {
-    let mut problems = Vec::new();
-    let mut upstreams: Vec<Upstream> = Vec::new();
-    let mut feeds: Vec<SecretUrl> = Vec::new();
-    for (index, text) in urls.iter().enumerate() {
-        let path = SettingPath::root().key(&format!("URL {}", index + 1));
-        let url = match <SecretUrl as SettingWord>::parse(text) {
-            Ok(url) => url,
-            Err(wrong) => {
-                problems.push(Problem::wrong(&path, wrong));
-                continue;
+impl Settings {
+    /// For `wellhead serve URL URL`: one chain, whose id is found by asking. The report
+    /// holds warnings.
+    pub fn from_urls(
+        urls: &[String],
+        listen: Option<SocketAddr>,
+        admin: Option<Admin>,
+    ) -> Result<(Self, ProblemReport), ProblemReport> {
+        let mut problems = Vec::new();
+        let mut upstreams: Vec<Upstream> = Vec::new();
+        let mut feeds: Vec<SecretUrl> = Vec::new();
+        for (index, text) in urls.iter().enumerate() {
+            let path = SettingPath::root().key(&format!("URL {}", index + 1));
+            let url = match <SecretUrl as SettingWord>::parse(text) {
+                Ok(url) => url,
+                Err(wrong) => {
+                    problems.push(Problem::wrong(&path, wrong));
+                    continue;
+                }
+            };
+            match url.expose().scheme() {
+                "http" | "https" => upstreams.push(Upstream { url, ..Upstream::blank() }),
+                "ws" | "wss" => feeds.push(url),
+                _ => problems.push(
+                    Problem::error(&path, "the URL begins with an unknown scheme")
+                        .hint("begin it with `http://`, `https://`, `ws://` or `wss://`"),
+                ),
             }
-        };
-        match url.expose().scheme() {
-            "http" | "https" => upstreams.push(Upstream { url, ..Upstream::blank() }),
-            "ws" | "wss" => feeds.push(url),
-            _ => problems.push(
-                Problem::error(&path, "the URL begins with an unknown scheme")
-                    .hint("begin it with `http://`, `https://`, `ws://` or `wss://`"),
-            ),
         }
-    }
-    for feed in feeds {
-        let host = feed.expose().host_str();
-        let same = |upstream: &&mut Upstream| {
-            !upstream.is_socket()
-                && upstream.ws.is_none()
-                && upstream.url.expose().host_str() == host
-        };
-        match upstreams.iter_mut().find(same) {
-            Some(upstream) => upstream.ws = Some(feed),
-            None => upstreams.push(Upstream { url: feed, ..Upstream::blank() }),
+        for feed in feeds {
+            let host = feed.expose().host_str();
+            let same = |upstream: &&mut Upstream| {
+                !upstream.is_socket()
+                    && upstream.ws.is_none()
+                    && upstream.url.expose().host_str() == host
+            };
+            match upstreams.iter_mut().find(same) {
+                Some(upstream) => upstream.ws = Some(feed),
+                None => upstreams.push(Upstream { url: feed, ..Upstream::blank() }),
+            }
         }
+        let chain = Chain { upstreams, ..Chain::blank() };
+        let mut settings = Self::blank();
+        settings.chains = Map(vec![(ChainName(CHAIN.to_owned()), chain)]);
+        settings.listen = listen.unwrap_or(settings.listen);
+        settings.admin = admin.unwrap_or(settings.admin);
+        check::name_upstreams(&mut settings);
+        if problems.is_empty() {
+            check::check(&settings, None, &[], None, &mut problems);
+        }
+        let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
+        let report = ProblemReport::new("the command line", None, problems);
+        if failed { Err(report) } else { Ok((settings, report)) }
     }
-    let chain = Chain { upstreams, ..Chain::blank() };
-    let mut settings = Settings::blank();
-    settings.chains = Map(vec![(ChainName(CHAIN.to_owned()), chain)]);
-    settings.listen = listen.unwrap_or(settings.listen);
-    settings.admin = admin.unwrap_or(settings.admin);
-    check::name_upstreams(&mut settings);
-    if problems.is_empty() {
-        check::check(&settings, None, &[], None, &mut problems);
-    }
-    let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
-    let report = ProblemReport::new("the command line", None, problems);
-    if failed { Err(report) } else { Ok((settings, report)) }
 }
 
 #[cfg(test)]
@@ -79,7 +82,7 @@ mod tests {
     /// The upstreams as `id url ws`, or the messages.
     fn check(urls: &[&str], expected: &str) {
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-        let found = match from_urls(&urls, None, None) {
+        let found = match Settings::from_urls(&urls, None, None) {
             Ok((settings, _)) => settings.chains.0[0]
                 .1
                 .upstreams
@@ -149,7 +152,7 @@ mod tests {
     fn the_addresses_are_taken() {
         let listen = Some(SocketAddr::from(([0, 0, 0, 0], 1)));
         let (settings, _) =
-            from_urls(&["http://a".to_owned()], listen, Some(Admin::Off)).expect("sound");
+            Settings::from_urls(&["http://a".to_owned()], listen, Some(Admin::Off)).expect("sound");
         assert_eq!(settings.listen, SocketAddr::from(([0, 0, 0, 0], 1)));
         assert_eq!(settings.admin, Admin::Off);
     }
