@@ -120,8 +120,7 @@ fn issuer_keys(
     let on_unknown = Box::new(move |issuer: IssuerIndex| told[issuer.0].notify_one());
     let mut chains = BTreeMap::new();
     for (name, chain) in settings.chains.iter() {
-        let aliases = chain.aliases.iter().map(|alias| alias.as_ref().to_owned());
-        let others = aliases.chain(chain.id.map(|id| id.to_string()));
+        let others = chain.other_names();
         chains.extend(others.map(|other| (Arc::from(other), Arc::from(name.as_ref()))));
     }
     let tokens = Arc::new(TokenGrants::new(verifier, tenants, chains, on_unknown));

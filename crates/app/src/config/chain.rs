@@ -456,6 +456,12 @@ with_defaults!(
 );
 
 impl Chain {
+    /// What it is called beside its name: its aliases, and its id if that is given.
+    pub(crate) fn other_names(&self) -> impl Iterator<Item = String> {
+        let aliases = self.aliases.iter().map(ToString::to_string);
+        aliases.chain(self.id.map(|id| id.to_string()))
+    }
+
     /// The checks of one of its upstreams.
     pub fn checks_of(&self, upstream: &Upstream) -> Checks {
         let (own, all) = (&upstream.checks, &self.checks);

@@ -56,9 +56,7 @@ impl ChainNames {
         let mut chains = Self::default();
         for (name, chain) in settings.chains.iter() {
             let name = name.as_ref().to_owned();
-            let aliases = chain.aliases.iter().map(|alias| alias.as_ref().to_owned());
-            let others = aliases.chain(chain.id.map(|id| id.to_string()));
-            chains.others.extend(others.map(|other| (other, name.clone())));
+            chains.others.extend(chain.other_names().map(|other| (other, name.clone())));
             chains.names.push(name);
         }
         chains

@@ -141,10 +141,7 @@ impl Checker<'_> {
                 continue;
             }
             let mut all = settings.chains.iter();
-            let named = all.find(|(_, chain)| {
-                chain.aliases.iter().any(|alias| alias == name)
-                    || chain.id.is_some_and(|id| id.to_string() == name)
-            });
+            let named = all.find(|(_, chain)| chain.other_names().any(|other| other == name));
             if let Some((meant, _)) = named {
                 let message = format!("`{name}` is another name of the chain `{meant}`");
                 self.error(&item, message, format!("write `{meant}`"));
