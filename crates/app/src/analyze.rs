@@ -44,8 +44,8 @@ use self::gate::{JudgedRun, tell};
 use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::gate::{ConditionArgs, SchemaChoice};
 use crate::cli::analyze::{
-    BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, ProtocolArgs, RateArgs,
-    TargetArgs, ThrottleArgs, WorkChoice,
+    BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, Measured, ProtocolArgs,
+    RateArgs, TargetArgs, ThrottleArgs, WorkChoice,
 };
 use crate::serve;
 use crate::target::run_terms;
@@ -73,7 +73,7 @@ const QUICK_STREAMS: u64 = 128;
 /// Does what `wellhead analyze` was asked for.
 pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
     match what {
-        Experiment::Quick(it) => measure(&it.common, &quick),
+        Experiment::Quick(common) => measure(common, &quick),
         Experiment::Rate(it) => measure(&it.common, &|goal| vec![rate(it, goal)]),
         Experiment::Streams(it) => {
             let plan = || Box::new(plan::StreamsPlan::new(8, it.up_to, REST));
@@ -133,7 +133,7 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
 
 type Plans = Vec<Box<dyn ExperimentPlan>>;
 
-fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
+fn loaded(it: &Measured<LoadArgs>) -> Result<(), CommandError> {
     if !matches!(it.spike.len(), 0 | 2) {
         return Err(CommandError::Config("`--spike` takes two rates: `--spike 10,500`".into()));
     }
@@ -145,13 +145,13 @@ fn loaded(it: &LoadArgs) -> Result<(), CommandError> {
     measure(&it.common, &|_| vec![load(it, work)])
 }
 
-fn throttle(it: &ThrottleArgs) -> Box<dyn ExperimentPlan> {
+fn throttle(it: &Measured<ThrottleArgs>) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     let calls = it.calls.max(1);
     Box::new(FixedPlan::throttle(&it.at_once, &it.connections, calls, REST, &mut rng))
 }
 
-fn protocol(it: &ProtocolArgs) -> Box<dyn ExperimentPlan> {
+fn protocol(it: &Measured<ProtocolArgs>) -> Box<dyn ExperimentPlan> {
     let many = |counts: &[u16]| counts.iter().map(|n| usize::from(*n)).collect();
     let is_usual = it.connections.is_empty();
     let sweep = plan::Sweep {
@@ -229,7 +229,7 @@ fn connection(it: &ConnectionArgs) -> Box<dyn ExperimentPlan> {
     Box::new(plan::ConnectionPlan::new(it.requests, idle, REST))
 }
 
-fn bodies(it: &BodiesArgs) -> Box<dyn ExperimentPlan> {
+fn bodies(it: &Measured<BodiesArgs>) -> Box<dyn ExperimentPlan> {
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     let at_once = it.at_once.into();
     Box::new(FixedPlan::bodies(it.calls, at_once, it.repeats, REST, &mut rng))

@@ -10,6 +10,7 @@ use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::work::{METHODS, WorkKind};
 
 use super::{Plans, REST, rest_between_rates};
+use crate::cli::analyze::Measured;
 use crate::cli::analyze::limits::{CostArgs, LimitsArgs, SoakArgs, WindowArgs};
 use crate::terminal::CommandError;
 
@@ -26,7 +27,7 @@ const AT_ONCE: [usize; 8] = [1, 5, 10, 20, 40, 80, 100, 120];
 const THROTTLE_CALLS: u64 = 300;
 
 /// Rates, streams, shaping and windows: the gentle ones first, for what is flooded may punish.
-pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
+pub(super) fn limits(it: &Measured<LimitsArgs>, goal: &Goal) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
     let rest = rest_between_rates(goal);
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
@@ -43,7 +44,7 @@ pub(super) fn window(it: &WindowArgs, goal: &Goal) -> Box<dyn ExperimentPlan> {
     Box::new(plan::WindowPlan::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
 }
 
-pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn ExperimentPlan>, CommandError> {
+pub(super) fn cost(it: &Measured<CostArgs>) -> Result<Box<dyn ExperimentPlan>, CommandError> {
     let methods: Vec<&'static str> =
         METHODS.into_iter().filter(|known| it.methods.iter().any(|asked| asked == known)).collect();
     if methods.len() < 2 {

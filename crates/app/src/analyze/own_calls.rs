@@ -7,8 +7,8 @@ use wellhead_analyze::measure::plan::{ExperimentPlan, FixedPlan};
 use wellhead_analyze::work::{METHODS, WorkKind};
 
 use super::{Plans, measure, work};
-use crate::cli::analyze::WorkChoice;
 use crate::cli::analyze::endpoint::{OwnCallsArgs, ReplayArgs};
+use crate::cli::analyze::{Measured, WorkChoice};
 use crate::config;
 use crate::terminal::{CommandError, complain};
 
@@ -24,7 +24,7 @@ pub(super) fn own_or(kind: WorkChoice, own: &OwnCallsArgs) -> Result<WorkKind, C
 }
 
 /// Replays a file.
-pub(super) fn replay(it: &ReplayArgs) -> Result<(), CommandError> {
+pub(super) fn replay(it: &Measured<ReplayArgs>) -> Result<(), CommandError> {
     let list = read(&it.from)?;
     let Some(plan) = FixedPlan::replay(list, it.speed, it.connections.into()) else {
         let text = format!("`{}`: each call needs a `timestamp`", it.from.display());

@@ -14,7 +14,7 @@ use super::{
     ConfirmedRun, PlayedRun, confirm, cut_short, ended, endpoint, finish, greeting_line, names,
     stop_at_signals, tell,
 };
-use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
+use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, Measured, ReachArgs};
 use crate::terminal::{CommandError, complain};
 
 /// Calls between two lines of progress.
@@ -23,8 +23,8 @@ const LINE_EVERY: u64 = 50;
 /// Which of them.
 #[derive(Debug)]
 pub(super) enum Inquiry<'a> {
-    Agree(&'a AgreeArgs),
-    Fresh(&'a FreshArgs),
+    Agree(&'a Measured<AgreeArgs>),
+    Fresh(&'a Measured<FreshArgs>),
     Reach(&'a ReachArgs),
 }
 
@@ -89,7 +89,7 @@ impl Inquiry<'_> {
     }
 }
 
-fn agree_terms(it: &AgreeArgs) -> agree::AgreeTerms {
+fn agree_terms(it: &Measured<AgreeArgs>) -> agree::AgreeTerms {
     agree::AgreeTerms {
         block: it.block,
         blocks: it.blocks.into(),
@@ -99,7 +99,7 @@ fn agree_terms(it: &AgreeArgs) -> agree::AgreeTerms {
     }
 }
 
-fn fresh_terms(it: &FreshArgs) -> fresh::FreshTerms {
+fn fresh_terms(it: &Measured<FreshArgs>) -> fresh::FreshTerms {
     fresh::FreshTerms {
         lasting: Duration::from_secs(it.seconds),
         every: Duration::from_millis(it.every_ms),
@@ -271,7 +271,8 @@ mod tests {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
         let names = names(&endpoint::goals(&common.targets).unwrap_or_default());
-        let it = FreshArgs { common, seconds: 1, every_ms: 100, subscribe: false, ws: Vec::new() };
+        let args = FreshArgs { seconds: 1, every_ms: 100, subscribe: false, ws: Vec::new() };
+        let it = Measured { common, args };
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());
         let told = one_chain(&names, &[greeting(1), greeting(10)], &inquiry);

@@ -6,6 +6,7 @@ pub mod limits;
 pub mod several;
 pub mod watch;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
@@ -56,37 +57,37 @@ pub struct Analyze {
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
     /// A cheap first check: chain, head, client, protocol, latency, streams to 128, rates to 40/s
-    Quick(QuickArgs),
+    Quick(CommonArgs),
     /// How many calls per second are served: rising rates in an open loop
-    Rate(RateArgs),
+    Rate(Measured<RateArgs>),
     /// How many concurrent streams one HTTP/2 connection allows: doubling, then bisecting
-    Streams(StreamsArgs),
+    Streams(Measured<StreamsArgs>),
     /// Whether higher concurrency is slowed down silently instead of being throttled
-    Throttle(ThrottleArgs),
+    Throttle(Measured<ThrottleArgs>),
     /// HTTP/1.1 compared with HTTP/2, by connections, concurrency and answer size
-    Protocol(ProtocolArgs),
+    Protocol(Measured<ProtocolArgs>),
     /// How many requests a connection serves, and how long it may stay idle
-    Connection(ConnectionArgs),
+    Connection(Measured<ConnectionArgs>),
     /// How fast large responses arrive, and whether small calls wait behind them
-    Bodies(BodiesArgs),
+    Bodies(Measured<BodiesArgs>),
     /// Which load the target sustains: stages of rates or of users
-    Load(LoadArgs),
+    Load(Measured<LoadArgs>),
     /// How recorded traffic would be served: calls from a file, at their times or faster
-    Replay(endpoint::ReplayArgs),
+    Replay(Measured<endpoint::ReplayArgs>),
     /// Whether several endpoints agree on blocks that can no longer change
-    Agree(AgreeArgs),
+    Agree(Measured<AgreeArgs>),
     /// How soon each of several endpoints shows a new block
-    Fresh(FreshArgs),
+    Fresh(Measured<FreshArgs>),
     /// Which methods are served, how far back history goes, ranges, batches, WebSocket
-    Reach(ReachArgs),
+    Reach(Measured<ReachArgs>),
     /// All limits in one report: rate, streams, throttle and window
-    Limits(limits::LimitsArgs),
+    Limits(Measured<limits::LimitsArgs>),
     /// The kind of rate limit: its burst, its window, and how it refills
-    Window(limits::WindowArgs),
+    Window(Measured<limits::WindowArgs>),
     /// How much each method counts against the limit, compared with the catalogue
-    Cost(limits::CostArgs),
+    Cost(Measured<limits::CostArgs>),
     /// A long run: whether latency, errors or throughput drift or step
-    Soak(limits::SoakArgs),
+    Soak(Measured<limits::SoakArgs>),
     /// Watch targets until interrupted: gentle probes within a budget keep the profile current, with metrics
     Watch(watch::WatchArgs),
     /// Recompute the conclusions from the records of a run, and write its report
@@ -107,8 +108,8 @@ impl Experiment {
     /// URLs of WebSocket beside those of the targets.
     pub fn sockets_mut(&mut self) -> Option<&mut Vec<String>> {
         match self {
-            Self::Reach(it) => Some(&mut it.ws),
-            Self::Fresh(it) => Some(&mut it.ws),
+            Self::Reach(it) => Some(&mut it.args.ws),
+            Self::Fresh(it) => Some(&mut it.args.ws),
             _ => None,
         }
     }
@@ -116,7 +117,7 @@ impl Experiment {
     /// The common arguments, of every experiment that sends calls.
     pub fn common_mut(&mut self) -> Option<&mut CommonArgs> {
         match self {
-            Self::Quick(it) => Some(&mut it.common),
+            Self::Quick(common) => Some(common),
             Self::Rate(it) => Some(&mut it.common),
             Self::Streams(it) => Some(&mut it.common),
             Self::Throttle(it) => Some(&mut it.common),
@@ -140,6 +141,25 @@ impl Experiment {
             | Self::Merge(_)
             | Self::Schema(_) => None,
         }
+    }
+}
+
+/// What is measured, and how: the arguments of all experiments, and those of one, which it dereferences to.
+#[derive(Debug, Args)]
+pub struct Measured<T: Args> {
+    /// Arguments of all experiments.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Arguments of this one.
+    #[command(flatten)]
+    pub args: T,
+}
+
+impl<T: Args> Deref for Measured<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.args
     }
 }
 
@@ -207,20 +227,9 @@ impl CommonArgs {
     }
 }
 
-/// Arguments of `wellhead analyze quick`.
-#[derive(Debug, Args)]
-pub struct QuickArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
 /// Arguments of `wellhead analyze rate`.
 #[derive(Debug, Args)]
 pub struct RateArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The first rate, in calls per second
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
     pub from: f64,
@@ -241,9 +250,6 @@ pub struct RateArgs {
 /// Arguments of `wellhead analyze streams`.
 #[derive(Debug, Args)]
 pub struct StreamsArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The highest concurrency to try, which is also the number of calls in each cell
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub up_to: u64,
@@ -252,9 +258,6 @@ pub struct StreamsArgs {
 /// Arguments of `wellhead analyze throttle`.
 #[derive(Debug, Args)]
 pub struct ThrottleArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Concurrent calls, one number per cell
     #[arg(
         long,
@@ -275,9 +278,6 @@ pub struct ThrottleArgs {
 /// Arguments of `wellhead analyze protocol`.
 #[derive(Debug, Args)]
 pub struct ProtocolArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Connections of both protocols; by default 1 and 4 over HTTP/2, and over HTTP/1.1 one for each concurrent call
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: Vec<u16>,
@@ -298,9 +298,6 @@ pub struct ProtocolArgs {
 /// Arguments of `wellhead analyze connection`.
 #[derive(Debug, Args)]
 pub struct ConnectionArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The most requests on one connection; three connections are used. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = calls(0))]
     pub requests: u64,
@@ -312,9 +309,6 @@ pub struct ConnectionArgs {
 /// Arguments of `wellhead analyze bodies`.
 #[derive(Debug, Args)]
 pub struct BodiesArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Large responses in each cell, per concurrent call
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub calls: u64,
@@ -329,9 +323,6 @@ pub struct BodiesArgs {
 /// Arguments of `wellhead analyze load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Stages by rate, in calls per second (open loop)
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
     pub rates: Vec<f64>,
@@ -384,9 +375,6 @@ pub enum Http {
 /// Arguments of `wellhead analyze agree`.
 #[derive(Debug, Args)]
 pub struct AgreeArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The newest block to ask about [default: the newest that is final at every endpoint]
     #[arg(long, value_name = "N")]
     pub block: Option<u64>,
@@ -407,9 +395,6 @@ pub struct AgreeArgs {
 /// Arguments of `wellhead analyze fresh`.
 #[derive(Debug, Args)]
 pub struct FreshArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// How long to watch, seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = seconds(1))]
     pub seconds: u64,
@@ -427,9 +412,6 @@ pub struct FreshArgs {
 /// Arguments of `wellhead analyze reach`.
 #[derive(Debug, Args)]
 pub struct ReachArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The most blocks to try in one log search
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub range_up_to: u64,

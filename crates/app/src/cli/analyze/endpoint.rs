@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CommonArgs, positive};
+use super::positive;
 
 /// How targets are reached.
 #[derive(Debug, Clone, Default, Args)]
@@ -61,9 +61,6 @@ pub struct OwnCallsArgs {
 /// Arguments of `wellhead analyze replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The recorded calls: JSON-RPC requests with a `timestamp`, or the log of the proxy, whose
     /// request lines have no params, so that these are drawn
     #[arg(long, value_name = "FILE")]

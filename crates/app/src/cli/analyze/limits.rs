@@ -4,14 +4,11 @@ use clap::Args;
 use wellhead_analyze::work::METHODS;
 
 use super::endpoint::OwnCallsArgs;
-use super::{CommonArgs, WorkChoice, at_once, calls, positive, seconds};
+use super::{WorkChoice, at_once, calls, positive, seconds};
 
 /// Arguments of `wellhead analyze limits`.
 #[derive(Debug, Args)]
 pub struct LimitsArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The highest rate, in calls per second; floods are four times as fast
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
@@ -23,9 +20,6 @@ pub struct LimitsArgs {
 /// Arguments of `wellhead analyze window`.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// The rate of a flood, in calls per second; at least twice the limit, to detect a sliding window
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
@@ -43,9 +37,6 @@ pub struct WindowArgs {
 /// Arguments of `wellhead analyze cost`.
 #[derive(Debug, Args)]
 pub struct CostArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Methods to compare
     #[arg(
         long,
@@ -69,9 +60,6 @@ pub struct CostArgs {
 /// Arguments of `wellhead analyze soak`.
 #[derive(Debug, Args)]
 pub struct SoakArgs {
-    /// Arguments of all experiments.
-    #[command(flatten)]
-    pub common: CommonArgs,
     /// Calls per second (open loop)
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = positive)]
     pub rate: f64,
