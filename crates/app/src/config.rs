@@ -49,44 +49,30 @@ pub mod usage;
 mod value;
 mod write;
 
-pub use access::{
-    Access, AccessKey, AccessKeys, AccessNetwork, Jwt, Price, QuotaConfig, QuotaGroupConfig,
-    Rights, TenantConfig,
-};
+use access::QuotaConfig;
+pub use access::{Access, AccessKeys, Jwt};
 use access_files::found;
 pub(crate) use access_files::{KEYS_BYTES_MAX, read_keys};
-pub use acme::{Acme, AcmeContact, AcmeDirectory};
 pub use chain::{
-    Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
-    Quorum, Route, Study, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
+    Auth, Basic, Chain, Checks, Connection, History, Methods, Quorum, Route, Study, Upstream,
 };
 pub use env::EnvLookup;
 pub(crate) use identity::{IdentityFiles, ReadIdentity};
 pub use lifetime::{lifetime, overlap};
 pub(crate) use name::is_clickhouse_table;
-pub use name::{
-    AcmeDomain, CertificateText, ChainName, ClaimPath, ClickHouseTable, ClusterName, HeaderName,
-    LabelName, ListenerName, Origin, QuotaName, ReplicaName, TenantName,
-};
+pub use name::{ClickHouseTable, HeaderName, LabelName, ListenerName, ReplicaName};
 pub use network::Network;
 pub(crate) use nodecore::{ForeignEntry, nodecore_keys};
-pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity, Wrong};
+pub use problem::{Problem, ProblemReport, SettingPath, Severity, Wrong};
 pub(crate) use profile::STUDY_PROFILE;
-pub use profile::{Moment, Profile, ProfileValues, StudyProfile};
 pub use read::Map;
 pub use schema::schema;
-pub use settings::{
-    AdminGuard, AdminTls, Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health,
-    Hedging, Limits, Log, NamedCertificate, NamedToken, Proxies, Settings, SharedStore, Timeouts,
-    Tls, TlsClients,
-};
-pub use traces::{TracesAlways, TracesConfig};
-pub use unit::{ByteSize, Percent};
+use settings::TlsClients;
+pub use settings::{AdminTls, Cache, CacheDisk, CacheRedis, Log, Settings, SharedStore, Tls};
+pub use traces::TracesConfig;
+pub use unit::ByteSize;
 pub use usage::{UsageConfig, UsageFileConfig, UsagePushConfig, UsageWebhookConfig};
-pub use value::{
-    Admin, CallsOver, FileMode, KeyFile, KeyPlace, LogFilter, ReloadTrigger, SharedProbes,
-    TextLine, UsageFormat,
-};
+pub use value::{Admin, CallsOver, ReloadTrigger, SharedProbes, TextLine, UsageFormat};
 
 pub(crate) use changes::{SettingChange, as_far_as_it_reloads, changes};
 use read::{ConfigReader, Setting, SettingWord};
