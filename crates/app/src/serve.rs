@@ -206,7 +206,7 @@ fn load_tls(settings: &Settings) -> Result<Option<Arc<Tls>>, AssembleError> {
 
 /// Binds the address of clients, once for each worker, unless its sockets were given.
 fn bind(settings: &Settings, given: Vec<TcpListener>) -> Result<Vec<Listener>, ServeError> {
-    let count = settings.workers.unwrap_or_else(default_workers);
+    let count = settings.workers();
     if !given.is_empty() {
         return Listener::of_given(given, count)
             .map_err(|error| ServeError::System("a socket that was given cannot be used", error));
@@ -295,10 +295,6 @@ fn usage(settings: &Settings) -> Result<Arc<Usage>, ServeError> {
     let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
     Usage::new(&UsageSettings::of(settings), no_quota, Arc::new(clock::unix_seconds))
         .map_err(ServeError::Usage)
-}
-
-fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn server_settings(settings: &Settings) -> wellhead_server::Settings {

@@ -164,7 +164,7 @@ impl Goal {
 }
 
 /// The host, and the port where it is not the usual one.
-fn host(url: &SecretUrl) -> String {
+pub fn host(url: &SecretUrl) -> String {
     let host = url.expose().host_str().unwrap_or_default();
     match url.expose().port() {
         Some(port) => format!("{host}:{port}"),

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::Parser as _;
 use wellhead_analyze::measure::run::EarlierRun;
+use wellhead_analyze::measure::way;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
@@ -190,12 +191,7 @@ fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, CommandError> 
 
 /// The host, and the port where it is not the usual one.
 fn host(text: &str) -> Option<String> {
-    let url = SecretUrl::parse(named(text).1).ok()?;
-    let host = url.expose().host_str()?.to_owned();
-    Some(match url.expose().port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host,
-    })
+    SecretUrl::parse(named(text).1).ok().as_ref().map(way::host)
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use wellhead_analyze::measure::way;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
-use wellhead_telemetry::SecretUrl;
 
 use super::access_files::found;
 use super::chain::{Budget, CREDITS_MAX, Connection, History, Upstream};
@@ -198,7 +198,7 @@ impl Settings {
         base: &FilePath,
         problems: &mut Vec<Problem>,
     ) {
-        let workers = self.workers.unwrap_or_else(cores);
+        let workers = self.workers();
         self.each_upstream(|path, (_, chain_id), upstream| {
             let named = upstream.profile.as_mut().map(|profile| &mut profile.file);
             let Some(file) = found(named, base).map(FilePath::to_owned) else { return };
@@ -244,7 +244,7 @@ impl Settings {
         base: &FilePath,
         problems: &mut Vec<Problem>,
     ) {
-        let workers = self.workers.unwrap_or_else(cores);
+        let workers = self.workers();
         self.each_upstream(|path, (chain, chain_id), upstream| {
             let Some(study) = upstream.study.as_mut() else { return };
             if found(Some(&mut study.dir), base).is_none() {
@@ -303,11 +303,6 @@ fn note_study(upstream: &mut Upstream, file: PathBuf, taken: ProfileValues) {
     }
 }
 
-/// Workers where the config does not tell how many.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// A profile as written, or what is wrong with it: each continues the name of the file.
 fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
     let seen_from = "relative paths are seen from the directory of the config";
@@ -355,7 +350,7 @@ fn pick(
     chain_id: Option<ChainId>,
     upstream: &Upstream,
 ) -> Result<(Moment, Found), Vec<Wrong>> {
-    let host = host_of(&upstream.url);
+    let host = way::host(&upstream.url);
     let all = &written.upstreams;
     let mut fit: Vec<usize> = (0..all.len()).collect();
     if all.len() > 1 {
@@ -387,16 +382,6 @@ fn pick(
     }
 }
 
-/// The host of a URL, and its port where it is not the usual one.
-fn host_of(url: &SecretUrl) -> String {
-    let url = url.expose();
-    let host = url.host_str().unwrap_or_default();
-    match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    }
-}
-
 /// Several entries have the host, and chain and id leave none of them, or more than one.
 fn several(
     entries: &[&Found],
@@ -404,22 +389,19 @@ fn several(
     chain_id: Option<ChainId>,
     upstream: &Upstream,
 ) -> Wrong {
+    let on_chain = |id: &str, chain: Option<ChainId>| match chain {
+        Some(ChainId(chain)) => format!("{id} on chain {chain}"),
+        None => id.to_owned(),
+    };
     let told = |entry: &&Found| {
-        let id = entry.id.as_ref().map_or("no id", |id| id.0.as_str());
-        match entry.chain_id {
-            Some(ChainId(chain)) => format!("{id} on chain {chain}"),
-            None => id.to_owned(),
-        }
+        on_chain(entry.id.as_ref().map_or("no id", |id| id.0.as_str()), entry.chain_id)
     };
     let names: Vec<String> = entries.iter().map(told).collect();
     let id = match upstream.id.as_str() {
         "" => "an upstream without an `id`".to_owned(),
         id => format!("`{id}`"),
     };
-    let own = match chain_id {
-        Some(ChainId(chain)) => format!("{id} on chain {chain}"),
-        None => id,
-    };
+    let own = on_chain(&id, chain_id);
     Wrong::hinted(
         format!(
             "measured `{host}` {} times, as {}: none of them alone is for {own}",

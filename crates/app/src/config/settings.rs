@@ -456,6 +456,12 @@ section! {
 }
 
 impl Settings {
+    /// Worker threads.
+    pub(crate) fn workers(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.workers.unwrap_or_else(cores)
+    }
+
     /// Calls `each` with the place of every upstream, the name and id of its chain, and the upstream.
     pub(super) fn each_upstream(
         &mut self,

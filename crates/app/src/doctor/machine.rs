@@ -27,10 +27,9 @@ pub(crate) struct FileDemand {
 
 impl FileDemand {
     pub(crate) fn of(settings: &Settings) -> Self {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let upstreams = || settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
         Self {
-            workers: settings.workers.unwrap_or_else(cores) as u64,
+            workers: settings.workers() as u64,
             upstreams: upstreams().count() as u64,
             connections: upstreams().map(|upstream| upstream.connections_max as u64).sum(),
             clients: settings.limits.connections as u64,
