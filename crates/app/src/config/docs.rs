@@ -89,19 +89,6 @@ pub(super) fn homes() -> &'static [(&'static str, String)] {
     &HOMES
 }
 
-/// Every setting that is a value: its path.
-pub fn paths() -> Vec<String> {
-    let mut paths = Vec::new();
-    visit(&Settings::shape(), "", &mut |path, table| {
-        for row in &table.rows {
-            if inner(&row.shape, row.key).is_none() {
-                paths.push(join(path, row.key));
-            }
-        }
-    });
-    paths
-}
-
 fn section(out: &mut String, path: &str, table: &SettingTable) {
     let _ = match path {
         "" => write!(out, "## Top level\n\n"),
