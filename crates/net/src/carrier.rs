@@ -35,6 +35,7 @@ mod ws_pool;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -123,7 +124,7 @@ impl WsTransport {
             Ok(answer) => answer,
             Err(error) if error.sent == Sent::No && self.http.is_some() => {
                 drop(place);
-                self.stats.note_resent();
+                self.stats.resent.fetch_add(1, Relaxed);
                 return self.by_http(exchange, started).await;
             }
             Err(error) => return Err(error),

@@ -319,12 +319,7 @@ impl Stream {
 
     /// Whether the peer chose HTTP/2 by ALPN.
     pub(crate) fn chose_h2(&self) -> bool {
-        match self {
-            Self::Plain(_) => false,
-            #[cfg(test)]
-            Self::Memory(_) => false,
-            Self::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
-        }
+        self.alpn() == Some(Protocol::H2)
     }
 
     /// What ALPN agreed on.
@@ -336,9 +331,7 @@ impl Stream {
             Some(_) | None => None,
         }
     }
-}
 
-impl Stream {
     /// The socket beneath.
     pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match self {
@@ -350,18 +343,25 @@ impl Stream {
     }
 }
 
+/// Does the same with whichever stream it is.
+macro_rules! each {
+    ($stream:expr, $io:ident => $done:expr) => {
+        match $stream {
+            Stream::Plain($io) => $done,
+            Stream::Tls($io) => $done,
+            #[cfg(test)]
+            Stream::Memory($io) => $done,
+        }
+    };
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-            #[cfg(test)]
-            Self::Memory(memory) => Pin::new(memory).poll_read(cx, buf),
-        }
+        each!(self.get_mut(), io => Pin::new(io).poll_read(cx, buf))
     }
 }
 
@@ -371,12 +371,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-            #[cfg(test)]
-            Self::Memory(memory) => Pin::new(memory).poll_write(cx, buf),
-        }
+        each!(self.get_mut(), io => Pin::new(io).poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -384,39 +379,19 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-            #[cfg(test)]
-            Self::Memory(memory) => Pin::new(memory).poll_write_vectored(cx, bufs),
-        }
+        each!(self.get_mut(), io => Pin::new(io).poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(tcp) => tcp.is_write_vectored(),
-            Self::Tls(tls) => tls.is_write_vectored(),
-            #[cfg(test)]
-            Self::Memory(memory) => memory.is_write_vectored(),
-        }
+        each!(self, io => io.is_write_vectored())
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
-            #[cfg(test)]
-            Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
-        }
+        each!(self.get_mut(), io => Pin::new(io).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-            #[cfg(test)]
-            Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
-        }
+        each!(self.get_mut(), io => Pin::new(io).poll_shutdown(cx))
     }
 }
 

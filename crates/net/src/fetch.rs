@@ -31,12 +31,6 @@ pub struct FetchLimits {
     pub timeout: Duration,
 }
 
-impl Default for FetchLimits {
-    fn default() -> Self {
-        Self { bytes_max: 256 << 10, timeout: Duration::from_secs(5) }
-    }
-}
-
 /// Fetches the document of one URL, again and again.
 pub struct DocumentFetcher {
     prepared: Prepared,

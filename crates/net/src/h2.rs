@@ -298,7 +298,7 @@ impl H2Connection {
     /// The peer's true limit is below what was in flight, this one included.
     fn note_refusal(&self, error: &TransportError) {
         if error.sent == Sent::No && !self.is_leaving() {
-            self.common.stats.note_refused();
+            self.common.stats.refused.fetch_add(1, Relaxed);
             let below = self.in_flight().saturating_sub(1).max(1);
             self.common.tolerated.fetch_min(below, Relaxed);
             // A peer that refuses everything does so for other reasons.
@@ -360,7 +360,7 @@ impl Drop for H2Stream {
         let mut mux = self.common.mux.lock();
         if mux.release(self.id, Instant::now) {
             self.common.abandoned.store(mux.abandoned(), Relaxed);
-            self.common.stats.note_left_open();
+            self.common.stats.left_open.fetch_add(1, Relaxed);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::Instant;
 use wellhead_transport::{
@@ -162,7 +163,7 @@ impl HttpTransport {
             Retry::NotIdle => Choice::NotIdle,
             Retry::NotOn(refused) => Choice::NotThis(refused),
         };
-        self.stats.note_resent();
+        self.stats.resent.fetch_add(1, Relaxed);
         let bulky = is_bulky.then(|| self.pool.enter_bulky());
         let mut grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
         grant.lease.carries(bulky);

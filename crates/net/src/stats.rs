@@ -20,14 +20,14 @@ pub struct ConnectionStats {
     closed: [[AtomicU64; CloseReason::ALL.len()]; Protocol::ALL.len()],
     connect_failed: AtomicU64,
     connect_timed_out: AtomicU64,
-    waiting: AtomicU64,
-    resent: AtomicU64,
-    refused: AtomicU64,
-    left_open: AtomicU64,
+    pub(crate) waiting: AtomicU64,
+    pub(crate) resent: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) left_open: AtomicU64,
     /// One more than what was announced last; zero while nothing was.
     announced: AtomicU64,
-    on_sockets: AtomicU64,
-    unclaimed: AtomicU64,
+    pub(crate) on_sockets: AtomicU64,
+    pub(crate) unclaimed: AtomicU64,
     /// No WebSocket can be opened, and that was said.
     without_sockets: AtomicBool,
     pub(crate) caps: SharedCaps,
@@ -68,10 +68,6 @@ impl ConnectionStats {
         self.left_open.load(Relaxed)
     }
 
-    pub(crate) fn note_left_open(&self) {
-        self.left_open.fetch_add(1, Relaxed);
-    }
-
     /// Calls under way on WebSocket connections now.
     pub fn on_sockets(&self) -> u64 {
         self.on_sockets.load(Relaxed)
@@ -81,18 +77,6 @@ impl ConnectionStats {
     /// notifications, garbage.
     pub fn unclaimed(&self) -> u64 {
         self.unclaimed.load(Relaxed)
-    }
-
-    pub(crate) fn note_on_socket(&self) {
-        self.on_sockets.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn note_off_socket(&self) {
-        self.on_sockets.fetch_sub(1, Relaxed);
-    }
-
-    pub(crate) fn note_unclaimed(&self) {
-        self.unclaimed.fetch_add(1, Relaxed);
     }
 
     /// Notes whether WebSocket connections can be opened; `true` when that is news.
@@ -143,10 +127,6 @@ impl ConnectionStats {
         self.refused.load(Relaxed)
     }
 
-    pub(crate) fn note_refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-
     pub(crate) fn note_opened(&self, protocol: Protocol) {
         self.opened[protocol as usize].fetch_add(1, Relaxed);
     }
@@ -160,17 +140,5 @@ impl ConnectionStats {
             TransportErrorKind::ConnectTimeout => self.connect_timed_out.fetch_add(1, Relaxed),
             _ => self.connect_failed.fetch_add(1, Relaxed),
         };
-    }
-
-    pub(crate) fn note_waiting(&self) {
-        self.waiting.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn note_waited(&self) {
-        self.waiting.fetch_sub(1, Relaxed);
-    }
-
-    pub(crate) fn note_resent(&self) {
-        self.resent.fetch_add(1, Relaxed);
     }
 }

@@ -61,7 +61,7 @@ impl<G> Waiters<G> {
         let number = self.next;
         self.next += 1;
         self.queue.push_back((number, grant));
-        self.stats.note_waiting();
+        self.stats.waiting.fetch_add(1, Relaxed);
         self.note_length();
         WaitTicket { number, granted }
     }
@@ -69,7 +69,7 @@ impl<G> Waiters<G> {
     /// Takes the first out, to be granted what it waits for.
     pub(crate) fn pop(&mut self) -> Option<oneshot::Sender<G>> {
         let (_, grant) = self.queue.pop_front()?;
-        self.stats.note_waited();
+        self.stats.waiting.fetch_sub(1, Relaxed);
         self.note_length();
         Some(grant)
     }
@@ -78,7 +78,7 @@ impl<G> Waiters<G> {
     fn leave(&mut self, number: u64) {
         if let Ok(at) = self.queue.binary_search_by_key(&number, |(number, _)| *number) {
             self.queue.remove(at);
-            self.stats.note_waited();
+            self.stats.waiting.fetch_sub(1, Relaxed);
             self.note_length();
         }
     }

@@ -135,12 +135,12 @@ impl Socket {
 
     pub(super) fn enter(&self) {
         self.in_flight.fetch_add(1, Relaxed);
-        self.common.stats.note_on_socket();
+        self.common.stats.on_sockets.fetch_add(1, Relaxed);
     }
 
     pub(super) fn leave(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
-        self.common.stats.note_off_socket();
+        self.common.stats.on_sockets.fetch_sub(1, Relaxed);
     }
 
     /// Sends a call that carries the id `own` and waits for its answer. Dropping the future
@@ -379,7 +379,7 @@ where
         common.lost.store(mux.lost(), Relaxed);
         drop(mux);
         if !is_claimed {
-            common.stats.note_unclaimed();
+            common.stats.unclaimed.fetch_add(1, Relaxed);
         }
     }
     Poll::Pending
