@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use wellhead_http1::answer::{self, HEAD_BYTES_MAX, ResponseFraming};
 use wellhead_http1::{ChunkStep, Chunked, MalformedHttp};
+use wellhead_jsonrpc::write;
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErrorKind};
 
 use crate::body::{Chunks, PIECE};
-use crate::decimal::put_decimal;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::head::{AnswerHead, BodyHead, retry_after};
@@ -251,7 +251,7 @@ impl H1Connection {
         self.write.clear();
         self.write.extend_from_slice(&prepared.h1_head);
         if prepared.has_body {
-            put_decimal(&mut self.write, body.len());
+            write::integer(&mut self.write, body.len() as u64);
         }
         if let Some(trace) = trace {
             self.write.extend_from_slice(b"\r\ntraceparent: ");

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use wellhead_jsonrpc::write;
 
-use crate::decimal::put_decimal;
 use crate::huffman;
 use crate::inflate::Encoding;
 use crate::journal::{keep_limit, tells_limit};
@@ -179,7 +179,7 @@ pub(crate) fn put_content_length(out: &mut Vec<u8>, length: usize) {
     put_integer(out, PLAIN, 4, CONTENT_LENGTH);
     let at = out.len();
     out.push(0);
-    put_decimal(out, length);
+    write::integer(out, length as u64);
     // At most 20 digits: one byte of length.
     out[at] = (out.len() - at - 1) as u8;
 }

@@ -16,7 +16,6 @@ mod caps;
 mod carrier;
 mod connect;
 mod credential;
-mod decimal;
 mod detect;
 mod dial;
 mod endpoint;
